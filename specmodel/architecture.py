@@ -1,0 +1,272 @@
+"""Architectures: the shape of a decoder, target or drafter, dense or Mixture-of-Experts."""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import NonNegativeInt, PositiveInt, model_validator
+
+from specmodel import hf_config, records
+from specmodel.errors import InputError
+from specmodel.hardware import Dtype
+from specmodel.records import Record
+
+FOLDER = Path(__file__).parent / "architectures"
+
+
+class Architecture(Record):
+    """Shape of one decoder-only transformer; a dense model has one expert or only dense layers.
+
+    Parameter counts leave out biases and rotary tables (below 0.1 % in every model that ships).
+
+    Parameters
+    ----------
+    schema_version
+        Version of this schema, 1.
+    name, source
+        Name for people; where the shape comes from.
+    hidden_size, num_layers
+        Width of the residual stream and number of layers [-].
+    num_heads, num_kv_heads, head_dim
+        Query heads, key-value heads and their width [-].
+    vocabulary_size, has_tied_embeddings
+        Entries of the vocabulary [token]; whether the LM head is the embedding transposed.
+    has_gated_ffn
+        Whether a feed-forward block has three matrices (gate, up, down) instead of two.
+    num_dense_layers, dense_ffn_size
+        Layers with a dense feed-forward block, and its width [-].
+    num_experts, experts_per_token, expert_size
+        Routed experts of the other layers, how many a token uses, and the width of one [-].
+    num_shared_experts, shared_expert_size
+        Experts every token uses, and the width of one [-].
+    sliding_window, num_sliding_layers
+        Window of the layers that have one [token], and how many do [-].
+    embedding_size
+        Width of the embedding where it differs from `hidden_size` [-].
+    max_positions
+        Entries of a learned position embedding, 0 for rotary [token].
+    input_projection_size
+        Width that a draft head projects down to `hidden_size` before its layers, 0 for none [-].
+    weight_dtype, activation_dtype, kv_dtype
+        Dtypes of weights, of activations (which arithmetic follows) and of the KV cache.
+    """
+
+    schema_version: Literal[1]
+    name: str
+    source: str
+    hidden_size: PositiveInt
+    num_layers: PositiveInt
+    num_heads: PositiveInt
+    num_kv_heads: PositiveInt
+    head_dim: PositiveInt
+    vocabulary_size: PositiveInt
+    has_tied_embeddings: bool = False
+    has_gated_ffn: bool = True
+    num_dense_layers: NonNegativeInt = 0
+    dense_ffn_size: NonNegativeInt = 0
+    num_experts: PositiveInt = 1
+    experts_per_token: PositiveInt = 1
+    expert_size: NonNegativeInt = 0
+    num_shared_experts: NonNegativeInt = 0
+    shared_expert_size: NonNegativeInt = 0
+    sliding_window: PositiveInt | None = None
+    num_sliding_layers: NonNegativeInt = 0
+    embedding_size: PositiveInt | None = None
+    max_positions: NonNegativeInt = 0
+    input_projection_size: NonNegativeInt = 0
+    weight_dtype: Dtype = "bf16"
+    activation_dtype: Dtype = "bf16"
+    kv_dtype: Dtype = "bf16"
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            expected = f"a divisor of num_heads = {self.num_heads}"
+            raise InputError("num_kv_heads", self.num_kv_heads, expected)
+        if self.experts_per_token > self.num_experts:
+            expected = f"at most num_experts = {self.num_experts}"
+            raise InputError("experts_per_token", self.experts_per_token, expected)
+        for layers in ("num_dense_layers", "num_sliding_layers"):
+            if getattr(self, layers) > self.num_layers:
+                expected = f"at most num_layers = {self.num_layers}"
+                raise InputError(layers, getattr(self, layers), expected)
+        for count, size in (
+            ("num_dense_layers", "dense_ffn_size"),
+            ("num_moe_layers", "expert_size"),
+            ("num_shared_experts", "shared_expert_size"),
+        ):
+            if getattr(self, count) and not getattr(self, size):
+                expected = f"a width above 0, as {count} = {getattr(self, count)}"
+                raise InputError(size, getattr(self, size), expected)
+        if self.num_sliding_layers and self.sliding_window is None:
+            raise InputError("sliding_window", None, "a window, as num_sliding_layers is set")
+        return self
+
+    @classmethod
+    def from_hf_config(cls, path: str | Path) -> Self:
+        """Return the architecture that a model's public ``config.json`` describes.
+
+        Parameters
+        ----------
+        path
+            The file, or the folder that holds it.
+
+        Returns
+        -------
+        Architecture
+            The shape, with the dtype of the weights.
+
+        Raises
+        ------
+        InputError
+            If the family, or a key that could change the shape, is not understood.
+
+        Examples
+        --------
+        >>> Architecture.from_hf_config("no/such/config.json")
+        Traceback (most recent call last):
+        ...
+        specmodel.errors.InputError: target: got 'no/such/config.json'; expected ...
+        """
+        return cls._from_hf_config(Path(path), "target")
+
+    @classmethod
+    def _from_hf_config(cls, path: Path, argument: str) -> Self:
+        file = path / "config.json" if path.is_dir() else path
+        config = records.read_mapping(file, argument)
+        shape = hf_config.architecture_fields(config, f"{argument} {file.name}")
+        name = file.parent.name if file.name == "config.json" else file.stem
+        data = {"schema_version": 1, "name": name, "source": str(file), **shape}
+        return records.build(cls, data, f"{argument} {file.name}")
+
+    @property
+    def num_moe_layers(self) -> int:
+        """Layers with routed experts [-]."""
+        return self.num_layers - self.num_dense_layers
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes tokens to one of several experts."""
+        return self.num_experts > 1 and self.num_moe_layers > 0
+
+    @property
+    def activation_ratio(self) -> float:
+        """Share of the routed experts that a token uses, MoESD's ρ [-]."""
+        return self.experts_per_token / self.num_experts
+
+    @property
+    def query_size(self) -> int:
+        """Width of all query heads together [-]."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key heads together, the same for values [-]."""
+        return self.num_kv_heads * self.head_dim
+
+    def ffn_parameters(self, ffn_size: int) -> int:
+        """Return the weights of a feed-forward block of a width [-]."""
+        return (3 if self.has_gated_ffn else 2) * self.hidden_size * ffn_size
+
+    @property
+    def router_parameters(self) -> int:
+        """Weights of the router of one MoE layer; a single expert needs none [-]."""
+        return self.hidden_size * self.num_experts if self.num_experts > 1 else 0
+
+    @property
+    def shared_parameters(self) -> int:
+        """Weights of the shared experts of one MoE layer [-]."""
+        return self.ffn_parameters(self.num_shared_experts * self.shared_expert_size)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Weights of the input embedding, its positions and its projection [-]."""
+        width = self.embedding_size or self.hidden_size
+        table = self.vocabulary_size * width + self.max_positions * self.hidden_size
+        return table + self._embedding_projection
+
+    @property
+    def head_parameters(self) -> int:
+        """Weights that the LM head multiplies by, tied or not [-]."""
+        width = self.embedding_size or self.hidden_size
+        return self.vocabulary_size * width + self._embedding_projection
+
+    @property
+    def total_parameters(self) -> int:
+        """All weights, tied ones counted once [-]."""
+        experts = self.num_experts * self.ffn_parameters(self.expert_size)
+        tied = self.vocabulary_size * (self.embedding_size or self.hidden_size)
+        return (
+            self.embedding_parameters
+            + self.head_parameters
+            - (tied if self.has_tied_embeddings else 0)
+            + self._parameters_with(experts)
+        )
+
+    @property
+    def active_parameters(self) -> int:
+        """Weights that one token is multiplied by: LM head in, input embedding out [-]."""
+        experts = self.experts_per_token * self.ffn_parameters(self.expert_size)
+        return self.head_parameters + self._parameters_with(experts)
+
+    @property
+    def attention_parameters(self) -> int:
+        """Weights of the query, key, value and output projections of one layer [-]."""
+        return 2 * self.hidden_size * (self.query_size + self.kv_size)
+
+    @property
+    def _embedding_projection(self) -> int:
+        return self.hidden_size * self.embedding_size if self.embedding_size else 0
+
+    def _parameters_with(self, routed_experts: int) -> int:
+        moe_layer = self.router_parameters + self.shared_parameters + routed_experts
+        norms = (2 * self.num_layers + 1) * self.hidden_size
+        return (
+            self.num_layers * self.attention_parameters
+            + self.num_moe_layers * moe_layer
+            + self.num_dense_layers * self.ffn_parameters(self.dense_ffn_size)
+            + self.input_projection_size * self.hidden_size
+            + norms
+        )
+
+
+def load_architecture(name: str | Path, argument: str = "target") -> Architecture:
+    """Return an architecture by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_architectures` gives, a TOML file, or a model's ``config.json`` (or
+        the folder that holds it): paths have a slash or a suffix.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Architecture
+        The architecture.
+
+    Raises
+    ------
+    InputError
+        If there is no such architecture, or the file does not fit.
+
+    Examples
+    --------
+    >>> load_architecture("mixtral-8x7b").num_experts
+    8
+    """
+    is_path = isinstance(name, Path) or records.is_path(str(name))
+    if is_path and Path(name).suffix != ".toml":
+        return Architecture._from_hf_config(Path(name), argument)
+    return records.load(Architecture, name, FOLDER, argument)
+
+
+def list_architectures() -> list[str]:
+    """Return the names of the architectures that ship with the package.
+
+    Examples
+    --------
+    >>> "qwen2-57b-a14b" in list_architectures()
+    True
+    """
+    return records.list_names(FOLDER)

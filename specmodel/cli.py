@@ -1,0 +1,391 @@
+"""The command line: parse, call, print. Imports nothing heavy until a command runs."""
+
+import gc
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from specmodel import __version__
+from specmodel.errors import InputError
+
+if TYPE_CHECKING:
+    from specmodel.drafters import Drafter
+    from specmodel.prediction import Prediction
+
+_PACKAGE = Path(__file__).parent
+_FOLDERS = {
+    "hardware": (_PACKAGE / "hw_profiles", _PACKAGE.parent / "hw_profiles"),
+    "target": (_PACKAGE / "architectures",),
+    "drafter": (_PACKAGE / "architectures",),
+    "engine": (_PACKAGE / "engines",),
+}
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+_PASSED = (
+    "verify_tokens",
+    "tensor_parallel",
+    "draft_tensor_parallel",
+    "routing_correlation",
+    "max_draft_length",
+)
+_ACCEPTANCE = (
+    "acceptance_rate",
+    "tokens_per_step",
+    "step_efficiency",
+    "accepted_fraction",
+    "acceptance_by_position",
+)
+
+
+def _completer(kind: str) -> Callable[..., list[str]]:
+    """Complete names of shipped records for the shell, without reading them."""
+
+    def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+        names = [p.name.removesuffix(".toml") for f in _FOLDERS[kind] for p in f.glob("*.toml")]
+        return sorted(name for name in names if name.startswith(start))
+
+    return complete
+
+
+@click.group(context_settings=_SETTINGS, no_args_is_help=True)
+@click.version_option(__version__, prog_name="specmodel")
+def main_group() -> None:
+    """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
+
+    \b
+    Examples:
+      specmodel predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm \\
+          --batch-size 1:128:x2 --draft-length 3 --acceptance-rate 0.7
+      specmodel list hardware
+      specmodel show h200_sxm
+
+    \b
+    Shell completion (bash; zsh and fish likewise):
+      eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
+    """
+
+
+@main_group.command(context_settings=_SETTINGS)
+@click.option(
+    "--target",
+    required=True,
+    shell_complete=_completer("target"),
+    metavar="NAME|PATH",
+    help="Model served; a name, TOML or config.json.",
+)
+@click.option(
+    "--drafter",
+    required=True,
+    shell_complete=_completer("drafter"),
+    metavar="NAME|PATH",
+    help="ngram, eagle, eagle3, mtp, parallel, or a model.",
+)
+@click.option(
+    "--hardware",
+    required=True,
+    shell_complete=_completer("hardware"),
+    metavar="NAME|PATH",
+    help="GPU; a name or TOML.",
+)
+@click.option(
+    "--engine",
+    shell_complete=_completer("engine"),
+    metavar="NAME|PATH",
+    help="Overheads of the serving stack.  [default: ideal]",
+)
+@click.option(
+    "--batch-size",
+    required=True,
+    metavar="VALUES",
+    help="Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2.",
+)
+@click.option(
+    "--draft-length",
+    required=True,
+    metavar="VALUES",
+    help="Tokens drafted per sequence and step, 0 for none.",
+)
+@click.option("--acceptance-rate", type=float, help="P(token accepted, all before it were).")
+@click.option("--tokens-per-step", type=float, help="Tokens emitted per step, bonus included.")
+@click.option("--step-efficiency", type=float, help="Tokens per step / (draft length + 1).")
+@click.option("--accepted-fraction", type=float, help="Accepted / drafted, as engines report.")
+@click.option(
+    "--acceptance-by-position",
+    metavar="RATES",
+    help="Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6.",
+)
+@click.option(
+    "--measured-draft-length",
+    type=int,
+    help="Draft length of the measured acceptance.  [default: --draft-length]",
+)
+@click.option(
+    "--context-length",
+    metavar="VALUES",
+    help="KV entries per sequence before the step.  [default: 1024]",
+)
+@click.option(
+    "--verify-tokens",
+    type=int,
+    help="Target tokens per sequence, for trees.  [default: draft length + 1]",
+)
+@click.option(
+    "--max-draft-length", type=int, help="Longest draft considered for the best one.  [default: 10]"
+)
+@click.option("--tensor-parallel", type=int, help="GPUs of the target.  [default: 1]")
+@click.option("--draft-tensor-parallel", type=int, help="GPUs of a draft model.  [default: 1]")
+@click.option("--weight-dtype", metavar="DTYPE", help="fp32, bf16, fp16, fp8, int8, fp4, int4.")
+@click.option("--activation-dtype", metavar="DTYPE", help="Arithmetic follows it.")
+@click.option("--kv-dtype", metavar="DTYPE", help="Dtype of the KV cache.")
+@click.option(
+    "--routing-correlation",
+    type=float,
+    help="0: a sequence's tokens route independently; 1: all as the first.  [default: 0.18]",
+)
+@click.option(
+    "--proposal-rate", type=float, help="Share of steps with a proposal (ngram).  [default: 1]"
+)
+@click.option("--lookup-time", type=float, help="Host seconds of a look-up (ngram).  [default: 0]")
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What if: a field of hardware, engine, target or drafter, e.g."
+    " hardware.memory.peak_bytes_per_s=6e12.",
+)
+@click.option("--components", is_flag=True, help="Add the breakdown of each pass.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> None:
+    """Predict target efficiency and speedup of speculative decoding.
+
+    Give exactly one form of acceptance. All but the rate and the rates by position hold at the
+    draft length they were measured at.
+
+    \b
+    Examples:
+      specmodel predict --target qwen2-57b-a14b --drafter qwen2-0.5b \\
+          --hardware a800_sxm_80gb --tensor-parallel 2 --batch-size 1:64:x2 \\
+          --draft-length 4 --acceptance-rate 0.9 --context-length 512
+      specmodel predict --target ./config.json --drafter ngram --proposal-rate 0.4 \\
+          --hardware l40s --batch-size 1 --draft-length 1:5 \\
+          --tokens-per-step 2.1 --measured-draft-length 3 --json
+    """
+    if as_json and as_csv:
+        raise InputError("csv", True, "one of --json and --csv")
+    prediction = _predict(options)
+    from specmodel import report
+
+    if as_json:
+        click.echo(report.to_json(prediction, with_components=components))
+        return
+    if as_csv:
+        if components:
+            raise InputError("components", True, "--json or the table, as CSV has one row a point")
+        click.echo(report.to_csv(prediction))
+        return
+    sections = [
+        f"{report.heading(prediction)}\n{report.verdict(prediction)}",
+        report.table(prediction),
+        report.assumptions(prediction),
+        *(f"Warning: {warning}" for warning in prediction.warnings),
+    ]
+    if components:
+        sections.insert(2, report.components(prediction))
+    click.echo("\n\n".join(sections))
+
+
+@main_group.command("list", context_settings=_SETTINGS)
+@click.argument("kind", type=click.Choice(["hardware", "architectures", "engines", "drafters"]))
+def list_command(kind: str) -> None:
+    """List what ships with the package."""
+    from specmodel import report
+    from specmodel.catalog import catalog
+
+    click.echo(report.name_table(catalog(kind)))
+
+
+@main_group.command(context_settings=_SETTINGS)
+@click.argument("name")
+def show(name: str) -> None:
+    """Show a hardware, architecture or engine record as TOML.
+
+    NAME is a shipped name, or the path of a TOML or config.json file. Save the output, edit it,
+    and give its path to predict.
+    """
+    from specmodel import report
+    from specmodel.catalog import find
+
+    click.echo(report.record_text(*find(name)))
+
+
+def _predict(options: dict[str, Any]) -> "Prediction":
+    """Read the options into records and axes: context, then draft length, then batch size."""
+    import numpy as np
+
+    from specmodel.ranges import parse_values
+
+    axes = {
+        name: parse_values(name, options[name])
+        for name in ("context_length", "draft_length", "batch_size")
+        if options[name] is not None
+    }
+    grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
+    # heavy records after the cheap checks, so that a typing slip answers at once
+    from specmodel.prediction import predict
+
+    return predict(
+        acceptance=_acceptance(options),
+        **{name: options[name] for name in _PASSED},
+        **_records(options),
+        **dict(zip(axes, cast(Any, grid), strict=True)),
+    )
+
+
+def _records(options: dict[str, Any]) -> dict[str, Any]:
+    """Load target, drafter, hardware and engine, with dtypes and what-ifs applied."""
+    from specmodel.architecture import load_architecture
+    from specmodel.drafters import load_drafter
+    from specmodel.engine import load_engine
+    from specmodel.hardware import load_hardware
+    from specmodel.units import check_dtype
+
+    changes = _changes(options["changes"])
+    dtypes = ("weight_dtype", "activation_dtype", "kv_dtype")
+    given = {name: check_dtype(name, options[name]) for name in dtypes if options[name] is not None}
+    target = load_architecture(options["target"]).with_changes("target", changes["target"] | given)
+    drafter = load_drafter(options["drafter"], target)
+    drafter = _change_drafter(drafter, options, changes["drafter"])
+    engine = options["engine"]
+    if engine is not None or changes["engine"]:
+        engine = load_engine(engine or "ideal").with_changes("engine", changes["engine"])
+    hardware = load_hardware(options["hardware"])
+    return {
+        "target": target,
+        "drafter": drafter,
+        "engine": engine,
+        "hardware": hardware.with_changes("hardware", changes["hardware"]),
+        **given,
+    }
+
+
+def _change_drafter(
+    drafter: "Drafter", options: dict[str, Any], changes: dict[str, object]
+) -> "Drafter":
+    from dataclasses import replace
+
+    lookup = {k: options[k] for k in ("lookup_time", "proposal_rate") if options[k] is not None}
+    if lookup and drafter.architecture is not None:
+        name, value = next(iter(lookup.items()))
+        raise InputError(name, value, "--drafter ngram with it")
+    if changes:
+        if drafter.architecture is None:
+            key, value = next(iter(changes.items()))
+            raise InputError(f"set drafter.{key}", value, "a drafter with an architecture")
+        lookup["architecture"] = drafter.architecture.with_changes("drafter", changes)
+    return replace(drafter, **lookup)
+
+
+def _changes(settings: Sequence[str]) -> dict[str, dict[str, object]]:
+    changes: dict[str, dict[str, object]] = {
+        record: {} for record in ("hardware", "engine", "target", "drafter")
+    }
+    for setting in settings:
+        key, has_value, value = setting.partition("=")
+        record, has_field, field = key.strip().partition(".")
+        if not has_value or not has_field or record not in changes:
+            expected = "KEY=VALUE with a key that starts with " + "., ".join(changes) + "."
+            raise InputError("set", setting, expected)
+        changes[record][field] = _literal(value.strip())
+    return changes
+
+
+def _literal(text: str) -> object:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _acceptance(options: dict[str, Any]) -> Any:
+    from specmodel.acceptance import Acceptance
+
+    given = {name: options[name] for name in _ACCEPTANCE if options[name] is not None}
+    if len(given) != 1:
+        flags = [_flag(name) for name in given] or None
+        raise InputError(
+            "acceptance", flags, "exactly one of " + ", ".join(map(_flag, _ACCEPTANCE))
+        )
+    if "acceptance_by_position" in given:
+        text = given["acceptance_by_position"]
+        try:
+            given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
+        except ValueError:
+            raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
+    return Acceptance(**given, measured_draft_length=options["measured_draft_length"])
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _error_line(error: InputError) -> str:
+    """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
+    options = {
+        parameter.name: parameter.opts[0]
+        for command in main_group.commands.values()
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+    }
+    name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
+    if name not in options:
+        return str(error)
+    return str(InputError(f"{options[name]} {rest}".strip(), error.value, error.expected))
+
+
+def run() -> int:
+    """Run as a program: a short life, in which collecting cycles costs a tenth of the start."""
+    gc.disable()
+    return main()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments
+        Words after the program's name, by default those of the process.
+
+    Returns
+    -------
+    int
+        Exit status: 0, 2 for what cannot be used, 130 for Ctrl-C, 141 for a closed pipe.
+    """
+    try:
+        status = main_group.main(arguments, prog_name="specmodel", standalone_mode=False)
+        sys.stdout.flush()
+        return int(status or 0)
+    except InputError as error:
+        message = _error_line(error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 2
+    except click.ClickException as error:
+        message = " ".join(error.format_message().split())
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    click.echo(f"specmodel: error: {message}", err=True)
+    return 2

@@ -1,0 +1,259 @@
+"""How many distinct experts a pass loads, when tokens route independently and when they do not.
+
+The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer: the tokens of one
+sequence share experts, the sequences of a batch do not. `routing_correlation` is the correlation
+between two tokens of a sequence in the use of one expert; it can be measured directly, and one
+number per model meets the published unions (tests/data/expert_unions.csv).
+
+References
+----------
+.. [1] Z. Huang et al., "MoESD: Unveil Speculative Decoding's Potential for Accelerating Sparse
+   MoE," in Proc. NeurIPS, 2025, arXiv:2505.19645.
+"""
+
+import numpy as np
+
+from specmodel.errors import InputError
+from specmodel.units import FloatArray, Numeric, check, unwrap
+
+TYPICAL_ROUTING_CORRELATION = 0.18
+"""Assumed when nothing is known [-]: the median of three models with measured unions (0.16, 0.18,
+0.29); routers trained hard for balance are nearer to 0."""
+
+MAX_TOKENS_PER_SEQUENCE = 4096
+"""Most tokens of one sequence in a pass that the correlated union accepts [token]."""
+
+
+def active_experts(
+    num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
+) -> FloatArray:
+    """Return the expected distinct experts that independently routed tokens activate in a layer.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens in the pass, real-valued, any shape [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        N(t), from 0 to `num_experts` [-].
+
+    Raises
+    ------
+    InputError
+        If `num_tokens` is negative or `experts_per_token` is not from 1 to `num_experts`.
+
+    Notes
+    -----
+    Eq. 8 of MoESD, ``E (1 - ((E - K)/E)^t)``. It is exact for uniformly random K-subsets.
+
+    Examples
+    --------
+    >>> active_experts([1, 5, 1000], 64, 8).round(2).tolist()
+    [8.0, 31.17, 64.0]
+    """
+    t = check("num_tokens", num_tokens, minimum=0)
+    E, k = _experts(num_experts, experts_per_token)
+    return unwrap(np.where(t == 0, 0.0, _union(np.where(t == 0, 1.0, t), k, E)))
+
+
+def tokens_per_expert(
+    num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
+) -> FloatArray:
+    """Return the mean number of tokens that each activated expert processes.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens in the pass, above 0 [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        T_exp, at least 1 from one token on [token].
+
+    Notes
+    -----
+    Eq. 10 of MoESD, ``t k / N(t)``.
+
+    Examples
+    --------
+    >>> float(tokens_per_expert(1, 64, 8))
+    1.0
+    """
+    t = check("num_tokens", num_tokens, above=0)
+    E, k = _experts(num_experts, experts_per_token)
+    return t * k / active_experts(t, E, k)
+
+
+def saturation_tokens(
+    num_experts: Numeric, experts_per_token: Numeric, share: Numeric = 0.95
+) -> FloatArray:
+    """Return the tokens from which independently routed tokens activate a share of all experts.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    share
+        Share of the experts that counts as full activation, in (0, 1) [-].
+
+    Returns
+    -------
+    FloatArray
+        T_thres, a whole number [token].
+
+    Notes
+    -----
+    Eq. 9 of MoESD, ``ceil(log_{1-ρ}(1 - τ))``.
+
+    Examples
+    --------
+    >>> float(saturation_tokens(64, 8))
+    23.0
+    """
+    E, k = _experts(num_experts, experts_per_token)
+    tau = check("share", share, above=0, maximum=1 - 1e-12)
+    with np.errstate(divide="ignore"):
+        exact = np.log1p(-tau) / np.log1p(-k / E)
+    return unwrap(np.maximum(np.ceil(exact - 1e-9), 1.0))
+
+
+def sequence_active_experts(
+    tokens_per_sequence: Numeric,
+    num_experts: Numeric,
+    experts_per_token: Numeric,
+    routing_correlation: Numeric,
+) -> FloatArray:
+    """Return the expected distinct experts that the tokens of one sequence activate in a layer.
+
+    A beta-binomial law: within a sequence each expert has its own probability of use, drawn from
+    a Beta distribution with mean ρ = k/E; `routing_correlation` is then the correlation between
+    two tokens in the use of one expert.
+
+    Parameters
+    ----------
+    tokens_per_sequence
+        Tokens of the sequence in the pass, real-valued, at most 4096 [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        u(s), from 0 to `num_experts` [-].
+
+    Raises
+    ------
+    InputError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    ``u(s) = E (1 - Π_{i<s} ((1-ρ)(1-c) + ic) / ((1-c) + ic))``; a fraction of a token takes that
+    power of the last factor.
+
+    Examples
+    --------
+    >>> sequence_active_experts(4, 128, 8, [0.0, 0.29, 1.0]).round(2).tolist()
+    [29.12, 20.38, 8.0]
+    """
+    s = check(
+        "tokens_per_sequence", tokens_per_sequence, minimum=0, maximum=MAX_TOKENS_PER_SEQUENCE
+    )
+    E, k = _experts(num_experts, experts_per_token)
+    c = check("routing_correlation", routing_correlation, minimum=0, maximum=1)
+    rho = k / E
+    unused = (1 - rho) ** np.minimum(s, 1)
+    for i in range(1, int(np.ceil(s.max()))):
+        factor = ((1 - rho) * (1 - c) + i * c) / ((1 - c) + i * c)
+        unused = unused * factor ** np.clip(s - i, 0, 1)
+    return E * (1 - unused)
+
+
+def batch_active_experts(
+    batch_size: Numeric, sequence_experts: Numeric, num_experts: Numeric
+) -> FloatArray:
+    """Return the distinct experts of a batch whose sequences route independently of each other.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch, real-valued, above 0 [request].
+    sequence_experts
+        Expected distinct experts that one sequence activates [-].
+    num_experts
+        Routed experts of the layer [-].
+
+    Returns
+    -------
+    FloatArray
+        ``E (1 - (1 - u/E)^B)`` [-].
+
+    Examples
+    --------
+    >>> float(batch_active_experts(1, 20.0, 128).round(9))
+    20.0
+    """
+    B = check("batch_size", batch_size, above=0)
+    E = check("num_experts", num_experts, minimum=1)
+    u = check("sequence_experts", sequence_experts, minimum=0)
+    return unwrap(_union(B, np.minimum(u, E), E))
+
+
+def correlated_active_experts(
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric,
+    num_experts: Numeric,
+    experts_per_token: Numeric,
+    routing_correlation: Numeric,
+) -> FloatArray:
+    """Return the expected distinct experts of a pass whose sequences each share experts within.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch, above 0 [request].
+    tokens_per_sequence
+        Tokens of each sequence in the pass [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        Active experts; at correlation 0 this is ``active_experts(batch x tokens)`` [-].
+
+    Examples
+    --------
+    >>> correlated_active_experts(1, 5, 256, 10, [0.0, 0.157]).round(1).tolist()
+    [46.2, 35.7]
+    """
+    u = sequence_active_experts(
+        tokens_per_sequence, num_experts, experts_per_token, routing_correlation
+    )
+    return batch_active_experts(batch_size, u, num_experts)
+
+
+def _experts(num_experts: Numeric, experts_per_token: Numeric) -> tuple[FloatArray, FloatArray]:
+    E = check("num_experts", num_experts, minimum=1)
+    k = check("experts_per_token", experts_per_token, above=0)
+    if (k > E).any():
+        expected = f"at most num_experts = {abs(np.min(E)):g}"
+        raise InputError("experts_per_token", experts_per_token, expected)
+    return E, k
+
+
+def _union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
+    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)``."""
+    with np.errstate(divide="ignore"):
+        return -E * np.expm1(count * np.log1p(-each / E))

@@ -1,0 +1,165 @@
+"""Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from specmodel import records
+from specmodel.errors import InputError
+from specmodel.records import Record
+
+_PACKAGED = Path(__file__).parent / "hw_profiles"
+FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "hw_profiles"
+"""Where the shipped profiles are: in the package when installed, beside it in a checkout."""
+
+RIDGE_POINT_RANGE = (1.0, 2500.0)
+"""Ridge points outside this range [FLOP/B] mean a wrong unit."""
+
+_NEXT_WIDER = {
+    "int4": ("int8", "bf16", "fp16", "fp32"),
+    "fp4": ("fp8", "bf16", "fp16", "fp32"),
+    "int8": ("bf16", "fp16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "bf16": ("fp16", "fp32"),
+    "fp16": ("bf16", "fp32"),
+}
+
+Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+Source = Annotated[str, Field(min_length=3)]
+
+
+class DtypePeak(Record):
+    """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from."""
+
+    peak_flops_per_s: PositiveFloat
+    source: Source
+
+
+class Memory(Record):
+    """Device memory: capacity [B], peak bandwidth [B/s] and last-level cache [B]."""
+
+    capacity_bytes: PositiveFloat
+    peak_bytes_per_s: PositiveFloat
+    l2_bytes: PositiveFloat
+    source: Source
+
+
+class Link(Record):
+    """Link between the GPUs of a node: bandwidth of one direction [B/s]."""
+
+    kind: Literal["nvlink", "pcie", "infinity_fabric"]
+    peak_bytes_per_s: PositiveFloat
+    source: Source
+
+
+class HardwareProfile(Record):
+    """One accelerator as its data sheet gives it.
+
+    Parameters
+    ----------
+    schema_version
+        Version of this schema, 1.
+    name
+        Name for people.
+    kind
+        "gpu" or "cpu".
+    num_multiprocessors
+        Streaming multiprocessors, compute units or cores [-].
+    memory
+        Capacity, bandwidth and cache.
+    link
+        Link to the other GPUs of the node; none if there is none.
+    dtype
+        Peak rate by dtype.
+    """
+
+    schema_version: Literal[1]
+    name: str
+    kind: Literal["gpu", "cpu"]
+    num_multiprocessors: PositiveInt
+    memory: Memory
+    link: Link | None = None
+    dtype: dict[Dtype, DtypePeak]
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        if not self.dtype:
+            raise InputError("dtype", {}, "a peak for at least one dtype")
+        low, high = RIDGE_POINT_RANGE
+        for dtype, peak in self.dtype.items():
+            ridge = peak.peak_flops_per_s / self.memory.peak_bytes_per_s
+            if not low <= ridge <= high:
+                raise InputError(
+                    "memory.peak_bytes_per_s",
+                    self.memory.peak_bytes_per_s,
+                    f"B/s, not GB/s, and dtype.{dtype}.peak_flops_per_s in FLOP/s, not TFLOP/s: "
+                    f"their ratio {ridge:.3g} FLOP/B is outside {low:g} to {high:g}",
+                )
+        return self
+
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the dtype in which arithmetic on `dtype` runs: itself, or the next wider one.
+
+        Parameters
+        ----------
+        dtype
+            Dtype of the activations.
+
+        Returns
+        -------
+        str
+            A dtype with a peak in this profile.
+
+        Raises
+        ------
+        InputError
+            If the profile has no peak that would do.
+        """
+        for candidate in (dtype, *_NEXT_WIDER.get(dtype, ())):
+            if candidate in self.dtype:
+                return candidate
+        expected = f"a dtype {self.name} has a peak for: {', '.join(self.dtype)}"
+        raise InputError("activation_dtype", dtype, expected)
+
+    def ridge_point(self, dtype: str) -> float:
+        """Return peak arithmetic over peak bandwidth for `dtype` [FLOP/B]."""
+        peak = self.dtype[self.compute_dtype(dtype)]  # type: ignore[index]  # a str is a Dtype here
+        return peak.peak_flops_per_s / self.memory.peak_bytes_per_s
+
+
+def load_hardware(name: str | Path) -> HardwareProfile:
+    """Return a hardware profile by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_hardware` gives, or a TOML file: with a slash or a suffix.
+
+    Returns
+    -------
+    HardwareProfile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or the file does not fit; the nearest names are suggested.
+
+    Examples
+    --------
+    >>> load_hardware("h200_sxm").memory.peak_bytes_per_s
+    4800000000000.0
+    """
+    return records.load(HardwareProfile, name, FOLDER, "hardware")
+
+
+def list_hardware() -> list[str]:
+    """Return the names of the hardware profiles that ship with the package.
+
+    Examples
+    --------
+    >>> "a800_sxm_80gb" in list_hardware()
+    True
+    """
+    return records.list_names(FOLDER)

@@ -1,0 +1,409 @@
+"""The façade: what a deployment with speculation gains, point by point, and what was assumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specmodel import speculation
+from specmodel.acceptance import Acceptance
+from specmodel.architecture import Architecture, load_architecture
+from specmodel.drafters import Drafter, load_drafter, model_drafter
+from specmodel.engine import EngineProfile, load_engine
+from specmodel.errors import InputError
+from specmodel.experts import TYPICAL_ROUTING_CORRELATION
+from specmodel.hardware import HardwareProfile, load_hardware
+from specmodel.latency import CAUSES, Deployment, StepTimes, step_times
+from specmodel.memory import MemoryUse, memory_use
+from specmodel.units import FloatArray, Numeric, check, check_dtype, format_si
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMN_UNITS = {
+    "batch_size": "request",
+    "draft_length": "token",
+    "verify_tokens": "token",
+    "context_length": "token",
+    "tokens_per_step": "token",
+    "step_efficiency": "-",
+    "active_experts": "-",
+    "active_experts_verify": "-",
+    "forward_time": "s",
+    "verify_time": "s",
+    "draft_time": "s",
+    "reject_time": "s",
+    "step_time": "s",
+    "target_efficiency": "-",
+    "relative_step_time": "-",
+    "utility": "-",
+    "speedup": "-",
+    "tpot": "s",
+    "throughput": "token/s",
+    "limited_by": "-",
+    "break_even_acceptance_rate": "-",
+    "best_draft_length": "token",
+    "memory_bytes": "B",
+    "max_batch_size": "request",
+}
+"""Columns of a prediction in their order, and their units."""
+
+DEFAULT_CONTEXT_LENGTH = 1024
+DEFAULT_MAX_DRAFT_LENGTH = 10
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Prediction:
+    """What speculation gains at each operating point; all arrays have one shape.
+
+    Parameters
+    ----------
+    batch_size, draft_length, verify_tokens, context_length
+        The operating points [request] [token] [token] [token].
+    tokens_per_step, step_efficiency
+        Tokens emitted per sequence and step [token], and MoESD's σ [-].
+    active_experts, active_experts_verify
+        Distinct experts per layer of a plain and of a verify pass [-].
+    forward_time, verify_time, draft_time, reject_time, step_time
+        Plain pass, verify pass, all drafting of a step, rejection, the whole step [s].
+    target_efficiency, relative_step_time
+        ``forward_time / verify_time`` and ``step_time / forward_time`` [-].
+    utility, speedup
+        The same number: tokens per step over relative step time [-].
+    tpot, throughput
+        Time per output token of a request [s], output tokens of all requests [token/s].
+    limited_by
+        What lengthens the step most: one of `CAUSES`, or "none" without a draft.
+    break_even_acceptance_rate
+        Rate from which speculation pays; NaN where none does or it has no meaning [-].
+    best_draft_length
+        Draft length with the largest speedup, 0 for none; NaN where it has no meaning [token].
+    memory_bytes, max_batch_size
+        Memory needed on the fullest GPU [B]; largest batch that fits it [request].
+    assumptions
+        What was assumed because it was not given, by argument.
+    warnings
+        What the reader must know, one sentence each.
+    deployment, times
+        The records behind the numbers, and the times by component.
+    """
+
+    batch_size: FloatArray
+    draft_length: FloatArray
+    verify_tokens: FloatArray
+    context_length: FloatArray
+    tokens_per_step: FloatArray
+    step_efficiency: FloatArray
+    active_experts: FloatArray
+    active_experts_verify: FloatArray
+    forward_time: FloatArray
+    verify_time: FloatArray
+    draft_time: FloatArray
+    reject_time: FloatArray
+    step_time: FloatArray
+    target_efficiency: FloatArray
+    relative_step_time: FloatArray
+    utility: FloatArray
+    speedup: FloatArray
+    tpot: FloatArray
+    throughput: FloatArray
+    limited_by: np.ndarray[Any, np.dtype[np.str_]]
+    break_even_acceptance_rate: FloatArray
+    best_draft_length: FloatArray
+    memory_bytes: FloatArray
+    max_batch_size: FloatArray
+    assumptions: dict[str, Any]
+    warnings: tuple[str, ...]
+    deployment: Deployment
+    times: StepTimes
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one plain dict a point; None stands for what has no meaning."""
+        columns = {name: np.ravel(getattr(self, name)).tolist() for name in COLUMN_UNITS}
+        for name in ("break_even_acceptance_rate", "best_draft_length"):
+            columns[name] = [None if value != value else value for value in columns[name]]
+        for name, unit in COLUMN_UNITS.items():
+            if unit in ("request", "token") and name != "tokens_per_step":
+                columns[name] = [None if v is None else int(v) for v in columns[name]]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the points as a tidy table, one row each, columns as in `COLUMN_UNITS`."""
+        import pandas as pd
+
+        return pd.DataFrame({name: np.ravel(getattr(self, name)) for name in COLUMN_UNITS})
+
+
+def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is named
+    *,
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    drafter: Drafter | Architecture | str | Path,
+    draft_length: Numeric,
+    batch_size: Numeric,
+    acceptance: Acceptance | Numeric,
+    engine: EngineProfile | str | Path | None = None,
+    context_length: Numeric | None = None,
+    verify_tokens: Numeric | None = None,
+    weight_dtype: str | None = None,
+    activation_dtype: str | None = None,
+    kv_dtype: str | None = None,
+    routing_correlation: float | None = None,
+    tensor_parallel: int | None = None,
+    draft_tensor_parallel: int | None = None,
+    max_draft_length: int | None = None,
+) -> Prediction:
+    """Predict target efficiency and speedup of speculative decoding.
+
+    Parameters
+    ----------
+    target, hardware, drafter, engine
+        Records, names that ship with the package, or paths; the engine is "ideal" by default.
+    draft_length
+        Tokens drafted per sequence and step, 0 for none, any shape [token].
+    batch_size
+        Sequences decoded together, broadcasting with `draft_length` [request].
+    acceptance
+        Acceptance rate [-], or an `Acceptance` in another form; broadcasting.
+    context_length
+        KV entries of each sequence before the step, broadcasting [token].
+    verify_tokens
+        Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
+    weight_dtype, activation_dtype, kv_dtype
+        Dtypes of the target; those of its architecture by default.
+    routing_correlation
+        How far tokens of one sequence share experts, from 0 to 1 [-].
+    tensor_parallel, draft_tensor_parallel
+        GPUs that the target and a draft model are cut over [-].
+    max_draft_length
+        Longest draft considered for `best_draft_length` [token].
+
+    Returns
+    -------
+    Prediction
+        Arrays of the shape to which the arguments broadcast.
+
+    Raises
+    ------
+    InputError
+        In one line: the argument, its value and what would do.
+
+    Notes
+    -----
+    With n-gram look-up, acceptance is that of the steps with a proposal; `tokens_per_step` is
+    the mean over all steps.
+
+    Examples
+    --------
+    >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", draft_length=3,
+    ...             batch_size=[1, 16], acceptance=0.5, tensor_parallel=2, context_length=512)
+    >>> (p.speedup > 1).tolist()
+    [False, True]
+    """
+    given = locals()
+    assumptions = {name: value for name, value in _DEFAULTS.items() if given[name] is None}
+    deployment = _deployment(given | assumptions, assumptions)
+    context_length = (
+        given["context_length"] if context_length is not None else DEFAULT_CONTEXT_LENGTH
+    )
+    points = {
+        "batch_size": check("batch_size", batch_size, minimum=1, whole=True),
+        "draft_length": check(
+            "draft_length",
+            draft_length,
+            minimum=0,
+            maximum=speculation.MAX_DRAFT_LENGTH,
+            whole=True,
+        ),
+        "context_length": check("context_length", context_length, minimum=0, whole=True),
+    }
+    points["verify_tokens"] = _verify_tokens(verify_tokens, points["draft_length"])
+    if not isinstance(acceptance, Acceptance):
+        acceptance = Acceptance(acceptance_rate=acceptance)
+    longest = int(
+        check(
+            "max_draft_length",
+            assumptions.get("max_draft_length", max_draft_length),
+            minimum=1,
+            maximum=speculation.MAX_DRAFT_LENGTH,
+            whole=True,
+        )
+    )
+    return _evaluate(deployment, points, acceptance, longest, assumptions)
+
+
+_DEFAULTS: dict[str, Any] = {
+    "engine": "ideal",
+    "context_length": DEFAULT_CONTEXT_LENGTH,
+    "routing_correlation": TYPICAL_ROUTING_CORRELATION,
+    "tensor_parallel": 1,
+    "draft_tensor_parallel": 1,
+    "max_draft_length": DEFAULT_MAX_DRAFT_LENGTH,
+}
+
+
+def _deployment(values: dict[str, Any], assumptions: dict[str, Any]) -> Deployment:
+    """Turn names into records, and note what the records decide for the user."""
+    target = values["target"]
+    if not isinstance(target, Architecture):
+        target = load_architecture(target)
+    dtypes = ("weight_dtype", "activation_dtype", "kv_dtype")
+    target = target.with_changes(
+        "target", {k: check_dtype(k, values[k]) for k in dtypes if values[k] is not None}
+    )
+    assumptions |= {name: getattr(target, name) for name in dtypes if values[name] is None}
+    drafter, hardware, engine = values["drafter"], values["hardware"], values["engine"]
+    if isinstance(drafter, Architecture):
+        drafter = model_drafter(drafter)
+    elif not isinstance(drafter, Drafter):
+        drafter = load_drafter(drafter, target)
+    deployment = Deployment(
+        target=target,
+        drafter=drafter,
+        hardware=hardware if isinstance(hardware, HardwareProfile) else load_hardware(hardware),
+        engine=engine if isinstance(engine, EngineProfile) else load_engine(engine),
+        tensor_parallel=values["tensor_parallel"],
+        draft_tensor_parallel=values["draft_tensor_parallel"],
+        routing_correlation=values["routing_correlation"],
+    )
+    arithmetic = deployment.hardware.compute_dtype(target.activation_dtype)
+    if arithmetic != target.activation_dtype:
+        assumptions["arithmetic"] = f"{arithmetic} (no {target.activation_dtype} peak)"
+    if drafter.architecture is None or drafter.is_head:
+        assumptions.pop("draft_tensor_parallel", None)
+    if not target.is_moe:
+        assumptions.pop("routing_correlation", None)
+    return deployment
+
+
+def _verify_tokens(verify_tokens: Numeric | None, gamma: FloatArray) -> FloatArray:
+    if verify_tokens is None:
+        return np.asarray(gamma + 1)
+    tokens = check("verify_tokens", verify_tokens, minimum=1, maximum=4096, whole=True)
+    if ((gamma == 0) & (tokens != 1)).any():
+        raise InputError("verify_tokens", verify_tokens, "1 where draft_length is 0")
+    return tokens
+
+
+def _evaluate(
+    deployment: Deployment,
+    points: dict[str, FloatArray],
+    acceptance: Acceptance,
+    longest: int,
+    assumptions: dict[str, Any],
+) -> Prediction:
+    gamma, B = points["draft_length"], points["batch_size"]
+    is_chain = bool((points["verify_tokens"] == gamma + 1).all())
+    acceptance = acceptance.measured_at(gamma)
+    tokens = _tokens_per_step(acceptance, gamma, deployment.drafter, is_chain)
+    times = step_times(deployment, **points)
+    forward, step = times.forward_time, times.step_time
+    relative = speculation.relative_step_time(forward, step)
+    gain = speculation.utility(tokens, relative)
+    memory = memory_use(deployment, points["context_length"], points["verify_tokens"])
+    best = break_even = np.full((), np.nan)
+    if is_chain:
+        rate = deployment.drafter.proposal_rate
+        needed = np.maximum(1 + (relative - 1) / rate, 1e-9) if rate else np.full((), np.inf)
+        break_even = _break_even(needed, gamma)
+        best = _best_draft_length(deployment, points, acceptance, longest)
+    columns = points | {
+        "tokens_per_step": tokens,
+        "step_efficiency": tokens / (gamma + 1),
+        "active_experts": times.active_experts,
+        "active_experts_verify": times.active_experts_verify,
+        "forward_time": forward,
+        "verify_time": times.verify_time,
+        "draft_time": times.draft_time,
+        "reject_time": times.reject_time,
+        "step_time": step,
+        "target_efficiency": speculation.target_efficiency(forward, times.verify_time),
+        "relative_step_time": relative,
+        "utility": gain,
+        "speedup": gain,
+        "tpot": step / tokens,
+        "throughput": B * tokens / step,
+        "limited_by": _limited_by(times, gamma),
+        "break_even_acceptance_rate": break_even,
+        "best_draft_length": best,
+        "memory_bytes": memory.total_bytes(B),
+        "max_batch_size": memory.max_batch_size,
+    }
+    shape = np.broadcast_shapes(*(column.shape for column in columns.values()))
+    return Prediction(
+        **{name: np.broadcast_to(columns[name], shape) for name in COLUMN_UNITS},
+        assumptions=assumptions,
+        warnings=_memory_warnings(deployment, memory, B),
+        deployment=deployment,
+        times=times,
+    )
+
+
+def _tokens_per_step(
+    acceptance: Acceptance, gamma: FloatArray, drafter: Drafter, is_chain: bool
+) -> FloatArray:
+    """Mean over all steps; a step without a proposal emits one token."""
+    if is_chain:
+        tokens = acceptance.expected_tokens_per_step(gamma)
+    elif acceptance.form != "tokens_per_step":
+        expected = "tokens_per_step, as verify_tokens is not draft_length + 1"
+        raise InputError("acceptance", acceptance.form, expected)
+    else:
+        tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)
+        if (tokens > gamma + 1).any():
+            expected = f"numbers from 1 to draft_length + 1 = {gamma.min() + 1:g}"
+            raise InputError("tokens_per_step", acceptance.tokens_per_step, expected)
+        tokens = np.where(gamma > 0, tokens, 1.0)
+    return np.asarray(1 + drafter.proposal_rate * (tokens - 1))
+
+
+def _break_even(needed: FloatArray, gamma: FloatArray) -> FloatArray:
+    if np.isinf(needed).all():
+        return np.full((), np.nan)
+    return np.asarray(speculation.break_even_acceptance_rate(needed, gamma))
+
+
+def _best_draft_length(
+    deployment: Deployment, points: dict[str, FloatArray], acceptance: Acceptance, longest: int
+) -> FloatArray:
+    candidates = np.arange(1.0, min(longest, acceptance.max_draft_length) + 1)
+    times = step_times(
+        deployment,
+        batch_size=points["batch_size"][..., None],
+        draft_length=candidates,
+        verify_tokens=candidates + 1,
+        context_length=points["context_length"][..., None],
+    )
+    if acceptance.acceptance_by_position is None:
+        rate = acceptance.rate()[..., None]
+        tokens = speculation.expected_tokens_per_step(rate, candidates)
+    else:
+        tokens = acceptance.expected_tokens_per_step(candidates)
+    tokens = 1 + deployment.drafter.proposal_rate * (tokens - 1)
+    gain = tokens * times.forward_time / times.step_time
+    return np.asarray(speculation.best_draft_length(gain, candidates))
+
+
+def _limited_by(times: StepTimes, gamma: FloatArray) -> np.ndarray[Any, np.dtype[np.str_]]:
+    growth = times.growth_by_cause()
+    stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
+    largest = np.array(CAUSES)[stacked.argmax(axis=0)]
+    return np.where(gamma > 0, largest, "none")
+
+
+def _memory_warnings(
+    deployment: Deployment, memory: MemoryUse, batch_size: FloatArray
+) -> tuple[str, ...]:
+    if (batch_size <= memory.max_batch_size).all():
+        return ()
+    needed = format_si(float(memory.total_bytes(batch_size).max()), "B")
+    capacity = format_si(memory.capacity_bytes, "B")
+    fits = int(np.min(memory.max_batch_size))
+    largest = f"the largest batch that fits is {fits}" if fits else "not even the weights fit"
+    return (
+        f"batch size {int(batch_size.max())} needs {needed} on a GPU of {capacity} "
+        f"({deployment.hardware.name}); {largest}",
+    )

@@ -1,0 +1,195 @@
+"""Frozen records read from TOML and JSON files, with errors that name the file, key and value."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from specmodel.errors import InputError, nearest
+
+MAX_FILE_BYTES = 4_000_000
+"""Largest profile or configuration file that is read [B]."""
+
+
+class Record(BaseModel):
+    """Base of every record: frozen, strict types, no unknown keys, finite numbers."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
+
+    def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
+        """Return a validated copy with fields replaced.
+
+        Parameters
+        ----------
+        argument
+            Name that an error should carry.
+        changes
+            New values by field name, dotted for nested tables.
+
+        Returns
+        -------
+        Self
+            The changed record.
+
+        Raises
+        ------
+        InputError
+            If a field is unknown or a value does not fit.
+        """
+        if not changes:
+            return self
+        data = self.model_dump(exclude_none=True)
+        for key, value in changes.items():
+            *tables, leaf = key.split(".")
+            table = data
+            for name in tables:
+                if not isinstance(table.get(name), dict):
+                    raise InputError(f"{argument}.{key}", value, f"a field: {_fields(data)}")
+                table = table[name]
+            table[leaf] = value
+        return build(type(self), data, argument)
+
+
+RecordType = TypeVar("RecordType", bound=Record)
+
+
+def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
+    """Return a record from plain data.
+
+    Parameters
+    ----------
+    cls
+        Kind of record.
+    data
+        Mapping of its fields.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Record
+        The validated record.
+
+    Raises
+    ------
+    InputError
+        Names the first field at fault.
+    """
+    try:
+        return cls.model_validate(data)
+    except ValidationError as error:
+        raise _first_fault(cls, error, argument) from None
+
+
+def is_path(name: str) -> bool:
+    """Return whether a name given by the user means a file: it has a slash or a suffix.
+
+    Examples
+    --------
+    >>> is_path("llama-3.1-8b"), is_path("my.toml"), is_path("models/mine")
+    (False, True, True)
+    """
+    return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
+
+
+def list_names(folder: Path) -> list[str]:
+    """Return the names of the records that ship in a folder, sorted."""
+    return sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml"))
+
+
+def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
+    """Return the record of a name that ships with the package, or of a TOML file.
+
+    Parameters
+    ----------
+    cls
+        Kind of record.
+    name
+        Name of a shipped record, or a path: with a slash or a suffix.
+    folder
+        Where the shipped records are.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Record
+        The validated record.
+
+    Raises
+    ------
+    InputError
+        If there is no such name or file, or the file does not fit.
+    """
+    text = str(name)
+    if isinstance(name, Path) or is_path(text):
+        return build(cls, read_mapping(Path(name), argument), f"{argument} {text}")
+    known = list_names(folder)
+    for candidate in (text, text.lower().replace("_", "-"), text.lower().replace("-", "_")):
+        if candidate in known:
+            return build(cls, read_mapping(folder / f"{candidate}.toml", argument), argument)
+    expected = f"a path, or a known name such as {nearest(text, known)}"
+    raise InputError(argument, text, expected)
+
+
+def read_mapping(path: Path, argument: str) -> dict[str, Any]:
+    """Return the top-level table of a TOML file, or of a JSON file by its suffix.
+
+    Parameters
+    ----------
+    path
+        The file.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    dict
+        Its content.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, too large, not UTF-8 or malformed.
+    """
+    parse = json.loads if path.suffix == ".json" else tomllib.loads
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
+            raise InputError(argument, str(path), limit)
+        data = parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = f"a readable {kind} file ({error.strerror})"
+        raise InputError(argument, str(path), reason) from None
+    except UnicodeDecodeError:
+        raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(argument, str(path), f"well-formed {kind} ({error})") from None
+    if not isinstance(data, dict):
+        raise InputError(argument, str(path), f"a {kind} object at the top level")
+    return data
+
+
+def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> InputError:
+    fault = error.errors(include_url=False)[0]
+    cause = fault.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return InputError(f"{argument}.{cause.argument}", cause.value, cause.expected)
+    key = ".".join(str(part) for part in fault["loc"])
+    name = f"{argument}.{key}" if key else argument
+    if fault["type"] == "extra_forbidden":
+        expected = f"a known field: {nearest(str(fault['loc'][-1]), cls.model_fields)}"
+        return InputError(name, fault["input"], expected)
+    if fault["type"] == "missing":
+        return InputError(name, None, "this field to be given")
+    return InputError(name, fault["input"], fault["msg"].removeprefix("Input should be "))
+
+
+def _fields(data: Mapping[str, object]) -> str:
+    return ", ".join(data)

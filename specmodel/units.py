@@ -1,0 +1,125 @@
+"""Constants, numeric types, argument checks and formatting. Everything inside is in SI units."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specmodel.errors import InputError
+
+Numeric: TypeAlias = ArrayLike
+FloatArray: TypeAlias = NDArray[np.float64]
+
+GIBIBYTE = 2**30
+
+BYTES_PER_ELEMENT: dict[str, float] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "fp4": 0.5,
+    "int4": 0.5,
+}
+"""Size of one element [B], scales not included."""
+
+_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+
+
+def check(
+    argument: str,
+    value: Any,
+    *,
+    minimum: float = -np.inf,
+    maximum: float = np.inf,
+    above: float = -np.inf,
+    whole: bool = False,
+) -> FloatArray:
+    """Return `value` as a float array, or say in one line why it cannot be used.
+
+    Parameters
+    ----------
+    argument
+        Name the error should carry.
+    value
+        Number or array of any shape.
+    minimum, maximum
+        Closed bounds [-].
+    above
+        Open lower bound [-].
+    whole
+        Refuse what is not a whole number.
+
+    Returns
+    -------
+    FloatArray
+        The same numbers, finite and not empty [-].
+
+    Raises
+    ------
+    InputError
+        If a number is missing, not finite, out of bounds or not whole where it must be.
+    """
+    array = _numbers(argument, value)
+    low, high = (array.item(),) * 2 if array.ndim == 0 else (array.min(), array.max())
+    in_bounds = -np.inf < low and high < np.inf and minimum <= low and high <= maximum
+    if in_bounds and low > above and (not whole or bool((array == np.floor(array)).all())):
+        return array
+    usable = np.isfinite(array) & (array >= minimum) & (array <= maximum)
+    if above > -np.inf:
+        usable &= array > above
+    if whole:
+        usable &= array == np.floor(array)
+    culprit = value if array.ndim == 0 else array[~usable].flat[0].item()
+    raise InputError(argument, culprit, _describe(minimum, maximum, above, whole))
+
+
+def unwrap(array: FloatArray) -> FloatArray:
+    """Return the array, or its scalar where it has no axes."""
+    scalar: FloatArray = array[()]
+    return scalar
+
+
+def check_dtype(argument: str, dtype: object) -> str:
+    """Return `dtype` if its size is known, else say which dtypes are."""
+    if isinstance(dtype, str) and dtype in BYTES_PER_ELEMENT:
+        return dtype
+    raise InputError(argument, dtype, "one of " + ", ".join(BYTES_PER_ELEMENT))
+
+
+def format_si(value: float, unit: str, digits: int = 3) -> str:
+    """Return a number with a metric prefix, for people.
+
+    Examples
+    --------
+    >>> format_si(0.00123, "s"), format_si(2.039e12, "B/s"), format_si(0, "s")
+    ('1.23 ms', '2.04 TB/s', '0 s')
+    """
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= factor:
+            return f"{value / factor:.{digits}g} {prefix}{unit}"
+    return f"{value:.{digits}g} {unit}"
+
+
+def _describe(minimum: float, maximum: float, above: float, whole: bool) -> str:
+    kind = "whole numbers" if whole else "finite numbers"
+    if minimum > -np.inf and maximum < np.inf:
+        return f"{kind} from {minimum:g} to {maximum:g}"
+    if above > -np.inf:
+        upper = f" and at most {maximum:g}" if maximum < np.inf else ""
+        return f"{kind} above {above:g}{upper}"
+    if minimum > -np.inf:
+        return f"{kind} of at least {minimum:g}"
+    return kind
+
+
+def _numbers(argument: str, value: Any) -> FloatArray:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(None)
+    if array.size == 0:
+        raise InputError(argument, value, "at least one number")
+    if array.dtype.kind not in "fiu":
+        raise InputError(argument, value, "a number or an array of numbers")
+    return array.astype(np.float64, copy=False)
