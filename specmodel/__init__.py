@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specmodel.acceptance import Acceptance
     from specmodel.architecture import Architecture, list_architectures, load_architecture
+    from specmodel.deployment import Deployment, deploy
     from specmodel.drafters import (
         Drafter,
         eagle3_drafter,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from specmodel.engine import EngineProfile, list_engines, load_engine
     from specmodel.errors import InputError
     from specmodel.hardware import HardwareProfile, list_hardware, load_hardware
-    from specmodel.latency import Deployment
     from specmodel.prediction import Prediction, predict
 
 __version__ = "0.1.0"
@@ -37,6 +37,7 @@ __all__ = [
     "HardwareProfile",
     "InputError",
     "Prediction",
+    "deploy",
     "eagle3_drafter",
     "eagle_drafter",
     "list_architectures",
@@ -71,7 +72,7 @@ _HOMES = {
     "engine": ("EngineProfile", "list_engines", "load_engine"),
     "errors": ("InputError",),
     "hardware": ("HardwareProfile", "list_hardware", "load_hardware"),
-    "latency": ("Deployment",),
+    "deployment": ("Deployment", "deploy"),
     "prediction": ("Prediction", "predict"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

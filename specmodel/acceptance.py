@@ -280,7 +280,12 @@ class Acceptance:
         if self.measured_draft_length is None:
             expected = f"the draft length at which {self.form} was measured"
             raise InputError("measured_draft_length", None, expected)
-        length = check("measured_draft_length", self.measured_draft_length, minimum=1)
+        length = check(
+            "measured_draft_length",
+            self.measured_draft_length,
+            minimum=1,
+            maximum=speculation.MAX_DRAFT_LENGTH,
+        )
         return _SOLVERS[self.form](getattr(self, self.form), length)
 
     def expected_tokens_per_step(self, draft_length: Numeric) -> FloatArray:

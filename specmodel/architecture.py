@@ -1,9 +1,9 @@
 """Architectures: the shape of a decoder, target or drafter, dense or Mixture-of-Experts."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from specmodel import hf_config, records
 from specmodel.errors import InputError
@@ -11,6 +11,9 @@ from specmodel.hardware import Dtype
 from specmodel.records import Record
 
 FOLDER = Path(__file__).parent / "architectures"
+
+Size = Annotated[int, Field(ge=1, le=10**7)]
+Count = Annotated[int, Field(ge=0, le=10**7)]
 
 
 class Architecture(Record):
@@ -53,26 +56,26 @@ class Architecture(Record):
     schema_version: Literal[1]
     name: str
     source: str
-    hidden_size: PositiveInt
-    num_layers: PositiveInt
-    num_heads: PositiveInt
-    num_kv_heads: PositiveInt
-    head_dim: PositiveInt
-    vocabulary_size: PositiveInt
+    hidden_size: Size
+    num_layers: Size
+    num_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+    vocabulary_size: Size
     has_tied_embeddings: bool = False
     has_gated_ffn: bool = True
-    num_dense_layers: NonNegativeInt = 0
-    dense_ffn_size: NonNegativeInt = 0
-    num_experts: PositiveInt = 1
-    experts_per_token: PositiveInt = 1
-    expert_size: NonNegativeInt = 0
-    num_shared_experts: NonNegativeInt = 0
-    shared_expert_size: NonNegativeInt = 0
-    sliding_window: PositiveInt | None = None
-    num_sliding_layers: NonNegativeInt = 0
-    embedding_size: PositiveInt | None = None
-    max_positions: NonNegativeInt = 0
-    input_projection_size: NonNegativeInt = 0
+    num_dense_layers: Count = 0
+    dense_ffn_size: Count = 0
+    num_experts: Size = 1
+    experts_per_token: Size = 1
+    expert_size: Count = 0
+    num_shared_experts: Count = 0
+    shared_expert_size: Count = 0
+    sliding_window: Size | None = None
+    num_sliding_layers: Count = 0
+    embedding_size: Size | None = None
+    max_positions: Count = 0
+    input_projection_size: Count = 0
     weight_dtype: Dtype = "bf16"
     activation_dtype: Dtype = "bf16"
     kv_dtype: Dtype = "bf16"
@@ -97,8 +100,9 @@ class Architecture(Record):
             if getattr(self, count) and not getattr(self, size):
                 expected = f"a width above 0, as {count} = {getattr(self, count)}"
                 raise InputError(size, getattr(self, size), expected)
-        if self.num_sliding_layers and self.sliding_window is None:
-            raise InputError("sliding_window", None, "a window, as num_sliding_layers is set")
+        if bool(self.num_sliding_layers) != bool(self.sliding_window):
+            expected = "both or neither of sliding_window and num_sliding_layers"
+            raise InputError("sliding_window", self.sliding_window, expected)
         return self
 
     @classmethod
@@ -215,7 +219,8 @@ class Architecture(Record):
 
     @property
     def _embedding_projection(self) -> int:
-        return self.hidden_size * self.embedding_size if self.embedding_size else 0
+        width = self.embedding_size or self.hidden_size
+        return self.hidden_size * width if width != self.hidden_size else 0
 
     def _parameters_with(self, routed_experts: int) -> int:
         moe_layer = self.router_parameters + self.shared_parameters + routed_experts

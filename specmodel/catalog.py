@@ -92,9 +92,9 @@ def find(name: str) -> tuple[Record, dict[str, str]]:
 def _with_notes(record: Record) -> tuple[Record, dict[str, str]]:
     if isinstance(record, Architecture):
         notes = {
-            "total parameters": format_si(record.total_parameters, "", 4),
-            "active parameters": format_si(record.active_parameters, "", 4)
-            + "(LM head in, input embedding out)",
+            "total parameters": f"{record.total_parameters:.4g}",
+            "active parameters": f"{record.active_parameters:.4g}"
+            " (LM head in, input embedding out)",
         }
         return record, notes
     if isinstance(record, HardwareProfile):
@@ -119,7 +119,7 @@ def _architecture_row(name: str) -> dict[str, str]:
     is_moe = model.is_moe
     return {
         "name": name,
-        "parameters": format_si(model.total_parameters, "", 3).strip(),
-        "active": format_si(model.active_parameters, "", 3).strip(),
+        "parameters": f"{model.total_parameters / 1e9:.3g}e9",
+        "active": f"{model.active_parameters / 1e9:.3g}e9",
         "experts": f"{model.experts_per_token} of {model.num_experts}" if is_moe else "dense",
     }

@@ -1,6 +1,8 @@
 """The command line: parse, call, print. Imports nothing heavy until a command runs."""
 
+import errno
 import gc
+import math
 import os
 import re
 import sys
@@ -16,6 +18,9 @@ from specmodel.errors import InputError
 if TYPE_CHECKING:
     from specmodel.drafters import Drafter
     from specmodel.prediction import Prediction
+
+MAX_POINTS = 200_000
+"""Most operating points that one call prints [-]."""
 
 _PACKAGE = Path(__file__).parent
 _FOLDERS = {
@@ -46,6 +51,10 @@ def _completer(kind: str) -> Callable[..., list[str]]:
 
     def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
         names = [p.name.removesuffix(".toml") for f in _FOLDERS[kind] for p in f.glob("*.toml")]
+        if kind == "drafter":
+            from specmodel.drafters import list_drafters
+
+            names += list_drafters()
         return sorted(name for name in names if name.startswith(start))
 
     return complete
@@ -58,8 +67,9 @@ def main_group() -> None:
 
     \b
     Examples:
-      specmodel predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm \\
-          --batch-size 1:128:x2 --draft-length 3 --acceptance-rate 0.7
+      specmodel predict --target qwen3-30b-a3b --drafter eagle \\
+          --hardware h200_sxm --batch-size 1:128:x2 --draft-length 3 \\
+          --acceptance-rate 0.7
       specmodel list hardware
       specmodel show h200_sxm
 
@@ -172,8 +182,8 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
       specmodel predict --target qwen2-57b-a14b --drafter qwen2-0.5b \\
           --hardware a800_sxm_80gb --tensor-parallel 2 --batch-size 1:64:x2 \\
           --draft-length 4 --acceptance-rate 0.9 --context-length 512
-      specmodel predict --target ./config.json --drafter ngram --proposal-rate 0.4 \\
-          --hardware l40s --batch-size 1 --draft-length 1:5 \\
+      specmodel predict --target ./config.json --drafter ngram \\
+          --proposal-rate 0.4 --hardware l40s --batch-size 1 --draft-length 1:5 \\
           --tokens-per-step 2.1 --measured-draft-length 3 --json
     """
     if as_json and as_csv:
@@ -191,12 +201,11 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
         return
     sections = [
         f"{report.heading(prediction)}\n{report.verdict(prediction)}",
+        *report.warnings(prediction),
         report.table(prediction),
+        *([report.components(prediction)] if components else []),
         report.assumptions(prediction),
-        *(f"Warning: {warning}" for warning in prediction.warnings),
     ]
-    if components:
-        sections.insert(2, report.components(prediction))
     click.echo("\n\n".join(sections))
 
 
@@ -235,6 +244,10 @@ def _predict(options: dict[str, Any]) -> "Prediction":
         for name in ("context_length", "draft_length", "batch_size")
         if options[name] is not None
     }
+    points = math.prod(map(len, axes.values()))
+    if points > MAX_POINTS:
+        given = {_flag(name): len(values) for name, values in axes.items()}
+        raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
     # heavy records after the cheap checks, so that a typing slip answers at once
     from specmodel.prediction import predict
@@ -341,7 +354,7 @@ def _flag(name: str) -> str:
 def _error_line(error: InputError) -> str:
     """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
     options = {
-        parameter.name: parameter.opts[0]
+        parameter.opts[0].strip("-").replace("-", "_"): parameter.opts[0]
         for command in main_group.commands.values()
         for parameter in command.params
         if isinstance(parameter, click.Option)
@@ -369,7 +382,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        Exit status: 0, 2 for what cannot be used, 130 for Ctrl-C, 141 for a closed pipe.
+        Exit status: 0, 2 for what cannot be used, 130 for Ctrl-C, 1 for a closed pipe.
     """
     try:
         status = main_group.main(arguments, prog_name="specmodel", standalone_mode=False)
@@ -384,8 +397,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = " ".join(error.format_message().split())
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        message = f"output: {error.strerror}"
     click.echo(f"specmodel: error: {message}", err=True)
     return 2

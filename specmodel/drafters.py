@@ -146,6 +146,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "num_layers": 1,
         "num_dense_layers": 0 if target.is_moe else 1,
         "num_sliding_layers": 0,
+        "sliding_window": None,
         "input_projection_size": 2 * target.hidden_size,
     }
     head = target.with_changes("drafter", changes)
@@ -162,7 +163,7 @@ def parallel_drafter(
     target
         The model it sits on.
     ffn_size, vocabulary_size
-        As for `eagle_drafter`.
+        As for `eagle_drafter` [-] [token].
 
     Returns
     -------

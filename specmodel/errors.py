@@ -22,7 +22,8 @@ class InputError(ValueError):
     """
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
-        super().__init__(f"{argument}: got {abbreviate(value)}; expected {expected}")
+        message = f"{argument}: got {abbreviate(value)}; expected {expected}"
+        super().__init__(" ".join(message.split()))
         self.argument = argument
         self.value = value
         self.expected = expected
@@ -33,6 +34,18 @@ class InputError(ValueError):
 
 def abbreviate(value: object, width: int = 60) -> str:
     """Return `value` as text of one line and at most `width` characters.
+
+    Parameters
+    ----------
+    value
+        Anything.
+    width
+        Most characters, from 12 on [-].
+
+    Returns
+    -------
+    str
+        Its representation, cut in the middle.
 
     Examples
     --------
@@ -48,6 +61,18 @@ def abbreviate(value: object, width: int = 60) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known names most like `name`, or all of them, as a phrase.
+
+    Parameters
+    ----------
+    name
+        What was typed.
+    known
+        The names that would do.
+
+    Returns
+    -------
+    str
+        Names separated by commas.
 
     Examples
     --------

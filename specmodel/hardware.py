@@ -86,6 +86,12 @@ class HardwareProfile(Record):
     def _check_units(self) -> Self:
         if not self.dtype:
             raise InputError("dtype", {}, "a peak for at least one dtype")
+        sizes = {"memory.capacity_bytes": (self.memory.capacity_bytes, "B, not GB")}
+        if self.link:
+            sizes["link.peak_bytes_per_s"] = (self.link.peak_bytes_per_s, "B/s, not GB/s")
+        for name, (value, expected) in sizes.items():
+            if value < 1e8:
+                raise InputError(name, value, expected)
         low, high = RIDGE_POINT_RANGE
         for dtype, peak in self.dtype.items():
             ridge = peak.peak_flops_per_s / self.memory.peak_bytes_per_s

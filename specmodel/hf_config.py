@@ -13,9 +13,10 @@ from specmodel.errors import InputError, nearest
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
+_MAX_SIZE = 10**7
 _SUSPECT_KEY = re.compile(
     r"expert|moe|router|topk|top_k_|mlp_only|sparse|first_k|lora_rank|mla|linear_|mamba|ssm"
-    r"|nextn|mtp|quantization|attention_chunk|hybrid|per_layer"
+    r"|nextn|mtp|quantiz|compress|attention_chunk|hybrid|per_layer|text_config|ffn_config"
 )
 _HARMLESS_KEYS = {
     "norm_topk_prob",
@@ -37,6 +38,7 @@ class _Family:
     dense_size: str | None = "intermediate_size"
     kv_heads: int | None = None
     head_dim: int | None = None
+    has_windows: bool = False
     sliding_window: int | None = None
     ties_embeddings: bool = False
     is_gated: bool = True
@@ -47,17 +49,31 @@ class _Family:
 
 _FAMILIES = {
     "llama": _Family(),
-    "mistral": _Family(kv_heads=8, sliding_window=4096),
-    "qwen2": _Family(kv_heads=32, sliding_window=4096, window_switch="use_sliding_window"),
+    "mistral": _Family(kv_heads=8, has_windows=True, sliding_window=4096),
+    "qwen2": _Family(
+        kv_heads=32, has_windows=True, sliding_window=4096, window_switch="use_sliding_window"
+    ),
     "qwen3": _Family(
-        kv_heads=32, head_dim=128, sliding_window=4096, window_switch="use_sliding_window"
+        kv_heads=32,
+        head_dim=128,
+        has_windows=True,
+        sliding_window=4096,
+        window_switch="use_sliding_window",
     ),
     "opt": _Family(dense_size="ffn_dim", ties_embeddings=True, is_gated=False, positions_offset=2),
     "mixtral": _Family(
-        experts="num_local_experts", expert_size="intermediate_size", dense_size=None, kv_heads=8
+        experts="num_local_experts",
+        expert_size="intermediate_size",
+        dense_size=None,
+        kv_heads=8,
+        has_windows=True,
     ),
     "phimoe": _Family(
-        experts="num_local_experts", expert_size="intermediate_size", dense_size=None, kv_heads=8
+        experts="num_local_experts",
+        expert_size="intermediate_size",
+        dense_size=None,
+        kv_heads=8,
+        has_windows=True,
     ),
     "olmoe": _Family(experts="num_experts", expert_size="intermediate_size", dense_size=None),
     "qwen2_moe": _Family(
@@ -65,6 +81,7 @@ _FAMILIES = {
         expert_size="moe_intermediate_size",
         shared_size="shared_expert_intermediate_size",
         kv_heads=16,
+        has_windows=True,
         sliding_window=4096,
         has_sparse_steps=True,
         window_switch="use_sliding_window",
@@ -73,6 +90,7 @@ _FAMILIES = {
         experts="num_experts",
         expert_size="moe_intermediate_size",
         kv_heads=4,
+        has_windows=True,
         sliding_window=4096,
         has_sparse_steps=True,
         window_switch="use_sliding_window",
@@ -117,7 +135,9 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
         "hidden_size": hidden_size,
         "num_layers": reader.whole("num_hidden_layers"),
         "num_heads": num_heads,
-        "num_kv_heads": reader.whole("num_key_value_heads", family.kv_heads or num_heads),
+        "num_kv_heads": reader.part_of(
+            "num_key_value_heads", num_heads, family.kv_heads or num_heads
+        ),
         "head_dim": head_dim,
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
@@ -140,6 +160,8 @@ def _feed_forward(reader: "_Reader", family: _Family, num_layers: int) -> dict[s
         num_dense_layers = _dense_layers(reader, num_layers) if family.has_sparse_steps else 0
         fields["num_experts"] = reader.whole(family.experts)
         fields["experts_per_token"] = reader.whole("num_experts_per_tok")
+        if fields["experts_per_token"] > fields["num_experts"]:
+            raise reader.fault("num_experts_per_tok", f"at most {family.experts}")
         fields["expert_size"] = reader.whole(family.expert_size)
         if family.shared_size:
             fields["num_shared_experts"] = 1
@@ -153,29 +175,29 @@ def _feed_forward(reader: "_Reader", family: _Family, num_layers: int) -> dict[s
 def _dense_layers(reader: "_Reader", num_layers: int) -> int:
     step = reader.whole("decoder_sparse_step", 1)
     listed = reader.config.get("mlp_only_layers") or []
-    if not isinstance(listed, list) or not all(isinstance(i, int) for i in listed):
+    if not isinstance(listed, list) or not all(type(i) is int for i in listed):
         raise reader.fault("mlp_only_layers", "a list of layer numbers")
-    dense = {i for i in listed if 0 <= i < num_layers}
-    dense |= {i for i in range(num_layers) if (i + 1) % step}
-    return len(dense)
+    return sum(i in listed or (i + 1) % step > 0 for i in range(num_layers))
 
 
 def _windows(reader: "_Reader", family: _Family, num_layers: int) -> dict[str, Any]:
-    """Sliding windows: all layers, the upper ones by a switch (Qwen), or as listed by layer."""
-    layer_types = reader.config.get("layer_types")
+    """Sliding windows: off by a switch (Qwen), listed by layer, on the upper layers, or on all."""
+    layer_types = reader.layer_types(num_layers)
+    if family.window_switch and not reader.flag(family.window_switch, False):
+        return {}
+    window = reader.config.get("sliding_window", family.sliding_window)
     if layer_types is not None:
-        known = {"full_attention", "sliding_attention"}
-        if not isinstance(layer_types, list) or not known.issuperset(layer_types):
-            raise reader.fault("layer_types", f"a list of {' and '.join(sorted(known))}")
         num_sliding = layer_types.count("sliding_attention")
+        if num_sliding and window is None:
+            raise reader.fault("sliding_window", "the window of the layers in layer_types")
     elif family.window_switch:
-        is_on = reader.flag(family.window_switch, False)
-        num_sliding = max(num_layers - reader.whole("max_window_layers", 28), 0) if is_on else 0
+        num_sliding = max(num_layers - reader.whole("max_window_layers", 28, minimum=0), 0)
     else:
         num_sliding = num_layers
-    window = reader.config.get("sliding_window", family.sliding_window)
     if not num_sliding or window is None:
         return {}
+    if not family.has_windows:
+        raise reader.fault("sliding_window", "no window, as this family is not known to have one")
     window = reader.whole("sliding_window", family.sliding_window)
     return {"sliding_window": window, "num_sliding_layers": num_sliding}
 
@@ -207,12 +229,18 @@ class _Reader:
                 expected = f"no such key, as its meaning in a {model_type} model is not known here"
                 raise self.fault(key, expected)
 
-    def whole(self, key: str, default: int | None = None) -> int:
+    def whole(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
         value = self.config.get(key)
         if value is None and default is not None:
             return default
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.fault(key, "a whole number of at least 1")
+        if type(value) is not int or not minimum <= value <= _MAX_SIZE:
+            raise self.fault(key, f"a whole number from {minimum} to {_MAX_SIZE}")
+        return value
+
+    def part_of(self, key: str, whole: int, default: int) -> int:
+        value = self.whole(key, default)
+        if whole % value:
+            raise self.fault(key, f"a divisor of num_attention_heads = {whole}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
@@ -221,9 +249,25 @@ class _Reader:
             raise self.fault(key, "true or false")
         return value
 
+    def layer_types(self, num_layers: int) -> list[str] | None:
+        types = self.config.get("layer_types")
+        known = ("full_attention", "sliding_attention")
+        if types is None:
+            return None
+        if (
+            not isinstance(types, list)
+            or len(types) != num_layers
+            or any(kind not in known for kind in types)
+        ):
+            expected = f"{num_layers} entries, each {' or '.join(known)}"
+            raise self.fault("layer_types", expected)
+        return types
+
     def dtype(self) -> str:
-        key = "torch_dtype" if "torch_dtype" in self.config else "dtype"
-        value = self.config.get(key, "bfloat16")
-        if value not in _DTYPES:
+        key = "dtype" if self.config.get("torch_dtype") is None else "torch_dtype"
+        value = self.config.get(key)
+        if value is None:
+            return "bf16"
+        if not isinstance(value, str) or value not in _DTYPES:
             raise self.fault(key, f"one of: {', '.join(_DTYPES)}")
         return _DTYPES[value]

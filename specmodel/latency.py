@@ -5,15 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.architecture import Architecture
-from specmodel.drafters import Drafter
-from specmodel.engine import EngineProfile
-from specmodel.errors import InputError
+from specmodel.deployment import Deployment
 from specmodel.forward import (
     ATTENTION_CORE,
     ROUTED_EXPERTS,
     PassWork,
-    check_tensor_parallel,
     pass_work,
 )
 from specmodel.hardware import HardwareProfile
@@ -24,50 +20,6 @@ CAUSES = ("bandwidth", "compute", "experts", "KV", "communication", "overhead", 
 """What can lengthen a step beyond a plain pass."""
 
 _MEMORY_CAUSE = {ROUTED_EXPERTS: "experts", ATTENTION_CORE: "KV"}
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Deployment:
-    """A target and its drafter on some GPUs under an engine: all that decides the times.
-
-    Parameters
-    ----------
-    target, drafter
-        The model served and what drafts for it.
-    hardware, engine
-        One GPU, and the overheads of the serving stack.
-    tensor_parallel, draft_tensor_parallel
-        GPUs the target and a draft model are cut over; a head follows the target [-].
-    routing_correlation
-        How far tokens of one sequence share experts, from 0 to 1 [-].
-    """
-
-    target: Architecture
-    drafter: Drafter
-    hardware: HardwareProfile
-    engine: EngineProfile
-    tensor_parallel: int = 1
-    draft_tensor_parallel: int = 1
-    routing_correlation: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_tensor_parallel("tensor_parallel", self.tensor_parallel, self.target)
-        check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
-        for model in (self.target, self.drafter.architecture):
-            if model:
-                self.hardware.compute_dtype(model.activation_dtype)
-        if self.drafter.architecture:
-            check_tensor_parallel(
-                "draft_tensor_parallel", self.draft_degree, self.drafter.architecture
-            )
-        if max(self.tensor_parallel, self.draft_degree) > 1 and self.hardware.link is None:
-            expected = f"1, as {self.hardware.name} has no link"
-            raise InputError("tensor_parallel", self.tensor_parallel, expected)
-
-    @property
-    def draft_degree(self) -> int:
-        """GPUs that the drafter is cut over [-]."""
-        return self.tensor_parallel if self.drafter.is_head else self.draft_tensor_parallel
 
 
 @dataclass(frozen=True, eq=False, repr=False)

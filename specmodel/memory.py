@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmodel.architecture import Architecture
+from specmodel.deployment import Deployment
 from specmodel.drafters import Drafter
-from specmodel.latency import Deployment
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from specmodel import speculation
 from specmodel.acceptance import Acceptance
-from specmodel.architecture import Architecture, load_architecture
-from specmodel.drafters import Drafter, load_drafter, model_drafter
-from specmodel.engine import EngineProfile, load_engine
+from specmodel.architecture import Architecture
+from specmodel.deployment import Deployment, deploy
+from specmodel.drafters import Drafter
+from specmodel.engine import EngineProfile
 from specmodel.errors import InputError
-from specmodel.experts import TYPICAL_ROUTING_CORRELATION
-from specmodel.hardware import HardwareProfile, load_hardware
-from specmodel.latency import CAUSES, Deployment, StepTimes, step_times
+from specmodel.hardware import HardwareProfile
+from specmodel.latency import CAUSES, StepTimes, step_times
 from specmodel.memory import MemoryUse, memory_use
-from specmodel.units import FloatArray, Numeric, check, check_dtype, format_si
+from specmodel.units import FloatArray, Numeric, check, format_si
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +50,9 @@ COLUMN_UNITS = {
     "max_batch_size": "request",
 }
 """Columns of a prediction in their order, and their units."""
+
+MOST = 1e9
+"""Largest batch size [request] and context length [token] that are taken."""
 
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
@@ -83,6 +86,8 @@ class Prediction:
         Draft length with the largest speedup, 0 for none; NaN where it has no meaning [token].
     memory_bytes, max_batch_size
         Memory needed on the fullest GPU [B]; largest batch that fits it [request].
+    max_draft_length
+        Longest draft considered for the best one [token].
     assumptions
         What was assumed because it was not given, by argument.
     warnings
@@ -115,6 +120,7 @@ class Prediction:
     best_draft_length: FloatArray
     memory_bytes: FloatArray
     max_batch_size: FloatArray
+    max_draft_length: int
     assumptions: dict[str, Any]
     warnings: tuple[str, ...]
     deployment: Deployment
@@ -203,80 +209,41 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     >>> (p.speedup > 1).tolist()
     [False, True]
     """
-    given = locals()
-    assumptions = {name: value for name, value in _DEFAULTS.items() if given[name] is None}
-    deployment = _deployment(given | assumptions, assumptions)
-    context_length = (
-        given["context_length"] if context_length is not None else DEFAULT_CONTEXT_LENGTH
+    deployment, assumed = deploy(
+        target=target,
+        hardware=hardware,
+        drafter=drafter,
+        engine=engine,
+        routing_correlation=routing_correlation,
+        tensor_parallel=tensor_parallel,
+        draft_tensor_parallel=draft_tensor_parallel,
+        weight_dtype=weight_dtype,
+        activation_dtype=activation_dtype,
+        kv_dtype=kv_dtype,
     )
+    if context_length is None:
+        context_length = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
+    if max_draft_length is None:
+        max_draft_length = assumed["max_draft_length"] = DEFAULT_MAX_DRAFT_LENGTH
+    gamma = speculation.check_draft_length(draft_length, whole=True)
     points = {
-        "batch_size": check("batch_size", batch_size, minimum=1, whole=True),
-        "draft_length": check(
-            "draft_length",
-            draft_length,
-            minimum=0,
-            maximum=speculation.MAX_DRAFT_LENGTH,
-            whole=True,
+        "batch_size": check("batch_size", batch_size, minimum=1, maximum=MOST, whole=True),
+        "draft_length": gamma,
+        "verify_tokens": _verify_tokens(verify_tokens, gamma),
+        "context_length": check(
+            "context_length", context_length, minimum=0, maximum=MOST, whole=True
         ),
-        "context_length": check("context_length", context_length, minimum=0, whole=True),
     }
-    points["verify_tokens"] = _verify_tokens(verify_tokens, points["draft_length"])
+    longest = check(
+        "max_draft_length",
+        max_draft_length,
+        minimum=1,
+        maximum=speculation.MAX_DRAFT_LENGTH,
+        whole=True,
+    )
     if not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)
-    longest = int(
-        check(
-            "max_draft_length",
-            assumptions.get("max_draft_length", max_draft_length),
-            minimum=1,
-            maximum=speculation.MAX_DRAFT_LENGTH,
-            whole=True,
-        )
-    )
-    return _evaluate(deployment, points, acceptance, longest, assumptions)
-
-
-_DEFAULTS: dict[str, Any] = {
-    "engine": "ideal",
-    "context_length": DEFAULT_CONTEXT_LENGTH,
-    "routing_correlation": TYPICAL_ROUTING_CORRELATION,
-    "tensor_parallel": 1,
-    "draft_tensor_parallel": 1,
-    "max_draft_length": DEFAULT_MAX_DRAFT_LENGTH,
-}
-
-
-def _deployment(values: dict[str, Any], assumptions: dict[str, Any]) -> Deployment:
-    """Turn names into records, and note what the records decide for the user."""
-    target = values["target"]
-    if not isinstance(target, Architecture):
-        target = load_architecture(target)
-    dtypes = ("weight_dtype", "activation_dtype", "kv_dtype")
-    target = target.with_changes(
-        "target", {k: check_dtype(k, values[k]) for k in dtypes if values[k] is not None}
-    )
-    assumptions |= {name: getattr(target, name) for name in dtypes if values[name] is None}
-    drafter, hardware, engine = values["drafter"], values["hardware"], values["engine"]
-    if isinstance(drafter, Architecture):
-        drafter = model_drafter(drafter)
-    elif not isinstance(drafter, Drafter):
-        drafter = load_drafter(drafter, target)
-    deployment = Deployment(
-        target=target,
-        drafter=drafter,
-        hardware=hardware if isinstance(hardware, HardwareProfile) else load_hardware(hardware),
-        engine=engine if isinstance(engine, EngineProfile) else load_engine(engine),
-        tensor_parallel=values["tensor_parallel"],
-        draft_tensor_parallel=values["draft_tensor_parallel"],
-        routing_correlation=values["routing_correlation"],
-    )
-    arithmetic = deployment.hardware.compute_dtype(target.activation_dtype)
-    if arithmetic != target.activation_dtype:
-        assumptions["arithmetic"] = f"{arithmetic} (no {target.activation_dtype} peak)"
-    if drafter.architecture is None or drafter.is_head:
-        assumptions.pop("draft_tensor_parallel", None)
-    if not target.is_moe:
-        assumptions.pop("routing_correlation", None)
-    return deployment
+    return _evaluate(deployment, points, acceptance, int(longest), assumed)
 
 
 def _verify_tokens(verify_tokens: Numeric | None, gamma: FloatArray) -> FloatArray:
@@ -293,11 +260,14 @@ def _evaluate(
     points: dict[str, FloatArray],
     acceptance: Acceptance,
     longest: int,
-    assumptions: dict[str, Any],
+    assumed: dict[str, Any],
 ) -> Prediction:
     gamma, B = points["draft_length"], points["batch_size"]
     is_chain = bool((points["verify_tokens"] == gamma + 1).all())
     acceptance = acceptance.measured_at(gamma)
+    if not is_chain and acceptance.form != "tokens_per_step":
+        expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
+        raise InputError("verify_tokens", points["verify_tokens"].flat[0].item(), expected)
     tokens = _tokens_per_step(acceptance, gamma, deployment.drafter, is_chain)
     times = step_times(deployment, **points)
     forward, step = times.forward_time, times.step_time
@@ -335,7 +305,8 @@ def _evaluate(
     shape = np.broadcast_shapes(*(column.shape for column in columns.values()))
     return Prediction(
         **{name: np.broadcast_to(columns[name], shape) for name in COLUMN_UNITS},
-        assumptions=assumptions,
+        max_draft_length=longest,
+        assumptions=assumed,
         warnings=_memory_warnings(deployment, memory, B),
         deployment=deployment,
         times=times,
@@ -348,9 +319,6 @@ def _tokens_per_step(
     """Mean over all steps; a step without a proposal emits one token."""
     if is_chain:
         tokens = acceptance.expected_tokens_per_step(gamma)
-    elif acceptance.form != "tokens_per_step":
-        expected = "tokens_per_step, as verify_tokens is not draft_length + 1"
-        raise InputError("acceptance", acceptance.form, expected)
     else:
         tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)
         if (tokens > gamma + 1).any():

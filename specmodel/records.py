@@ -2,9 +2,9 @@
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -43,13 +43,13 @@ class Record(BaseModel):
         """
         if not changes:
             return self
-        data = self.model_dump(exclude_none=True)
+        data = self.model_dump()
         for key, value in changes.items():
             *tables, leaf = key.split(".")
             table = data
             for name in tables:
                 if not isinstance(table.get(name), dict):
-                    raise InputError(f"{argument}.{key}", value, f"a field: {_fields(data)}")
+                    raise InputError(f"{argument}.{key}", value, f"a field: {nearest(name, data)}")
                 table = table[name]
             table[leaf] = value
         return build(type(self), data, argument)
@@ -88,6 +88,16 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
 
 def is_path(name: str) -> bool:
     """Return whether a name given by the user means a file: it has a slash or a suffix.
+
+    Parameters
+    ----------
+    name
+        What was typed.
+
+    Returns
+    -------
+    bool
+        True for ``my.toml`` and ``models/mine``, False for ``llama-3.1-8b``.
 
     Examples
     --------
@@ -164,6 +174,8 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
             limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
             raise InputError(argument, str(path), limit)
         data = parse(path.read_text(encoding="utf-8"))
+    except InputError:
+        raise
     except OSError as error:
         reason = f"a readable {kind} file ({error.strerror})"
         raise InputError(argument, str(path), reason) from None
@@ -184,12 +196,22 @@ def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> In
     key = ".".join(str(part) for part in fault["loc"])
     name = f"{argument}.{key}" if key else argument
     if fault["type"] == "extra_forbidden":
-        expected = f"a known field: {nearest(str(fault['loc'][-1]), cls.model_fields)}"
+        *tables, unknown = map(str, fault["loc"])
+        expected = f"a known field: {nearest(unknown, _record_at(cls, tables).model_fields)}"
         return InputError(name, fault["input"], expected)
     if fault["type"] == "missing":
         return InputError(name, None, "this field to be given")
     return InputError(name, fault["input"], fault["msg"].removeprefix("Input should be "))
 
 
-def _fields(data: Mapping[str, object]) -> str:
-    return ", ".join(data)
+def _record_at(cls: type[Record], tables: Sequence[str]) -> type[Record]:
+    """Return the kind of record that stands at a path of keys below `cls`."""
+    for table in tables:
+        if table in cls.model_fields:
+            kinds: list[Any] = [cls.model_fields[table].annotation]
+            while kinds:
+                kind = kinds.pop()
+                kinds += get_args(kind)
+                if isinstance(kind, type) and issubclass(kind, Record):
+                    cls = kind
+    return cls

@@ -3,7 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from specmodel.units import format_si
 
 JSON_SCHEMA_VERSION = 1
 
+_Columns = list[tuple[str, list[str]]]
+"""Titles and cells."""
+
 
 def verdict(prediction: Prediction) -> str:
     """Return in a few lines whether speculation pays, where, by how much, and why not more."""
@@ -23,58 +27,56 @@ def verdict(prediction: Prediction) -> str:
     if not rows:
         return "No draft, no speculation: speedup 1 by definition."
     best = max(rows, key=lambda row: row["speedup"])
-    bound = ""
-    if prediction.deployment.engine.is_ideal:
-        bound = "\n  upper bound: engine 'ideal' has no launch, host or sampling overhead"
     paying = sum(row["speedup"] > 1 for row in rows)
+    is_bound = prediction.deployment.engine.is_ideal
+    pays = "may pay" if is_bound else "pays"
     if not paying:
-        answer = f"Speculation does not pay: at best {_at(best)}."
+        answer = f"Speculation does not pay: at best {_at(best, rows)}."
     elif paying == len(rows):
         worst = min(rows, key=lambda row: row["speedup"])
-        answer = f"Speculation pays at every point: best {_at(best)}, least {_at(worst)}."
+        least = f"; least {_at(worst, rows)}" if len(rows) > 1 else ""
+        answer = f"Speculation {pays}: {_at(best, rows)}{least}."
     else:
-        answer = f"Speculation pays at {paying} of {len(rows)} points: best {_at(best)}."
-    lines = [answer + bound]
-    if 0 < paying < len(rows):
-        lines.append(f"  pays at {_paying_batches(rows)}")
-    lines.append(f"  at the best point: {_why(best, prediction)}")
-    return "\n".join(lines)
+        answer = f"Speculation {pays} at {_paying_batches(rows)}; best {_at(best, rows)}."
+    if is_bound:
+        answer += " Upper bound: engine 'ideal' has no launch, host or sampling overhead."
+    return f"{_wrap(answer)}\n{_wrap(_why(best, prediction))}"
 
 
 def table(prediction: Prediction) -> str:
     """Return the operating points as a table of at most 80 columns."""
     rows = prediction.rows()
-    columns: dict[str, list[str]] = {"batch": [f"{row['batch_size']}" for row in rows]}
-    for title, name in (("draft", "draft_length"), ("context", "context_length")):
+    columns: _Columns = [("batch\nsize", [f"{row['batch_size']}" for row in rows])]
+    for title, name in (("draft\nlength", "draft_length"), ("context", "context_length")):
         if len({row[name] for row in rows}) > 1:
-            columns[title] = [f"{row[name]}" for row in rows]
+            columns.append((title, [f"{row[name]}" for row in rows]))
     if prediction.deployment.target.is_moe:
-        columns["experts"] = [
-            f"{row['active_experts']:.0f}>{row['active_experts_verify']:.0f}" for row in rows
-        ]
-    columns |= {
-        "forward": [_seconds(row["forward_time"]) for row in rows],
-        "step": [_seconds(row["step_time"]) for row in rows],
-        "target eff.": [f"{row['target_efficiency']:.3f}" for row in rows],
-        "speedup": [f"{row['speedup']:.2f}" for row in rows],
-        "break-even": [_optional(row["break_even_acceptance_rate"], ".2f") for row in rows],
-        "best": [_optional(row["best_draft_length"], "d") for row in rows],
-        "limited by": [row["limited_by"] for row in rows],
-    }
-    if _width(columns) > 80:
-        del columns["step"]
+        loaded = [f"{r['active_experts']:.0f}>{r['active_experts_verify']:.0f}" for r in rows]
+        columns.append(("experts\nloaded", loaded))
+    columns += [
+        ("forward\npass", [_seconds(row["forward_time"]) for row in rows]),
+        ("step", [_seconds(row["step_time"]) for row in rows]),
+        ("target\neff.", [f"{row['target_efficiency']:.3f}" for row in rows]),
+        ("speedup", [f"{row['speedup']:.2f}" for row in rows]),
+        ("break\neven", [_optional(row["break_even_acceptance_rate"], ".2f") for row in rows]),
+        ("best\ndraft", [_optional(row["best_draft_length"], "d") for row in rows]),
+        ("limited\nby", [row["limited_by"] for row in rows]),
+    ]
+    for spare in ("step", "forward\npass", "experts\nloaded"):
+        if sum(map(_width, columns)) + 2 * (len(columns) - 1) > 80:
+            columns = [column for column in columns if column[0] != spare]
     return _align(columns)
 
 
 def assumptions(prediction: Prediction) -> str:
     """Return what was assumed because the user did not give it, wrapped to 80 columns."""
-    words = [f"{name} {value}" for name, value in prediction.assumptions.items()]
-    if not words:
-        return "Assumed: nothing"
-    lines = ["Assumed:"]
-    for word in (f" {w}," for w in [*words[:-1]]):
-        lines = _append(lines, word)
-    return "\n".join(_append(lines, f" {words[-1]}"))
+    words = [f"{name}\xa0{value}" for name, value in prediction.assumptions.items()]
+    return _wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
+
+
+def warnings(prediction: Prediction) -> list[str]:
+    """Return what the reader must know, wrapped to 80 columns."""
+    return [_wrap(f"Warning: {warning}.") for warning in prediction.warnings]
 
 
 def components(prediction: Prediction) -> str:
@@ -87,15 +89,14 @@ def components(prediction: Prediction) -> str:
             f"batch size {row['batch_size']}, draft length {row['draft_length']}, "
             f"context {row['context_length']}"
         )
-        cells: dict[str, list[str]] = {"component": [*names, "total"]}
-        for title_of_pass, columns in passes.items():
+        cells: _Columns = [("component", [*names, "total"])]
+        for kind, columns in passes.items():
             total = sum(times[i] for times in columns.values())
             seconds = [columns[name][i] if name in columns else None for name in names] + [total]
-            cells[title_of_pass] = ["-" if s is None else _seconds(s) for s in seconds]
-            cells[f"{title_of_pass} %"] = [
-                "-" if s is None else f"{100 * s / total:.1f}" for s in seconds
-            ]
-        blocks.append(f"{title}\n{_align(cells, left='component')}")
+            cells.append((kind, ["-" if s is None else _seconds(s) for s in seconds]))
+            shares = ["-" if s is None else f"{100 * s / total:.1f}" for s in seconds]
+            cells.append(("%", shares))
+        blocks.append(f"{title}\n{_align(cells, left=['component'])}")
     return "\n\n".join(blocks)
 
 
@@ -130,10 +131,10 @@ def to_csv(prediction: Prediction) -> str:
 
 
 def heading(prediction: Prediction) -> str:
-    """Return one line that says what runs where."""
+    """Return what runs where, wrapped to 80 columns."""
     d = prediction.deployment
     gpus = f"{d.tensor_parallel} x {d.hardware.name}" if d.tensor_parallel > 1 else d.hardware.name
-    return f"{d.target.name} + {d.drafter.name} on {gpus}"
+    return _wrap(f"{d.target.name} + {d.drafter.name} on {gpus}")
 
 
 def record_text(record: Record, notes: dict[str, str]) -> str:
@@ -144,18 +145,26 @@ def record_text(record: Record, notes: dict[str, str]) -> str:
 
 def name_table(rows: Sequence[dict[str, str]]) -> str:
     """Return rows of one shape as an aligned table."""
-    return _align({key: [row[key] for row in rows] for key in rows[0]}, left=next(iter(rows[0])))
+    names = list(rows[0])
+    columns = [(name, [row[name] for row in rows]) for name in names]
+    return _align(columns, left=[names[0], names[-1]])
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
     plain = {key: value for key, value in data.items() if not isinstance(value, dict)}
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()]
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
     for key, value in data.items():
         if isinstance(value, dict):
             nested = _toml_lines(value, f"{prefix}{key}.")
             has_own = any(not isinstance(inner, dict) for inner in value.values())
             lines += ["", f"[{prefix}{key}]", *nested] if has_own else nested
     return lines
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
+        return f"{value:.1f}"
+    return f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
 def _passes(prediction: Prediction) -> dict[str, dict[str, list[float]]]:
@@ -179,8 +188,13 @@ def _passes(prediction: Prediction) -> dict[str, dict[str, list[float]]]:
     return passes
 
 
-def _at(row: dict[str, Any]) -> str:
-    return f"{row['speedup']:.2f}x at batch size {row['batch_size']}"
+def _at(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """Speedup of a point, and of its coordinates those that vary."""
+    where = f"{row['speedup']:.2f}x at batch size {row['batch_size']}"
+    for title, name in (("draft length", "draft_length"), ("context", "context_length")):
+        if len({other[name] for other in rows}) > 1:
+            where += f", {title} {row[name]}"
+    return where
 
 
 def _paying_batches(rows: list[dict[str, Any]]) -> str:
@@ -195,20 +209,27 @@ def _paying_batches(rows: list[dict[str, Any]]) -> str:
             else:
                 runs.append([size])
     parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
-    return "batch sizes " + ", ".join(parts)
+    plural = "s" if len(paying) > 1 else ""
+    return f"batch size{plural} " + ", ".join(parts)
 
 
 def _why(row: dict[str, Any], prediction: Prediction) -> str:
-    parts = []
+    parts = [f"At batch size {row['batch_size']}: target efficiency {row['target_efficiency']:.2f}"]
+    if prediction.deployment.target.is_moe:
+        total = prediction.deployment.target.num_experts
+        before, after = row["active_experts"], row["active_experts_verify"]
+        parts.append(f"experts loaded per layer {before:.0f} -> {after:.0f} of {total}")
     if row["break_even_acceptance_rate"] is not None:
         parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
     if row["best_draft_length"] is not None:
-        longest = prediction.assumptions.get("max_draft_length")
-        is_bound = row["best_draft_length"] == longest
-        suffix = " (the longest considered)" if is_bound else ""
-        parts.append(f"best draft length {row['best_draft_length']}{suffix}")
-    parts.append(f"limited by {row['limited_by']}")
-    return ",\n    ".join(parts)
+        parts.append(f"best draft length {row['best_draft_length']}")
+        if row["best_draft_length"] == prediction.max_draft_length:
+            parts[-1] += " (the longest considered)"
+    return ", ".join(parts) + f"; limited by {row['limited_by']}."
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False)
 
 
 def _seconds(value: float) -> str:
@@ -219,26 +240,18 @@ def _optional(value: Any, spec: str) -> str:
     return "-" if value is None else format(value, spec)
 
 
-def _width(columns: dict[str, list[str]]) -> int:
-    return sum(max(map(len, [title, *cells])) for title, cells in columns.items()) + 2 * (
-        len(columns) - 1
-    )
+def _width(column: tuple[str, list[str]]) -> int:
+    title, cells = column
+    return max(map(len, [*title.split("\n"), *cells]))
 
 
-def _align(columns: dict[str, list[str]], left: str = "limited by") -> str:
-    lines = [list(columns), *zip(*columns.values(), strict=True)]
-    widths = [max(map(len, [title, *cells])) for title, cells in columns.items()]
-    aligned = [
-        "  ".join(
-            cell.ljust(width) if title == left else cell.rjust(width)
-            for title, cell, width in zip(columns, line, widths, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join(aligned)
-
-
-def _append(lines: list[str], word: str) -> list[str]:
-    if len(lines[-1]) + len(word) <= 80:
-        return [*lines[:-1], lines[-1] + word]
-    return [*lines, "  " + word.strip()]
+def _align(columns: _Columns, left: Collection[str] = ("limited\nby",)) -> str:
+    """Lay columns side by side; a title of two lines stands on two lines."""
+    depth = max(title.count("\n") for title, _ in columns) + 1
+    aligned = []
+    for title, cells in columns:
+        width = _width((title, cells))
+        lines = [*([""] * depth + title.split("\n"))[-depth:], *cells]
+        justify = str.ljust if title in left else str.rjust
+        aligned.append([justify(line, width) for line in lines])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))

@@ -23,7 +23,16 @@ BYTES_PER_ELEMENT: dict[str, float] = {
 }
 """Size of one element [B], scales not included."""
 
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+_PREFIXES = (
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "u"),
+    (1e-9, "n"),
+)
 
 
 def check(
@@ -70,7 +79,7 @@ def check(
         usable &= array > above
     if whole:
         usable &= array == np.floor(array)
-    culprit = value if array.ndim == 0 else array[~usable].flat[0].item()
+    culprit = value if isinstance(value, int | float) else array[~usable].flat[0].item()
     raise InputError(argument, culprit, _describe(minimum, maximum, above, whole))
 
 
@@ -89,6 +98,20 @@ def check_dtype(argument: str, dtype: object) -> str:
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
     """Return a number with a metric prefix, for people.
+
+    Parameters
+    ----------
+    value
+        Number in SI units [-].
+    unit
+        The unit, without a prefix.
+    digits
+        Significant digits [-].
+
+    Returns
+    -------
+    str
+        Number, prefix and unit.
 
     Examples
     --------
@@ -116,7 +139,9 @@ def _describe(minimum: float, maximum: float, above: float, whole: bool) -> str:
 def _numbers(argument: str, value: Any) -> FloatArray:
     try:
         array = np.asarray(value)
-    except ValueError:
+        if array.dtype == object and all(type(number) is int for number in array.flat):
+            array = array.astype(np.float64)
+    except (ValueError, OverflowError):
         array = np.asarray(None)
     if array.size == 0:
         raise InputError(argument, value, "at least one number")

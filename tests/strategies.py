@@ -1,0 +1,62 @@
+"""Random architectures and hardware for property tests."""
+
+from hypothesis import strategies as st
+
+from specmodel.architecture import Architecture
+from specmodel.hardware import HardwareProfile
+
+
+@st.composite
+def architectures(draw: st.DrawFn) -> Architecture:
+    """Any decoder: dense or MoE, gated or not, windowed or not, any grouping of heads."""
+    kv_heads = draw(st.sampled_from([1, 2, 4, 8]))
+    num_layers = draw(st.integers(1, 80))
+    num_experts = draw(st.sampled_from([1, 8, 60, 64, 256]))
+    dense_layers = draw(st.integers(0, num_layers))
+    windowed_layers = draw(st.integers(0, num_layers))
+    window = draw(st.integers(16, 100_000)) if windowed_layers else None
+    return Architecture(
+        schema_version=1,
+        name="random",
+        source="hypothesis",
+        hidden_size=64 * draw(st.integers(2, 128)),
+        num_layers=num_layers,
+        num_heads=kv_heads * draw(st.integers(1, 16)),
+        num_kv_heads=kv_heads,
+        head_dim=draw(st.sampled_from([64, 128])),
+        vocabulary_size=draw(st.integers(1000, 200_000)),
+        has_gated_ffn=draw(st.booleans()),
+        num_dense_layers=dense_layers,
+        dense_ffn_size=draw(st.integers(256, 30_000)),
+        num_experts=num_experts,
+        experts_per_token=draw(st.integers(1, min(num_experts, 16))),
+        expert_size=draw(st.integers(256, 20_000)),
+        num_shared_experts=draw(st.integers(0, 2)),
+        shared_expert_size=1024,
+        sliding_window=window,
+        num_sliding_layers=windowed_layers,
+    )
+
+
+@st.composite
+def hardware(draw: st.DrawFn) -> HardwareProfile:
+    """Any GPU within the ridge points that a profile may have."""
+    bandwidth = draw(st.floats(5e10, 1e13))
+    ridge_point = draw(st.floats(2, 2000))
+    return HardwareProfile.model_validate(
+        {
+            "schema_version": 1,
+            "name": "random",
+            "kind": "gpu",
+            "num_multiprocessors": 100,
+            "memory": {
+                "capacity_bytes": 8e10,
+                "peak_bytes_per_s": bandwidth,
+                "l2_bytes": 5e7,
+                "source": "hypothesis",
+            },
+            "dtype": {
+                "bf16": {"peak_flops_per_s": bandwidth * ridge_point, "source": "hypothesis"}
+            },
+        }
+    )

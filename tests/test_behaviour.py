@@ -1,0 +1,112 @@
+"""What MoESD's figures say in words, with its model and GPUs and the ideal engine."""
+
+import numpy as np
+import pytest
+from conftest import read_table
+
+from specmodel.acceptance import Acceptance
+from specmodel.architecture import load_architecture
+from specmodel.prediction import Prediction, predict
+
+BATCH = np.unique(np.geomspace(1, 4096, 300).round())
+
+
+def run(target: object, drafter: str, acceptance: float, context: int, c: float) -> Prediction:
+    return predict(
+        target=target, drafter=drafter, hardware="a800_sxm_80gb", tensor_parallel=2,
+        batch_size=BATCH, draft_length=4, acceptance=acceptance, context_length=context,
+        routing_correlation=c, max_draft_length=10,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("context", [0, 512])
+@pytest.mark.parametrize("c", [0.0, 0.18])
+def test_sparser_models_peak_later_and_stay_good_over_a_wider_range(context: int, c: float) -> None:
+    """Qwen2-57B-A14B with 4, 8 and 16 of its 64 experts (MoESD, Figure 4)."""
+    target = load_architecture("qwen2-57b-a14b")
+    peaks, widths = [], []
+    for k in (16, 8, 4):
+        sparse = target.with_changes("target", {"experts_per_token": k})
+        efficiency = run(sparse, "qwen2-0.5b", 0.8, context, c).target_efficiency
+        peak = efficiency.argmax()
+        assert 0 < peak < BATCH.size - 1
+        good = BATCH[efficiency > efficiency[peak] / np.sqrt(2)]
+        assert good[-1] < BATCH[-1]
+        peaks.append(BATCH[peak])
+        widths.append(good[-1] - good[0])
+    assert peaks == sorted(set(peaks))
+    assert widths == sorted(set(widths))
+
+
+@pytest.mark.parametrize("context", [0, 512])
+@pytest.mark.parametrize(
+    ("target", "drafter"), [("opt-30b", "opt-350m"), ("qwen3-32b", "qwen2-0.5b")]
+)
+def test_target_efficiency_of_a_dense_model_never_rises(
+    target: str, drafter: str, context: int
+) -> None:
+    efficiency = run(target, drafter, 0.8, context, 0.0).target_efficiency
+    assert (np.diff(efficiency) <= 1e-12).all()
+
+
+@pytest.mark.parametrize("context", [0, 512])
+def test_best_draft_length_over_the_batch(context: int) -> None:
+    """Low, high, low for an MoE; never rising for a dense model."""
+    moe = run("qwen2-57b-a14b", "qwen2-0.5b", 0.6, context, 0.18).best_draft_length
+    top = moe.max()
+    rising, falling = moe[: moe.argmax() + 1], moe[moe.argmax() :]
+    assert moe[0] < top > moe[-1]
+    assert (np.diff(rising) >= 0).all()
+    assert (np.diff(falling) <= 0).all()
+    dense = run("opt-30b", "opt-350m", 0.6, context, 0.0).best_draft_length
+    assert dense[0] > dense[-1]
+    assert (np.diff(dense) <= 0).all()
+
+
+def test_moe_gains_more_than_dense_at_moderate_batches() -> None:
+    """Qwen2-57B-A14B against OPT-30b beyond batch size 16 (MoESD, Figure 2)."""
+    moe = run("qwen2-57b-a14b", "qwen2-0.5b", 0.8, 256, 0.18)
+    dense = run("opt-30b", "opt-350m", 0.8, 256, 0.0)
+    moderate = (BATCH > 24) & (BATCH <= 100)
+    assert (moe.speedup[moderate] > dense.speedup[moderate]).all()
+    assert moe.speedup[0] < dense.speedup[0]
+
+
+def test_a_higher_ridge_point_gives_a_larger_peak() -> None:
+    changes = {"batch_size": BATCH, "draft_length": 4, "acceptance": 0.8, "context_length": 256}
+    peaks = [
+        predict(
+            target="qwen2-57b-a14b", drafter="qwen2-0.5b", hardware=name, **changes
+        ).speedup.max()
+        for name in ("h20", "a800_sxm_80gb", "h100_sxm")
+    ]
+    assert peaks == sorted(peaks)
+
+
+def test_the_drafter_on_one_gpu_costs_speedup_on_four() -> None:
+    point = {"batch_size": 32, "draft_length": 4, "acceptance": 0.8, "context_length": 256}
+    names = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb"}
+    two, four = (predict(**names, **point, tensor_parallel=n) for n in (2, 4))
+    assert four.forward_time < two.forward_time
+    assert four.speedup < two.speedup
+
+
+def test_the_ideal_engine_bounds_every_measured_peak() -> None:
+    """All 24 cells of MoESD's Table 1: above each, and high where the measured ones are high."""
+    batch = [1, 2, *range(4, 61, 4), 80, 100]
+    measured, bound = [], []
+    for row in read_table("moesd_table1.csv"):
+        p = predict(
+            target=row["target"],
+            drafter=row["drafter"],
+            hardware="a800_sxm_80gb",
+            tensor_parallel=2,
+            batch_size=batch,
+            draft_length=int(row["draft_length"]),
+            acceptance=Acceptance(step_efficiency=float(row["step_efficiency"])),
+            context_length=300,
+        )
+        measured.append(float(row["speedup"]))
+        bound.append(p.speedup.max())
+    assert (np.array(bound) > measured).all()
+    assert np.corrcoef(bound, measured)[0, 1] > 0.8

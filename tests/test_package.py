@@ -1,0 +1,130 @@
+"""The shape of the package: layers, import weight, exported names, docstrings, small files."""
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import specmodel
+from specmodel.records import Record
+
+PACKAGE = Path(specmodel.__file__).parent
+LEVELS = {
+    "errors": 0, "units": 1, "ranges": 1,
+    "records": 2, "speculation": 2, "experts": 2, "roofline": 2, "hf_config": 2,
+    "hardware": 3, "engine": 3, "acceptance": 3, "moesd": 3,
+    "architecture": 4,
+    "forward": 5, "drafters": 5,
+    "deployment": 6,
+    "latency": 7,
+    "memory": 7,
+    "prediction": 8,
+    "report": 9, "catalog": 9,
+    "cli": 10,
+}  # fmt: skip
+UNITS = [
+    "[-]", "[s]", "[B]", "[FLOP]", "[B/s]", "[FLOP/s]", "[FLOP/B]",
+    "[token]", "[token/s]", "[request]", "[request/s]",
+]  # fmt: skip
+PUBLIC = [
+    (module, name, value)
+    for module in LEVELS
+    if module != "cli"
+    for name, value in vars(importlib.import_module(f"specmodel.{module}")).items()
+    if not name.startswith("_") and getattr(value, "__module__", "") == f"specmodel.{module}"
+    if inspect.isfunction(value) or inspect.isclass(value)
+]
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Names of the modules of the package that a file imports, at any depth of its code."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "specmodel":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("specmodel."):
+            names.add(node.module.split(".")[1])
+    return names & set(LEVELS)
+
+
+def test_every_module_has_a_level() -> None:
+    assert {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"} == set(LEVELS)
+
+
+@pytest.mark.parametrize("module", LEVELS)
+def test_imports_point_down(module: str) -> None:
+    for other in imported_modules(PACKAGE / f"{module}.py"):
+        assert LEVELS[other] < LEVELS[module], f"{module} imports {other}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import specmodel", "numpy pydantic pandas scipy matplotlib torch"),
+        ("import specmodel.prediction, specmodel.report", "pandas scipy matplotlib torch click"),
+        ("import specmodel.cli", "numpy pydantic pandas scipy matplotlib torch"),
+    ],
+)
+def test_import_weight(statement: str, absent: str) -> None:
+    code = f"{statement}; import sys; print([m for m in {absent.split()} if m in sys.modules])"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
+def test_exported_names_are_there_and_no_others() -> None:
+    assert sorted(specmodel._HOME) == sorted(specmodel.__all__)
+    for name in specmodel.__all__:
+        assert getattr(specmodel, name) is not None
+        assert name in dir(specmodel)
+    with pytest.raises(AttributeError, match="no attribute 'predictt'"):
+        specmodel.predictt  # noqa: B018 - reading it is the test
+
+
+@pytest.mark.parametrize(("module", "name", "value"), PUBLIC, ids=lambda v: str(v)[:40])
+def test_docstrings_name_every_argument_and_unit(module: str, name: str, value: object) -> None:
+    doc = inspect.getdoc(value) or ""
+    assert doc, f"{module}.{name} has no docstring"
+    if inspect.isclass(value):
+        is_record = dataclasses.is_dataclass(value) or (issubclass(value, Record))
+        if not is_record or value is Record or "Parameters" not in doc:
+            return
+        annotations = {k: str(v) for k, v in value.__annotations__.items() if k != "model_config"}
+    else:
+        parameters = inspect.signature(value).parameters.values()
+        annotations = {p.name: str(p.annotation) for p in parameters}
+        if len(doc.splitlines()) == 1:
+            return
+    described = _entries(doc, "Parameters") if annotations else {}
+    for argument, annotation in annotations.items():
+        assert argument in described, f"{module}.{name}: {argument} is not described"
+        if re.search(r"\b(Numeric|ArrayLike|FloatArray|float|int)\b", annotation):
+            text = described[argument]
+            assert any(unit in text for unit in UNITS), f"{module}.{name}: unit of {argument}"
+    if inspect.isfunction(value) and "FloatArray" in str(
+        inspect.signature(value).return_annotation
+    ):
+        returns = doc.partition("Returns\n-------\n")[2]
+        assert any(unit in returns for unit in UNITS), f"{module}.{name}: unit of what it returns"
+
+
+def _entries(doc: str, section: str) -> dict[str, str]:
+    """Description of each name in a numpydoc section; several names may share one."""
+    body = doc.partition(f"{section}\n{'-' * len(section)}\n")[2]
+    body = re.split(r"\n\w[\w ]*\n-+\n", body)[0]
+    entries: dict[str, str] = {}
+    names: list[str] = []
+    for line in body.splitlines():
+        if line and not line.startswith(" "):
+            names = [part.strip(" *") for part in line.split(",")]
+            entries |= dict.fromkeys(names, "")
+        else:
+            entries |= {entry: entries[entry] + line for entry in names}
+    return entries

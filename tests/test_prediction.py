@@ -1,0 +1,312 @@
+"""Prediction end to end: identities, drafters, memory, and the forms of acceptance."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmodel import drafters
+from specmodel.acceptance import Acceptance
+from specmodel.architecture import load_architecture
+from specmodel.deployment import Deployment
+from specmodel.engine import EngineProfile, load_engine
+from specmodel.errors import InputError
+from specmodel.hardware import load_hardware
+from specmodel.latency import CAUSES, step_times
+from specmodel.memory import kv_cache_bytes, memory_use
+from specmodel.prediction import COLUMN_UNITS, Prediction, predict
+
+ENGINE = EngineProfile(
+    schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
+    draft_pass_time=1e-4, reject_time=2e-4, reject_time_per_request=1e-6,
+)  # fmt: skip
+QWEN2 = {
+    "target": "qwen2-57b-a14b",
+    "drafter": "qwen2-0.5b",
+    "hardware": "a800_sxm_80gb",
+    "tensor_parallel": 2,
+    "context_length": 512,
+}
+
+
+def qwen2(**changes: object) -> Prediction:
+    point = {"batch_size": [1, 16, 64], "draft_length": 4, "acceptance": 0.8, "engine": ENGINE}
+    return predict(**(QWEN2 | point | changes))
+
+
+@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "eagle3", "mtp", "parallel", "ngram"])
+def test_identities(drafter: str) -> None:
+    p = qwen2(drafter=drafter, draft_length=[[1], [4], [9]])
+    close = {"rtol": 1e-12, "atol": 0}
+    np.testing.assert_allclose(p.utility, p.speedup, **close)
+    np.testing.assert_allclose(p.step_efficiency * (p.draft_length + 1), p.tokens_per_step, **close)
+    np.testing.assert_allclose(p.step_time, p.draft_time + p.verify_time + p.reject_time, **close)
+    np.testing.assert_allclose(p.target_efficiency, p.forward_time / p.verify_time, **close)
+    np.testing.assert_allclose(p.speedup, p.tokens_per_step * p.forward_time / p.step_time, **close)
+    np.testing.assert_allclose(p.throughput * p.tpot, p.batch_size, **close)
+    parts = sum(part.total_time for part in p.times.forward.components.values())
+    np.testing.assert_allclose(
+        np.broadcast_to(parts + ENGINE.pass_time, p.forward_time.shape), p.forward_time, **close
+    )
+    growth = sum(p.times.growth_by_cause().values())
+    np.testing.assert_allclose(
+        np.broadcast_to(growth, p.step_time.shape), p.step_time - p.forward_time, rtol=1e-9
+    )
+    assert set(p.limited_by.ravel()) <= set(CAUSES)
+
+
+@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "mtp", "parallel", "ngram"])
+def test_no_draft_is_no_speculation(drafter: str) -> None:
+    p = qwen2(drafter=drafter, draft_length=0)
+    assert (p.speedup == 1).all()
+    assert (p.target_efficiency == 1).all()
+    assert (p.draft_time == 0).all()
+    assert (p.reject_time == 0).all()
+    assert set(p.limited_by) == {"none"}
+    assert np.isnan(p.break_even_acceptance_rate).all()
+
+
+def test_break_even_and_best_length_agree_with_predictions() -> None:
+    p = qwen2(acceptance=0.6, max_draft_length=7)
+    at_break_even = qwen2(acceptance=p.break_even_acceptance_rate)
+    np.testing.assert_allclose(at_break_even.speedup, 1, rtol=1e-9)
+    lengths = np.arange(8)
+    gains = np.stack([qwen2(acceptance=0.6, draft_length=n).speedup for n in lengths])
+    np.testing.assert_array_equal(p.best_draft_length, lengths[gains.argmax(axis=0)])
+
+
+def test_overheads_add_up_as_stated() -> None:
+    ideal, real = qwen2(engine="ideal"), qwen2()
+    kernels = sum(part.launch_time for part in real.times.forward.components.values())
+    np.testing.assert_allclose(
+        real.forward_time - ideal.forward_time, kernels + ENGINE.pass_time, rtol=1e-9
+    )
+    np.testing.assert_allclose(real.reject_time, 2e-4 + 1e-6 * real.batch_size, rtol=1e-12)
+    draft_kernels = sum(part.launch_time for part in real.times.draft_pass.components.values())
+    np.testing.assert_allclose(
+        real.draft_time - ideal.draft_time, 4 * (draft_kernels + 1e-4), rtol=1e-9
+    )
+
+
+def test_points_broadcast_and_rows_hold_plain_numbers() -> None:
+    grid = qwen2(draft_length=np.array([0, 2, 5])[:, None], engine=None)
+    assert grid.speedup.shape == (3, 3)
+    rows = grid.rows()
+    assert len(rows) == 9
+    assert list(rows[0]) == list(COLUMN_UNITS)
+    for i, length in enumerate([0, 2, 5]):
+        for j, batch in enumerate([1, 16, 64]):
+            one = qwen2(draft_length=length, batch_size=batch, engine=None)
+            row = rows[3 * i + j]
+            assert row == one.rows()[0]
+            assert not any(isinstance(v, float) and not math.isfinite(v) for v in row.values())
+    frame = grid.to_frame()
+    assert list(frame.columns) == list(COLUMN_UNITS)
+    assert frame["speedup"].to_list() == [row["speedup"] for row in rows]
+
+
+@given(st.floats(0.05, 0.95), st.integers(1, 8))
+def test_every_form_of_acceptance_gives_the_same_speedup(rate: float, length: int) -> None:
+    by_rate = qwen2(acceptance=rate, draft_length=length)
+    tokens = by_rate.tokens_per_step[0].item()
+    forms = [
+        Acceptance(tokens_per_step=tokens),
+        Acceptance(step_efficiency=tokens / (length + 1), measured_draft_length=length),
+        Acceptance(accepted_fraction=(tokens - 1) / length),
+        Acceptance(acceptance_by_position=[rate] * 10),
+    ]
+    for form in forms:
+        other = qwen2(acceptance=form, draft_length=length)
+        np.testing.assert_allclose(other.speedup, by_rate.speedup, rtol=1e-9)
+
+
+def test_measured_acceptance_carries_to_other_lengths_through_the_rate() -> None:
+    measured = Acceptance(tokens_per_step=3.3616, measured_draft_length=4)
+    p = qwen2(acceptance=measured, draft_length=[[2], [6]])
+    np.testing.assert_allclose(p.speedup, qwen2(draft_length=[[2], [6]]).speedup, rtol=1e-9)
+    with pytest.raises(InputError, match="measured_draft_length"):
+        qwen2(acceptance=Acceptance(tokens_per_step=2.0), draft_length=[[2], [6]])
+
+
+def test_trees_take_tokens_per_step_and_verify_tokens() -> None:
+    tree = qwen2(acceptance=Acceptance(tokens_per_step=3.5), verify_tokens=32, drafter="eagle")
+    chain = qwen2(acceptance=Acceptance(tokens_per_step=3.5), drafter="eagle")
+    assert (tree.verify_time > chain.verify_time).all()
+    assert (tree.tokens_per_step == 3.5).all()
+    np.testing.assert_array_equal(tree.draft_time, chain.draft_time)
+    assert np.isnan(tree.best_draft_length).all()
+    assert tree.rows()[0]["break_even_acceptance_rate"] is None
+    with pytest.raises(InputError, match=r"^verify_tokens: got 32"):
+        qwen2(verify_tokens=32)
+    with pytest.raises(InputError, match="tokens_per_step"):
+        qwen2(acceptance=Acceptance(tokens_per_step=5.5), verify_tokens=32)
+    with pytest.raises(InputError, match="verify_tokens"):
+        qwen2(acceptance=Acceptance(tokens_per_step=1), verify_tokens=3, draft_length=0)
+
+
+def test_step_without_a_proposal_costs_a_plain_pass() -> None:
+    """At batch size 1 a share r of the steps is speculative, the others are plain."""
+    full, rate = qwen2(drafter="ngram", batch_size=1), 0.3
+    part = qwen2(drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=1)
+    mean = rate * full.verify_time + (1 - rate) * full.forward_time
+    np.testing.assert_allclose(part.verify_time, mean, rtol=1e-12)
+    np.testing.assert_allclose(
+        part.tokens_per_step, rate * full.tokens_per_step + 1 - rate, rtol=1e-12
+    )
+    never = qwen2(drafter=drafters.ngram_drafter(proposal_rate=0.0))
+    np.testing.assert_allclose(never.speedup, 1, rtol=1e-12)
+    assert np.isnan(never.break_even_acceptance_rate).all()
+
+
+def test_batches_where_some_propose_against_enumeration() -> None:
+    """The mean over how many of 6 sequences have a proposal, each number run as its own pass."""
+    rate, batch, length = 0.4, 6, 3
+    deployment = Deployment(
+        target=load_architecture("mixtral-8x7b"),
+        drafter=drafters.ngram_drafter(),
+        hardware=load_hardware("h100_sxm"),
+        engine=load_engine("ideal"),
+        tensor_parallel=2,
+        routing_correlation=0.2,
+    )
+    from specmodel.forward import pass_work
+    from specmodel.latency import pass_time
+
+    exact = 0.0
+    for proposing in range(batch + 1):
+        work = pass_work(
+            deployment.target,
+            batch_size=batch,
+            tokens_per_sequence=length + 1,
+            context_length=512,
+            routing_correlation=0.2,
+            speculating_share=proposing / batch,
+            tensor_parallel=2,
+        )
+        time = pass_time(work, deployment.hardware, "bf16", kernel_time=0, pass_time=0).total_time
+        chance = math.comb(batch, proposing) * rate**proposing * (1 - rate) ** (batch - proposing)
+        exact += chance * float(time)
+    some = dataclasses.replace(deployment, drafter=drafters.ngram_drafter(proposal_rate=rate))
+    mean = step_times(
+        some, batch_size=batch, draft_length=length, verify_tokens=length + 1, context_length=512
+    ).verify_time
+    assert mean == pytest.approx(exact, rel=0.02)
+
+
+def test_a_parallel_head_makes_one_pass() -> None:
+    parallel, chain = (qwen2(drafter=name, engine="ideal") for name in ("parallel", "eagle"))
+    assert (parallel.draft_time < chain.draft_time / 2).all()
+    one = qwen2(drafter="parallel", draft_length=1, engine="ideal")
+    np.testing.assert_allclose(
+        one.draft_time,
+        qwen2(drafter="eagle", draft_length=1, engine="ideal").draft_time,
+        rtol=1e-12,
+    )
+
+
+def test_heads_are_shaped_by_their_target() -> None:
+    target = load_architecture("mixtral-8x7b")
+    eagle = drafters.eagle_drafter(target).architecture
+    layer = 4096 * (4096 + 1024) * 2 + 3 * 4096 * 14336
+    assert eagle.active_parameters == layer + 2 * 4096 * 4096 + 32000 * 4096 + 3 * 4096
+    eagle3 = drafters.eagle3_drafter(target, ffn_size=1000, vocabulary_size=500).architecture
+    assert (eagle3.input_projection_size, eagle3.dense_ffn_size) == (3 * 4096, 1000)
+    assert eagle3.vocabulary_size == 500
+    mtp = drafters.mtp_drafter(target).architecture
+    assert (mtp.num_layers, mtp.num_experts, mtp.experts_per_token) == (1, 8, 2)
+    work = predict(
+        target=target, drafter="mtp", hardware="h100_sxm", tensor_parallel=2, batch_size=4,
+        draft_length=2, acceptance=0.7,
+    )  # fmt: skip
+    assert "input_projection" in work.times.draft_pass.components
+    assert "routed_experts" in work.times.draft_pass.components
+
+
+def test_memory_adds_weights_cache_and_drafter() -> None:
+    p = qwen2(batch_size=8)
+    target, drafter = load_architecture("qwen2-57b-a14b"), load_architecture("qwen2-0.5b")
+    kv = 517 * (28 * 2 * 2 * 128 * 2 + 24 * 2 * 2 * 64 * 2)  # two of four KV heads, all of two
+    expected = target.total_parameters + 2 * drafter.total_parameters + 8 * kv
+    assert p.memory_bytes[()] == expected
+    assert p.max_batch_size[()] == (80 * 2**30 - (expected - 8 * kv)) // kv
+    assert p.warnings == ()
+    head = memory_use(qwen2(drafter="eagle").deployment, 512, 5)
+    layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512) + 2 * 3584**2 + 3 * 3584
+    assert head.draft_weight_bytes == 2 * layer / 2
+
+
+def test_beyond_memory_warns_with_figures() -> None:
+    p = predict(
+        target="mixtral-8x7b", drafter="ngram", hardware="h100_sxm", tensor_parallel=2,
+        batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
+    )  # fmt: skip
+    (warning,) = p.warnings
+    assert str(int(p.max_batch_size.min())) in warning
+    assert "85.9 GB" in warning
+    too_small = predict(
+        target="mixtral-8x7b", drafter="ngram", hardware="t4", batch_size=1, draft_length=3,
+        acceptance=0.5,
+    )  # fmt: skip
+    assert "not even the weights fit" in too_small.warnings[0]
+    assert too_small.max_batch_size[()] == 0
+
+
+def test_windowed_layers_keep_their_window_only() -> None:
+    full = load_architecture("llama-3.1-8b")
+    half = full.with_changes("t", {"sliding_window": 100, "num_sliding_layers": 16})
+    assert kv_cache_bytes(half, 1000) == pytest.approx(kv_cache_bytes(full, 1000) * 1100 / 2000)
+    assert kv_cache_bytes(half, 50) == kv_cache_bytes(full, 50)
+
+
+def test_dtypes_move_bytes_and_arithmetic() -> None:
+    plain = qwen2(engine="ideal", batch_size=1, hardware="h100_sxm")
+    halved = qwen2(engine="ideal", batch_size=1, hardware="h100_sxm", weight_dtype="fp8")
+    ratio = (halved.forward_time / plain.forward_time).item()
+    assert 0.5 < ratio < 0.52
+    fp8 = qwen2(hardware="h100_sxm", batch_size=4096, activation_dtype="fp8")
+    bf16 = qwen2(hardware="h100_sxm", batch_size=4096)
+    assert (fp8.verify_time < 0.7 * bf16.verify_time).all()
+    on_a800 = qwen2(activation_dtype="fp8")
+    assert on_a800.assumptions["arithmetic"] == "bf16 (no fp8 peak)"
+
+
+def test_what_was_not_given_is_assumed_aloud() -> None:
+    least = predict(
+        target="mixtral-8x7b", drafter="ngram", hardware="b200", batch_size=1, draft_length=3,
+        acceptance=0.5,
+    )  # fmt: skip
+    assert least.assumptions["context_length"] == 1024
+    assert least.assumptions["engine"] == "ideal"
+    assert least.assumptions["routing_correlation"] == 0.18
+    given = qwen2(routing_correlation=0.0, weight_dtype="bf16")
+    for name in ("context_length", "engine", "routing_correlation", "weight_dtype"):
+        assert name not in given.assumptions
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": [1, 2.5]}, "batch_size"),
+        ({"batch_size": []}, "batch_size"),
+        ({"draft_length": -1}, "draft_length"),
+        ({"draft_length": 1e9}, "draft_length"),
+        ({"context_length": float("nan")}, "context_length"),
+        ({"acceptance": 1.5}, "acceptance_rate"),
+        ({"acceptance": "high"}, "acceptance_rate"),
+        ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
+        ({"max_draft_length": 0}, "max_draft_length"),
+        ({"tensor_parallel": 3}, "tensor_parallel"),
+        ({"draft_tensor_parallel": 4}, "draft_tensor_parallel"),
+        ({"routing_correlation": 2}, "routing_correlation"),
+        ({"weight_dtype": "fp7"}, "weight_dtype"),
+        ({"hardware": "h300"}, "hardware"),
+        ({"activation_dtype": "fp32"}, "activation_dtype"),
+    ],
+)
+def test_bad_input_names_the_argument(changes: dict[str, object], argument: str) -> None:
+    with pytest.raises(InputError, match=f"^{argument}: got"):
+        qwen2(**changes)
