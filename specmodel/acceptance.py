@@ -271,6 +271,9 @@ class Acceptance:
         if asked.size != 1:
             expected = f"the draft length at which {self.form} was measured"
             raise InputError("measured_draft_length", None, expected)
+        if asked.item() == 0:
+            expected = f"the draft length at which {self.form} was measured, as draft_length is 0"
+            raise InputError("measured_draft_length", None, expected)
         return replace(self, measured_draft_length=asked.item())
 
     def rate(self) -> FloatArray:

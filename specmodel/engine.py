@@ -1,14 +1,17 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import NonNegativeFloat
+from pydantic import Field
 
 from specmodel import records
 from specmodel.records import Record
 
 FOLDER = Path(__file__).parent / "engines"
+
+Overhead = Annotated[float, Field(ge=0, le=10)]
+"""Seconds; no engine spends ten of them on a pass."""
 
 
 class EngineProfile(Record):
@@ -37,11 +40,11 @@ class EngineProfile(Record):
     schema_version: Literal[1]
     name: str
     source: str
-    kernel_time: NonNegativeFloat = 0.0
-    pass_time: NonNegativeFloat = 0.0
-    draft_pass_time: NonNegativeFloat = 0.0
-    reject_time: NonNegativeFloat = 0.0
-    reject_time_per_request: NonNegativeFloat = 0.0
+    kernel_time: Overhead = 0.0
+    pass_time: Overhead = 0.0
+    draft_pass_time: Overhead = 0.0
+    reject_time: Overhead = 0.0
+    reject_time_per_request: Overhead = 0.0
 
     @property
     def is_ideal(self) -> bool:
