@@ -7,13 +7,37 @@ from pydantic import Field, model_validator
 
 from specmodel import hf_config, records
 from specmodel.errors import InputError
-from specmodel.hardware import Dtype
+from specmodel.hardware import Dtype, StorageDtype
 from specmodel.records import Record
+from specmodel.units import BYTES_PER_ELEMENT
 
 FOLDER = Path(__file__).parent / "architectures"
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Count = Annotated[int, Field(ge=0, le=10**7)]
+
+
+class LatentAttention(Record):
+    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent.
+
+    Parameters
+    ----------
+    kv_lora_rank, q_lora_rank
+        Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
+    qk_nope_head_dim, qk_rope_head_dim, v_head_dim
+        Widths of a head: position-free and rotary part of keys, and values [-].
+    """
+
+    kv_lora_rank: Size
+    q_lora_rank: Count
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
+
+    @property
+    def cache_size(self) -> int:
+        """Elements cached for a token in one layer, whatever the number of heads [-]."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
 
 
 class Architecture(Record):
@@ -30,7 +54,9 @@ class Architecture(Record):
     hidden_size, num_layers
         Width of the residual stream and number of layers [-].
     num_heads, num_kv_heads, head_dim
-        Query heads, key-value heads and their width [-].
+        Query heads, key-value heads and their width; with `latent`, the last two are not used [-].
+    latent
+        Latent attention, if the model has it.
     vocabulary_size, has_tied_embeddings
         Entries of the vocabulary [token]; whether the LM head is the embedding transposed.
     has_gated_ffn
@@ -42,15 +68,19 @@ class Architecture(Record):
     num_shared_experts, shared_expert_size
         Experts every token uses, and the width of one [-].
     sliding_window, num_sliding_layers
-        Window of the layers that have one [token], and how many do [-].
+        Window of the layers that have one [token], and how many do [-]. Attention in chunks
+        counts as a window of a chunk: exact in the first, above the mean beyond it.
     embedding_size
         Width of the embedding where it differs from `hidden_size` [-].
     max_positions
         Entries of a learned position embedding, 0 for rotary [token].
     input_projection_size
         Width that a draft head projects down to `hidden_size` before its layers, 0 for none [-].
-    weight_dtype, activation_dtype, kv_dtype
-        Dtypes of weights, of activations (which arithmetic follows) and of the KV cache.
+    weight_dtype, expert_dtype, embedding_dtype
+        Dtypes of the weights: of linear layers; of routed experts, by default the same; of
+        embedding, LM head and router, by default the same but not below 16 bits.
+    activation_dtype, kv_dtype
+        Dtypes of activations, which arithmetic follows, and of the KV cache.
     """
 
     schema_version: Literal[1]
@@ -76,9 +106,12 @@ class Architecture(Record):
     embedding_size: Size | None = None
     max_positions: Count = 0
     input_projection_size: Count = 0
-    weight_dtype: Dtype = "bf16"
+    latent: LatentAttention | None = None
+    weight_dtype: StorageDtype = "bf16"
+    expert_dtype: StorageDtype | None = None
+    embedding_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
-    kv_dtype: Dtype = "bf16"
+    kv_dtype: StorageDtype = "bf16"
 
     @model_validator(mode="after")
     def _check_shape(self) -> Self:
@@ -158,6 +191,13 @@ class Architecture(Record):
         return self.experts_per_token / self.num_experts
 
     @property
+    def outer_dtype(self) -> StorageDtype:
+        """Dtype of embedding, LM head and router."""
+        if self.embedding_dtype:
+            return self.embedding_dtype
+        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
+
+    @property
     def query_size(self) -> int:
         """Width of all query heads together [-]."""
         return self.num_heads * self.head_dim
@@ -195,16 +235,17 @@ class Architecture(Record):
         return self.vocabulary_size * width + self._embedding_projection
 
     @property
+    def outer_parameters(self) -> int:
+        """Weights of input embedding and LM head, tied ones counted once [-]."""
+        tied = self.vocabulary_size * (self.embedding_size or self.hidden_size)
+        both = self.embedding_parameters + self.head_parameters
+        return both - tied if self.has_tied_embeddings else both
+
+    @property
     def total_parameters(self) -> int:
         """All weights, tied ones counted once [-]."""
         experts = self.num_experts * self.ffn_parameters(self.expert_size)
-        tied = self.vocabulary_size * (self.embedding_size or self.hidden_size)
-        return (
-            self.embedding_parameters
-            + self.head_parameters
-            - (tied if self.has_tied_embeddings else 0)
-            + self._parameters_with(experts)
-        )
+        return self.outer_parameters + self._parameters_with(experts)
 
     @property
     def active_parameters(self) -> int:
@@ -215,7 +256,23 @@ class Architecture(Record):
     @property
     def attention_parameters(self) -> int:
         """Weights of the query, key, value and output projections of one layer [-]."""
-        return 2 * self.hidden_size * (self.query_size + self.kv_size)
+        return sum(self.attention_matrices)
+
+    @property
+    def attention_matrices(self) -> tuple[int, int, int]:
+        """Attention weights of a layer: cut by query heads, by key heads, and not at all [-]."""
+        h = self.hidden_size
+        if self.latent is None:
+            return 2 * h * self.query_size, 2 * h * self.kv_size, 0
+        m = self.latent
+        query_heads = self.num_heads * (m.qk_nope_head_dim + m.qk_rope_head_dim)
+        value_heads = self.num_heads * (m.qk_nope_head_dim + m.v_head_dim)
+        by_head = (
+            (m.q_lora_rank or h) * query_heads
+            + m.kv_lora_rank * value_heads
+            + self.num_heads * m.v_head_dim * h
+        )
+        return by_head, 0, h * (m.q_lora_rank + m.cache_size)
 
     @property
     def _embedding_projection(self) -> int:
@@ -274,4 +331,4 @@ def list_architectures() -> list[str]:
     >>> "qwen2-57b-a14b" in list_architectures()
     True
     """
-    return records.list_names(FOLDER)
+    return list(records.list_names(FOLDER))

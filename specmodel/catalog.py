@@ -77,7 +77,7 @@ def find(name: str) -> tuple[Record, dict[str, str]]:
             if "hidden_size" not in keys:
                 return load_engine(name), {}
         return _with_notes(load_architecture(name, "name"))
-    spellings = {name, name.lower().replace("_", "-"), name.lower().replace("-", "_")}
+    spellings = set(records.spellings(name))
     for folder, load in (
         (HARDWARE, load_hardware),
         (architecture.FOLDER, load_architecture),

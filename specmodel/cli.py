@@ -16,8 +16,10 @@ from specmodel import __version__
 from specmodel.errors import InputError
 
 if TYPE_CHECKING:
+    from specmodel.architecture import Architecture
     from specmodel.drafters import Drafter
     from specmodel.prediction import Prediction
+    from specmodel.units import FloatArray
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
@@ -33,10 +35,12 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 _PASSED = (
     "verify_tokens",
     "tensor_parallel",
+    "expert_parallel",
     "draft_tensor_parallel",
     "routing_correlation",
     "max_draft_length",
 )
+_DTYPES = ("weight_dtype", "expert_dtype", "embedding_dtype", "activation_dtype", "kv_dtype")
 _ACCEPTANCE = (
     "acceptance_rate",
     "tokens_per_step",
@@ -147,8 +151,15 @@ def main_group() -> None:
     "--max-draft-length", type=int, help="Longest draft considered for the best one.  [default: 10]"
 )
 @click.option("--tensor-parallel", type=int, help="GPUs of the target.  [default: 1]")
+@click.option(
+    "--expert-parallel", type=int, help="GPUs that experts are spread over.  [default: 1]"
+)
 @click.option("--draft-tensor-parallel", type=int, help="GPUs of a draft model.  [default: 1]")
-@click.option("--weight-dtype", metavar="DTYPE", help="fp32, bf16, fp16, fp8, int8, fp4, int4.")
+@click.option(
+    "--weight-dtype", metavar="DTYPE", help="fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."
+)
+@click.option("--expert-dtype", metavar="DTYPE", help="Routed experts, where it differs.")
+@click.option("--embedding-dtype", metavar="DTYPE", help="Embedding and head, likewise.")
 @click.option("--activation-dtype", metavar="DTYPE", help="Arithmetic follows it.")
 @click.option("--kv-dtype", metavar="DTYPE", help="Dtype of the KV cache.")
 @click.option(
@@ -156,6 +167,12 @@ def main_group() -> None:
     type=float,
     help="0: a sequence's tokens route independently; 1: all as the first.  [default: 0.18]",
 )
+@click.option(
+    "--popularity-exponent",
+    type=float,
+    help="Experts are used as rank to minus this power.  [default: 0, equally]",
+)
+@click.option("--popularity", metavar="FILE", help="How often a token uses each expert.")
 @click.option(
     "--proposal-rate", type=float, help="Share of steps with a proposal (ngram).  [default: 1]"
 )
@@ -269,8 +286,9 @@ def _records(options: dict[str, Any]) -> dict[str, Any]:
     from specmodel.units import check_dtype
 
     changes = _changes(options["changes"])
-    dtypes = ("weight_dtype", "activation_dtype", "kv_dtype")
-    given = {name: check_dtype(name, options[name]) for name in dtypes if options[name] is not None}
+    given = {
+        name: check_dtype(name, options[name]) for name in _DTYPES if options[name] is not None
+    }
     target = load_architecture(options["target"]).with_changes("target", changes["target"] | given)
     drafter = load_drafter(options["drafter"], target)
     drafter = _change_drafter(drafter, options, changes["drafter"])
@@ -283,8 +301,27 @@ def _records(options: dict[str, Any]) -> dict[str, Any]:
         "drafter": drafter,
         "engine": engine,
         "hardware": hardware.with_changes("hardware", changes["hardware"]),
+        "popularity": _popularity(options, target),
         **given,
     }
+
+
+def _popularity(options: dict[str, Any], target: "Architecture") -> "FloatArray | None":
+    exponent, file = options["popularity_exponent"], options["popularity"]
+    if exponent is None and file is None:
+        return None
+    if exponent is not None and file is not None:
+        raise InputError("popularity", file, "one of --popularity and --popularity-exponent")
+    if not target.is_moe:
+        name = "popularity" if file else "popularity_exponent"
+        raise InputError(name, file or exponent, f"none, as {target.name} has no routed experts")
+    if file is not None:
+        from specmodel.records import read_numbers
+
+        return read_numbers(Path(file), "popularity")
+    from specmodel.experts import zipf_popularity
+
+    return zipf_popularity(target.num_experts, target.experts_per_token, exponent)
 
 
 def _change_drafter(

@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from specmodel.architecture import Architecture, load_architecture
 from specmodel.drafters import Drafter, load_drafter, model_drafter
 from specmodel.engine import EngineProfile, load_engine
 from specmodel.errors import InputError
-from specmodel.experts import TYPICAL_ROUTING_CORRELATION
-from specmodel.forward import check_tensor_parallel
+from specmodel.experts import TYPICAL_ROUTING_CORRELATION, check_popularity
 from specmodel.hardware import HardwareProfile, load_hardware
-from specmodel.units import check, check_dtype
+from specmodel.parallel import Layout, check_layout
+from specmodel.units import FloatArray, Numeric, check, check_dtype
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -24,10 +26,13 @@ class Deployment:
         The model served and what drafts for it.
     hardware, engine
         One GPU, and the overheads of the serving stack.
-    tensor_parallel, draft_tensor_parallel
-        GPUs the target and a draft model are cut over; a head follows the target [-].
+    tensor_parallel, expert_parallel, draft_tensor_parallel
+        GPUs that the target's matrices are cut over, that its experts are spread over (`Layout`),
+        and that a draft model is cut over; a head follows the target [-].
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1 [-].
+    popularity
+        Probability that a token uses each expert of the target; equal if None [-].
     """
 
     target: Architecture
@@ -35,39 +40,68 @@ class Deployment:
     hardware: HardwareProfile
     engine: EngineProfile
     tensor_parallel: int = 1
+    expert_parallel: int = 1
     draft_tensor_parallel: int = 1
     routing_correlation: float = 0.0
+    popularity: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        check_tensor_parallel("tensor_parallel", self.tensor_parallel, self.target)
+        check_layout(self.layout, self.target)
+        if self.expert_parallel > 1 and not self.target.is_moe:
+            expected = f"1, as {self.target.name} has no routed experts"
+            raise InputError("expert_parallel", self.expert_parallel, expected)
         check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
+        if self.popularity is not None:
+            check_popularity(
+                self.popularity, self.target.num_experts, self.target.experts_per_token
+            )
         for model in (self.target, self.drafter.architecture):
             if model:
                 self.hardware.compute_dtype(model.activation_dtype)
         if self.drafter.architecture:
-            check_tensor_parallel(
-                "draft_tensor_parallel", self.draft_degree, self.drafter.architecture
-            )
-        if max(self.tensor_parallel, self.draft_degree) > 1 and self.hardware.link is None:
-            expected = f"1, as {self.hardware.name} has no link"
-            if self.tensor_parallel > 1:
-                raise InputError("tensor_parallel", self.tensor_parallel, expected)
-            raise InputError("draft_tensor_parallel", self.draft_degree, expected)
+            prefix = "" if self.drafter.is_head else "draft_"
+            check_layout(self.draft_layout, self.drafter.architecture, prefix)
+        for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
+            self._check_links(name, getattr(self, name))
 
     @property
-    def draft_degree(self) -> int:
-        """GPUs that the drafter is cut over [-]."""
-        return self.tensor_parallel if self.drafter.is_head else self.draft_tensor_parallel
+    def layout(self) -> Layout:
+        """How the target is spread over GPUs."""
+        return Layout(self.tensor_parallel, self.expert_parallel, self._gpus_per_node)
+
+    @property
+    def draft_layout(self) -> Layout:
+        """How the drafter is spread over GPUs."""
+        if self.drafter.is_head:
+            return self.layout
+        return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node)
+
+    def popularity_of(self, model: Architecture) -> FloatArray | None:
+        """Return the popularity for the target or for a head with the same experts."""
+        return self.popularity if model.num_experts == self.target.num_experts else None
+
+    @property
+    def _gpus_per_node(self) -> int:
+        return self.hardware.link.num_gpus if self.hardware.link else 1
+
+    def _check_links(self, name: str, degree: int) -> None:
+        if degree > 1 and self.hardware.link is None:
+            raise InputError(name, degree, f"1, as {self.hardware.name} has no link")
+        if degree > self._gpus_per_node and self.hardware.network is None:
+            expected = f"at most {self._gpus_per_node}, as {self.hardware.name} has no network"
+            raise InputError(name, degree, expected)
 
 
-def deploy(
+def deploy(  # noqa: PLR0913 - all keyword-only
     *,
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
     drafter: Drafter | Architecture | str | Path,
     engine: EngineProfile | str | Path | None = None,
     routing_correlation: float | None = None,
+    popularity: Numeric | None = None,
     tensor_parallel: int | None = None,
+    expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
     **dtypes: str | None,
 ) -> tuple[Deployment, dict[str, Any]]:
@@ -79,10 +113,13 @@ def deploy(
         Records, names that ship with the package, or paths; the engine is "ideal" by default.
     routing_correlation
         How far tokens of one sequence share experts, 0.18 by default [-].
-    tensor_parallel, draft_tensor_parallel
-        GPUs that the target and a draft model are cut over, 1 by default [-].
+    popularity
+        Probability that a token uses each expert of the target; equal by default [-].
+    tensor_parallel, expert_parallel, draft_tensor_parallel
+        GPUs that the target and a draft model are spread over, 1 by default [-].
     **dtypes
-        `weight_dtype`, `activation_dtype` and `kv_dtype` of the target; by default its own.
+        `weight_dtype`, `expert_dtype`, `embedding_dtype`, `activation_dtype` and `kv_dtype` of
+        the target; by default its own.
 
     Returns
     -------
@@ -104,6 +141,7 @@ def deploy(
         "engine": engine,
         "routing_correlation": routing_correlation,
         "tensor_parallel": tensor_parallel,
+        "expert_parallel": expert_parallel,
         "draft_tensor_parallel": draft_tensor_parallel,
     }
     assumed = {name: value for name, value in _DEFAULTS.items() if given[name] is None}
@@ -120,13 +158,16 @@ def deploy(
         hardware=hardware if isinstance(hardware, HardwareProfile) else load_hardware(hardware),
         engine=engine if isinstance(engine, EngineProfile) else load_engine(engine),
         tensor_parallel=chosen["tensor_parallel"],
+        expert_parallel=chosen["expert_parallel"],
         draft_tensor_parallel=chosen["draft_tensor_parallel"],
         routing_correlation=chosen["routing_correlation"],
+        popularity=None if popularity is None else np.asarray(popularity),
     )
     if drafter.architecture is None or drafter.is_head:
         assumed.pop("draft_tensor_parallel", None)
     if not target.is_moe:
-        assumed.pop("routing_correlation", None)
+        for name in ("routing_correlation", "expert_parallel"):
+            assumed.pop(name, None)
     arithmetic = deployment.hardware.compute_dtype(target.activation_dtype)
     if arithmetic != target.activation_dtype:
         assumed["arithmetic"] = f"{arithmetic} (no {target.activation_dtype} peak)"
@@ -137,6 +178,7 @@ _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
     "routing_correlation": TYPICAL_ROUTING_CORRELATION,
     "tensor_parallel": 1,
+    "expert_parallel": 1,
     "draft_tensor_parallel": 1,
 }
 
@@ -149,8 +191,8 @@ def _target(
         target = load_architecture(target)
     changes: dict[str, object] = {}
     for name, dtype in dtypes.items():
-        if dtype is None:
-            assumed[name] = getattr(target, name)
-        else:
+        if dtype is not None:
             changes[name] = check_dtype(name, dtype)
+        elif getattr(target, name):
+            assumed[name] = getattr(target, name)
     return target.with_changes("target", changes)

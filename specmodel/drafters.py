@@ -12,7 +12,7 @@ import numpy as np
 from specmodel.architecture import Architecture, list_architectures, load_architecture
 from specmodel.errors import InputError, nearest
 from specmodel.records import is_path
-from specmodel.units import FloatArray, Numeric, check
+from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
@@ -77,7 +77,7 @@ def model_drafter(architecture: Architecture) -> Drafter:
 def eagle_drafter(
     target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
 ) -> Drafter:
-    """Return an EAGLE head: a 2h-to-h projection, one dense layer, an LM head.
+    """Return an EAGLE head: a 2h-to-h projection, one dense layer, an LM head; not quantised.
 
     Parameters
     ----------
@@ -252,6 +252,8 @@ def _head(
     target: Architecture, kind: str, inputs: int, ffn_size: int | None, vocabulary_size: int
 ) -> Drafter:
     h = target.hidden_size
+    is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
+    arithmetic = "bf16" if is_quantised else target.activation_dtype
     head = Architecture(
         schema_version=1,
         name=f"{kind} on {target.name}",
@@ -265,8 +267,9 @@ def _head(
         num_dense_layers=1,
         dense_ffn_size=ffn_size or target.dense_ffn_size or 7 * h // 2,
         input_projection_size=inputs * h,
-        weight_dtype=target.weight_dtype,
-        activation_dtype=target.activation_dtype,
+        latent=target.latent,
+        weight_dtype=target.outer_dtype,
+        activation_dtype=arithmetic,
         kv_dtype=target.kv_dtype,
     )
     return Drafter(name=head.name, architecture=head, is_head=True)

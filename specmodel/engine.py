@@ -94,4 +94,4 @@ def list_engines() -> list[str]:
     >>> "ideal" in list_engines()
     True
     """
-    return records.list_names(FOLDER)
+    return list(records.list_names(FOLDER))

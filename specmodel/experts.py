@@ -124,6 +124,59 @@ def saturation_tokens(
     return unwrap(np.maximum(np.ceil(exact - 1e-9), 1.0))
 
 
+def expert_use(
+    tokens_per_sequence: Numeric, inclusion: Numeric, routing_correlation: Numeric
+) -> FloatArray:
+    """Return the probability that an expert is used by the tokens of one sequence.
+
+    A beta-binomial law: within a sequence the expert has its own probability of use, drawn from a
+    Beta distribution around `inclusion`; `routing_correlation` is then the correlation between
+    two tokens in its use.
+
+    Parameters
+    ----------
+    tokens_per_sequence
+        Tokens of the sequence in the pass, real-valued, at most 4096 [token].
+    inclusion
+        Probability that one token uses the expert; k/E where all are equally popular [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        Probability of use, of the shape to which the arguments broadcast [-].
+
+    Raises
+    ------
+    InputError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    ``1 - Π_{i<s} ((1-p)(1-c) + ic) / ((1-c) + ic)``; a fraction of a token takes that power of
+    the last factor.
+
+    Examples
+    --------
+    >>> expert_use([1, 2], 0.25, 0.0).tolist()
+    [0.25, 0.4375]
+    """
+    s = check(
+        "tokens_per_sequence", tokens_per_sequence, minimum=0, maximum=MAX_TOKENS_PER_SEQUENCE
+    )
+    p = check("inclusion", inclusion, minimum=0, maximum=1)
+    c = check("routing_correlation", routing_correlation, minimum=0, maximum=1)
+    if p.ndim == c.ndim == 0 and s.size > 1 and bool((s == np.floor(s)).all()):
+        factors = _next_unused(np.arange(s.max()), p, c)
+        table = np.concatenate([[1.0], np.cumprod(factors)])
+        return 1 - table[s.astype(np.intp)]
+    unused = (1 - p) ** np.minimum(s, 1)
+    for i in range(1, int(np.ceil(s.max()))):
+        unused = unused * _next_unused(i, p, c) ** np.clip(s - i, 0, 1)
+    return np.asarray(1 - unused)
+
+
 def sequence_active_experts(
     tokens_per_sequence: Numeric,
     num_experts: Numeric,
@@ -131,10 +184,6 @@ def sequence_active_experts(
     routing_correlation: Numeric,
 ) -> FloatArray:
     """Return the expected distinct experts that the tokens of one sequence activate in a layer.
-
-    A beta-binomial law: within a sequence each expert has its own probability of use, drawn from
-    a Beta distribution with mean ρ = k/E; `routing_correlation` is then the correlation between
-    two tokens in the use of one expert.
 
     Parameters
     ----------
@@ -148,34 +197,15 @@ def sequence_active_experts(
     Returns
     -------
     FloatArray
-        u(s), from 0 to `num_experts` [-].
-
-    Raises
-    ------
-    InputError
-        If an argument is outside its range.
-
-    Notes
-    -----
-    ``u(s) = E (1 - Π_{i<s} ((1-ρ)(1-c) + ic) / ((1-c) + ic))``; a fraction of a token takes that
-    power of the last factor.
+        u(s), from 0 to `num_experts`; the law is that of `expert_use` [-].
 
     Examples
     --------
     >>> sequence_active_experts(4, 128, 8, [0.0, 0.29, 1.0]).round(2).tolist()
     [29.12, 20.38, 8.0]
     """
-    s = check(
-        "tokens_per_sequence", tokens_per_sequence, minimum=0, maximum=MAX_TOKENS_PER_SEQUENCE
-    )
     E, k = _experts(num_experts, experts_per_token)
-    c = check("routing_correlation", routing_correlation, minimum=0, maximum=1)
-    rho = k / E
-    unused = (1 - rho) ** np.minimum(s, 1)
-    for i in range(1, int(np.ceil(s.max()))):
-        factor = ((1 - rho) * (1 - c) + i * c) / ((1 - c) + i * c)
-        unused = unused * factor ** np.clip(s - i, 0, 1)
-    return E * (1 - unused)
+    return E * expert_use(tokens_per_sequence, k / E, routing_correlation)
 
 
 def batch_active_experts(
@@ -242,6 +272,132 @@ def correlated_active_experts(
         tokens_per_sequence, num_experts, experts_per_token, routing_correlation
     )
     return batch_active_experts(batch_size, u, num_experts)
+
+
+def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -> FloatArray:
+    """Return inclusion probabilities that fall with rank as a power, none above 1.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    exponent
+        0 for equally popular experts; larger is more skewed [-].
+
+    Returns
+    -------
+    FloatArray
+        ``min(1, λ rank^-exponent)`` of shape (num_experts,), summing to `experts_per_token` [-].
+
+    Raises
+    ------
+    InputError
+        If an argument is outside its range.
+
+    Examples
+    --------
+    >>> zipf_popularity(4, 2, 1.0).round(3).tolist()
+    [0.96, 0.48, 0.32, 0.24]
+    """
+    E, k = (int(x) for x in _experts(num_experts, experts_per_token))
+    a = check("exponent", exponent, minimum=0, maximum=20)
+    weight = np.arange(1.0, E + 1) ** -a
+    clipped = np.arange(min(k, E - 1) + 1)
+    tail = weight[::-1].cumsum()[::-1]
+    scale = (k - clipped) / tail[clipped]
+    fits = scale * weight[clipped] <= 1 + 1e-12
+    first = int(np.argmax(fits))
+    return np.where(np.arange(E) < first, 1.0, np.minimum(scale[first] * weight, 1.0))
+
+
+def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: int) -> FloatArray:
+    """Return inclusion probabilities, or say in one line why they cannot be used.
+
+    Parameters
+    ----------
+    popularity
+        Probability that a token uses each expert, shape (num_experts,) [-].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        The probabilities [-].
+
+    Raises
+    ------
+    InputError
+        If they are not `num_experts` numbers from 0 to 1 that sum to `experts_per_token`.
+    """
+    p = check("popularity", popularity, minimum=0, maximum=1)
+    if p.shape != (num_experts,):
+        shape = " x ".join(map(str, p.shape)) or "1"
+        raise InputError("popularity", f"{shape} numbers", f"{num_experts}, one an expert")
+    if abs(p.sum() - experts_per_token) > 1e-6 * experts_per_token:
+        expected = f"probabilities that sum to experts_per_token = {experts_per_token}"
+        raise InputError("popularity", f"a sum of {p.sum():.6g}", expected)
+    return p
+
+
+def popular_active_experts(
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric,
+    popularity: Numeric,
+    routing_correlation: Numeric = 0.0,
+) -> FloatArray:
+    """Return the expected distinct experts of a pass when some experts are more popular.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch, above 0, any shape [request].
+    tokens_per_sequence
+        Tokens of each sequence in the pass, broadcasting [token].
+    popularity
+        Probability that a token uses each expert, shape (num_experts,) [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        ``Σ_e 1 - (1 - use_e)^B`` [-].
+
+    Examples
+    --------
+    >>> float(popular_active_experts(1, 4, zipf_popularity(128, 8, 0.6)).round(1))
+    27.0
+    """
+    s = check("tokens_per_sequence", tokens_per_sequence, minimum=0)
+    use = expert_use(s[..., None], popularity, routing_correlation)
+    return union_by_expert(check("batch_size", batch_size, above=0), use)
+
+
+def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
+    """Return the expected distinct experts from the use of each by one sequence.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch [request].
+    use
+        Probability that one sequence uses each expert, experts on the last axis [-].
+
+    Returns
+    -------
+    FloatArray
+        ``Σ_e 1 - (1 - use_e)^B``, without the last axis [-].
+    """
+    return np.asarray(_union(batch_size[..., None], use, np.ones(())).sum(axis=-1))
+
+
+def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
+    """Chance that token i does not use an expert that none of the i before it used."""
+    before = np.asarray(i) * c
+    denominator = (1 - c) + before
+    with np.errstate(invalid="ignore"):
+        return np.where(denominator > 0, ((1 - p) * (1 - c) + before) / denominator, 1 - p)
 
 
 def _experts(num_experts: Numeric, experts_per_token: Numeric) -> tuple[FloatArray, FloatArray]:

@@ -7,13 +7,14 @@ gate and up projections and one attention kernel. All numbers are real-valued, s
 continuous in them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from specmodel import experts
+from specmodel import experts, parallel
 from specmodel.architecture import Architecture
-from specmodel.errors import InputError
+from specmodel.parallel import SINGLE_GPU, Layout
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 
 ROUTED_EXPERTS = "routed_experts"
@@ -30,10 +31,12 @@ class Work:
         Arithmetic [FLOP].
     weight_bytes, activation_bytes, kv_bytes
         Traffic to device memory [B].
-    link_bytes
-        Traffic sent to other GPUs [B].
-    kernels
-        Kernels launched [-].
+    link_bytes, network_bytes
+        Traffic sent to GPUs of the node and of other nodes [B].
+    kernels, collectives, link_hops, network_hops
+        Kernels launched, collectives started, and messages waited for [-].
+    dtype
+        Dtype of the arithmetic: the wider of activations and weights.
     """
 
     flop: FloatArray | float = 0.0
@@ -41,16 +44,17 @@ class Work:
     activation_bytes: FloatArray | float = 0.0
     kv_bytes: FloatArray | float = 0.0
     link_bytes: FloatArray | float = 0.0
+    network_bytes: FloatArray | float = 0.0
     kernels: float = 0.0
+    collectives: float = 0.0
+    link_hops: float = 0.0
+    network_hops: float = 0.0
+    dtype: str = "bf16"
 
     @property
     def memory_bytes(self) -> FloatArray:
         """All traffic to device memory [B]."""
-        return np.asarray(self.weight_bytes + self.activation_bytes + self.kv_bytes)
-
-    def times(self, count: float) -> "Work":
-        """Return the work of `count` such components."""
-        return Work(**{name: value * count for name, value in vars(self).items()})
+        return np.asarray(self.weight_bytes + self.kv_bytes + self.activation_bytes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,15 +74,28 @@ class _Tokens:
     context_length: FloatArray
     speculating_share: FloatArray
 
-    @property
+    @cached_property
+    def all_speculate(self) -> bool:
+        """Whether every sequence carries as many tokens."""
+        return self.speculating_share.ndim == 0 and self.speculating_share == 1
+
+    @cached_property
     def total(self) -> FloatArray:
-        extra = self.speculating_share * (self.per_sequence - 1)
-        return self.batch_size * (1 + extra)
+        """Tokens of all sequences [token]."""
+        return self.batch_size * self.mix(self.per_sequence, np.ones(()))
 
     def mix(self, speculating: FloatArray, plain: FloatArray) -> FloatArray:
-        """Mean over sequences of a quantity of speculating and of plain ones."""
-        share = self.speculating_share
-        return share * speculating + (1 - share) * plain
+        """Return the mean over sequences of a quantity of speculating and of plain ones."""
+        if self.all_speculate:
+            return speculating
+        return plain + self.speculating_share * (speculating - plain)
+
+    def of_replica(self, replicas: int) -> "_Tokens":
+        """Share of one of several copies of the attention; none has less than one sequence."""
+        if replicas == 1:
+            return self
+        share = np.maximum(self.batch_size / replicas, np.minimum(self.batch_size, 1.0))
+        return replace(self, batch_size=share)
 
 
 def pass_work(
@@ -88,8 +105,9 @@ def pass_work(
     tokens_per_sequence: Numeric,
     context_length: Numeric,
     routing_correlation: Numeric = 0.0,
+    popularity: FloatArray | None = None,
     speculating_share: Numeric = 1.0,
-    tensor_parallel: int = 1,
+    layout: Layout = SINGLE_GPU,
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
@@ -105,10 +123,12 @@ def pass_work(
         KV entries of each sequence before the pass [token].
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1 [-].
+    popularity
+        Probability that a token uses each expert, shape (num_experts,); equal if None [-].
     speculating_share
         Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
-    tensor_parallel
-        GPUs that each layer is cut over; it divides the heads [-].
+    layout
+        How the model is spread over GPUs.
 
     Returns
     -------
@@ -118,12 +138,14 @@ def pass_work(
     Raises
     ------
     InputError
-        If an argument is out of range or `tensor_parallel` does not divide the heads.
+        If an argument is out of range or the layout does not cut the model evenly.
 
     Notes
     -----
-    Each GPU holds ``1 / tensor_parallel`` of every matrix, but for keys and values where there
-    are fewer heads than GPUs, and routers and norms, which are replicated.
+    Under tensor parallelism each GPU holds its share of every matrix, but for keys and values
+    where there are fewer heads than GPUs, latents, routers and norms, which are replicated; all
+    ranks load the union of experts. Under expert parallelism the work is that of the busiest
+    rank, which is taken to have both the most experts and the most tokens.
 
     Examples
     --------
@@ -133,126 +155,123 @@ def pass_work(
     >>> float(work.active_experts.round(9))
     2.0
     """
-    check_tensor_parallel("tensor_parallel", tensor_parallel, architecture)
-    tokens = _Tokens(
+    parallel.check_layout(layout, architecture)
+    batch = _Tokens(
         check("batch_size", batch_size, above=0),
         check("tokens_per_sequence", tokens_per_sequence, minimum=1),
         check("context_length", context_length, minimum=0),
         check("speculating_share", speculating_share, minimum=0, maximum=1),
     )
-    active = _active_experts(architecture, tokens, routing_correlation)
-    a, t, n = architecture, tokens.total, tensor_parallel
-    layers, moe_layers = float(a.num_layers), float(a.num_moe_layers)
+    a, n = architecture, layout.tensor_parallel
+    tokens = batch.of_replica(layout.replicas)
+    t = tokens.total
+    active, routed = _routing(a, batch, routing_correlation, popularity, layout)
+    shared_size = a.num_shared_experts * a.shared_expert_size / n
+    projected = a.input_projection_size * a.hidden_size / n
     components = {
         "embedding": _embedding(a, t),
-        "input_projection": _linear(a, t, a.input_projection_size * a.hidden_size / n)
-        if a.input_projection_size
-        else Work(),
-        "norms": _norm(a, t).times(2 * layers + 1),
-        "attention_projections": _attention_projections(a, t, n).times(layers),
+        "input_projection": _linear(a, t, projected, a.weight_dtype),
+        "norms": _norms(a, t),
+        "attention_projections": _attention_projections(a, t, n),
         ATTENTION_CORE: _attention_core(a, tokens, n),
-        "router": _router(a, t).times(moe_layers),
-        ROUTED_EXPERTS: _routed_experts(a, t, active, n).times(moe_layers),
-        "shared_experts": _ffn(a, t, a.num_shared_experts * a.shared_expert_size / n).times(
-            moe_layers
-        ),
-        "dense_ffn": _ffn(a, t, a.dense_ffn_size / n).times(float(a.num_dense_layers)),
-        "lm_head": _linear(a, t, a.head_parameters / n, outputs=a.vocabulary_size / n),
-        "all_reduce": _all_reduce(a, t, n),
+        "router": _router(a, t),
+        ROUTED_EXPERTS: routed,
+        "shared_experts": _ffn(a, t, shared_size, a.num_moe_layers),
+        "dense_ffn": _ffn(a, t, a.dense_ffn_size / n, a.num_dense_layers),
+        "lm_head": _linear(a, t, a.head_parameters / n, a.outer_dtype, a.vocabulary_size / n),
+        "all_reduce": _all_reduce(a, t, layout),
+        "all_to_all": _all_to_all(a, t, layout),
     }
     return PassWork({name: work for name, work in components.items() if work.kernels}, active)
 
 
-def check_tensor_parallel(
-    argument: str, tensor_parallel: object, architecture: Architecture
-) -> int:
-    """Return a tensor-parallel degree that an architecture can be cut by, else raise.
+def kv_elements(architecture: Architecture, tensor_parallel: int) -> float:
+    """Return the elements that one token has in the KV cache of a layer on each GPU.
 
     Parameters
     ----------
-    argument
-        Name that an error should carry.
-    tensor_parallel
-        GPUs that each layer is cut over [-].
     architecture
         The model.
+    tensor_parallel
+        GPUs that the key-value heads are spread over; a latent is on all of them [-].
 
     Returns
     -------
-    int
-        The degree [-].
-
-    Raises
-    ------
-    InputError
-        If it does not divide the query heads, or neither divides the key-value heads nor is a
-        multiple of them.
+    float
+        Keys and values, or the latent and the rotary key [-].
     """
-    n = int(check(argument, tensor_parallel, minimum=1, whole=True))
-    heads, kv_heads = architecture.num_heads, architecture.num_kv_heads
-    if heads % n or (kv_heads % n and n % kv_heads):
-        fitting = [
-            str(i)
-            for i in range(1, heads + 1)
-            if not heads % i and not (kv_heads % i and i % kv_heads)
-        ]
-        expected = f"a divisor of the {heads} heads of {architecture.name}: {', '.join(fitting)}"
-        raise InputError(argument, n, expected)
-    return n
+    if architecture.latent:
+        return float(architecture.latent.cache_size)
+    return 2 * architecture.kv_size / min(tensor_parallel, architecture.num_kv_heads)
 
 
-def _active_experts(
-    architecture: Architecture, tokens: _Tokens, routing_correlation: Numeric
-) -> FloatArray:
-    E, k = architecture.num_experts, architecture.experts_per_token
-    u = experts.sequence_active_experts(tokens.per_sequence, E, k, routing_correlation)
-    return experts.batch_active_experts(tokens.batch_size, tokens.mix(u, np.asarray(float(k))), E)
-
-
-def _weight_bytes(a: Architecture) -> float:
-    return BYTES_PER_ELEMENT[a.weight_dtype]
+def _arithmetic(a: Architecture, stored: str) -> str:
+    """Return the wider of the dtype of activations and the one that weights or cache have."""
+    wider = BYTES_PER_ELEMENT[stored] > BYTES_PER_ELEMENT[a.activation_dtype]
+    return stored if wider else a.activation_dtype
 
 
 def _activation_bytes(a: Architecture) -> float:
     return BYTES_PER_ELEMENT[a.activation_dtype]
 
 
-def _linear(a: Architecture, t: FloatArray, weights: float, outputs: float = 0.0) -> Work:
+def _residual_bytes(a: Architecture) -> float:
+    """Return the size of an element between layers, which is not quantised below 16 bits."""
+    return max(BYTES_PER_ELEMENT[a.activation_dtype], 2.0)
+
+
+def _linear(
+    a: Architecture, t: FloatArray, weights: float, dtype: str, outputs: float = 0.0
+) -> Work:
     """Multiply all tokens by one matrix that is read once."""
+    if not weights:
+        return Work()
+    values = a.hidden_size + (outputs or a.hidden_size)
     return Work(
-        flop=2 * t * weights,
-        weight_bytes=weights * _weight_bytes(a),
-        activation_bytes=t * (a.hidden_size + (outputs or a.hidden_size)) * _activation_bytes(a),
+        flop=t * (2 * weights),
+        weight_bytes=weights * BYTES_PER_ELEMENT[dtype],
+        activation_bytes=t * (values * _activation_bytes(a)),
         kernels=1,
+        dtype=_arithmetic(a, dtype),
     )
 
 
 def _embedding(a: Architecture, t: FloatArray) -> Work:
     width = a.embedding_size or a.hidden_size
-    row_bytes = width * _weight_bytes(a) + a.hidden_size * _activation_bytes(a)
-    return Work(activation_bytes=t * row_bytes, kernels=1)
+    row_bytes = width * BYTES_PER_ELEMENT[a.outer_dtype] + a.hidden_size * _residual_bytes(a)
+    return Work(activation_bytes=t * row_bytes, kernels=1, dtype=a.activation_dtype)
 
 
-def _norm(a: Architecture, t: FloatArray) -> Work:
-    """Fused residual addition and norm: two tensors read, two written."""
+def _norms(a: Architecture, t: FloatArray) -> Work:
+    """Fused residual additions and norms: two tensors read, two written by each."""
+    norms = 2 * a.num_layers + 1
+    row_bytes = a.hidden_size * _residual_bytes(a)
     return Work(
-        flop=6 * t * a.hidden_size,
-        weight_bytes=a.hidden_size * _weight_bytes(a),
-        activation_bytes=4 * t * a.hidden_size * _activation_bytes(a),
-        kernels=1,
+        flop=t * (6 * a.hidden_size * norms),
+        weight_bytes=row_bytes * norms,
+        activation_bytes=t * (4 * row_bytes * norms),
+        kernels=norms,
+        dtype=a.activation_dtype,
     )
 
 
 def _attention_projections(a: Architecture, t: FloatArray, n: int) -> Work:
-    """Query-key-value and output projections, and the rotary embedding between them."""
-    kv_size = 2 * a.kv_size / min(n, a.num_kv_heads)
-    weights = a.hidden_size * (2 * a.query_size / n + kv_size)
-    values = 2 * a.hidden_size + 2 * a.query_size / n + kv_size
+    """Multiply by query, key, value and output matrices; a latent's are absorbed, at equal FLOP."""
+    by_head, by_kv_head, replicated = a.attention_matrices
+    weights = a.num_layers * (by_head / n + by_kv_head / min(n, a.num_kv_heads) + replicated)
+    if a.latent:
+        m = a.latent
+        head = m.qk_nope_head_dim + m.qk_rope_head_dim + 2 * m.kv_lora_rank + m.v_head_dim
+        inner = m.q_lora_rank + m.cache_size + a.num_heads * head / n
+    else:
+        inner = 2 * a.query_size / n + kv_elements(a, n)
+    values = a.num_layers * (2 * a.hidden_size + inner)
     return Work(
-        flop=2 * t * weights,
-        weight_bytes=weights * _weight_bytes(a),
-        activation_bytes=t * values * _activation_bytes(a),
-        kernels=3,
+        flop=t * (2 * weights),
+        weight_bytes=weights * BYTES_PER_ELEMENT[a.weight_dtype],
+        activation_bytes=t * (values * _activation_bytes(a)),
+        kernels=a.num_layers * (8 if a.latent else 3),
+        dtype=_arithmetic(a, a.weight_dtype),
     )
 
 
@@ -262,24 +281,36 @@ def _attention_core(a: Architecture, tokens: _Tokens, n: int) -> Work:
     pairs = entries = np.zeros(())
     for layers, window in ((a.num_layers - windowed, np.inf), (windowed, a.sliding_window)):
         if layers and window is not None:
-            q_pairs, q_entries = _attended(tokens.per_sequence, tokens.context_length, window)
-            one_pair, one_entry = _attended(np.ones(()), tokens.context_length, window)
-            pairs = pairs + layers * tokens.mix(q_pairs, one_pair)
-            entries = entries + layers * tokens.mix(q_entries, one_entry)
-    kv_size = 2 * a.kv_size / min(n, a.num_kv_heads)
-    written = a.num_layers * tokens.total
+            new_pairs, new_entries = _attended(tokens, window)
+            pairs, entries = pairs + layers * new_pairs, entries + layers * new_entries
+    if a.latent:
+        inputs, outputs = a.latent.cache_size, a.latent.kv_lora_rank
+    else:
+        inputs = outputs = a.head_dim
+    values = a.num_heads / n * (inputs + outputs)
+    cached = tokens.batch_size * entries + a.num_layers * tokens.total
     return Work(
-        flop=4 * a.query_size / n * tokens.batch_size * pairs,
-        activation_bytes=2 * a.query_size / n * a.num_layers * tokens.total * _activation_bytes(a),
-        kv_bytes=(tokens.batch_size * entries + written) * kv_size * BYTES_PER_ELEMENT[a.kv_dtype],
+        flop=tokens.batch_size * pairs * (2 * values),
+        activation_bytes=tokens.total * (values * a.num_layers * _residual_bytes(a)),
+        kv_bytes=cached * (kv_elements(a, n) * BYTES_PER_ELEMENT[a.kv_dtype]),
         kernels=a.num_layers,
+        dtype=_arithmetic(a, a.kv_dtype),
     )
 
 
-def _attended(
+def _attended(tokens: _Tokens, window: float) -> tuple[FloatArray, FloatArray]:
+    """Return query-key pairs of a mean sequence in a layer, and the distinct keys it reads."""
+    pairs, entries = _attended_by(tokens.per_sequence, tokens.context_length, window)
+    if tokens.all_speculate:
+        return pairs, entries
+    plain_pairs, plain_entries = _attended_by(np.ones(()), tokens.context_length, window)
+    return tokens.mix(pairs, plain_pairs), tokens.mix(entries, plain_entries)
+
+
+def _attended_by(
     q: FloatArray, context_length: FloatArray, window: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Query-key pairs of q causal queries, and the distinct keys that they read."""
+    """Return query-key pairs of q causal queries, and the distinct keys that they read."""
     if np.isinf(window):
         return q * (context_length + (q + 1) / 2), context_length + q
     growing = np.clip(window - context_length, 0, q)
@@ -289,49 +320,125 @@ def _attended(
 
 def _router(a: Architecture, t: FloatArray) -> Work:
     """Scores of all experts and the choice of the top k, replicated on every GPU."""
-    if a.num_experts == 1:
+    if not a.is_moe:
         return Work()
+    weights = a.num_moe_layers * a.router_parameters
+    values = a.num_moe_layers * (a.hidden_size + 3 * a.num_experts)
     return Work(
-        flop=2 * t * a.router_parameters,
-        weight_bytes=a.router_parameters * _weight_bytes(a),
-        activation_bytes=t * (a.hidden_size + 3 * a.num_experts) * _activation_bytes(a),
-        kernels=2,
+        flop=t * (2 * weights),
+        weight_bytes=weights * BYTES_PER_ELEMENT[a.outer_dtype],
+        activation_bytes=t * (values * _residual_bytes(a)),
+        kernels=2 * a.num_moe_layers,
+        dtype=_arithmetic(a, a.outer_dtype),
     )
 
 
-def _ffn(a: Architecture, t: FloatArray, width: float, loaded: FloatArray | float = 1.0) -> Work:
-    """Feed-forward block of `t` tokens that reads the weights of `loaded` blocks."""
-    if not width:
+def _ffn(
+    a: Architecture,
+    t: FloatArray,
+    width: float,
+    layers: int,
+    loaded: FloatArray | float = 1.0,
+    dtype: str | None = None,
+) -> Work:
+    """Feed-forward blocks of `t` tokens, each reading the weights of `loaded` experts."""
+    if not width or not layers:
         return Work()
+    stored = dtype or a.weight_dtype
     matrices = 3 if a.has_gated_ffn else 2
-    weights = matrices * a.hidden_size * width
+    weights = layers * matrices * a.hidden_size * width
+    values = layers * (2 * a.hidden_size + 2 * matrices * width)
     return Work(
-        flop=2 * t * weights,
-        weight_bytes=loaded * weights * _weight_bytes(a),
-        activation_bytes=t * (2 * a.hidden_size + 2 * matrices * width) * _activation_bytes(a),
-        kernels=3,
+        flop=t * (2 * weights),
+        weight_bytes=loaded * (weights * BYTES_PER_ELEMENT[stored]),
+        activation_bytes=t * (values * _activation_bytes(a)),
+        kernels=3 * layers,
+        dtype=_arithmetic(a, stored),
     )
 
 
-def _routed_experts(a: Architecture, t: FloatArray, active: FloatArray, n: int) -> Work:
+def _routing(
+    a: Architecture,
+    batch: _Tokens,
+    routing_correlation: Numeric,
+    popularity: FloatArray | None,
+    layout: Layout,
+) -> tuple[FloatArray, Work]:
+    """Return the experts that the pass loads in a layer, and their work on one GPU."""
+    E, k, c = a.num_experts, a.experts_per_token, np.asarray(routing_correlation, dtype=float)
+    B, q = batch.batch_size, batch.per_sequence
+    if popularity is None:
+        inclusion = np.asarray(k / E)
+        use = batch.mix(experts.expert_use(q, inclusion, c), inclusion)
+        active = experts.batch_active_experts(B, E * use, E)
+    else:
+        inclusion = experts.check_popularity(popularity, E, k)
+        share = batch.speculating_share[..., None]
+        use = experts.expert_use(q[..., None], inclusion, c)
+        active = experts.union_by_expert(B, share * use + (1 - share) * inclusion)
+    if layout.expert_parallel == 1 or not a.is_moe:
+        work = _routed_experts(a, batch.total * k, active, a.expert_size / layout.tensor_parallel)
+        return active, work
+    ranks = layout.expert_parallel
+    clumping = batch.mix(q * (1 + (q - 1) * c), np.ones(()))
+    varying = B * clumping * (inclusion * (1 - inclusion)).mean()
+    uneven = batch.total**2 * inclusion.var()
+    pairs = parallel.busiest_tokens(batch.total * k / E, varying + uneven, E, ranks)
+    loaded = parallel.busiest_experts(active, E, ranks)
+    return active, _routed_experts(a, pairs, loaded, float(a.expert_size))
+
+
+def _routed_experts(a: Architecture, pairs: FloatArray, loaded: FloatArray, width: float) -> Work:
     """Add permutation and combination to the grouped blocks where there are several experts."""
-    work = _ffn(a, t * a.experts_per_token, a.expert_size / n, loaded=active)
-    if a.num_experts == 1:
+    layers = a.num_moe_layers
+    work = _ffn(a, pairs, width, layers, loaded, a.expert_dtype)
+    if not a.is_moe:
         return work
-    moved = t * (a.experts_per_token + 1) * 2 * a.hidden_size * _activation_bytes(a)
-    return Work(
-        flop=work.flop,
-        weight_bytes=work.weight_bytes,
+    rows = layers * 2 * (1 + 1 / a.experts_per_token)
+    moved = pairs * (rows * a.hidden_size * _residual_bytes(a))
+    return replace(
+        work,
         activation_bytes=work.activation_bytes + moved,
-        kernels=work.kernels + 2,
+        kernels=work.kernels + 2 * layers,
     )
 
 
-def _all_reduce(a: Architecture, t: FloatArray, n: int) -> Work:
-    """Two ring all-reduces a layer and one after the embedding; logits are gathered."""
+def _all_reduce(a: Architecture, t: FloatArray, layout: Layout) -> Work:
+    """Two all-reduces a layer and one after the embedding; logits are gathered.
+
+    Where attention is data-parallel, the second of an MoE layer is part of its all-to-all.
+    """
+    n = layout.tensor_parallel
     if n == 1:
         return Work()
-    reductions = 2 * a.num_layers + 1
-    values = reductions * 2 * a.hidden_size + a.vocabulary_size
-    sent = t * values * _activation_bytes(a) * (n - 1) / n
-    return Work(link_bytes=sent, kernels=reductions + 1)
+    message = parallel.all_reduce(n, layout.gpus_per_node)
+    routed_apart = a.num_moe_layers if layout.replicas > 1 and a.is_moe else 0
+    reductions = 2 * a.num_layers + 1 - routed_apart
+    values = reductions * a.hidden_size + a.vocabulary_size / 2
+    reduced = t * values * _residual_bytes(a)
+    return Work(
+        link_bytes=reduced * message.link_share,
+        network_bytes=reduced * message.network_share,
+        kernels=reductions + 1,
+        collectives=reductions + 1,
+        link_hops=(reductions + 0.5) * message.link_hops,
+        network_hops=(reductions + 0.5) * message.network_hops,
+    )
+
+
+def _all_to_all(a: Architecture, t: FloatArray, layout: Layout) -> Work:
+    """Send each token to its experts and back; only where attention is data-parallel."""
+    if layout.replicas == 1 or not a.is_moe:
+        return Work()
+    message = parallel.all_to_all(layout.expert_parallel, layout.gpus_per_node)
+    pairs = t / layout.tensor_parallel * a.experts_per_token
+    layers = a.num_moe_layers
+    sent = pairs * (layers * a.hidden_size * (_activation_bytes(a) + _residual_bytes(a)))
+    return Work(
+        link_bytes=sent * message.link_share,
+        network_bytes=sent * message.network_share,
+        kernels=2 * layers,
+        collectives=2 * layers,
+        link_hops=2 * layers * message.link_hops,
+        network_hops=2 * layers * message.network_hops,
+    )

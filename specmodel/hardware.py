@@ -1,5 +1,6 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -26,7 +27,12 @@ _NEXT_WIDER = {
 }
 
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+"""Dtypes of arithmetic."""
+
+StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4"]
+"""Dtypes of weights and caches."""
 Source = Annotated[str, Field(min_length=3)]
+Latency = Annotated[float, Field(ge=0, le=1)]
 
 
 class DtypePeak(Record):
@@ -46,10 +52,26 @@ class Memory(Record):
 
 
 class Link(Record):
-    """Link between the GPUs of a node: bandwidth of one direction [B/s]."""
+    """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
+
+    A ring all-reduce of n GPUs takes ``collective_latency + 2 (n - 1) hop_latency`` and the time
+    of its bytes.
+    """
 
     kind: Literal["nvlink", "pcie", "infinity_fabric"]
+    num_gpus: Annotated[int, Field(ge=1)]
     peak_bytes_per_s: PositiveFloat
+    collective_latency: Latency
+    hop_latency: Latency
+    source: Source
+    latency_source: Source
+
+
+class Network(Record):
+    """Network between nodes: share of one GPU in one direction [B/s], and time of a hop [s]."""
+
+    peak_bytes_per_s: PositiveFloat
+    hop_latency: Latency
     source: Source
 
 
@@ -68,8 +90,8 @@ class HardwareProfile(Record):
         Streaming multiprocessors, compute units or cores [-].
     memory
         Capacity, bandwidth and cache.
-    link
-        Link to the other GPUs of the node; none if there is none.
+    link, network
+        Links to the GPUs of the node and of other nodes; none if there is none.
     dtype
         Peak rate by dtype.
     """
@@ -80,6 +102,7 @@ class HardwareProfile(Record):
     num_multiprocessors: PositiveInt
     memory: Memory
     link: Link | None = None
+    network: Network | None = None
     dtype: dict[Dtype, DtypePeak]
 
     @model_validator(mode="after")
@@ -87,8 +110,9 @@ class HardwareProfile(Record):
         if not self.dtype:
             raise InputError("dtype", {}, "a peak for at least one dtype")
         sizes = {"memory.capacity_bytes": (self.memory.capacity_bytes, "B, not GB")}
-        if self.link:
-            sizes["link.peak_bytes_per_s"] = (self.link.peak_bytes_per_s, "B/s, not GB/s")
+        for name, link in (("link", self.link), ("network", self.network)):
+            if link:
+                sizes[f"{name}.peak_bytes_per_s"] = (link.peak_bytes_per_s, "B/s, not GB/s")
         for name, (value, expected) in sizes.items():
             if value < 1e8:
                 raise InputError(name, value, expected)
@@ -128,10 +152,14 @@ class HardwareProfile(Record):
         expected = f"a dtype {self.name} has a peak for: {', '.join(self.dtype)}"
         raise InputError("activation_dtype", dtype, expected)
 
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """Return the peak rate at which arithmetic on `dtype` runs [FLOP/s]."""
+        peaks: Mapping[str, DtypePeak] = self.dtype  # type: ignore[assignment]  # keys are strings
+        return peaks[self.compute_dtype(dtype)].peak_flops_per_s
+
     def ridge_point(self, dtype: str) -> float:
         """Return peak arithmetic over peak bandwidth for `dtype` [FLOP/B]."""
-        peak = self.dtype[self.compute_dtype(dtype)]  # type: ignore[index]  # a str is a Dtype here
-        return peak.peak_flops_per_s / self.memory.peak_bytes_per_s
+        return self.peak_flops_per_s(dtype) / self.memory.peak_bytes_per_s
 
 
 def load_hardware(name: str | Path) -> HardwareProfile:
@@ -168,4 +196,4 @@ def list_hardware() -> list[str]:
     >>> "a800_sxm_80gb" in list_hardware()
     True
     """
-    return records.list_names(FOLDER)
+    return list(records.list_names(FOLDER))

@@ -10,6 +10,7 @@ from specmodel.forward import (
     ATTENTION_CORE,
     ROUTED_EXPERTS,
     PassWork,
+    Work,
     pass_work,
 )
 from specmodel.hardware import HardwareProfile
@@ -32,24 +33,35 @@ class ComponentTime:
     launch_time: float
 
     @cached_property
+    def busy_time(self) -> FloatArray:
+        """Time on the GPU, communication left out [s]."""
+        return smooth_maximum(self.compute_time, self.memory_time, SHARPNESS)
+
+    @property
+    def waiting_time(self) -> FloatArray:
+        """Time of communication and launches [s]."""
+        return self.link_time + self.launch_time
+
+    @property
     def total_time(self) -> FloatArray:
         """Time of the component [s]."""
-        busy = smooth_maximum(self.compute_time, self.memory_time, SHARPNESS)
-        return busy + self.link_time + self.launch_time
+        return self.busy_time + self.waiting_time
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PassTime:
-    """Time of one pass by component, and the host overhead of the pass [s]."""
+    """Time of one pass by component and on the host [s], and the experts it loads per layer [-]."""
 
     components: dict[str, ComponentTime]
     overhead_time: float
+    active_experts: FloatArray
 
     @cached_property
     def total_time(self) -> FloatArray:
         """Time of the pass [s]."""
-        total = sum((part.total_time for part in self.components.values()), np.zeros(()))
-        return np.asarray(total + self.overhead_time)
+        parts = self.components.values()
+        waiting = sum((part.waiting_time for part in parts), np.asarray(self.overhead_time))
+        return np.asarray(sum((part.busy_time for part in parts), waiting))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -66,8 +78,6 @@ class StepTimes:
         Chance that any sequence has one; below 1 only for n-gram look-up [-].
     verify_time, draft_time, reject_time
         Mean target pass of a step, all drafting, rejection sampling [s].
-    active_experts, active_experts_verify
-        Distinct experts per layer in a plain pass and in the mean target pass of a step [-].
     """
 
     forward: PassTime
@@ -77,13 +87,17 @@ class StepTimes:
     verify_time: FloatArray
     draft_time: FloatArray
     reject_time: FloatArray
-    active_experts: FloatArray
-    active_experts_verify: FloatArray
 
     @property
     def forward_time(self) -> FloatArray:
         """Plain pass [s]."""
         return self.forward.total_time
+
+    @property
+    def active_experts_verify(self) -> FloatArray:
+        """Distinct experts per layer in the mean target pass of a step [-]."""
+        plain, speculating = self.forward.active_experts, self.speculating.active_experts
+        return _mix(self.speculating_chance, speculating, plain)
 
     @property
     def step_time(self) -> FloatArray:
@@ -98,41 +112,6 @@ class StepTimes:
         return growth | {"drafting": self.draft_time}
 
 
-def pass_time(
-    work: PassWork, hardware: HardwareProfile, dtype: str, *, kernel_time: float, pass_time: float
-) -> PassTime:
-    """Return the time of a pass from its work.
-
-    Parameters
-    ----------
-    work
-        Work of the pass on each GPU.
-    hardware
-        The GPU.
-    dtype
-        Dtype of the activations; arithmetic runs in it or in the next wider one.
-    kernel_time, pass_time
-        Overhead of each kernel and of the pass [s].
-
-    Returns
-    -------
-    PassTime
-        Time by component.
-    """
-    peak_flops_per_s = hardware.dtype[hardware.compute_dtype(dtype)].peak_flops_per_s  # type: ignore[index]  # a str is a Dtype here
-    link_bytes_per_s = hardware.link.peak_bytes_per_s if hardware.link else np.inf
-    components = {
-        name: ComponentTime(
-            np.asarray(part.flop / peak_flops_per_s),
-            part.memory_bytes / hardware.memory.peak_bytes_per_s,
-            np.asarray(part.link_bytes / link_bytes_per_s),
-            part.kernels * kernel_time,
-        )
-        for name, part in work.components.items()
-    }
-    return PassTime(components, pass_time)
-
-
 def step_times(
     deployment: Deployment,
     *,
@@ -140,6 +119,7 @@ def step_times(
     draft_length: Numeric,
     verify_tokens: Numeric,
     context_length: Numeric,
+    known: StepTimes | None = None,
 ) -> StepTimes:
     """Return the times of a draft-and-verify step.
 
@@ -155,6 +135,9 @@ def step_times(
         Tokens of each sequence in the verify pass; 1 where `draft_length` is 0 [token].
     context_length
         KV entries of each sequence before the step [token].
+    known
+        Times of the same deployment, batch sizes and contexts at other draft lengths: passes
+        that do not depend on the length are taken from there.
 
     Returns
     -------
@@ -167,37 +150,18 @@ def step_times(
     only a share r of the sequences has a proposal, some sequence has one with chance
     ``1 - (1 - r)^B``; the others then carry one token in the same pass.
     """
-    d, engine = deployment, deployment.engine
+    drafter, engine = deployment.drafter, deployment.engine
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
-    context = check("context_length", context_length, minimum=0)
-    chance, share = _proposals(d.drafter.proposal_rate, B)
-
-    def run(q: Numeric, share: Numeric) -> tuple[PassTime, FloatArray]:
-        work = pass_work(
-            d.target,
-            batch_size=B,
-            tokens_per_sequence=q,
-            context_length=context,
-            routing_correlation=d.routing_correlation,
-            speculating_share=share,
-            tensor_parallel=d.tensor_parallel,
-        )
-        time = pass_time(
-            work,
-            d.hardware,
-            d.target.activation_dtype,
-            kernel_time=engine.kernel_time,
-            pass_time=engine.pass_time,
-        )
-        return time, work.active_experts
-
-    forward, active = run(1.0, 1.0)
-    speculating, active_speculating = run(verify_tokens, share)
-    drafting = draft_pass(d, B, gamma, context)
+    chance, share = _proposals(drafter.proposal_rate, B)
+    forward = known.forward if known else target_pass(deployment, B, 1.0, context_length)
+    speculating = target_pass(deployment, B, verify_tokens, context_length, share)
+    if known is None or drafter.is_parallel:
+        drafting = draft_pass(deployment, B, gamma, context_length)
+    else:
+        drafting = known.draft_pass
     pass_seconds = drafting.total_time if drafting else np.zeros(())
-    draft_seconds = d.drafter.lookup_time + d.drafter.passes(gamma) * pass_seconds
-    is_speculating = gamma > 0
+    draft_seconds = drafter.lookup_time + drafter.passes(gamma) * pass_seconds
     rejection = engine.reject_time + engine.reject_time_per_request * B
     return StepTimes(
         forward=forward,
@@ -205,10 +169,47 @@ def step_times(
         draft_pass=drafting,
         speculating_chance=chance,
         verify_time=_mix(chance, speculating.total_time, forward.total_time),
-        draft_time=np.where(is_speculating, draft_seconds, 0.0),
-        reject_time=np.where(is_speculating, chance * rejection, 0.0),
-        active_experts=active,
-        active_experts_verify=_mix(chance, active_speculating, active),
+        draft_time=np.where(gamma > 0, draft_seconds, 0.0),
+        reject_time=np.where(gamma > 0, chance * rejection, 0.0),
+    )
+
+
+def target_pass(
+    deployment: Deployment,
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric,
+    context_length: Numeric,
+    speculating_share: Numeric = 1.0,
+) -> PassTime:
+    """Return the time of one pass of the target.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    batch_size, tokens_per_sequence, context_length
+        What the pass carries, broadcasting [request] [token] [token].
+    speculating_share
+        Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
+
+    Returns
+    -------
+    PassTime
+        Time by component.
+    """
+    work = pass_work(
+        deployment.target,
+        batch_size=batch_size,
+        tokens_per_sequence=tokens_per_sequence,
+        context_length=context_length,
+        routing_correlation=deployment.routing_correlation,
+        popularity=deployment.popularity,
+        speculating_share=speculating_share,
+        layout=deployment.layout,
+    )
+    engine = deployment.engine
+    return pass_time(
+        work, deployment.hardware, kernel_time=engine.kernel_time, pass_time=engine.pass_time
     )
 
 
@@ -222,31 +223,28 @@ def draft_pass(
     deployment
         What runs where.
     batch_size, draft_length, context_length
-        As in `step_times`; the length matters to a parallel head only.
+        As in `step_times`; the length matters to a parallel head only [request] [token] [token].
 
     Returns
     -------
     PassTime or None
         Time by component.
     """
-    drafter, engine = deployment.drafter, deployment.engine
-    if drafter.architecture is None:
+    model, engine = deployment.drafter.architecture, deployment.engine
+    if model is None:
         return None
     gamma = np.maximum(np.asarray(draft_length, dtype=float), 1.0)
     work = pass_work(
-        drafter.architecture,
+        model,
         batch_size=batch_size,
-        tokens_per_sequence=gamma if drafter.is_parallel else 1.0,
+        tokens_per_sequence=gamma if deployment.drafter.is_parallel else 1.0,
         context_length=context_length,
         routing_correlation=deployment.routing_correlation,
-        tensor_parallel=deployment.draft_degree,
+        popularity=deployment.popularity_of(model),
+        layout=deployment.draft_layout,
     )
     return pass_time(
-        work,
-        deployment.hardware,
-        drafter.architecture.activation_dtype,
-        kernel_time=engine.kernel_time,
-        pass_time=engine.draft_pass_time,
+        work, deployment.hardware, kernel_time=engine.kernel_time, pass_time=engine.draft_pass_time
     )
 
 
@@ -272,20 +270,60 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
     for name, old in before.components.items():
         new = after.components[name]
-        busy = {
-            (memory, compute): smooth_maximum(
-                (old, new)[compute].compute_time, (old, new)[memory].memory_time, SHARPNESS
-            )
-            for memory in (0, 1)
-            for compute in (0, 1)
-        }
-        by_memory = (busy[1, 0] - busy[0, 0] + busy[1, 1] - busy[0, 1]) / 2
-        by_compute = (busy[0, 1] - busy[0, 0] + busy[1, 1] - busy[1, 0]) / 2
+        more_memory = smooth_maximum(old.compute_time, new.memory_time, SHARPNESS)
+        more_compute = smooth_maximum(new.compute_time, old.memory_time, SHARPNESS)
+        grown, crossed = new.busy_time - old.busy_time, more_memory - more_compute
+        by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
         cause = _MEMORY_CAUSE.get(name, "bandwidth")
         growth[cause] = growth[cause] + by_memory
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
     return growth
+
+
+def pass_time(
+    work: PassWork, hardware: HardwareProfile, *, kernel_time: float, pass_time: float
+) -> PassTime:
+    """Return the time of a pass from its work.
+
+    Parameters
+    ----------
+    work
+        Work of the pass on each GPU.
+    hardware
+        The GPU.
+    kernel_time, pass_time
+        Overhead of each kernel and of the pass [s].
+
+    Returns
+    -------
+    PassTime
+        Time by component.
+    """
+    components = {
+        name: ComponentTime(
+            np.asarray(part.flop / hardware.peak_flops_per_s(part.dtype)),
+            part.memory_bytes / hardware.memory.peak_bytes_per_s,
+            _communication(part, hardware),
+            part.kernels * kernel_time,
+        )
+        for name, part in work.components.items()
+    }
+    return PassTime(components, pass_time, work.active_experts)
+
+
+def _communication(part: Work, hardware: HardwareProfile) -> FloatArray:
+    """Latency and bytes of what a component sends; latency does not grow with the tokens."""
+    seconds: FloatArray | float = 0.0
+    if part.collectives and hardware.link:
+        link = hardware.link
+        seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
+        seconds = seconds + part.link_bytes / link.peak_bytes_per_s
+    if part.network_hops and hardware.network:
+        network = hardware.network
+        seconds = seconds + part.network_hops * network.hop_latency
+        seconds = seconds + part.network_bytes / network.peak_bytes_per_s
+    return np.asarray(seconds)
 
 
 def _proposals(rate: float, batch_size: FloatArray) -> tuple[FloatArray, FloatArray]:

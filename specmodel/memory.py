@@ -7,6 +7,8 @@ import numpy as np
 from specmodel.architecture import Architecture
 from specmodel.deployment import Deployment
 from specmodel.drafters import Drafter
+from specmodel.forward import kv_elements
+from specmodel.parallel import Layout
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 
 
@@ -64,16 +66,44 @@ def memory_use(
         "verify_tokens", verify_tokens, minimum=1
     )
     target, drafter = deployment.target, deployment.drafter
-    kv_bytes = kv_cache_bytes(target, entries, deployment.tensor_parallel)
+    layout, draft_layout = deployment.layout, deployment.draft_layout
+    kv_bytes = kv_cache_bytes(target, entries, layout.tensor_parallel) / layout.replicas
     if drafter.architecture:
-        kv_bytes = kv_bytes + kv_cache_bytes(drafter.architecture, entries, deployment.draft_degree)
-    element = BYTES_PER_ELEMENT[target.weight_dtype]
+        kept = kv_cache_bytes(drafter.architecture, entries, draft_layout.tensor_parallel)
+        kv_bytes = kv_bytes + kept / draft_layout.replicas
     return MemoryUse(
-        target.total_parameters * element / deployment.tensor_parallel,
-        _draft_weight_bytes(drafter, target) / deployment.draft_degree,
+        weight_bytes(target, layout),
+        _draft_weight_bytes(drafter, target, draft_layout),
         kv_bytes,
         deployment.hardware.memory.capacity_bytes,
     )
+
+
+def weight_bytes(architecture: Architecture, layout: Layout) -> float:
+    """Return the weights that each GPU holds.
+
+    Parameters
+    ----------
+    architecture
+        The model.
+    layout
+        How it is spread over GPUs.
+
+    Returns
+    -------
+    float
+        Bytes of all groups, each in its dtype [B].
+    """
+    a = architecture
+    routed = a.num_moe_layers * a.num_experts * a.ffn_parameters(a.expert_size)
+    outer = a.outer_parameters
+    linear = a.total_parameters - routed - outer
+    weight, expert, embedding = (
+        BYTES_PER_ELEMENT[dtype]
+        for dtype in (a.weight_dtype, a.expert_dtype or a.weight_dtype, a.outer_dtype)
+    )
+    cut = (linear * weight + outer * embedding) / layout.tensor_parallel
+    return cut + routed * expert / layout.num_gpus
 
 
 def kv_cache_bytes(
@@ -99,17 +129,18 @@ def kv_cache_bytes(
     kept = check("entries", entries, minimum=0)
     windowed = np.minimum(kept, a.sliding_window or np.inf)
     tokens = (a.num_layers - a.num_sliding_layers) * kept + a.num_sliding_layers * windowed
-    kv_size = 2 * a.kv_size / min(tensor_parallel, a.num_kv_heads)
-    return np.asarray(tokens * kv_size * BYTES_PER_ELEMENT[a.kv_dtype])
+    elements = kv_elements(a, tensor_parallel)
+    return np.asarray(tokens * elements * BYTES_PER_ELEMENT[a.kv_dtype])
 
 
-def _draft_weight_bytes(drafter: Drafter, target: Architecture) -> float:
+def _draft_weight_bytes(drafter: Drafter, target: Architecture, layout: Layout) -> float:
     head = drafter.architecture
     if head is None:
         return 0.0
-    parameters = head.total_parameters
+    size = weight_bytes(head, layout)
     if drafter.is_head:
-        parameters -= head.embedding_parameters
+        shared = head.embedding_parameters
         if head.vocabulary_size == target.vocabulary_size:
-            parameters -= head.head_parameters
-    return parameters * BYTES_PER_ELEMENT[head.weight_dtype]
+            shared = head.outer_parameters
+        size -= shared * BYTES_PER_ELEMENT[head.outer_dtype] / (layout.tensor_parallel)
+    return size

@@ -157,8 +157,12 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
+    expert_dtype: str | None = None,
+    embedding_dtype: str | None = None,
     routing_correlation: float | None = None,
+    popularity: Numeric | None = None,
     tensor_parallel: int | None = None,
+    expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
     max_draft_length: int | None = None,
 ) -> Prediction:
@@ -178,12 +182,15 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         KV entries of each sequence before the step, broadcasting [token].
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
-    weight_dtype, activation_dtype, kv_dtype
+    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
         Dtypes of the target; those of its architecture by default.
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1 [-].
-    tensor_parallel, draft_tensor_parallel
-        GPUs that the target and a draft model are cut over [-].
+    popularity
+        Probability that a token uses each expert, shape (num_experts,); equal by default [-].
+    tensor_parallel, expert_parallel, draft_tensor_parallel
+        GPUs that the target's matrices are cut over, that its experts are spread over (attention
+        is data-parallel where there are more), and that a draft model is cut over [-].
     max_draft_length
         Longest draft considered for `best_draft_length` [token].
 
@@ -215,9 +222,13 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         drafter=drafter,
         engine=engine,
         routing_correlation=routing_correlation,
+        popularity=popularity,
         tensor_parallel=tensor_parallel,
+        expert_parallel=expert_parallel,
         draft_tensor_parallel=draft_tensor_parallel,
         weight_dtype=weight_dtype,
+        expert_dtype=expert_dtype,
+        embedding_dtype=embedding_dtype,
         activation_dtype=activation_dtype,
         kv_dtype=kv_dtype,
     )
@@ -269,7 +280,13 @@ def _evaluate(
         expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
         raise InputError("verify_tokens", points["verify_tokens"].flat[0].item(), expected)
     tokens = _tokens_per_step(acceptance, gamma, deployment.drafter, is_chain)
-    times = step_times(deployment, **points)
+    times = step_times(
+        deployment,
+        batch_size=B,
+        draft_length=gamma,
+        verify_tokens=points["verify_tokens"],
+        context_length=points["context_length"],
+    )
     forward, step = times.forward_time, times.step_time
     relative = speculation.relative_step_time(forward, step)
     gain = speculation.utility(tokens, relative)
@@ -279,11 +296,11 @@ def _evaluate(
         rate = deployment.drafter.proposal_rate
         needed = np.maximum(1 + (relative - 1) / rate, 1e-9) if rate else np.full((), np.inf)
         break_even = _break_even(needed, gamma)
-        best = _best_draft_length(deployment, points, acceptance, longest)
+        best = _best_draft_length(deployment, points, acceptance, longest, times)
     columns = points | {
         "tokens_per_step": tokens,
         "step_efficiency": tokens / (gamma + 1),
-        "active_experts": times.active_experts,
+        "active_experts": times.forward.active_experts,
         "active_experts_verify": times.active_experts_verify,
         "forward_time": forward,
         "verify_time": times.verify_time,
@@ -335,24 +352,33 @@ def _break_even(needed: FloatArray, gamma: FloatArray) -> FloatArray:
 
 
 def _best_draft_length(
-    deployment: Deployment, points: dict[str, FloatArray], acceptance: Acceptance, longest: int
+    deployment: Deployment,
+    points: dict[str, FloatArray],
+    acceptance: Acceptance,
+    longest: int,
+    known: StepTimes,
 ) -> FloatArray:
+    """Compare all lengths on a new first axis; acceptance is broadcast last."""
+    shape = np.broadcast_shapes(*(points[name].shape for name in ("batch_size", "context_length")))
+    rate = np.zeros(()) if acceptance.form == "acceptance_by_position" else acceptance.rate()
+    axes = (1,) * max(len(shape), rate.ndim)
     candidates = np.arange(1.0, min(longest, acceptance.max_draft_length) + 1)
+    column = candidates.reshape(-1, *axes)
     times = step_times(
         deployment,
-        batch_size=points["batch_size"][..., None],
-        draft_length=candidates,
-        verify_tokens=candidates + 1,
-        context_length=points["context_length"][..., None],
+        batch_size=points["batch_size"],
+        draft_length=column,
+        verify_tokens=column + 1,
+        context_length=points["context_length"],
+        known=known,
     )
-    if acceptance.acceptance_by_position is None:
-        rate = acceptance.rate()[..., None]
-        tokens = speculation.expected_tokens_per_step(rate, candidates)
+    if acceptance.form == "acceptance_by_position":
+        tokens = acceptance.expected_tokens_per_step(column)
     else:
-        tokens = acceptance.expected_tokens_per_step(candidates)
+        tokens = speculation.expected_tokens_per_step(rate, column)
     tokens = 1 + deployment.drafter.proposal_rate * (tokens - 1)
-    gain = tokens * times.forward_time / times.step_time
-    return np.asarray(speculation.best_draft_length(gain, candidates))
+    gain = tokens * (times.forward_time / times.step_time)
+    return np.asarray(speculation.best_draft_length(gain, candidates, axis=0))
 
 
 def _limited_by(times: StepTimes, gamma: FloatArray) -> np.ndarray[Any, np.dtype[np.str_]]:

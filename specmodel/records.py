@@ -3,12 +3,15 @@
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar, get_args
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specmodel.errors import InputError, nearest
+from specmodel.units import FloatArray
 
 MAX_FILE_BYTES = 4_000_000
 """Largest profile or configuration file that is read [B]."""
@@ -107,9 +110,10 @@ def is_path(name: str) -> bool:
     return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
 
 
-def list_names(folder: Path) -> list[str]:
+@cache
+def list_names(folder: Path) -> tuple[str, ...]:
     """Return the names of the records that ship in a folder, sorted."""
-    return sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml"))
+    return tuple(sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml")))
 
 
 def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
@@ -139,12 +143,32 @@ def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -
     text = str(name)
     if isinstance(name, Path) or is_path(text):
         return build(cls, read_mapping(Path(name), argument), f"{argument} {text}")
-    known = list_names(folder)
-    for candidate in (text, text.lower().replace("_", "-"), text.lower().replace("-", "_")):
-        if candidate in known:
-            return build(cls, read_mapping(folder / f"{candidate}.toml", argument), argument)
-    expected = f"a path, or a known name such as {nearest(text, known)}"
+    for candidate in spellings(text):
+        if candidate in list_names(folder):
+            return cls.model_validate(_shipped(cls, folder / f"{candidate}.toml", argument))
+    expected = f"a path, or a known name such as {nearest(text, list_names(folder))}"
     raise InputError(argument, text, expected)
+
+
+def spellings(name: str) -> tuple[str, str, str]:
+    """Return a name as typed, and in lower case with hyphens or underscores only.
+
+    Parameters
+    ----------
+    name
+        What was typed.
+
+    Returns
+    -------
+    tuple of str
+        The spellings to look for.
+    """
+    return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
+
+
+@cache
+def _shipped(cls: type[Record], path: Path, argument: str) -> Record:
+    return build(cls, read_mapping(path, argument), argument)
 
 
 def read_mapping(path: Path, argument: str) -> dict[str, Any]:
@@ -167,25 +191,55 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
     InputError
         If the file is missing, too large, not UTF-8 or malformed.
     """
-    parse = json.loads if path.suffix == ".json" else tomllib.loads
     kind = "JSON" if path.suffix == ".json" else "TOML"
+    text = _read_text(path, argument, kind)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
-            raise InputError(argument, str(path), limit)
-        data = parse(path.read_text(encoding="utf-8"))
-    except InputError:
-        raise
-    except OSError as error:
-        reason = f"a readable {kind} file ({error.strerror})"
-        raise InputError(argument, str(path), reason) from None
-    except UnicodeDecodeError:
-        raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
+        data = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(argument, str(path), f"well-formed {kind} ({error})") from None
     if not isinstance(data, dict):
         raise InputError(argument, str(path), f"a {kind} object at the top level")
     return data
+
+
+def read_numbers(path: Path, argument: str) -> FloatArray:
+    """Return the numbers of a text file, separated by white space, commas or JSON brackets.
+
+    Parameters
+    ----------
+    path
+        The file.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    FloatArray
+        The numbers in their order [-].
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or holds anything else.
+    """
+    words = _read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
+    try:
+        return np.array([float(word) for word in words])
+    except ValueError as error:
+        raise InputError(argument, str(path), f"numbers only ({error})") from None
+
+
+def _read_text(path: Path, argument: str, kind: str) -> str:
+    try:
+        if path.stat().st_size <= MAX_FILE_BYTES:
+            return path.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = f"a readable {kind} file ({error.strerror})"
+        raise InputError(argument, str(path), reason) from None
+    except UnicodeDecodeError:
+        raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
+    limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
+    raise InputError(argument, str(path), limit)
 
 
 def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> InputError:

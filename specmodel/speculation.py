@@ -307,13 +307,16 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
     >>> best_draft_length([[1.2, 1.5, 1.4], [0.9, 0.8, 0.7]], [1, 2, 3]).tolist()
     [2.0, 0.0]
     """
-    gain = np.moveaxis(np.atleast_1d(check("speedup", speedup)), axis, -1)
+    gain = np.moveaxis(np.atleast_1d(check("speedup", speedup)), axis, 0)
     gamma = np.atleast_1d(check_draft_length(draft_length))
-    if gamma.shape != gain.shape[-1:] or (np.diff(gamma) <= 0).any():
-        expected = f"{gain.shape[-1]} rising draft lengths, one for each speedup"
+    if gamma.shape != gain.shape[:1] or (np.diff(gamma) <= 0).any():
+        expected = f"{gain.shape[0]} rising draft lengths, one for each speedup"
         raise InputError("draft_length", draft_length, expected)
-    best = gain.argmax(axis=-1)
-    return unwrap(np.where(gain.max(axis=-1) > 1, gamma[best], 0.0))
+    most, best = np.ones(gain.shape[1:]), np.zeros(gain.shape[1:])
+    for length, candidate in zip(gamma, gain, strict=True):
+        best = np.where(candidate > most, length, best)
+        most = np.maximum(candidate, most)
+    return unwrap(best)
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
@@ -337,13 +340,17 @@ def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatAr
 
 
 def _invert_tokens_per_step(tokens: FloatArray, gamma: FloatArray) -> FloatArray:
-    """Solve f(α) = tokens for convex f by Newton's method from above; no scipy at import."""
+    """Solve f(α) = tokens for convex f by Newton's method from above; no scipy at import.
+
+    The last step squares an error below 1e-9.
+    """
     tokens, gamma = np.broadcast_arrays(tokens, np.maximum(gamma, 1.0))
-    alpha = np.minimum(tokens - 1, 1.0)
+    two_terms = (np.sqrt(4 * tokens - 3) - 1) / 2
+    alpha = np.minimum(np.where(gamma >= 2, two_terms, tokens - 1), 1.0)
     for _ in range(100):
         value = _tokens_per_step(alpha, gamma)
         step = (value - tokens) / _tokens_per_step_slope(alpha, gamma, value)
         alpha = np.clip(alpha - step, 0.0, 1.0)
-        if np.abs(step).max() < 1e-15:
+        if np.abs(step).max() < 1e-9:
             break
     return alpha

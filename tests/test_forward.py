@@ -11,6 +11,7 @@ from specmodel.errors import InputError
 from specmodel.forward import PassWork, pass_work
 from specmodel.hardware import HardwareProfile, load_hardware
 from specmodel.latency import growth_by_cause, pass_time
+from specmodel.parallel import Layout
 from specmodel.roofline import smooth_maximum
 
 
@@ -22,7 +23,7 @@ def work_of(model: str | Architecture, **changes: object) -> PassWork:
 
 def seconds(architecture: Architecture, gpu: HardwareProfile, **point: object) -> float:
     work = pass_work(architecture, **point)
-    return float(pass_time(work, gpu, "bf16", kernel_time=0, pass_time=0).total_time)
+    return float(pass_time(work, gpu, kernel_time=0, pass_time=0).total_time)
 
 
 def total(work: PassWork, field: str) -> float:
@@ -152,7 +153,6 @@ def test_growth_by_cause_sums_exactly(
                 routing_correlation=correlation,
             ),
             gpu,
-            "bf16",
             kernel_time=1e-6,
             pass_time=1e-4,
         )
@@ -172,7 +172,7 @@ def test_broadcasting_changes_no_number() -> None:
         tokens_per_sequence=tokens[:, None],
         context_length=context,
     )
-    grid = pass_time(work, gpu, "bf16", kernel_time=1e-6, pass_time=0).total_time
+    grid = pass_time(work, gpu, kernel_time=1e-6, pass_time=0).total_time
     assert grid.shape == (3, 2, 3)
     for i, j, k in np.ndindex(grid.shape):
         point = pass_work(
@@ -181,7 +181,7 @@ def test_broadcasting_changes_no_number() -> None:
             tokens_per_sequence=tokens[j].item(),
             context_length=context[k].item(),
         )
-        one = pass_time(point, gpu, "bf16", kernel_time=1e-6, pass_time=0).total_time
+        one = pass_time(point, gpu, kernel_time=1e-6, pass_time=0).total_time
         assert grid[i, j, k] == one
 
 
@@ -193,7 +193,7 @@ def test_plain_and_speculating_sequences_mix_linearly_in_tokens() -> None:
 
 
 def test_tensor_parallel_cuts_the_work_and_adds_communication() -> None:
-    whole, half = (work_of("qwen2-57b-a14b", tensor_parallel=n) for n in (1, 2))
+    whole, half = (work_of("qwen2-57b-a14b", layout=Layout(n)) for n in (1, 2))
     for name in ("attention_core", "routed_experts", "shared_experts", "lm_head"):
         assert half.components[name].flop == whole.components[name].flop / 2
         assert half.components[name].weight_bytes == whole.components[name].weight_bytes / 2
@@ -204,7 +204,7 @@ def test_tensor_parallel_cuts_the_work_and_adds_communication() -> None:
 
 
 def test_key_value_heads_are_replicated_beyond_their_number() -> None:
-    four, eight = (work_of("qwen3-30b-a3b", tensor_parallel=n) for n in (4, 8))
+    four, eight = (work_of("qwen3-30b-a3b", layout=Layout(n)) for n in (4, 8))
     core = "attention_core"
     assert four.components[core].kv_bytes == eight.components[core].kv_bytes
     assert four.components[core].flop == 2 * eight.components[core].flop
@@ -213,10 +213,10 @@ def test_key_value_heads_are_replicated_beyond_their_number() -> None:
 @pytest.mark.parametrize("degree", [3, 5, 8, 0, -1, 1.5])
 def test_tensor_parallel_must_divide_the_heads(degree: float) -> None:
     with pytest.raises(InputError, match="tensor_parallel: got"):
-        work_of("qwen2-57b-a14b", tensor_parallel=degree)
+        work_of("qwen2-57b-a14b", layout=Layout(degree))
 
 
-@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 50))
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.sampled_from([1, 2, 8, 16]) | st.floats(1, 50))
 def test_smooth_maximum_is_a_norm(a: float, b: float, p: float) -> None:
     value = smooth_maximum(np.float64(a), np.float64(b), p)
     assert max(a, b) <= value * (1 + 1e-12)

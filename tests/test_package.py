@@ -17,16 +17,17 @@ from specmodel.records import Record
 PACKAGE = Path(specmodel.__file__).parent
 LEVELS = {
     "errors": 0, "units": 1, "ranges": 1,
-    "records": 2, "speculation": 2, "experts": 2, "roofline": 2, "hf_config": 2,
+    "records": 2, "speculation": 2, "experts": 2, "roofline": 2,
+    "hf_families": 2, "hf_quantization": 3, "hf_config": 4,
     "hardware": 3, "engine": 3, "acceptance": 3, "moesd": 3,
-    "architecture": 4,
-    "forward": 5, "drafters": 5,
-    "deployment": 6,
-    "latency": 7,
-    "memory": 7,
-    "prediction": 8,
-    "report": 9, "catalog": 9,
-    "cli": 10,
+    "architecture": 5,
+    "parallel": 6, "drafters": 6,
+    "forward": 7, "deployment": 7,
+    "latency": 8,
+    "memory": 9, "points": 9,
+    "prediction": 10,
+    "report": 11, "catalog": 11,
+    "cli": 12,
 }  # fmt: skip
 UNITS = [
     "[-]", "[s]", "[B]", "[FLOP]", "[B/s]", "[FLOP/s]", "[FLOP/B]",

@@ -184,9 +184,9 @@ def test_batches_where_some_propose_against_enumeration() -> None:
             context_length=512,
             routing_correlation=0.2,
             speculating_share=proposing / batch,
-            tensor_parallel=2,
+            layout=deployment.layout,
         )
-        time = pass_time(work, deployment.hardware, "bf16", kernel_time=0, pass_time=0).total_time
+        time = pass_time(work, deployment.hardware, kernel_time=0, pass_time=0).total_time
         chance = math.comb(batch, proposing) * rate**proposing * (1 - rate) ** (batch - proposing)
         exact += chance * float(time)
     some = dataclasses.replace(deployment, drafter=drafters.ngram_drafter(proposal_rate=rate))
@@ -265,8 +265,8 @@ def test_dtypes_move_bytes_and_arithmetic() -> None:
     plain = qwen2(engine="ideal", batch_size=1, hardware="h100_sxm")
     halved = qwen2(engine="ideal", batch_size=1, hardware="h100_sxm", weight_dtype="fp8")
     ratio = (halved.forward_time / plain.forward_time).item()
-    assert 0.5 < ratio < 0.52
-    fp8 = qwen2(hardware="h100_sxm", batch_size=4096, activation_dtype="fp8")
+    assert 0.5 < ratio < 0.56  # embedding and head stay in bf16
+    fp8 = qwen2(hardware="h100_sxm", batch_size=4096, activation_dtype="fp8", weight_dtype="fp8")
     bf16 = qwen2(hardware="h100_sxm", batch_size=4096)
     assert (fp8.verify_time < 0.7 * bf16.verify_time).all()
     on_a800 = qwen2(activation_dtype="fp8")
