@@ -300,7 +300,7 @@ def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -
     [0.96, 0.48, 0.32, 0.24]
     """
     E, k = (int(x) for x in _experts(num_experts, experts_per_token))
-    a = check("exponent", exponent, minimum=0, maximum=20)
+    a = check("popularity_exponent", exponent, minimum=0, maximum=5)
     weight = np.arange(1.0, E + 1) ** -a
     clipped = np.arange(min(k, E - 1) + 1)
     tail = weight[::-1].cumsum()[::-1]

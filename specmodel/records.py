@@ -223,6 +223,8 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
         If the file cannot be read or holds anything else.
     """
     words = _read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
+    if not words:
+        raise InputError(argument, str(path), "at least one number")
     try:
         return np.array([float(word) for word in words])
     except ValueError as error:

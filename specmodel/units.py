@@ -93,10 +93,13 @@ def unwrap(array: FloatArray) -> FloatArray:
 
 
 def check_dtype(argument: str, dtype: object) -> str:
-    """Return `dtype` if its size is known, else say which dtypes are."""
-    if isinstance(dtype, str) and dtype in BYTES_PER_ELEMENT:
+    """Return `dtype` if it is known, else say which dtypes are; activations have no mxfp4."""
+    known = [
+        name for name in BYTES_PER_ELEMENT if (argument, name) != ("activation_dtype", "mxfp4")
+    ]
+    if isinstance(dtype, str) and dtype in known:
         return dtype
-    raise InputError(argument, dtype, "one of " + ", ".join(BYTES_PER_ELEMENT))
+    raise InputError(argument, dtype, "one of " + ", ".join(known))
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:

@@ -1,9 +1,31 @@
-"""Random architectures and hardware for property tests."""
+"""Random architectures, hardware and layouts for property tests."""
 
 from hypothesis import strategies as st
 
-from specmodel.architecture import Architecture
+from specmodel.architecture import Architecture, LatentAttention
 from specmodel.hardware import HardwareProfile
+from specmodel.parallel import Layout
+
+LATENTS = st.builds(
+    LatentAttention,
+    kv_lora_rank=st.sampled_from([256, 512]),
+    q_lora_rank=st.sampled_from([0, 1536]),
+    qk_nope_head_dim=st.just(128),
+    qk_rope_head_dim=st.just(64),
+    v_head_dim=st.just(128),
+)
+WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
+
+
+@st.composite
+def layouts(draw: st.DrawFn, model: Architecture) -> Layout:
+    """Any layout that cuts a model evenly, on nodes of four or eight GPUs."""
+    tensor = draw(st.sampled_from([n for n in (1, 2, 4) if model.num_kv_heads % n == 0]))
+    expert = 1
+    if model.is_moe:
+        degrees = [e for e in (1, 2, 4, 8, 16) if model.num_experts % e == 0 and e % tensor == 0]
+        expert = draw(st.sampled_from([1, *degrees]))
+    return Layout(tensor, expert, draw(st.sampled_from([4, 8])))
 
 
 @st.composite
@@ -35,6 +57,10 @@ def architectures(draw: st.DrawFn) -> Architecture:
         shared_expert_size=1024,
         sliding_window=window,
         num_sliding_layers=windowed_layers,
+        latent=draw(st.none() | LATENTS),
+        weight_dtype=draw(WEIGHTS),
+        expert_dtype=draw(st.none() | WEIGHTS),
+        activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
     )
 
 
@@ -53,6 +79,20 @@ def hardware(draw: st.DrawFn) -> HardwareProfile:
                 "capacity_bytes": 8e10,
                 "peak_bytes_per_s": bandwidth,
                 "l2_bytes": 5e7,
+                "source": "hypothesis",
+            },
+            "link": {
+                "kind": "nvlink",
+                "num_gpus": 8,
+                "peak_bytes_per_s": bandwidth / 8,
+                "collective_latency": draw(st.floats(0, 1e-5)),
+                "hop_latency": draw(st.floats(0, 1e-6)),
+                "source": "hypothesis",
+                "latency_source": "hypothesis",
+            },
+            "network": {
+                "peak_bytes_per_s": max(bandwidth / 80, 1e9),
+                "hop_latency": draw(st.floats(0, 1e-5)),
                 "source": "hypothesis",
             },
             "dtype": {

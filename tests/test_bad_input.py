@@ -64,6 +64,12 @@ FILES = {
     "nested.toml": b"a = " + b"[" * 100_000,
     "huge.toml": PROFILE.encode() + b"#" * 4_000_001,
     "empty.toml": b"",
+    "short.txt": b"0.5, 0.25 0.25",
+    "sum.txt": b"[" + b"0.5, " * 127 + b"0.5]",
+    "range.txt": b"8 " + b"0 " * 127,
+    "two_counts.json": config(
+        model_type="mixtral", num_local_experts=8, num_experts=16, num_experts_per_tok=2
+    ),
     "key.toml": profile('kind = "gpu"', 'kind = "gpu"\nbandwidth = 2'),
     "nested_key.toml": profile("l2_bytes", "l2_byte"),
     "line_feed.toml": profile('kind = "gpu"', 'kind = "gpu"\n"band\\nwidth" = 2'),
@@ -403,7 +409,45 @@ HUGE_GRID = [
     )
 ]
 
-CASES = [*NAMES, *LISTS, *POINTS, *ACCEPTANCE, *SETTINGS, *PROFILES, *HUGE_GRID]
+MOE = GOOD + " --target qwen3-30b-a3b --drafter ngram"
+SPREAD = [
+    *(
+        (f"{MOE} --expert-parallel {value}", "--expert-parallel", f"got {value};", "128 experts")
+        for value in ("3", "256", "96")
+    ),
+    (f"{MOE} --expert-parallel 0", "--expert-parallel", "got 0;"),
+    (f"{MOE} --expert-parallel two", "--expert-parallel", "'two'"),
+    (f"{MOE} --tensor-parallel 8 --expert-parallel 4", "--expert-parallel", "got 4;", "multiple"),
+    (f"{GOOD} --target qwen3-32b --expert-parallel 8", "--expert-parallel", "got 8;", "routed"),
+    (f"{MOE} --hardware l4 --expert-parallel 16", "--expert-parallel", "got 16;", "network"),
+    (f"{MOE} --popularity-exponent -1", "--popularity-exponent", "got -1.0;"),
+    (f"{MOE} --popularity-exponent 50", "--popularity-exponent", "got 50.0;"),
+    (f"{MOE} --popularity-exponent nan", "--popularity-exponent", "nan"),
+    (f"{GOOD} --target qwen3-32b --popularity-exponent 1", "--popularity-exponent", "routed"),
+    (f"{MOE} --popularity {{folder}}/none.txt", "--popularity", "none.txt", "No such file"),
+    (f"{MOE} --popularity {{folder}}/good.toml", "--popularity", "good.toml", "numbers only"),
+    (f"{MOE} --popularity {{folder}}/short.txt", "--popularity", "3 numbers", "128"),
+    (f"{MOE} --popularity {{folder}}/sum.txt", "--popularity", "a sum of 64", "8"),
+    (f"{MOE} --popularity {{folder}}/range.txt", "--popularity", "got 8.0;"),
+    (f"{MOE} --popularity {{folder}}/empty.toml", "--popularity", "at least one"),
+    (
+        f"{MOE} --popularity {{folder}}/sum.txt --popularity-exponent 1",
+        "--popularity",
+        "one of --popularity and --popularity-exponent",
+    ),
+    *(
+        (f"{GOOD} {option} {value}", option, f"'{value}'", "mxfp4")
+        for option in ("--expert-dtype", "--embedding-dtype")
+        for value in ("bf17", "nf4")
+    ),
+    (f"{GOOD} --activation-dtype mxfp4", "--activation-dtype", "'mxfp4'", "bf16"),
+    file_case("--target", "two_counts.json", "num_experts", "num_local_experts"),
+]
+
+CASES = [
+    *(*NAMES, *LISTS, *POINTS, *ACCEPTANCE, *SETTINGS, *PROFILES),
+    *(*HUGE_GRID, *SPREAD),
+]
 
 
 def words(command, folder):

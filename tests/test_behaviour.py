@@ -110,3 +110,42 @@ def test_the_ideal_engine_bounds_every_measured_peak() -> None:
         bound.append(p.speedup.max())
     assert (np.array(bound) > measured).all()
     assert np.corrcoef(bound, measured)[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("target", ["qwen3-235b-a22b", "mixtral-8x7b", "llama-3.1-70b"])
+def test_long_context_raises_target_efficiency_at_large_batches(target: str) -> None:
+    """KV is shared by the verified tokens: batch size 128, 32k against 1k."""
+    p = predict(
+        target=target,
+        drafter="ngram",
+        hardware="h100_sxm",
+        tensor_parallel=8,
+        batch_size=128,
+        draft_length=3,
+        acceptance=0.7,
+        context_length=[1024, 32_768],
+    )
+    assert p.target_efficiency[1] > p.target_efficiency[0] + 0.02
+
+
+@pytest.mark.parametrize("hardware", ["h200_sxm", "b200"])
+@pytest.mark.parametrize("target", ["deepseek-v3", "kimi-k2"])
+@pytest.mark.parametrize("layout", [(8, 1), (8, 8), (1, 8)])
+def test_large_models_have_monotone_times(
+    target: str, hardware: str, layout: tuple[int, int]
+) -> None:
+    p = predict(
+        target=target,
+        drafter="eagle3",
+        hardware=hardware,
+        tensor_parallel=layout[0],
+        expert_parallel=layout[1],
+        batch_size=np.arange(1, 513),
+        draft_length=3,
+        acceptance=0.7,
+        context_length=4096,
+    )
+    for name in ("forward_time", "verify_time", "step_time", "throughput"):
+        assert (np.diff(getattr(p, name)) > 0).all(), name
+    assert 5e-4 < p.forward_time[0] < 2e-2
+    assert ((p.target_efficiency > 0.25) & (p.target_efficiency <= 1)).all()

@@ -139,6 +139,55 @@ def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
         assert experts.sequence_active_experts(4, 128, 8, c) == pytest.approx(20.36, rel=0.025)
 
 
+@pytest.mark.parametrize("exponent", [0, 0.3, 1, 3, 5])
+@given(EXPERTS)
+def test_zipf_popularity_is_a_clipped_power(exponent: float, shape: tuple[int, int]) -> None:
+    E, k = shape
+    p = experts.zipf_popularity(E, k, exponent)
+    assert p.sum() == pytest.approx(k, rel=1e-9)
+    assert (p <= 1).all()
+    free = p < 1 - 1e-12
+    scale = p[free] * np.arange(1, E + 1)[free] ** exponent
+    np.testing.assert_allclose(scale, scale[0], rtol=1e-9)
+    experts.check_popularity(p, E, k)
+
+
+@given(EXPERTS, st.integers(1, 50), st.integers(1, 12), CORRELATIONS)
+def test_equal_popularity_is_the_correlated_union(
+    shape: tuple[int, int], batch: int, tokens: int, c: float
+) -> None:
+    equal = np.full(shape[0], shape[1] / shape[0])
+    union = experts.popular_active_experts(batch, tokens, equal, c)
+    expected = experts.correlated_active_experts(batch, tokens, *shape, c)
+    assert union == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("exponent", "c"), [(0.5, 0.0), (1.0, 0.0), (0.7, 0.3)])
+def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
+    rng = np.random.default_rng(8)
+    p = experts.zipf_popularity(128, 8, exponent)
+    batch, s, trials = 4, 3, 3000
+    use = np.broadcast_to(p, (trials, batch, 128))
+    if c:
+        use = rng.beta(
+            np.maximum(p, 1e-12) * (1 - c) / c,
+            np.maximum(1 - p, 1e-12) * (1 - c) / c,
+            (trials, batch, 128),
+        )
+    distinct = (rng.random((s, trials, batch, 128)) < use).any(axis=(0, 2)).sum(axis=-1)
+    expected = experts.popular_active_experts(batch, s, p, c)
+    assert abs(distinct.mean() - expected) < 4 * distinct.std() / np.sqrt(trials)
+
+
+@pytest.mark.parametrize(
+    ("popularity", "given"),
+    [([0.5] * 3, "3 numbers"), ([0.5] * 4, "a sum of 2"), ([1.5, -0.5, 0, 0], "1.5")],
+)
+def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
+    with pytest.raises(InputError, match=rf"^popularity: got '?{given}"):
+        experts.check_popularity(popularity, 4, 1)
+
+
 @pytest.mark.parametrize(
     ("call", "argument"),
     [

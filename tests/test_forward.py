@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import architectures, hardware
+from strategies import architectures, hardware, layouts
 
 from specmodel.architecture import Architecture, load_architecture
 from specmodel.errors import InputError
+from specmodel.experts import zipf_popularity
 from specmodel.forward import PassWork, pass_work
 from specmodel.hardware import HardwareProfile, load_hardware
 from specmodel.latency import growth_by_cause, pass_time
@@ -97,6 +98,7 @@ def test_one_expert_is_a_dense_model(
     model: Architecture, gpu: HardwareProfile, batch: float, tokens: float, context: float
 ) -> None:
     shape = {"num_experts": 1, "experts_per_token": 1, "num_shared_experts": 0}
+    shape["expert_dtype"] = None
     dense = model.with_changes("m", shape | {"num_dense_layers": model.num_layers})
     moe = model.with_changes(
         "m", shape | {"num_dense_layers": 0, "expert_size": model.dense_ffn_size}
@@ -114,6 +116,8 @@ def test_one_expert_is_a_dense_model(
     st.floats(0, 1e6),
     st.floats(0, 1),
     st.floats(0, 1),
+    st.floats(0, 2),
+    st.data(),
 )
 def test_time_is_continuous_and_monotone(
     model: Architecture,
@@ -123,9 +127,16 @@ def test_time_is_continuous_and_monotone(
     context: float,
     correlation: float,
     share: float,
+    exponent: float,
+    data: st.DataObject,
 ) -> None:
     """0.1 % more work never changes time by more than 1 %, and never the wrong way."""
+    popularity = None
+    if model.is_moe:
+        popularity = zipf_popularity(model.num_experts, model.experts_per_token, exponent)
     point = {
+        "layout": data.draw(layouts(model)),
+        "popularity": data.draw(st.sampled_from([None, popularity])),
         "batch_size": batch,
         "tokens_per_sequence": tokens,
         "context_length": context,
@@ -222,3 +233,71 @@ def test_smooth_maximum_is_a_norm(a: float, b: float, p: float) -> None:
     assert max(a, b) <= value * (1 + 1e-12)
     assert value <= max(a, b) * 2 ** (1 / p) * (1 + 1e-12)
     assert smooth_maximum(np.float64(a), np.float64(b), np.inf) == max(a, b)
+
+
+def mla_core(tokens: int, **changes: object) -> tuple[float, float]:
+    """Arithmetic and cache bytes of DeepSeek-V3's attention core, one sequence, long context."""
+    work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=100_000, **changes)
+    part = work.components["attention_core"]
+    return float(part.flop), float(part.kv_bytes)
+
+
+def test_latent_attention_by_hand() -> None:
+    """Absorbed MLA: 2 heads (2 kv_lora + rope) FLOP a query and entry, kv_lora + rope elements."""
+    flop, kv_bytes = mla_core(1)
+    assert flop == 61 * 2 * 128 * (2 * 512 + 64) * 100_001
+    assert kv_bytes == 61 * (100_001 + 1) * (512 + 64) * 2
+    assert flop / kv_bytes == pytest.approx(242, rel=0.005)
+    assert np.divide(*mla_core(4)) == pytest.approx(967, rel=0.005)
+
+
+def test_latents_are_on_every_rank() -> None:
+    (flop, kv_bytes), (cut_flop, same_bytes) = mla_core(1), mla_core(1, layout=Layout(8))
+    assert cut_flop == flop / 8
+    assert same_bytes == kv_bytes
+
+
+@pytest.mark.parametrize(("tokens", "is_compute_bound"), [(1, False), (4, True)])
+def test_latent_attention_turns_compute_bound_when_verifying(
+    tokens: int, is_compute_bound: bool
+) -> None:
+    work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=32_000)
+    time = pass_time(work, load_hardware("h100_sxm"), kernel_time=0, pass_time=0)
+    core = time.components["attention_core"]
+    assert bool(core.compute_time > core.memory_time) == is_compute_bound
+
+
+def test_each_group_of_weights_has_its_dtype() -> None:
+    """gpt-oss-120b: mxfp4 experts at 4.25 bits, everything else bf16, arithmetic in bf16."""
+    work = work_of("gpt-oss-120b", batch_size=10_000).components
+    experts_read = 36 * 128 * 3 * 2880 * 2880
+    assert work["routed_experts"].weight_bytes == pytest.approx(experts_read * 4.25 / 8, rel=1e-12)
+    assert work["attention_projections"].weight_bytes == 36 * 2 * 2880 * (4096 + 512) * 2
+    assert {part.dtype for part in work.values()} == {"bf16"}
+
+
+def test_arithmetic_runs_in_the_wider_of_weights_and_activations() -> None:
+    """DeepSeek-V3: fp8 matrices, but LM head, router and the core over a bf16 cache in bf16."""
+    work = work_of("deepseek-v3").components
+    for name in ("attention_projections", "routed_experts", "shared_experts", "dense_ffn"):
+        assert work[name].dtype == "fp8"
+    for name in ("attention_core", "router", "lm_head"):
+        assert work[name].dtype == "bf16"
+    assert work["lm_head"].weight_bytes == 2 * 7168 * 129280
+
+
+def test_interleaved_and_leading_dense_layers_count_once() -> None:
+    maverick = work_of("llama-4-maverick").components
+    assert maverick["dense_ffn"].weight_bytes == 2 * 24 * 3 * 5120 * 16384
+    assert maverick["shared_experts"].weight_bytes == 2 * 24 * 3 * 5120 * 8192
+    deepseek = work_of("deepseek-v3").components
+    assert deepseek["dense_ffn"].weight_bytes == 3 * 3 * 7168 * 18432
+
+
+def test_popular_experts_are_fewer() -> None:
+    equal = work_of("qwen3-30b-a3b", batch_size=8)
+    uniform = zipf_popularity(128, 8, 0)
+    same = work_of("qwen3-30b-a3b", batch_size=8, popularity=uniform)
+    skewed = work_of("qwen3-30b-a3b", batch_size=8, popularity=zipf_popularity(128, 8, 0.7))
+    assert same.active_experts == pytest.approx(equal.active_experts, rel=1e-12)
+    assert skewed.active_experts < equal.active_experts
