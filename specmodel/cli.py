@@ -2,27 +2,17 @@
 
 import errno
 import gc
-import math
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import click
 
 from specmodel import __version__
 from specmodel.errors import InputError
-
-if TYPE_CHECKING:
-    from specmodel.architecture import Architecture
-    from specmodel.drafters import Drafter
-    from specmodel.prediction import Prediction
-    from specmodel.units import FloatArray
-
-MAX_POINTS = 200_000
-"""Most operating points that one call prints [-]."""
 
 _PACKAGE = Path(__file__).parent
 _FOLDERS = {
@@ -32,22 +22,6 @@ _FOLDERS = {
     "engine": (_PACKAGE / "engines",),
 }
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
-_PASSED = (
-    "verify_tokens",
-    "tensor_parallel",
-    "expert_parallel",
-    "draft_tensor_parallel",
-    "routing_correlation",
-    "max_draft_length",
-)
-_DTYPES = ("weight_dtype", "expert_dtype", "embedding_dtype", "activation_dtype", "kv_dtype")
-_ACCEPTANCE = (
-    "acceptance_rate",
-    "tokens_per_step",
-    "step_efficiency",
-    "accepted_fraction",
-    "acceptance_by_position",
-)
 
 
 def _completer(kind: str) -> Callable[..., list[str]]:
@@ -205,8 +179,10 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
     """
     if as_json and as_csv:
         raise InputError("csv", True, "one of --json and --csv")
-    prediction = _predict(options)
     from specmodel import report
+    from specmodel.options import predict_from
+
+    prediction = predict_from(options)
 
     if as_json:
         click.echo(report.to_json(prediction, with_components=components))
@@ -248,144 +224,6 @@ def show(name: str) -> None:
     from specmodel.catalog import find
 
     click.echo(report.record_text(*find(name)))
-
-
-def _predict(options: dict[str, Any]) -> "Prediction":
-    """Read the options into records and axes: context, then draft length, then batch size."""
-    import numpy as np
-
-    from specmodel.ranges import parse_values
-
-    axes = {
-        name: parse_values(name, options[name])
-        for name in ("context_length", "draft_length", "batch_size")
-        if options[name] is not None
-    }
-    points = math.prod(map(len, axes.values()))
-    if points > MAX_POINTS:
-        given = {_flag(name): len(values) for name, values in axes.items()}
-        raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
-    grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
-    # heavy records after the cheap checks, so that a typing slip answers at once
-    from specmodel.prediction import predict
-
-    return predict(
-        acceptance=_acceptance(options),
-        **{name: options[name] for name in _PASSED},
-        **_records(options),
-        **dict(zip(axes, cast(Any, grid), strict=True)),
-    )
-
-
-def _records(options: dict[str, Any]) -> dict[str, Any]:
-    """Load target, drafter, hardware and engine, with dtypes and what-ifs applied."""
-    from specmodel.architecture import load_architecture
-    from specmodel.drafters import load_drafter
-    from specmodel.engine import load_engine
-    from specmodel.hardware import load_hardware
-    from specmodel.units import check_dtype
-
-    changes = _changes(options["changes"])
-    given = {
-        name: check_dtype(name, options[name]) for name in _DTYPES if options[name] is not None
-    }
-    target = load_architecture(options["target"]).with_changes("target", changes["target"] | given)
-    drafter = load_drafter(options["drafter"], target)
-    drafter = _change_drafter(drafter, options, changes["drafter"])
-    engine = options["engine"]
-    if engine is not None or changes["engine"]:
-        engine = load_engine(engine or "ideal").with_changes("engine", changes["engine"])
-    hardware = load_hardware(options["hardware"])
-    return {
-        "target": target,
-        "drafter": drafter,
-        "engine": engine,
-        "hardware": hardware.with_changes("hardware", changes["hardware"]),
-        "popularity": _popularity(options, target),
-        **given,
-    }
-
-
-def _popularity(options: dict[str, Any], target: "Architecture") -> "FloatArray | None":
-    exponent, file = options["popularity_exponent"], options["popularity"]
-    if exponent is None and file is None:
-        return None
-    if exponent is not None and file is not None:
-        raise InputError("popularity", file, "one of --popularity and --popularity-exponent")
-    if not target.is_moe:
-        name = "popularity" if file else "popularity_exponent"
-        raise InputError(name, file or exponent, f"none, as {target.name} has no routed experts")
-    if file is not None:
-        from specmodel.records import read_numbers
-
-        return read_numbers(Path(file), "popularity")
-    from specmodel.experts import zipf_popularity
-
-    return zipf_popularity(target.num_experts, target.experts_per_token, exponent)
-
-
-def _change_drafter(
-    drafter: "Drafter", options: dict[str, Any], changes: dict[str, object]
-) -> "Drafter":
-    from dataclasses import replace
-
-    lookup = {k: options[k] for k in ("lookup_time", "proposal_rate") if options[k] is not None}
-    if lookup and drafter.architecture is not None:
-        name, value = next(iter(lookup.items()))
-        raise InputError(name, value, "--drafter ngram with it")
-    if changes:
-        if drafter.architecture is None:
-            key, value = next(iter(changes.items()))
-            raise InputError(f"set drafter.{key}", value, "a drafter with an architecture")
-        lookup["architecture"] = drafter.architecture.with_changes("drafter", changes)
-    return replace(drafter, **lookup)
-
-
-def _changes(settings: Sequence[str]) -> dict[str, dict[str, object]]:
-    changes: dict[str, dict[str, object]] = {
-        record: {} for record in ("hardware", "engine", "target", "drafter")
-    }
-    for setting in settings:
-        key, has_value, value = setting.partition("=")
-        record, has_field, field = key.strip().partition(".")
-        if not has_value or not has_field or record not in changes:
-            expected = "KEY=VALUE with a key that starts with " + "., ".join(changes) + "."
-            raise InputError("set", setting, expected)
-        changes[record][field] = _literal(value.strip())
-    return changes
-
-
-def _literal(text: str) -> object:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _acceptance(options: dict[str, Any]) -> Any:
-    from specmodel.acceptance import Acceptance
-
-    given = {name: options[name] for name in _ACCEPTANCE if options[name] is not None}
-    if len(given) != 1:
-        flags = [_flag(name) for name in given] or None
-        raise InputError(
-            "acceptance", flags, "exactly one of " + ", ".join(map(_flag, _ACCEPTANCE))
-        )
-    if "acceptance_by_position" in given:
-        text = given["acceptance_by_position"]
-        try:
-            given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
-        except ValueError:
-            raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
-    return Acceptance(**given, measured_draft_length=options["measured_draft_length"])
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _error_line(error: InputError) -> str:

@@ -10,9 +10,10 @@ from specmodel.architecture import Architecture, load_architecture
 from specmodel.drafters import Drafter, load_drafter, model_drafter
 from specmodel.engine import EngineProfile, load_engine
 from specmodel.errors import InputError
-from specmodel.experts import TYPICAL_ROUTING_CORRELATION, check_popularity
+from specmodel.experts import TYPICAL_ROUTING_CORRELATION
 from specmodel.hardware import HardwareProfile, load_hardware
 from specmodel.parallel import Layout, check_layout
+from specmodel.popularity import check_popularity
 from specmodel.units import FloatArray, Numeric, check, check_dtype
 
 

@@ -56,8 +56,8 @@ def active_experts(
     [8.0, 31.17, 64.0]
     """
     t = check("num_tokens", num_tokens, minimum=0)
-    E, k = _experts(num_experts, experts_per_token)
-    return unwrap(np.where(t == 0, 0.0, _union(np.where(t == 0, 1.0, t), k, E)))
+    E, k = check_experts(num_experts, experts_per_token)
+    return unwrap(np.where(t == 0, 0.0, union(np.where(t == 0, 1.0, t), k, E)))
 
 
 def tokens_per_expert(
@@ -87,7 +87,7 @@ def tokens_per_expert(
     1.0
     """
     t = check("num_tokens", num_tokens, above=0)
-    E, k = _experts(num_experts, experts_per_token)
+    E, k = check_experts(num_experts, experts_per_token)
     return t * k / active_experts(t, E, k)
 
 
@@ -117,7 +117,7 @@ def saturation_tokens(
     >>> float(saturation_tokens(64, 8))
     23.0
     """
-    E, k = _experts(num_experts, experts_per_token)
+    E, k = check_experts(num_experts, experts_per_token)
     tau = check("share", share, above=0, maximum=1 - 1e-12)
     with np.errstate(divide="ignore"):
         exact = np.log1p(-tau) / np.log1p(-k / E)
@@ -204,7 +204,7 @@ def sequence_active_experts(
     >>> sequence_active_experts(4, 128, 8, [0.0, 0.29, 1.0]).round(2).tolist()
     [29.12, 20.38, 8.0]
     """
-    E, k = _experts(num_experts, experts_per_token)
+    E, k = check_experts(num_experts, experts_per_token)
     return E * expert_use(tokens_per_sequence, k / E, routing_correlation)
 
 
@@ -235,7 +235,7 @@ def batch_active_experts(
     B = check("batch_size", batch_size, above=0)
     E = check("num_experts", num_experts, minimum=1)
     u = check("sequence_experts", sequence_experts, minimum=0)
-    return unwrap(_union(B, np.minimum(u, E), E))
+    return unwrap(union(B, np.minimum(u, E), E))
 
 
 def correlated_active_experts(
@@ -274,124 +274,6 @@ def correlated_active_experts(
     return batch_active_experts(batch_size, u, num_experts)
 
 
-def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -> FloatArray:
-    """Return inclusion probabilities that fall with rank as a power, none above 1.
-
-    Parameters
-    ----------
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
-    exponent
-        0 for equally popular experts; larger is more skewed [-].
-
-    Returns
-    -------
-    FloatArray
-        ``min(1, λ rank^-exponent)`` of shape (num_experts,), summing to `experts_per_token` [-].
-
-    Raises
-    ------
-    InputError
-        If an argument is outside its range.
-
-    Examples
-    --------
-    >>> zipf_popularity(4, 2, 1.0).round(3).tolist()
-    [0.96, 0.48, 0.32, 0.24]
-    """
-    E, k = (int(x) for x in _experts(num_experts, experts_per_token))
-    a = check("popularity_exponent", exponent, minimum=0, maximum=5)
-    weight = np.arange(1.0, E + 1) ** -a
-    clipped = np.arange(min(k, E - 1) + 1)
-    tail = weight[::-1].cumsum()[::-1]
-    scale = (k - clipped) / tail[clipped]
-    fits = scale * weight[clipped] <= 1 + 1e-12
-    first = int(np.argmax(fits))
-    return np.where(np.arange(E) < first, 1.0, np.minimum(scale[first] * weight, 1.0))
-
-
-def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: int) -> FloatArray:
-    """Return inclusion probabilities, or say in one line why they cannot be used.
-
-    Parameters
-    ----------
-    popularity
-        Probability that a token uses each expert, shape (num_experts,) [-].
-    num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
-
-    Returns
-    -------
-    FloatArray
-        The probabilities [-].
-
-    Raises
-    ------
-    InputError
-        If they are not `num_experts` numbers from 0 to 1 that sum to `experts_per_token`.
-    """
-    p = check("popularity", popularity, minimum=0, maximum=1)
-    if p.shape != (num_experts,):
-        shape = " x ".join(map(str, p.shape)) or "1"
-        raise InputError("popularity", f"{shape} numbers", f"{num_experts}, one an expert")
-    if abs(p.sum() - experts_per_token) > 1e-6 * experts_per_token:
-        expected = f"probabilities that sum to experts_per_token = {experts_per_token}"
-        raise InputError("popularity", f"a sum of {p.sum():.6g}", expected)
-    return p
-
-
-def popular_active_experts(
-    batch_size: Numeric,
-    tokens_per_sequence: Numeric,
-    popularity: Numeric,
-    routing_correlation: Numeric = 0.0,
-) -> FloatArray:
-    """Return the expected distinct experts of a pass when some experts are more popular.
-
-    Parameters
-    ----------
-    batch_size
-        Sequences in the batch, above 0, any shape [request].
-    tokens_per_sequence
-        Tokens of each sequence in the pass, broadcasting [token].
-    popularity
-        Probability that a token uses each expert, shape (num_experts,) [-].
-    routing_correlation
-        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
-
-    Returns
-    -------
-    FloatArray
-        ``Σ_e 1 - (1 - use_e)^B`` [-].
-
-    Examples
-    --------
-    >>> float(popular_active_experts(1, 4, zipf_popularity(128, 8, 0.6)).round(1))
-    27.0
-    """
-    s = check("tokens_per_sequence", tokens_per_sequence, minimum=0)
-    use = expert_use(s[..., None], popularity, routing_correlation)
-    return union_by_expert(check("batch_size", batch_size, above=0), use)
-
-
-def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
-    """Return the expected distinct experts from the use of each by one sequence.
-
-    Parameters
-    ----------
-    batch_size
-        Sequences in the batch [request].
-    use
-        Probability that one sequence uses each expert, experts on the last axis [-].
-
-    Returns
-    -------
-    FloatArray
-        ``Σ_e 1 - (1 - use_e)^B``, without the last axis [-].
-    """
-    return np.asarray(_union(batch_size[..., None], use, np.ones(())).sum(axis=-1))
-
-
 def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
     """Chance that token i does not use an expert that none of the i before it used."""
     before = np.asarray(i) * c
@@ -400,7 +282,21 @@ def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
         return np.where(denominator > 0, ((1 - p) * (1 - c) + before) / denominator, 1 - p)
 
 
-def _experts(num_experts: Numeric, experts_per_token: Numeric) -> tuple[FloatArray, FloatArray]:
+def check_experts(
+    num_experts: Numeric, experts_per_token: Numeric
+) -> tuple[FloatArray, FloatArray]:
+    """Return both counts as arrays, or say in one line why they cannot be used.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Routed experts of a layer and how many each token uses [-].
+
+    Returns
+    -------
+    tuple of FloatArray
+        The counts [-].
+    """
     E = check("num_experts", num_experts, minimum=1)
     k = check("experts_per_token", experts_per_token, above=0)
     if (k > E).any():
@@ -409,7 +305,22 @@ def _experts(num_experts: Numeric, experts_per_token: Numeric) -> tuple[FloatArr
     return E, k
 
 
-def _union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
-    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)``."""
+def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
+    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)``.
+
+    Parameters
+    ----------
+    count
+        Draws, any shape [-].
+    each
+        Expected members of one draw [-].
+    E
+        Members in all [-].
+
+    Returns
+    -------
+    FloatArray
+        Expected distinct members [-].
+    """
     with np.errstate(divide="ignore"):
         return -E * np.expm1(count * np.log1p(-each / E))

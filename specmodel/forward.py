@@ -7,95 +7,27 @@ gate and up projections and one attention kernel. All numbers are real-valued, s
 continuous in them.
 """
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from specmodel import experts, parallel
 from specmodel.architecture import Architecture
+from specmodel.attention import attention_core, attention_projections
 from specmodel.parallel import SINGLE_GPU, Layout
+from specmodel.popularity import check_popularity, union_by_expert
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.work import (
+    PassWork,
+    Tokens,
+    Work,
+    activation_bytes,
+    arithmetic_dtype,
+    residual_bytes,
+)
 
 ROUTED_EXPERTS = "routed_experts"
 ATTENTION_CORE = "attention_core"
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Work:
-    """What one component of a pass does on each GPU.
-
-    Parameters
-    ----------
-    flop
-        Arithmetic [FLOP].
-    weight_bytes, activation_bytes, kv_bytes
-        Traffic to device memory [B].
-    link_bytes, network_bytes
-        Traffic sent to GPUs of the node and of other nodes [B].
-    kernels, collectives, link_hops, network_hops
-        Kernels launched, collectives started, and messages waited for [-].
-    dtype
-        Dtype of the arithmetic: the wider of activations and weights.
-    """
-
-    flop: FloatArray | float = 0.0
-    weight_bytes: FloatArray | float = 0.0
-    activation_bytes: FloatArray | float = 0.0
-    kv_bytes: FloatArray | float = 0.0
-    link_bytes: FloatArray | float = 0.0
-    network_bytes: FloatArray | float = 0.0
-    kernels: float = 0.0
-    collectives: float = 0.0
-    link_hops: float = 0.0
-    network_hops: float = 0.0
-    dtype: str = "bf16"
-
-    @property
-    def memory_bytes(self) -> FloatArray:
-        """All traffic to device memory [B]."""
-        return np.asarray(self.weight_bytes + self.kv_bytes + self.activation_bytes)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PassWork:
-    """Work of one pass by component, and the distinct experts it loads per layer [-]."""
-
-    components: dict[str, Work]
-    active_experts: FloatArray
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Tokens:
-    """What the pass carries: all of it in expectation over which sequences speculate."""
-
-    batch_size: FloatArray
-    per_sequence: FloatArray
-    context_length: FloatArray
-    speculating_share: FloatArray
-
-    @cached_property
-    def all_speculate(self) -> bool:
-        """Whether every sequence carries as many tokens."""
-        return self.speculating_share.ndim == 0 and self.speculating_share == 1
-
-    @cached_property
-    def total(self) -> FloatArray:
-        """Tokens of all sequences [token]."""
-        return self.batch_size * self.mix(self.per_sequence, np.ones(()))
-
-    def mix(self, speculating: FloatArray, plain: FloatArray) -> FloatArray:
-        """Return the mean over sequences of a quantity of speculating and of plain ones."""
-        if self.all_speculate:
-            return speculating
-        return plain + self.speculating_share * (speculating - plain)
-
-    def of_replica(self, replicas: int) -> "_Tokens":
-        """Share of one of several copies of the attention; none has less than one sequence."""
-        if replicas == 1:
-            return self
-        share = np.maximum(self.batch_size / replicas, np.minimum(self.batch_size, 1.0))
-        return replace(self, batch_size=share)
 
 
 def pass_work(
@@ -156,7 +88,7 @@ def pass_work(
     2.0
     """
     parallel.check_layout(layout, architecture)
-    batch = _Tokens(
+    batch = Tokens(
         check("batch_size", batch_size, above=0),
         check("tokens_per_sequence", tokens_per_sequence, minimum=1),
         check("context_length", context_length, minimum=0),
@@ -172,8 +104,8 @@ def pass_work(
         "embedding": _embedding(a, t),
         "input_projection": _linear(a, t, projected, a.weight_dtype),
         "norms": _norms(a, t),
-        "attention_projections": _attention_projections(a, t, n),
-        ATTENTION_CORE: _attention_core(a, tokens, n),
+        "attention_projections": attention_projections(a, t, n),
+        ATTENTION_CORE: attention_core(a, tokens, n),
         "router": _router(a, t),
         ROUTED_EXPERTS: routed,
         "shared_experts": _ffn(a, t, shared_size, a.num_moe_layers),
@@ -183,41 +115,6 @@ def pass_work(
         "all_to_all": _all_to_all(a, t, layout),
     }
     return PassWork({name: work for name, work in components.items() if work.kernels}, active)
-
-
-def kv_elements(architecture: Architecture, tensor_parallel: int) -> float:
-    """Return the elements that one token has in the KV cache of a layer on each GPU.
-
-    Parameters
-    ----------
-    architecture
-        The model.
-    tensor_parallel
-        GPUs that the key-value heads are spread over; a latent is on all of them [-].
-
-    Returns
-    -------
-    float
-        Keys and values, or the latent and the rotary key [-].
-    """
-    if architecture.latent:
-        return float(architecture.latent.cache_size)
-    return 2 * architecture.kv_size / min(tensor_parallel, architecture.num_kv_heads)
-
-
-def _arithmetic(a: Architecture, stored: str) -> str:
-    """Return the wider of the dtype of activations and the one that weights or cache have."""
-    wider = BYTES_PER_ELEMENT[stored] > BYTES_PER_ELEMENT[a.activation_dtype]
-    return stored if wider else a.activation_dtype
-
-
-def _activation_bytes(a: Architecture) -> float:
-    return BYTES_PER_ELEMENT[a.activation_dtype]
-
-
-def _residual_bytes(a: Architecture) -> float:
-    """Return the size of an element between layers, which is not quantised below 16 bits."""
-    return max(BYTES_PER_ELEMENT[a.activation_dtype], 2.0)
 
 
 def _linear(
@@ -230,22 +127,22 @@ def _linear(
     return Work(
         flop=t * (2 * weights),
         weight_bytes=weights * BYTES_PER_ELEMENT[dtype],
-        activation_bytes=t * (values * _activation_bytes(a)),
+        activation_bytes=t * (values * activation_bytes(a)),
         kernels=1,
-        dtype=_arithmetic(a, dtype),
+        dtype=arithmetic_dtype(a, dtype),
     )
 
 
 def _embedding(a: Architecture, t: FloatArray) -> Work:
     width = a.embedding_size or a.hidden_size
-    row_bytes = width * BYTES_PER_ELEMENT[a.outer_dtype] + a.hidden_size * _residual_bytes(a)
+    row_bytes = width * BYTES_PER_ELEMENT[a.outer_dtype] + a.hidden_size * residual_bytes(a)
     return Work(activation_bytes=t * row_bytes, kernels=1, dtype=a.activation_dtype)
 
 
 def _norms(a: Architecture, t: FloatArray) -> Work:
     """Fused residual additions and norms: two tensors read, two written by each."""
     norms = 2 * a.num_layers + 1
-    row_bytes = a.hidden_size * _residual_bytes(a)
+    row_bytes = a.hidden_size * residual_bytes(a)
     return Work(
         flop=t * (6 * a.hidden_size * norms),
         weight_bytes=row_bytes * norms,
@@ -253,69 +150,6 @@ def _norms(a: Architecture, t: FloatArray) -> Work:
         kernels=norms,
         dtype=a.activation_dtype,
     )
-
-
-def _attention_projections(a: Architecture, t: FloatArray, n: int) -> Work:
-    """Multiply by query, key, value and output matrices; a latent's are absorbed, at equal FLOP."""
-    by_head, by_kv_head, replicated = a.attention_matrices
-    weights = a.num_layers * (by_head / n + by_kv_head / min(n, a.num_kv_heads) + replicated)
-    if a.latent:
-        m = a.latent
-        head = m.qk_nope_head_dim + m.qk_rope_head_dim + 2 * m.kv_lora_rank + m.v_head_dim
-        inner = m.q_lora_rank + m.cache_size + a.num_heads * head / n
-    else:
-        inner = 2 * a.query_size / n + kv_elements(a, n)
-    values = a.num_layers * (2 * a.hidden_size + inner)
-    return Work(
-        flop=t * (2 * weights),
-        weight_bytes=weights * BYTES_PER_ELEMENT[a.weight_dtype],
-        activation_bytes=t * (values * _activation_bytes(a)),
-        kernels=a.num_layers * (8 if a.latent else 3),
-        dtype=_arithmetic(a, a.weight_dtype),
-    )
-
-
-def _attention_core(a: Architecture, tokens: _Tokens, n: int) -> Work:
-    """Scores and weighted values over the KV cache; windowed layers see only their window."""
-    windowed = a.num_sliding_layers
-    pairs = entries = np.zeros(())
-    for layers, window in ((a.num_layers - windowed, np.inf), (windowed, a.sliding_window)):
-        if layers and window is not None:
-            new_pairs, new_entries = _attended(tokens, window)
-            pairs, entries = pairs + layers * new_pairs, entries + layers * new_entries
-    if a.latent:
-        inputs, outputs = a.latent.cache_size, a.latent.kv_lora_rank
-    else:
-        inputs = outputs = a.head_dim
-    values = a.num_heads / n * (inputs + outputs)
-    cached = tokens.batch_size * entries + a.num_layers * tokens.total
-    return Work(
-        flop=tokens.batch_size * pairs * (2 * values),
-        activation_bytes=tokens.total * (values * a.num_layers * _residual_bytes(a)),
-        kv_bytes=cached * (kv_elements(a, n) * BYTES_PER_ELEMENT[a.kv_dtype]),
-        kernels=a.num_layers,
-        dtype=_arithmetic(a, a.kv_dtype),
-    )
-
-
-def _attended(tokens: _Tokens, window: float) -> tuple[FloatArray, FloatArray]:
-    """Return query-key pairs of a mean sequence in a layer, and the distinct keys it reads."""
-    pairs, entries = _attended_by(tokens.per_sequence, tokens.context_length, window)
-    if tokens.all_speculate:
-        return pairs, entries
-    plain_pairs, plain_entries = _attended_by(np.ones(()), tokens.context_length, window)
-    return tokens.mix(pairs, plain_pairs), tokens.mix(entries, plain_entries)
-
-
-def _attended_by(
-    q: FloatArray, context_length: FloatArray, window: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return query-key pairs of q causal queries, and the distinct keys that they read."""
-    if np.isinf(window):
-        return q * (context_length + (q + 1) / 2), context_length + q
-    growing = np.clip(window - context_length, 0, q)
-    pairs = growing * (context_length + (growing + 1) / 2) + (q - growing) * window
-    return pairs, np.minimum(context_length + q, window + q - 1)
 
 
 def _router(a: Architecture, t: FloatArray) -> Work:
@@ -327,9 +161,9 @@ def _router(a: Architecture, t: FloatArray) -> Work:
     return Work(
         flop=t * (2 * weights),
         weight_bytes=weights * BYTES_PER_ELEMENT[a.outer_dtype],
-        activation_bytes=t * (values * _residual_bytes(a)),
+        activation_bytes=t * (values * residual_bytes(a)),
         kernels=2 * a.num_moe_layers,
-        dtype=_arithmetic(a, a.outer_dtype),
+        dtype=arithmetic_dtype(a, a.outer_dtype),
     )
 
 
@@ -351,15 +185,15 @@ def _ffn(
     return Work(
         flop=t * (2 * weights),
         weight_bytes=loaded * (weights * BYTES_PER_ELEMENT[stored]),
-        activation_bytes=t * (values * _activation_bytes(a)),
+        activation_bytes=t * (values * activation_bytes(a)),
         kernels=3 * layers,
-        dtype=_arithmetic(a, stored),
+        dtype=arithmetic_dtype(a, stored),
     )
 
 
 def _routing(
     a: Architecture,
-    batch: _Tokens,
+    batch: Tokens,
     routing_correlation: Numeric,
     popularity: FloatArray | None,
     layout: Layout,
@@ -372,10 +206,10 @@ def _routing(
         use = batch.mix(experts.expert_use(q, inclusion, c), inclusion)
         active = experts.batch_active_experts(B, E * use, E)
     else:
-        inclusion = experts.check_popularity(popularity, E, k)
+        inclusion = check_popularity(popularity, E, k)
         share = batch.speculating_share[..., None]
         use = experts.expert_use(q[..., None], inclusion, c)
-        active = experts.union_by_expert(B, share * use + (1 - share) * inclusion)
+        active = union_by_expert(B, share * use + (1 - share) * inclusion)
     if layout.expert_parallel == 1 or not a.is_moe:
         work = _routed_experts(a, batch.total * k, active, a.expert_size / layout.tensor_parallel)
         return active, work
@@ -395,7 +229,7 @@ def _routed_experts(a: Architecture, pairs: FloatArray, loaded: FloatArray, widt
     if not a.is_moe:
         return work
     rows = layers * 2 * (1 + 1 / a.experts_per_token)
-    moved = pairs * (rows * a.hidden_size * _residual_bytes(a))
+    moved = pairs * (rows * a.hidden_size * residual_bytes(a))
     return replace(
         work,
         activation_bytes=work.activation_bytes + moved,
@@ -415,7 +249,7 @@ def _all_reduce(a: Architecture, t: FloatArray, layout: Layout) -> Work:
     routed_apart = a.num_moe_layers if layout.replicas > 1 and a.is_moe else 0
     reductions = 2 * a.num_layers + 1 - routed_apart
     values = reductions * a.hidden_size + a.vocabulary_size / 2
-    reduced = t * values * _residual_bytes(a)
+    reduced = t * values * residual_bytes(a)
     return Work(
         link_bytes=reduced * message.link_share,
         network_bytes=reduced * message.network_share,
@@ -433,7 +267,7 @@ def _all_to_all(a: Architecture, t: FloatArray, layout: Layout) -> Work:
     message = parallel.all_to_all(layout.expert_parallel, layout.gpus_per_node)
     pairs = t / layout.tensor_parallel * a.experts_per_token
     layers = a.num_moe_layers
-    sent = pairs * (layers * a.hidden_size * (_activation_bytes(a) + _residual_bytes(a)))
+    sent = pairs * (layers * a.hidden_size * (activation_bytes(a) + residual_bytes(a)))
     return Work(
         link_bytes=sent * message.link_share,
         network_bytes=sent * message.network_share,

@@ -6,16 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from specmodel.deployment import Deployment
-from specmodel.forward import (
-    ATTENTION_CORE,
-    ROUTED_EXPERTS,
-    PassWork,
-    Work,
-    pass_work,
-)
+from specmodel.forward import ATTENTION_CORE, ROUTED_EXPERTS, pass_work
 from specmodel.hardware import HardwareProfile
 from specmodel.roofline import SHARPNESS, smooth_maximum
 from specmodel.units import FloatArray, Numeric, check
+from specmodel.work import PassWork, Work
 
 CAUSES = ("bandwidth", "compute", "experts", "KV", "communication", "overhead", "drafting")
 """What can lengthen a step beyond a plain pass."""

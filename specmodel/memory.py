@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmodel.architecture import Architecture
+from specmodel.attention import kv_elements
 from specmodel.deployment import Deployment
 from specmodel.drafters import Drafter
-from specmodel.forward import kv_elements
 from specmodel.parallel import Layout
-from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, format_si
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -131,6 +131,37 @@ def kv_cache_bytes(
     tokens = (a.num_layers - a.num_sliding_layers) * kept + a.num_sliding_layers * windowed
     elements = kv_elements(a, tensor_parallel)
     return np.asarray(tokens * elements * BYTES_PER_ELEMENT[a.kv_dtype])
+
+
+def memory_warnings(
+    deployment: Deployment, memory: MemoryUse, batch_size: FloatArray
+) -> tuple[str, ...]:
+    """Return a sentence with figures if some batch does not fit.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    memory
+        Its use of memory.
+    batch_size
+        Batch sizes asked for, broadcasting with `memory` [request].
+
+    Returns
+    -------
+    tuple of str
+        Nothing if all fit.
+    """
+    if (batch_size <= memory.max_batch_size).all():
+        return ()
+    needed = format_si(float(memory.total_bytes(batch_size).max()), "B")
+    capacity = format_si(memory.capacity_bytes, "B")
+    fits = int(np.min(memory.max_batch_size))
+    largest = f"the largest batch that fits is {fits}" if fits else "not even the weights fit"
+    return (
+        f"batch size {int(batch_size.max())} needs {needed} on a GPU of {capacity} "
+        f"({deployment.hardware.name}); {largest}",
+    )
 
 
 def _draft_weight_bytes(drafter: Drafter, target: Architecture, layout: Layout) -> float:

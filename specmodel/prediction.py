@@ -17,8 +17,8 @@ from specmodel.engine import EngineProfile
 from specmodel.errors import InputError
 from specmodel.hardware import HardwareProfile
 from specmodel.latency import CAUSES, StepTimes, step_times
-from specmodel.memory import MemoryUse, memory_use
-from specmodel.units import FloatArray, Numeric, check, format_si
+from specmodel.memory import memory_use, memory_warnings
+from specmodel.units import FloatArray, Numeric, check
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -324,7 +324,7 @@ def _evaluate(
         **{name: np.broadcast_to(columns[name], shape) for name in COLUMN_UNITS},
         max_draft_length=longest,
         assumptions=assumed,
-        warnings=_memory_warnings(deployment, memory, B),
+        warnings=memory_warnings(deployment, memory, B),
         deployment=deployment,
         times=times,
     )
@@ -386,18 +386,3 @@ def _limited_by(times: StepTimes, gamma: FloatArray) -> np.ndarray[Any, np.dtype
     stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
     largest = np.array(CAUSES)[stacked.argmax(axis=0)]
     return np.where(gamma > 0, largest, "none")
-
-
-def _memory_warnings(
-    deployment: Deployment, memory: MemoryUse, batch_size: FloatArray
-) -> tuple[str, ...]:
-    if (batch_size <= memory.max_batch_size).all():
-        return ()
-    needed = format_si(float(memory.total_bytes(batch_size).max()), "B")
-    capacity = format_si(memory.capacity_bytes, "B")
-    fits = int(np.min(memory.max_batch_size))
-    largest = f"the largest batch that fits is {fits}" if fits else "not even the weights fit"
-    return (
-        f"batch size {int(batch_size.max())} needs {needed} on a GPU of {capacity} "
-        f"({deployment.hardware.name}); {largest}",
-    )

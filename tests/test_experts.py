@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmodel import experts
+from specmodel import popularity as popular
 from specmodel.errors import InputError
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
@@ -143,13 +144,13 @@ def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
 @given(EXPERTS)
 def test_zipf_popularity_is_a_clipped_power(exponent: float, shape: tuple[int, int]) -> None:
     E, k = shape
-    p = experts.zipf_popularity(E, k, exponent)
+    p = popular.zipf_popularity(E, k, exponent)
     assert p.sum() == pytest.approx(k, rel=1e-9)
     assert (p <= 1).all()
     free = p < 1 - 1e-12
     scale = p[free] * np.arange(1, E + 1)[free] ** exponent
     np.testing.assert_allclose(scale, scale[0], rtol=1e-9)
-    experts.check_popularity(p, E, k)
+    popular.check_popularity(p, E, k)
 
 
 @given(EXPERTS, st.integers(1, 50), st.integers(1, 12), CORRELATIONS)
@@ -157,7 +158,7 @@ def test_equal_popularity_is_the_correlated_union(
     shape: tuple[int, int], batch: int, tokens: int, c: float
 ) -> None:
     equal = np.full(shape[0], shape[1] / shape[0])
-    union = experts.popular_active_experts(batch, tokens, equal, c)
+    union = popular.popular_active_experts(batch, tokens, equal, c)
     expected = experts.correlated_active_experts(batch, tokens, *shape, c)
     assert union == pytest.approx(expected, rel=1e-9)
 
@@ -165,7 +166,7 @@ def test_equal_popularity_is_the_correlated_union(
 @pytest.mark.parametrize(("exponent", "c"), [(0.5, 0.0), (1.0, 0.0), (0.7, 0.3)])
 def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
     rng = np.random.default_rng(8)
-    p = experts.zipf_popularity(128, 8, exponent)
+    p = popular.zipf_popularity(128, 8, exponent)
     batch, s, trials = 4, 3, 3000
     use = np.broadcast_to(p, (trials, batch, 128))
     if c:
@@ -175,7 +176,7 @@ def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
             (trials, batch, 128),
         )
     distinct = (rng.random((s, trials, batch, 128)) < use).any(axis=(0, 2)).sum(axis=-1)
-    expected = experts.popular_active_experts(batch, s, p, c)
+    expected = popular.popular_active_experts(batch, s, p, c)
     assert abs(distinct.mean() - expected) < 4 * distinct.std() / np.sqrt(trials)
 
 
@@ -185,7 +186,7 @@ def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
 )
 def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
     with pytest.raises(InputError, match=rf"^popularity: got '?{given}"):
-        experts.check_popularity(popularity, 4, 1)
+        popular.check_popularity(popularity, 4, 1)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,13 @@ from strategies import architectures, hardware, layouts
 
 from specmodel.architecture import Architecture, load_architecture
 from specmodel.errors import InputError
-from specmodel.experts import zipf_popularity
-from specmodel.forward import PassWork, pass_work
+from specmodel.forward import pass_work
 from specmodel.hardware import HardwareProfile, load_hardware
 from specmodel.latency import growth_by_cause, pass_time
 from specmodel.parallel import Layout
+from specmodel.popularity import zipf_popularity
 from specmodel.roofline import smooth_maximum
+from specmodel.work import PassWork
 
 
 def work_of(model: str | Architecture, **changes: object) -> PassWork:

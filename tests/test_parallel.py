@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmodel import experts, parallel
+from specmodel import popularity as popular
 from specmodel.architecture import load_architecture
 from specmodel.deployment import deploy
 from specmodel.errors import InputError
-from specmodel.forward import PassWork, pass_work
+from specmodel.forward import pass_work
 from specmodel.hardware import load_hardware
 from specmodel.parallel import Layout
 from specmodel.prediction import predict
+from specmodel.work import PassWork
 
 ROUTED = "routed_experts"
 
@@ -61,7 +63,7 @@ def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: in
 def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float) -> None:
     """Experts are dealt to the ranks at random; 16 sequences of 4 tokens."""
     rng, ranks, sequences, s = np.random.default_rng(7), 8, 16, 4
-    popularity = experts.zipf_popularity(128, 8, exponent)
+    popularity = popular.zipf_popularity(128, 8, exponent)
     counts = draw_counts(rng, popularity, sequences, s, c, trials=3000)
     dealt = rng.permuted(counts, axis=1)
     most_experts, most_tokens = busiest(dealt, ranks)

@@ -1,0 +1,102 @@
+"""What a pass carries and what a component of it does: the vocabulary of `forward`."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from specmodel.architecture import Architecture
+from specmodel.units import BYTES_PER_ELEMENT, FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Work:
+    """What one component of a pass does on each GPU.
+
+    Parameters
+    ----------
+    flop
+        Arithmetic [FLOP].
+    weight_bytes, activation_bytes, kv_bytes
+        Traffic to device memory [B].
+    link_bytes, network_bytes
+        Traffic sent to GPUs of the node and of other nodes [B].
+    kernels, collectives, link_hops, network_hops
+        Kernels launched, collectives started, and messages waited for [-].
+    dtype
+        Dtype of the arithmetic: the wider of activations and weights.
+    """
+
+    flop: FloatArray | float = 0.0
+    weight_bytes: FloatArray | float = 0.0
+    activation_bytes: FloatArray | float = 0.0
+    kv_bytes: FloatArray | float = 0.0
+    link_bytes: FloatArray | float = 0.0
+    network_bytes: FloatArray | float = 0.0
+    kernels: float = 0.0
+    collectives: float = 0.0
+    link_hops: float = 0.0
+    network_hops: float = 0.0
+    dtype: str = "bf16"
+
+    @property
+    def memory_bytes(self) -> FloatArray:
+        """All traffic to device memory [B]."""
+        return np.asarray(self.weight_bytes + self.kv_bytes + self.activation_bytes)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PassWork:
+    """Work of one pass by component, and the distinct experts it loads per layer [-]."""
+
+    components: dict[str, Work]
+    active_experts: FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tokens:
+    """What the pass carries: all of it in expectation over which sequences speculate."""
+
+    batch_size: FloatArray
+    per_sequence: FloatArray
+    context_length: FloatArray
+    speculating_share: FloatArray
+
+    @cached_property
+    def all_speculate(self) -> bool:
+        """Whether every sequence carries as many tokens."""
+        return self.speculating_share.ndim == 0 and self.speculating_share == 1
+
+    @cached_property
+    def total(self) -> FloatArray:
+        """Tokens of all sequences [token]."""
+        return self.batch_size * self.mix(self.per_sequence, np.ones(()))
+
+    def mix(self, speculating: FloatArray, plain: FloatArray) -> FloatArray:
+        """Return the mean over sequences of a quantity of speculating and of plain ones."""
+        if self.all_speculate:
+            return speculating
+        return plain + self.speculating_share * (speculating - plain)
+
+    def of_replica(self, replicas: int) -> "Tokens":
+        """Share of one of several copies of the attention; none has less than one sequence."""
+        if replicas == 1:
+            return self
+        share = np.maximum(self.batch_size / replicas, np.minimum(self.batch_size, 1.0))
+        return replace(self, batch_size=share)
+
+
+def arithmetic_dtype(architecture: Architecture, stored: str) -> str:
+    """Return the wider of the dtype of activations and the one that weights or cache have."""
+    wider = BYTES_PER_ELEMENT[stored] > BYTES_PER_ELEMENT[architecture.activation_dtype]
+    return stored if wider else architecture.activation_dtype
+
+
+def activation_bytes(architecture: Architecture) -> float:
+    """Return the size of an activation inside a layer [B]."""
+    return BYTES_PER_ELEMENT[architecture.activation_dtype]
+
+
+def residual_bytes(architecture: Architecture) -> float:
+    """Return the size of an element between layers, which is not quantised below 16 bits [B]."""
+    return max(BYTES_PER_ELEMENT[architecture.activation_dtype], 2.0)
