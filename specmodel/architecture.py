@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from specmodel import hf_config, records
+from specmodel import records
 from specmodel.errors import InputError
 from specmodel.hardware import Dtype, StorageDtype
 from specmodel.records import Record
@@ -168,6 +168,8 @@ class Architecture(Record):
 
     @classmethod
     def _from_hf_config(cls, path: Path, argument: str) -> Self:
+        from specmodel import hf_config  # its tables are for this path only
+
         file = path / "config.json" if path.is_dir() else path
         config = records.read_mapping(file, argument)
         shape = hf_config.architecture_fields(config, f"{argument} {file.name}")
