@@ -197,7 +197,7 @@ _SOLVERS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Acceptance:
     """Acceptance of drafted tokens in exactly one of five forms.
 
@@ -247,6 +247,32 @@ class Acceptance:
             return float(speculation.MAX_DRAFT_LENGTH)
         return float(np.size(np.asarray(self.acceptance_by_position)))
 
+    def where_proposed(self, proposal_rate: float) -> "Acceptance":
+        """Return the same for the steps with a proposal, from means over all steps.
+
+        Tokens per step and step efficiency are means over all steps, of which those without a
+        proposal emit one token; the other forms are about drafted tokens and stay.
+
+        Parameters
+        ----------
+        proposal_rate
+            Share of the steps with a proposal [-].
+
+        Returns
+        -------
+        Acceptance
+            Ready for `expected_tokens_per_step`, the measured draft length filled in.
+        """
+        if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
+            return self
+        tokens = check(self.form, getattr(self, self.form), above=0)
+        if self.form == "step_efficiency":
+            tokens = tokens * (check("measured_draft_length", self.measured_draft_length) + 1)
+        proposed = 1 + (tokens - 1) / proposal_rate
+        return Acceptance(
+            tokens_per_step=proposed, measured_draft_length=self.measured_draft_length
+        )
+
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
         """Return the same with the measured draft length filled in, by the only one there is.
 
@@ -267,7 +293,8 @@ class Acceptance:
         """
         if self.form not in _SOLVERS or self.measured_draft_length is not None:
             return self
-        asked = np.unique(np.asarray(draft_length, dtype=float))
+        lengths = np.unique(np.asarray(draft_length, dtype=float))
+        asked = lengths[lengths > 0] if lengths.size > 1 else lengths
         if asked.size != 1:
             expected = f"the draft length at which {self.form} was measured"
             raise InputError("measured_draft_length", None, expected)

@@ -30,10 +30,29 @@ def kv_elements(architecture: Architecture, tensor_parallel: int) -> float:
     return 2 * architecture.kv_size / min(tensor_parallel, architecture.num_kv_heads)
 
 
+def attention_weights(architecture: Architecture, tensor_parallel: int) -> float:
+    """Return the weights of the attention of one layer on each GPU.
+
+    Parameters
+    ----------
+    architecture
+        The model.
+    tensor_parallel
+        GPUs that the heads are spread over; what is not of a head is on all of them [-].
+
+    Returns
+    -------
+    float
+        Weights [-].
+    """
+    by_head, by_kv_head, replicated = architecture.attention_matrices
+    kv_ranks = min(tensor_parallel, architecture.num_kv_heads)
+    return by_head / tensor_parallel + by_kv_head / kv_ranks + replicated
+
+
 def attention_projections(a: Architecture, t: FloatArray, n: int) -> Work:
     """Multiply by query, key, value and output matrices; a latent's are absorbed, at equal FLOP."""
-    by_head, by_kv_head, replicated = a.attention_matrices
-    weights = a.num_layers * (by_head / n + by_kv_head / min(n, a.num_kv_heads) + replicated)
+    weights = a.num_layers * attention_weights(a, n)
     if a.latent:
         m = a.latent
         head = m.qk_nope_head_dim + m.qk_rope_head_dim + 2 * m.kv_lora_rank + m.v_head_dim

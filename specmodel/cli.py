@@ -98,7 +98,7 @@ def main_group() -> None:
     help="Tokens drafted per sequence and step, 0 for none.",
 )
 @click.option("--acceptance-rate", type=float, help="P(token accepted, all before it were).")
-@click.option("--tokens-per-step", type=float, help="Tokens emitted per step, bonus included.")
+@click.option("--tokens-per-step", type=float, help="Mean tokens emitted per step, bonus included.")
 @click.option("--step-efficiency", type=float, help="Tokens per step / (draft length + 1).")
 @click.option("--accepted-fraction", type=float, help="Accepted / drafted, as engines report.")
 @click.option(

@@ -15,6 +15,7 @@ from specmodel.hardware import HardwareProfile, load_hardware
 from specmodel.parallel import Layout, check_layout
 from specmodel.popularity import check_popularity
 from specmodel.units import FloatArray, Numeric, check, check_dtype
+from specmodel.work import arithmetic_dtype
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -51,19 +52,43 @@ class Deployment:
         if self.expert_parallel > 1 and not self.target.is_moe:
             expected = f"1, as {self.target.name} has no routed experts"
             raise InputError("expert_parallel", self.expert_parallel, expected)
-        check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
+        c = check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
+        if c.ndim:
+            raise InputError("routing_correlation", c.tolist(), "one number for the deployment")
         if self.popularity is not None:
             check_popularity(
                 self.popularity, self.target.num_experts, self.target.experts_per_token
             )
-        for model in (self.target, self.drafter.architecture):
-            if model:
-                self.hardware.compute_dtype(model.activation_dtype)
-        if self.drafter.architecture:
-            prefix = "" if self.drafter.is_head else "draft_"
-            check_layout(self.draft_layout, self.drafter.architecture, prefix)
         for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
             self._check_links(name, getattr(self, name))
+        self._check_drafter()
+        self.arithmetic()
+
+    def arithmetic(self) -> dict[str, str]:
+        """Return the dtypes that have no peak on the GPU, and what they are computed in.
+
+        Returns
+        -------
+        dict
+            Wider dtype by dtype; empty where each has its own peak.
+
+        Raises
+        ------
+        InputError
+            If a dtype has no peak that would do; it names the group.
+        """
+        wider = {}
+        models = [model for model in (self.target, self.drafter.architecture) if model]
+        for model in models:
+            for group, stored in _stored_dtypes(model).items():
+                dtype = arithmetic_dtype(model, stored)
+                try:
+                    computed = self.hardware.compute_dtype(dtype)
+                except InputError as error:
+                    raise InputError(group, stored, error.expected) from None
+                if computed != dtype:
+                    wider[dtype] = computed
+        return wider
 
     @property
     def layout(self) -> Layout:
@@ -75,15 +100,26 @@ class Deployment:
         """How the drafter is spread over GPUs."""
         if self.drafter.is_head:
             return self.layout
-        return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node)
+        replicas = self.layout.replicas
+        return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, replicas)
 
-    def popularity_of(self, model: Architecture) -> FloatArray | None:
-        """Return the popularity for the target or for a head with the same experts."""
-        return self.popularity if model.num_experts == self.target.num_experts else None
+    @property
+    def draft_popularity(self) -> FloatArray | None:
+        """Popularity of the drafter's experts: the target's for a head with its kind of layer."""
+        model = self.drafter.architecture
+        return self.popularity if self.drafter.is_head and model and model.is_moe else None
 
     @property
     def _gpus_per_node(self) -> int:
         return self.hardware.link.num_gpus if self.hardware.link else 1
+
+    def _check_drafter(self) -> None:
+        if self.drafter.architecture is None or self.drafter.is_head:
+            return
+        check_layout(self.draft_layout, self.drafter.architecture, "draft_")
+        if self.draft_tensor_parallel > self.tensor_parallel:
+            expected = f"at most tensor_parallel = {self.tensor_parallel}"
+            raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
 
     def _check_links(self, name: str, degree: int) -> None:
         if degree > 1 and self.hardware.link is None:
@@ -104,7 +140,11 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     tensor_parallel: int | None = None,
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
-    **dtypes: str | None,
+    weight_dtype: str | None = None,
+    activation_dtype: str | None = None,
+    kv_dtype: str | None = None,
+    expert_dtype: str | None = None,
+    embedding_dtype: str | None = None,
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
@@ -118,9 +158,8 @@ def deploy(  # noqa: PLR0913 - all keyword-only
         Probability that a token uses each expert of the target; equal by default [-].
     tensor_parallel, expert_parallel, draft_tensor_parallel
         GPUs that the target and a draft model are spread over, 1 by default [-].
-    **dtypes
-        `weight_dtype`, `expert_dtype`, `embedding_dtype`, `activation_dtype` and `kv_dtype` of
-        the target; by default its own.
+    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
+        Dtypes of the target; by default its own.
 
     Returns
     -------
@@ -147,6 +186,13 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     }
     assumed = {name: value for name, value in _DEFAULTS.items() if given[name] is None}
     chosen = given | assumed
+    dtypes = {
+        "weight_dtype": weight_dtype,
+        "activation_dtype": activation_dtype,
+        "kv_dtype": kv_dtype,
+        "expert_dtype": expert_dtype,
+        "embedding_dtype": embedding_dtype,
+    }
     target = _target(target, dtypes, assumed)
     if isinstance(drafter, Architecture):
         drafter = model_drafter(drafter)
@@ -169,9 +215,8 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     if not target.is_moe:
         for name in ("routing_correlation", "expert_parallel"):
             assumed.pop(name, None)
-    arithmetic = deployment.hardware.compute_dtype(target.activation_dtype)
-    if arithmetic != target.activation_dtype:
-        assumed["arithmetic"] = f"{arithmetic} (no {target.activation_dtype} peak)"
+    for dtype, wider in deployment.arithmetic().items():
+        assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return deployment, assumed
 
 
@@ -197,3 +242,14 @@ def _target(
         elif getattr(target, name):
             assumed[name] = getattr(target, name)
     return target.with_changes("target", changes)
+
+
+def _stored_dtypes(model: Architecture) -> dict[str, str]:
+    """Return what meets activations in arithmetic: weights by group, and the cache."""
+    groups: dict[str, str] = {
+        "activation_dtype": model.activation_dtype,
+        "weight_dtype": model.weight_dtype,
+        "embedding_dtype": model.outer_dtype,
+        "kv_dtype": model.kv_dtype,
+    }
+    return groups | ({"expert_dtype": model.expert_dtype} if model.expert_dtype else {})

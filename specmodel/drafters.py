@@ -11,6 +11,7 @@ import numpy as np
 
 from specmodel.architecture import Architecture, list_architectures, load_architecture
 from specmodel.errors import InputError, nearest
+from specmodel.hardware import Dtype
 from specmodel.records import is_path
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 
@@ -144,7 +145,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     changes: dict[str, object] = {
         "name": f"MTP head of {target.name}",
         "num_layers": 1,
-        "num_dense_layers": 0 if target.is_moe else 1,
+        "num_dense_layers": 0 if target.num_moe_layers else 1,
         "num_sliding_layers": 0,
         "sliding_window": None,
         "input_projection_size": 2 * target.hidden_size,
@@ -253,7 +254,8 @@ def _head(
 ) -> Drafter:
     h = target.hidden_size
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
-    arithmetic = "bf16" if is_quantised else target.activation_dtype
+    dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
+    dense_size = target.dense_ffn_size or (0 if target.is_moe else target.expert_size)
     head = Architecture(
         schema_version=1,
         name=f"{kind} on {target.name}",
@@ -265,11 +267,11 @@ def _head(
         head_dim=target.head_dim,
         vocabulary_size=vocabulary_size,
         num_dense_layers=1,
-        dense_ffn_size=ffn_size or target.dense_ffn_size or 7 * h // 2,
+        dense_ffn_size=ffn_size or dense_size or 7 * h // 2,
         input_projection_size=inputs * h,
         latent=target.latent,
-        weight_dtype=target.outer_dtype,
-        activation_dtype=arithmetic,
+        weight_dtype=dtype,
+        activation_dtype=dtype,
         kv_dtype=target.kv_dtype,
     )
     return Drafter(name=head.name, architecture=head, is_head=True)

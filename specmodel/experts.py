@@ -44,7 +44,7 @@ def active_experts(
     Raises
     ------
     InputError
-        If `num_tokens` is negative or `experts_per_token` is not from 1 to `num_experts`.
+        If `num_tokens` is negative or `experts_per_token` not above 0 and up to `num_experts`.
 
     Notes
     -----
@@ -168,8 +168,8 @@ def expert_use(
     p = check("inclusion", inclusion, minimum=0, maximum=1)
     c = check("routing_correlation", routing_correlation, minimum=0, maximum=1)
     if p.ndim == c.ndim == 0 and s.size > 1 and bool((s == np.floor(s)).all()):
-        factors = _next_unused(np.arange(s.max()), p, c)
-        table = np.concatenate([[1.0], np.cumprod(factors)])
+        factors = _next_unused(np.arange(1, s.max()), p, c)
+        table = np.cumprod([1.0, 1 - p, *factors])
         return 1 - table[s.astype(np.intp)]
     unused = (1 - p) ** np.minimum(s, 1)
     for i in range(1, int(np.ceil(s.max()))):

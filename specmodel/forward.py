@@ -99,10 +99,10 @@ def pass_work(
     t = tokens.total
     active, routed = _routing(a, batch, routing_correlation, popularity, layout)
     shared_size = a.num_shared_experts * a.shared_expert_size / n
-    projected = a.input_projection_size * a.hidden_size / n
+    h, wide, vocabulary = a.hidden_size, a.input_projection_size, a.vocabulary_size / n
     components = {
         "embedding": _embedding(a, t),
-        "input_projection": _linear(a, t, projected, a.weight_dtype),
+        "input_projection": _linear(a, t, wide * h / n, a.weight_dtype, wide, h / n),
         "norms": _norms(a, t),
         "attention_projections": attention_projections(a, t, n),
         ATTENTION_CORE: attention_core(a, tokens, n),
@@ -110,7 +110,7 @@ def pass_work(
         ROUTED_EXPERTS: routed,
         "shared_experts": _ffn(a, t, shared_size, a.num_moe_layers),
         "dense_ffn": _ffn(a, t, a.dense_ffn_size / n, a.num_dense_layers),
-        "lm_head": _linear(a, t, a.head_parameters / n, a.outer_dtype, a.vocabulary_size / n),
+        "lm_head": _linear(a, t, a.head_parameters / n, a.outer_dtype, h, vocabulary),
         "all_reduce": _all_reduce(a, t, layout),
         "all_to_all": _all_to_all(a, t, layout),
     }
@@ -118,18 +118,18 @@ def pass_work(
 
 
 def _linear(
-    a: Architecture, t: FloatArray, weights: float, dtype: str, outputs: float = 0.0
+    a: Architecture, t: FloatArray, weights: float, dtype: str, inputs: float, outputs: float
 ) -> Work:
     """Multiply all tokens by one matrix that is read once."""
     if not weights:
         return Work()
-    values = a.hidden_size + (outputs or a.hidden_size)
+    arithmetic = arithmetic_dtype(a, dtype)
     return Work(
         flop=t * (2 * weights),
         weight_bytes=weights * BYTES_PER_ELEMENT[dtype],
-        activation_bytes=t * (values * activation_bytes(a)),
+        activation_bytes=t * ((inputs + outputs) * BYTES_PER_ELEMENT[arithmetic]),
         kernels=1,
-        dtype=arithmetic_dtype(a, dtype),
+        dtype=arithmetic,
     )
 
 
@@ -208,16 +208,18 @@ def _routing(
     else:
         inclusion = check_popularity(popularity, E, k)
         share = batch.speculating_share[..., None]
-        use = experts.expert_use(q[..., None], inclusion, c)
+        use = experts.expert_use(q[..., None], inclusion, c[..., None])
         active = union_by_expert(B, share * use + (1 - share) * inclusion)
     if layout.expert_parallel == 1 or not a.is_moe:
         work = _routed_experts(a, batch.total * k, active, a.expert_size / layout.tensor_parallel)
         return active, work
-    ranks = layout.expert_parallel
-    clumping = batch.mix(q * (1 + (q - 1) * c), np.ones(()))
-    varying = B * clumping * (inclusion * (1 - inclusion)).mean()
-    uneven = batch.total**2 * inclusion.var()
-    pairs = parallel.busiest_tokens(batch.total * k / E, varying + uneven, E, ranks)
+    ranks, T = layout.expert_parallel, batch.total
+    clumping = batch.mix(q * (1 + (q - 1) * c), np.ones(())) / batch.mix(q, np.ones(()))
+    within = T * clumping * (inclusion * (1 - inclusion)).mean()
+    between = inclusion - inclusion.mean()
+    uneven = T**2 * (between**2).mean()
+    third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean()
+    pairs = parallel.busiest_tokens(T * k / E, within + uneven, third, E, ranks)
     loaded = parallel.busiest_experts(active, E, ranks)
     return active, _routed_experts(a, pairs, loaded, float(a.expert_size))
 
@@ -240,13 +242,15 @@ def _routed_experts(a: Architecture, pairs: FloatArray, loaded: FloatArray, widt
 def _all_reduce(a: Architecture, t: FloatArray, layout: Layout) -> Work:
     """Two all-reduces a layer and one after the embedding; logits are gathered.
 
-    Where attention is data-parallel, the second of an MoE layer is part of its all-to-all.
+    Where attention is data-parallel, the second of an MoE layer is part of its all-to-all, but
+    for shared experts, which are cut.
     """
     n = layout.tensor_parallel
     if n == 1:
         return Work()
     message = parallel.all_reduce(n, layout.gpus_per_node)
-    routed_apart = a.num_moe_layers if layout.replicas > 1 and a.is_moe else 0
+    is_apart = layout.replicas > 1 and a.is_moe and not a.num_shared_experts
+    routed_apart = a.num_moe_layers if is_apart else 0
     reductions = 2 * a.num_layers + 1 - routed_apart
     values = reductions * a.hidden_size + a.vocabulary_size / 2
     reduced = t * values * residual_bytes(a)
@@ -261,13 +265,14 @@ def _all_reduce(a: Architecture, t: FloatArray, layout: Layout) -> Work:
 
 
 def _all_to_all(a: Architecture, t: FloatArray, layout: Layout) -> Work:
-    """Send each token to its experts and back; only where attention is data-parallel."""
-    if layout.replicas == 1 or not a.is_moe:
+    """Send each token to the ranks of its experts and back, if attention is data-parallel."""
+    if layout.replicas == 1 or layout.expert_parallel == 1 or not a.is_moe:
         return Work()
-    message = parallel.all_to_all(layout.expert_parallel, layout.gpus_per_node)
-    pairs = t / layout.tensor_parallel * a.experts_per_token
-    layers = a.num_moe_layers
-    sent = pairs * (layers * a.hidden_size * (activation_bytes(a) + residual_bytes(a)))
+    ranks, layers = layout.expert_parallel, a.num_moe_layers
+    message = parallel.all_to_all(ranks, layout.gpus_per_node)
+    copies = layers * parallel.rank_share(a.num_experts, a.experts_per_token, ranks)
+    row_bytes = a.hidden_size * (activation_bytes(a) + residual_bytes(a))
+    sent = t * (copies * row_bytes / layout.tensor_parallel)
     return Work(
         link_bytes=sent * message.link_share,
         network_bytes=sent * message.network_share,

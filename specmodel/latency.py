@@ -152,7 +152,7 @@ def step_times(
     forward = known.forward if known else target_pass(deployment, B, 1.0, context_length)
     speculating = target_pass(deployment, B, verify_tokens, context_length, share)
     if known is None or drafter.is_parallel:
-        drafting = draft_pass(deployment, B, gamma, context_length)
+        drafting = draft_pass(deployment, B, gamma, verify_tokens, context_length)
     else:
         drafting = known.draft_pass
     pass_seconds = drafting.total_time if drafting else np.zeros(())
@@ -209,7 +209,11 @@ def target_pass(
 
 
 def draft_pass(
-    deployment: Deployment, batch_size: Numeric, draft_length: Numeric, context_length: Numeric
+    deployment: Deployment,
+    batch_size: Numeric,
+    draft_length: Numeric,
+    verify_tokens: Numeric,
+    context_length: Numeric,
 ) -> PassTime | None:
     """Return the time of one pass of the drafter; None where nothing runs on the GPU.
 
@@ -217,8 +221,9 @@ def draft_pass(
     ----------
     deployment
         What runs where.
-    batch_size, draft_length, context_length
-        As in `step_times`; the length matters to a parallel head only [request] [token] [token].
+    batch_size, draft_length, verify_tokens, context_length
+        As in `step_times`; a pass carries one token of each sequence, the width of a tree, or
+        all that a parallel head drafts [request] [token] [token] [token].
 
     Returns
     -------
@@ -228,14 +233,17 @@ def draft_pass(
     model, engine = deployment.drafter.architecture, deployment.engine
     if model is None:
         return None
-    gamma = np.maximum(np.asarray(draft_length, dtype=float), 1.0)
+    gamma = check("draft_length", draft_length, minimum=0)
+    drafted = np.maximum(check("verify_tokens", verify_tokens, minimum=1) - 1, 1.0)
+    is_chain = bool((drafted == np.maximum(gamma, 1.0)).all())
+    width = np.ones(()) if is_chain else np.maximum(drafted / np.maximum(gamma, 1.0), 1.0)
     work = pass_work(
         model,
         batch_size=batch_size,
-        tokens_per_sequence=gamma if deployment.drafter.is_parallel else 1.0,
+        tokens_per_sequence=drafted if deployment.drafter.is_parallel else width,
         context_length=context_length,
         routing_correlation=deployment.routing_correlation,
-        popularity=deployment.popularity_of(model),
+        popularity=deployment.draft_popularity,
         layout=deployment.draft_layout,
     )
     return pass_time(

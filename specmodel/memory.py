@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmodel.architecture import Architecture
-from specmodel.attention import kv_elements
+from specmodel.attention import attention_weights, kv_elements
 from specmodel.deployment import Deployment
 from specmodel.drafters import Drafter
 from specmodel.parallel import Layout
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, format_si
+from specmodel.work import residual_bytes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -22,6 +23,8 @@ class MemoryUse:
         Weights of the target and of the drafter [B].
     kv_bytes_per_request
         KV cache of one sequence, the drafter's included [B].
+    replicas
+        Copies of the attention that the batch is spread over [-].
     capacity_bytes
         Memory of the GPU [B].
     """
@@ -29,18 +32,19 @@ class MemoryUse:
     weight_bytes: float
     draft_weight_bytes: float
     kv_bytes_per_request: FloatArray
+    replicas: int
     capacity_bytes: float
 
     def total_bytes(self, batch_size: Numeric) -> FloatArray:
         """Return the memory that a batch needs [B]."""
-        B = check("batch_size", batch_size, minimum=0)
-        return self.weight_bytes + self.draft_weight_bytes + B * self.kv_bytes_per_request
+        sequences = np.ceil(check("batch_size", batch_size, minimum=0) / self.replicas)
+        return self.weight_bytes + self.draft_weight_bytes + sequences * self.kv_bytes_per_request
 
     @property
     def max_batch_size(self) -> FloatArray:
         """Largest batch that fits, 0 if not even the weights do [request]."""
         free = self.capacity_bytes - self.weight_bytes - self.draft_weight_bytes
-        return np.maximum(np.floor(free / self.kv_bytes_per_request), 0.0)
+        return self.replicas * np.maximum(np.floor(free / self.kv_bytes_per_request), 0.0)
 
 
 def memory_use(
@@ -67,14 +71,15 @@ def memory_use(
     )
     target, drafter = deployment.target, deployment.drafter
     layout, draft_layout = deployment.layout, deployment.draft_layout
-    kv_bytes = kv_cache_bytes(target, entries, layout.tensor_parallel) / layout.replicas
+    kv_bytes = kv_cache_bytes(target, entries, layout.tensor_parallel)
     if drafter.architecture:
         kept = kv_cache_bytes(drafter.architecture, entries, draft_layout.tensor_parallel)
-        kv_bytes = kv_bytes + kept / draft_layout.replicas
+        kv_bytes = kv_bytes + kept
     return MemoryUse(
         weight_bytes(target, layout),
         _draft_weight_bytes(drafter, target, draft_layout),
         kv_bytes,
+        layout.replicas,
         deployment.hardware.memory.capacity_bytes,
     )
 
@@ -94,16 +99,25 @@ def weight_bytes(architecture: Architecture, layout: Layout) -> float:
     float
         Bytes of all groups, each in its dtype [B].
     """
-    a = architecture
-    routed = a.num_moe_layers * a.num_experts * a.ffn_parameters(a.expert_size)
-    outer = a.outer_parameters
-    linear = a.total_parameters - routed - outer
-    weight, expert, embedding = (
+    a, n = architecture, layout.tensor_parallel
+    weight, expert, outer = (
         BYTES_PER_ELEMENT[dtype]
         for dtype in (a.weight_dtype, a.expert_dtype or a.weight_dtype, a.outer_dtype)
     )
-    cut = (linear * weight + outer * embedding) / layout.tensor_parallel
-    return cut + routed * expert / layout.num_gpus
+    routed = a.num_moe_layers * a.num_experts * a.ffn_parameters(a.expert_size)
+    cut = (
+        a.num_moe_layers * a.shared_parameters
+        + a.num_dense_layers * a.ffn_parameters(a.dense_ffn_size)
+        + a.input_projection_size * a.hidden_size
+    )
+    return (
+        a.num_layers * attention_weights(a, n) * weight
+        + cut * weight / n
+        + routed * expert / max(layout.expert_parallel, n)
+        + a.num_moe_layers * a.router_parameters * outer
+        + a.outer_parameters * outer / n
+        + (2 * a.num_layers + 1) * a.hidden_size * residual_bytes(a)
+    )
 
 
 def kv_cache_bytes(

@@ -24,21 +24,24 @@ class Layout:
         ``expert_parallel / tensor_parallel`` replicas, each with its share of the batch [-].
     gpus_per_node
         GPUs that the fast link joins; beyond them messages take the network [-].
+    data_parallel
+        Replicas where they do not follow from the two degrees, as for a draft model [-].
     """
 
     tensor_parallel: int = 1
     expert_parallel: int = 1
     gpus_per_node: int = 8
-
-    @property
-    def num_gpus(self) -> int:
-        """GPUs in all [-]."""
-        return max(self.tensor_parallel, self.expert_parallel)
+    data_parallel: int | None = None
 
     @property
     def replicas(self) -> int:
         """Copies of the attention, each with its share of the batch [-]."""
-        return self.num_gpus // self.tensor_parallel
+        return self.data_parallel or max(self.expert_parallel // self.tensor_parallel, 1)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs in all [-]."""
+        return self.tensor_parallel * self.replicas
 
 
 SINGLE_GPU = Layout()
@@ -52,7 +55,7 @@ class Message:
     Parameters
     ----------
     link_share, network_share
-        Bytes over each link for each byte of the tensor [-].
+        Bytes over each link for each byte of the tensor, or of what one other GPU gets [-].
     link_hops, network_hops
         Messages that follow one another [-].
     """
@@ -129,16 +132,15 @@ def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) ->
 
 
 def busiest_tokens(
-    mean_by_expert: FloatArray, variance_by_expert: FloatArray, num_experts: int, ranks: int
+    mean: FloatArray, variance: FloatArray, third: FloatArray, num_experts: int, ranks: int
 ) -> FloatArray:
     """Return the expected token-expert pairs of the busiest rank, experts placed at random.
 
     Parameters
     ----------
-    mean_by_expert
-        Mean tokens of an expert over all experts, any shape [token].
-    variance_by_expert
-        Variance of the tokens of an expert, over experts and passes [-].
+    mean, variance, third
+        Mean, variance and third central moment of the tokens of an expert, over experts and
+        passes, any shape [token].
     num_experts, ranks
         Routed experts of the layer, and ranks they are spread over evenly [-].
 
@@ -149,15 +151,15 @@ def busiest_tokens(
 
     Notes
     -----
-    A rank holds ``E / ranks`` experts drawn without replacement; the maximum as in
-    `busiest_experts`, with the skewness of a Poisson or, for clumped tokens, of a like variable.
+    A rank holds ``E / ranks`` experts drawn without replacement, which carries the moments over;
+    the maximum as in `busiest_experts`.
     """
     E, r = float(num_experts), float(ranks)
-    variance = E / r * (1 - 1 / r) * E / max(E - 1, 1) * variance_by_expert
-    mean = mean_by_expert * E / r
-    third = (1 - 2 / r) * variance / mean
-    largest = _maximum(mean, variance, third, ranks)
-    return np.clip(largest, np.minimum(mean * r, 1), mean * r)
+    rank_mean = mean * E / r
+    rank_variance = E / r * (1 - 1 / r) * E / max(E - 1, 1) * variance
+    rank_third = (1 - 2 / r) * third / variance
+    largest = _maximum(rank_mean, rank_variance, rank_third, ranks)
+    return np.clip(largest, np.minimum(rank_mean * r, 1), rank_mean * r)
 
 
 def all_reduce(ranks: int, gpus_per_node: int) -> Message:
@@ -199,15 +201,42 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
     Returns
     -------
     Message
-        Shares of what one GPU holds, and hops.
+        Shares of what one other GPU gets, and hops.
 
     Examples
     --------
     >>> all_to_all(16, 8).network_share
-    0.5
+    8.0
     """
     inside = min(ranks, gpus_per_node)
-    return Message((inside - 1) / ranks, (ranks - inside) / ranks, 2, 2 if ranks > inside else 0)
+    return Message(inside - 1.0, float(ranks - inside), 2, 2 if ranks > inside else 0)
+
+
+def rank_share(num_experts: int, experts_per_token: int, ranks: int) -> float:
+    """Return the chance that a token uses any of a rank's experts.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    ranks
+        Ranks that the experts are spread over evenly [-].
+
+    Returns
+    -------
+    float
+        ``1 - C(E - E/r, k) / C(E, k)`` [-].
+
+    Examples
+    --------
+    >>> round(rank_share(128, 8, 8), 3)
+    0.667
+    """
+    others = num_experts - num_experts // ranks
+    missed = 1.0
+    for i in range(experts_per_token):
+        missed *= max(others - i, 0) / (num_experts - i)
+    return 1 - missed
 
 
 def _cuts_heads(architecture: Architecture, degree: int) -> bool:

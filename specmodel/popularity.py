@@ -107,7 +107,8 @@ def popular_active_experts(
     27.0
     """
     s = check("tokens_per_sequence", tokens_per_sequence, minimum=0)
-    use = expert_use(s[..., None], popularity, routing_correlation)
+    c = check("routing_correlation", routing_correlation)
+    use = expert_use(s[..., None], popularity, c[..., None])
     return union_by_expert(check("batch_size", batch_size, above=0), use)
 
 
@@ -126,4 +127,13 @@ def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     FloatArray
         ``Σ_e 1 - (1 - use_e)^B``, without the last axis [-].
     """
-    return np.asarray(union(batch_size[..., None], use, np.ones(())).sum(axis=-1))
+    one, total = np.ones(()), np.zeros(())
+    for experts in np.array_split(np.arange(use.shape[-1]), _groups(batch_size, use)):
+        total = total + union(batch_size[..., None], use[..., experts], one).sum(axis=-1)
+    return np.asarray(total)
+
+
+def _groups(batch_size: FloatArray, use: FloatArray) -> int:
+    """Return in how many groups of experts to go, so that none takes more than some megabytes."""
+    shape = np.broadcast_shapes((*batch_size.shape, 1), use.shape)
+    return int(np.clip(np.prod(shape, dtype=float) // 1e6, 1, use.shape[-1]))

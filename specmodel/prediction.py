@@ -206,8 +206,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
 
     Notes
     -----
-    With n-gram look-up, acceptance is that of the steps with a proposal; `tokens_per_step` is
-    the mean over all steps.
+    With n-gram look-up, tokens per step and step efficiency are means over all steps, given and
+    returned; rates and the accepted fraction are about the tokens drafted.
 
     Examples
     --------
@@ -254,7 +254,20 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     )
     if not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)
+    _check_shapes(points, acceptance)
     return _evaluate(deployment, points, acceptance, int(longest), assumed)
+
+
+def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:
+    shapes = {name: array.shape for name, array in points.items()}
+    if acceptance.form != "acceptance_by_position":
+        shapes[acceptance.form] = np.shape(getattr(acceptance, acceptance.form))
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        varying = {name: shape for name, shape in shapes.items() if shape}
+        expected = "shapes that broadcast, such as (3, 1) and (4,)"
+        raise InputError("shapes", varying, expected) from None
 
 
 def _verify_tokens(verify_tokens: Numeric | None, gamma: FloatArray) -> FloatArray:
@@ -275,7 +288,8 @@ def _evaluate(
 ) -> Prediction:
     gamma, B = points["draft_length"], points["batch_size"]
     is_chain = bool((points["verify_tokens"] == gamma + 1).all())
-    acceptance = acceptance.measured_at(gamma)
+    rate = deployment.drafter.proposal_rate
+    acceptance = acceptance.measured_at(gamma).where_proposed(rate)
     if not is_chain and acceptance.form != "tokens_per_step":
         expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
         raise InputError("verify_tokens", points["verify_tokens"].flat[0].item(), expected)
@@ -293,7 +307,6 @@ def _evaluate(
     memory = memory_use(deployment, points["context_length"], points["verify_tokens"])
     best = break_even = np.full((), np.nan)
     if is_chain:
-        rate = deployment.drafter.proposal_rate
         needed = np.maximum(1 + (relative - 1) / rate, 1e-9) if rate else np.full((), np.inf)
         break_even = _break_even(needed, gamma)
         best = _best_draft_length(deployment, points, acceptance, longest, times)
@@ -338,8 +351,8 @@ def _tokens_per_step(
         tokens = acceptance.expected_tokens_per_step(gamma)
     else:
         tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)
-        if (tokens > gamma + 1).any():
-            expected = f"numbers from 1 to draft_length + 1 = {gamma.min() + 1:g}"
+        if ((gamma > 0) & (tokens > gamma + 1)).any():
+            expected = f"numbers from 1 to draft_length + 1 = {gamma[gamma > 0].min() + 1:g}"
             raise InputError("tokens_per_step", acceptance.tokens_per_step, expected)
         tokens = np.where(gamma > 0, tokens, 1.0)
     return np.asarray(1 + drafter.proposal_rate * (tokens - 1))
@@ -385,4 +398,4 @@ def _limited_by(times: StepTimes, gamma: FloatArray) -> np.ndarray[Any, np.dtype
     growth = times.growth_by_cause()
     stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
     largest = np.array(CAUSES)[stacked.argmax(axis=0)]
-    return np.where(gamma > 0, largest, "none")
+    return np.where((gamma > 0) & (stacked.max(axis=0) > 0), largest, "none")

@@ -39,7 +39,9 @@ def verdict(prediction: Prediction) -> str:
     else:
         answer = f"Speculation {pays} at {_paying_batches(rows)}; best {_at(best, rows)}."
     if is_bound:
-        answer += " Upper bound: engine 'ideal' has no launch, host or sampling overhead."
+        is_spread = prediction.deployment.expert_parallel > 1
+        answer += " But for the busiest rank, an upper bound:" if is_spread else " Upper bound:"
+        answer += " engine 'ideal' has no launch, host or sampling overhead."
     return f"{_wrap(answer)}\n{_wrap(_why(best, prediction))}"
 
 
@@ -133,7 +135,10 @@ def to_csv(prediction: Prediction) -> str:
 def heading(prediction: Prediction) -> str:
     """Return what runs where, wrapped to 80 columns."""
     d = prediction.deployment
-    gpus = f"{d.tensor_parallel} x {d.hardware.name}" if d.tensor_parallel > 1 else d.hardware.name
+    count = d.layout.num_gpus
+    gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
+    if d.expert_parallel > 1:
+        gpus += f" (tensor parallel {d.tensor_parallel}, expert parallel {d.expert_parallel})"
     return _wrap(f"{d.target.name} + {d.drafter.name} on {gpus}")
 
 

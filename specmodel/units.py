@@ -26,6 +26,11 @@ BYTES_PER_ELEMENT: dict[str, float] = {
 elements, mxfp4 8 for each 32, int4 16 and a 4-bit zero point for each 128; those of fp8 and int8
 blocks are below 0.1 %."""
 
+ARITHMETIC_BITS = {
+    name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
+}
+"""Width of the arithmetic on a dtype [-]: scales do not count."""
+
 _PREFIXES = (
     (1e12, "T"),
     (1e9, "G"),

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from specmodel.architecture import Architecture
-from specmodel.units import BYTES_PER_ELEMENT, FloatArray
+from specmodel.units import ARITHMETIC_BITS, BYTES_PER_ELEMENT, FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -88,8 +88,8 @@ class Tokens:
 
 def arithmetic_dtype(architecture: Architecture, stored: str) -> str:
     """Return the wider of the dtype of activations and the one that weights or cache have."""
-    wider = BYTES_PER_ELEMENT[stored] > BYTES_PER_ELEMENT[architecture.activation_dtype]
-    return stored if wider else architecture.activation_dtype
+    activation = architecture.activation_dtype
+    return stored if ARITHMETIC_BITS[stored] > ARITHMETIC_BITS[activation] else activation
 
 
 def activation_bytes(architecture: Architecture) -> float:

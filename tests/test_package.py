@@ -27,6 +27,7 @@ LEVELS = {
     "latency": 9,
     "memory": 10, "points": 10,
     "prediction": 11,
+    "fitting": 11,
     "report": 12, "catalog": 12, "options": 12,
     "cli": 13,
 }  # fmt: skip

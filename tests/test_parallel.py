@@ -1,13 +1,14 @@
 """Models spread over GPUs: the busiest rank by Monte Carlo, what is sent, and what is refused."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmodel import experts, parallel
+from specmodel import experts, memory, parallel
 from specmodel import popularity as popular
 from specmodel.architecture import load_architecture
 from specmodel.deployment import deploy
@@ -54,17 +55,18 @@ def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: in
     most_experts, most_tokens = busiest(counts, ranks)
     active = experts.active_experts(tokens, E, k)
     assert parallel.busiest_experts(active, E, ranks) == pytest.approx(most_experts, rel=0.1)
-    mean, variance = tokens * k / E, tokens * k / E * (1 - k / E)
-    estimate = parallel.busiest_tokens(np.asarray(mean), np.asarray(variance), E, ranks)
+    mean, variance = (np.asarray(tokens * k / E * x) for x in (1, 1 - k / E))
+    estimate = parallel.busiest_tokens(mean, variance, variance, E, ranks)
     assert estimate == pytest.approx(most_tokens, rel=0.1)
 
 
+@pytest.mark.parametrize("sequences", [4, 16, 128])
 @pytest.mark.parametrize(("exponent", "c"), [(0.0, 0.3), (0.5, 0.0), (0.5, 0.2), (0.8, 0.1)])
-def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float) -> None:
-    """Experts are dealt to the ranks at random; 16 sequences of 4 tokens."""
-    rng, ranks, sequences, s = np.random.default_rng(7), 8, 16, 4
+def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, sequences: int) -> None:
+    """Experts are dealt to the ranks at random; sequences of 4 tokens."""
+    rng, ranks, s = np.random.default_rng(7), 8, 4
     popularity = popular.zipf_popularity(128, 8, exponent)
-    counts = draw_counts(rng, popularity, sequences, s, c, trials=3000)
+    counts = draw_counts(rng, popularity, sequences, s, c, trials=1000)
     dealt = rng.permuted(counts, axis=1)
     most_experts, most_tokens = busiest(dealt, ranks)
     deployment, _ = deploy(
@@ -78,8 +80,8 @@ def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float) -> No
     one_expert = 48 * 3 * 2048 * 768
     loaded = work.components[ROUTED].weight_bytes / (2 * one_expert)
     pairs = work.components[ROUTED].flop / (2 * one_expert)
-    assert loaded == pytest.approx(most_experts, rel=0.12)
-    assert pairs == pytest.approx(most_tokens, rel=0.12)
+    assert loaded == pytest.approx(most_experts, rel=0.1)
+    assert pairs == pytest.approx(most_tokens, rel=0.1)
 
 
 @given(st.sampled_from([(256, 8), (128, 16), (64, 8), (384, 32), (16, 16)]), st.floats(0.1, 0.999))
@@ -116,13 +118,57 @@ def test_data_parallel_attention_shares_the_batch() -> None:
     assert few.components[core].kv_bytes == single.components[core].kv_bytes
 
 
-def test_all_to_all_sends_tokens_times_top_k() -> None:
+def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:
+    """A rank of 16 of 128 experts holds any of a token's 8 with chance 1 - C(112, 8)/C(128, 8)."""
     sent = work_of("qwen3-30b-a3b", Layout(1, 8)).components["all_to_all"]
+    chance = 1 - math.comb(112, 8) / math.comb(128, 8)
     tokens = 64 / 8 * 4
-    assert sent.link_bytes == pytest.approx(48 * tokens * 8 * 2048 * (2 + 2) * 7 / 8, rel=1e-12)
+    expected = 48 * tokens * 7 * chance * 2048 * (2 + 2)
+    assert sent.link_bytes == pytest.approx(expected, rel=1e-12)
     assert sent.network_bytes == 0
     two_nodes = work_of("qwen3-30b-a3b", Layout(1, 16)).components["all_to_all"]
     assert two_nodes.network_bytes == pytest.approx(two_nodes.link_bytes * 8 / 7, rel=1e-12)
+    one_other = work_of("qwen3-30b-a3b", Layout(1, 2)).components["all_to_all"]
+    assert one_other.link_bytes <= 48 * 64 / 2 * 4 * 2048 * (2 + 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("deepseek-v3", Layout(8)),
+        ("kimi-k2", Layout(16, 16)),
+        ("llama-3.1-70b", Layout(32)),
+        ("gpt-oss-120b", Layout(4)),
+        ("qwen3-30b-a3b", Layout(1, 8)),
+        ("opt-350m", Layout(1)),
+    ],
+)
+def test_memory_holds_what_a_saturated_pass_reads(name: str, layout: Layout) -> None:
+    """Every weight is read once by a large pass, but for the input embedding and its positions."""
+    model = load_architecture(name)
+    work = pass_work(model, batch_size=1e6, tokens_per_sequence=1, context_length=0, layout=layout)
+    read = sum(float(np.asarray(part.weight_bytes)) for part in work.components.values())
+    unread = (model.outer_parameters - model.head_parameters) / layout.tensor_parallel
+    held = memory.weight_bytes(model, layout)
+    assert held == pytest.approx(read + 2 * unread, rel=1e-9)
+
+
+def test_a_draft_model_shares_the_batch_with_the_replicas() -> None:
+    base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "drafter": "qwen2-0.5b"}
+    point = {"draft_length": 3, "acceptance": 0.7, "context_length": 1000}
+    spread = predict(**base, **point, batch_size=2048, expert_parallel=8)
+    alone = predict(**base, **point, batch_size=256)
+    np.testing.assert_allclose(spread.draft_time, alone.draft_time, rtol=1e-12)
+
+
+def test_fullest_replica_decides_the_largest_batch() -> None:
+    p = predict(
+        target="deepseek-v3", drafter="ngram", hardware="h200_sxm", expert_parallel=16,
+        batch_size=[1, 16, 17], draft_length=1, acceptance=0.7, context_length=100_000,
+    )  # fmt: skip
+    one, full, over = p.memory_bytes
+    assert one == full < over
+    assert (p.max_batch_size % 16 == 0).all()
 
 
 def test_all_reduce_crosses_nodes_once_it_must() -> None:
@@ -160,10 +206,10 @@ def test_memory_spreads_experts_over_ranks() -> None:
     spread = predict(**base, **point, expert_parallel=8)
     model = load_architecture("qwen3-30b-a3b")
     routed = 2 * 48 * 128 * 3 * 2048 * 768
-    kv = 8 * 1002 * 48 * 2 * 4 * 128 * 2
+    kv = 1002 * 48 * 2 * 4 * 128 * 2
     weights = 2 * model.total_parameters
-    assert alone.memory_bytes[()] == pytest.approx(weights + kv, rel=1e-12)
-    assert spread.memory_bytes[()] == pytest.approx(weights - routed * 7 / 8 + kv / 8, rel=1e-12)
+    assert alone.memory_bytes[()] == pytest.approx(weights + 8 * kv, rel=1e-12)
+    assert spread.memory_bytes[()] == pytest.approx(weights - routed * 7 / 8 + kv, rel=1e-12)
 
 
 @pytest.mark.parametrize(
