@@ -1,6 +1,7 @@
 """What runs where: a target, its drafter, GPUs and an engine, from records or their names."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,21 +63,11 @@ class Deployment:
         for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
             self._check_links(name, getattr(self, name))
         self._check_drafter()
-        self.arithmetic()
+        _ = self.wider_dtypes
 
-    def arithmetic(self) -> dict[str, str]:
-        """Return the dtypes that have no peak on the GPU, and what they are computed in.
-
-        Returns
-        -------
-        dict
-            Wider dtype by dtype; empty where each has its own peak.
-
-        Raises
-        ------
-        InputError
-            If a dtype has no peak that would do; it names the group.
-        """
+    @cached_property
+    def wider_dtypes(self) -> dict[str, str]:
+        """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
         models = [model for model in (self.target, self.drafter.architecture) if model]
         for model in models:
@@ -215,7 +206,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     if not target.is_moe:
         for name in ("routing_correlation", "expert_parallel"):
             assumed.pop(name, None)
-    for dtype, wider in deployment.arithmetic().items():
+    for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return deployment, assumed
 
