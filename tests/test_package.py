@@ -20,6 +20,7 @@ LEVELS = {
     "records": 2, "speculation": 2, "experts": 2, "roofline": 2,
     "hf_families": 2, "hf_quantization": 3, "hf_config": 4,
     "hardware": 3, "engine": 3, "acceptance": 3, "moesd": 3, "popularity": 3,
+    "datasets": 4,
     "architecture": 5,
     "parallel": 6, "drafters": 6, "work": 6,
     "attention": 7, "deployment": 7,
