@@ -175,7 +175,7 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
           --draft-length 4 --acceptance-rate 0.9 --context-length 512
       specmodel predict --target ./config.json --drafter ngram \\
           --proposal-rate 0.4 --hardware l40s --batch-size 1 --draft-length 1:5 \\
-          --tokens-per-step 2.1 --measured-draft-length 3 --json
+          --tokens-per-step 1.4 --measured-draft-length 3 --json
     """
     if as_json and as_csv:
         raise InputError("csv", True, "one of --json and --csv")

@@ -143,7 +143,8 @@ def step_times(
     -----
     Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. Where
     only a share r of the sequences has a proposal, some sequence has one with chance
-    ``1 - (1 - r)^B``; the others then carry one token in the same pass.
+    ``1 - (1 - r)^B``; the others then carry one token in the same pass. The experts of that pass
+    are counted as if each sequence had a proposal independently, up to 2 % below the exact mean.
     """
     drafter, engine = deployment.drafter, deployment.engine
     B = check("batch_size", batch_size, above=0)
