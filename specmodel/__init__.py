@@ -75,10 +75,25 @@ _HOMES = {
     "deployment": ("Deployment", "deploy"),
     "prediction": ("Prediction", "predict"),
 }
+_MODULES = {
+    "acceptance",
+    "datasets",
+    "experts",
+    "fitting",
+    "forward",
+    "latency",
+    "moesd",
+    "parallel",
+    "points",
+    "popularity",
+    "speculation",
+}
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
@@ -87,4 +102,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__, *_MODULES})

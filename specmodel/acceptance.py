@@ -265,10 +265,14 @@ class Acceptance:
         """
         if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
             return self
-        tokens = check(self.form, getattr(self, self.form), above=0)
-        if self.form == "step_efficiency":
-            tokens = tokens * (check("measured_draft_length", self.measured_draft_length) + 1)
-        proposed = 1 + (tokens - 1) / proposal_rate
+        given = check(self.form, getattr(self, self.form), above=0)
+        length = check("measured_draft_length", self.measured_draft_length, minimum=1)
+        scale = length + 1 if self.form == "step_efficiency" else np.ones(())
+        most = (1 + proposal_rate * length) / scale
+        if (given > most * (1 + 1e-12)).any():
+            bound = f"at most {most.min():.4g}, as {proposal_rate:g} of the steps have a proposal"
+            raise InputError(self.form, given.max().item(), bound)
+        proposed = np.minimum(1 + (given * scale - 1) / proposal_rate, length + 1)
         return Acceptance(
             tokens_per_step=proposed, measured_draft_length=self.measured_draft_length
         )

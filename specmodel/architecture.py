@@ -131,7 +131,8 @@ class Architecture(Record):
             ("num_shared_experts", "shared_expert_size"),
         ):
             if getattr(self, count) and not getattr(self, size):
-                expected = f"a width above 0, as {count} = {getattr(self, count)}"
+                origin = " = num_layers - num_dense_layers" if count == "num_moe_layers" else ""
+                expected = f"a width above 0, as {count}{origin} = {getattr(self, count)}"
                 raise InputError(size, getattr(self, size), expected)
         if bool(self.num_sliding_layers) != bool(self.sliding_window):
             expected = "both or neither of sliding_window and num_sliding_layers"

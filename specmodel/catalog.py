@@ -119,7 +119,7 @@ def _architecture_row(name: str) -> dict[str, str]:
     is_moe = model.is_moe
     return {
         "name": name,
-        "parameters": f"{model.total_parameters / 1e9:.3g}e9",
+        "parameters": f"{model.total_parameters / 1e9:.4g}e9",
         "active": f"{model.active_parameters / 1e9:.3g}e9",
         "experts": f"{model.experts_per_token} of {model.num_experts}" if is_moe else "dense",
     }

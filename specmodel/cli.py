@@ -126,7 +126,9 @@ def main_group() -> None:
 )
 @click.option("--tensor-parallel", type=int, help="GPUs of the target.  [default: 1]")
 @click.option(
-    "--expert-parallel", type=int, help="GPUs that experts are spread over.  [default: 1]"
+    "--expert-parallel",
+    type=int,
+    help="GPUs that experts are spread over; they share the batch.  [default: 1]",
 )
 @click.option("--draft-tensor-parallel", type=int, help="GPUs of a draft model.  [default: 1]")
 @click.option(
@@ -146,7 +148,11 @@ def main_group() -> None:
     type=float,
     help="Experts are used as rank to minus this power.  [default: 0, equally]",
 )
-@click.option("--popularity", metavar="FILE", help="How often a token uses each expert.")
+@click.option(
+    "--popularity",
+    metavar="FILE",
+    help="Chance that a token uses each expert, one a number, summing to experts a token.",
+)
 @click.option(
     "--proposal-rate", type=float, help="Share of steps with a proposal (ngram).  [default: 1]"
 )
@@ -191,6 +197,8 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
         if components:
             raise InputError("components", True, "--json or the table, as CSV has one row a point")
         click.echo(report.to_csv(prediction))
+        for warning in prediction.warnings:
+            click.echo(f"specmodel: warning: {warning}", err=True)
         return
     sections = [
         f"{report.heading(prediction)}\n{report.verdict(prediction)}",

@@ -206,6 +206,13 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     if not target.is_moe:
         for name in ("routing_correlation", "expert_parallel"):
             assumed.pop(name, None)
+    if target.is_moe and popularity is None:
+        assumed["popularity"] = "equal"
+    if drafter.architecture:
+        assumed["draft_dtype"] = drafter.architecture.weight_dtype
+    else:
+        lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
+        assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return deployment, assumed

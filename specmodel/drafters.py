@@ -151,7 +151,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "input_projection_size": 2 * target.hidden_size,
     }
     head = target.with_changes("drafter", changes)
-    return Drafter(name=head.name, architecture=head, is_head=True)
+    return Drafter(name="MTP head", architecture=head, is_head=True)
 
 
 def parallel_drafter(
@@ -274,4 +274,4 @@ def _head(
         activation_dtype=dtype,
         kv_dtype=target.kv_dtype,
     )
-    return Drafter(name=head.name, architecture=head, is_head=True)
+    return Drafter(name=kind, architecture=head, is_head=True)

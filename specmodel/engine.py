@@ -48,7 +48,7 @@ class EngineProfile(Record):
 
     @property
     def is_ideal(self) -> bool:
-        """Whether every overhead is zero, so that predictions are bounds."""
+        """Whether every overhead is zero, so that throughput is a bound."""
         return not any(
             (
                 self.kernel_time,

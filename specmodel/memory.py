@@ -42,7 +42,7 @@ class MemoryUse:
 
     @property
     def max_batch_size(self) -> FloatArray:
-        """Largest batch that fits, 0 if not even the weights do [request]."""
+        """Largest batch that fits, 0 if not one request does [request]."""
         free = self.capacity_bytes - self.weight_bytes - self.draft_weight_bytes
         return self.replicas * np.maximum(np.floor(free / self.kv_bytes_per_request), 0.0)
 
@@ -171,7 +171,12 @@ def memory_warnings(
     needed = format_si(float(memory.total_bytes(batch_size).max()), "B")
     capacity = format_si(memory.capacity_bytes, "B")
     fits = int(np.min(memory.max_batch_size))
-    largest = f"the largest batch that fits is {fits}" if fits else "not even the weights fit"
+    if fits:
+        largest = f"the largest batch that fits is {fits}"
+    elif memory.weight_bytes + memory.draft_weight_bytes > memory.capacity_bytes:
+        largest = "not even the weights fit"
+    else:
+        largest = "the weights fit, but not one request"
     return (
         f"batch size {int(batch_size.max())} needs {needed} on a GPU of {capacity} "
         f"({deployment.hardware.name}); {largest}",

@@ -100,18 +100,20 @@ def _records(options: dict[str, Any]) -> dict[str, Any]:
     given = {
         name: check_dtype(name, options[name]) for name in _DTYPES if options[name] is not None
     }
-    target = load_architecture(options["target"]).with_changes("target", changes["target"] | given)
+    target = load_architecture(options["target"]).with_changes(
+        "set target", changes["target"] | given
+    )
     drafter = load_drafter(options["drafter"], target)
     drafter = _change_drafter(drafter, options, changes["drafter"])
     engine = options["engine"]
     if engine is not None or changes["engine"]:
-        engine = load_engine(engine or "ideal").with_changes("engine", changes["engine"])
+        engine = load_engine(engine or "ideal").with_changes("set engine", changes["engine"])
     hardware = load_hardware(options["hardware"])
     return {
         "target": target,
         "drafter": drafter,
         "engine": engine,
-        "hardware": hardware.with_changes("hardware", changes["hardware"]),
+        "hardware": hardware.with_changes("set hardware", changes["hardware"]),
         "popularity": _popularity(options, target),
         **given,
     }
@@ -143,7 +145,7 @@ def _change_drafter(
         if drafter.architecture is None:
             key, value = next(iter(changes.items()))
             raise InputError(f"set drafter.{key}", value, "a drafter with an architecture")
-        lookup["architecture"] = drafter.architecture.with_changes("drafter", changes)
+        lookup["architecture"] = drafter.architecture.with_changes("set drafter", changes)
     return replace(drafter, **lookup)
 
 

@@ -53,7 +53,6 @@ COLUMN_UNITS = {
 
 MOST = 1e9
 """Largest batch size [request] and context length [token] that are taken."""
-
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
 

@@ -21,28 +21,37 @@ _Columns = list[tuple[str, list[str]]]
 """Titles and cells."""
 
 
+_IDEAL = (
+    "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
+    " each pass acts up, of drafting and rejection down."
+)
+
+
 def verdict(prediction: Prediction) -> str:
     """Return in a few lines whether speculation pays, where, by how much, and why not more."""
-    rows = [row for row in prediction.rows() if row["draft_length"]]
-    if not rows:
+    drafted = [row for row in prediction.rows() if row["draft_length"]]
+    if not drafted:
         return "No draft, no speculation: speedup 1 by definition."
+    rows = [row for row in drafted if row["batch_size"] <= row["max_batch_size"]]
+    is_ideal = prediction.deployment.engine.is_ideal
+    pays = "may pay" if is_ideal else "pays"
+    opening = "Speculation"
+    if not rows:
+        rows, opening = drafted, "Nothing fits in memory. If it did, speculation"
+    elif len(rows) < len(drafted):
+        opening = f"Of the {len(rows)} points that fit in memory: speculation"
     best = max(rows, key=lambda row: row["speedup"])
-    paying = sum(row["speedup"] > 1 for row in rows)
-    is_bound = prediction.deployment.engine.is_ideal
-    pays = "may pay" if is_bound else "pays"
-    if not paying:
-        answer = f"Speculation does not pay: at best {_at(best, rows)}."
-    elif paying == len(rows):
-        worst = min(rows, key=lambda row: row["speedup"])
+    worst = min(rows, key=lambda row: row["speedup"])
+    if round(best["speedup"], 2) <= 1:
+        denial = "may not pay" if is_ideal else "does not pay"
+        answer = f"{opening} {denial}: {_at(best, rows)}."
+    elif round(worst["speedup"], 2) > 1:
         least = f"; least {_at(worst, rows)}" if len(rows) > 1 else ""
-        answer = f"Speculation {pays}: {_at(best, rows)}{least}."
+        answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
-        answer = f"Speculation {pays} at {_paying_batches(rows)}; best {_at(best, rows)}."
-    if is_bound:
-        is_spread = prediction.deployment.expert_parallel > 1
-        answer += " But for the busiest rank, an upper bound:" if is_spread else " Upper bound:"
-        answer += " engine 'ideal' has no launch, host or sampling overhead."
-    return f"{_wrap(answer)}\n{_wrap(_why(best, prediction))}"
+        answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
+    lines = [_wrap(answer), _wrap(_why(best, rows, prediction))]
+    return "\n".join([*lines, _wrap(_IDEAL)] if is_ideal else lines)
 
 
 def table(prediction: Prediction) -> str:
@@ -115,12 +124,31 @@ def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
     document = {
         "schema_version": JSON_SCHEMA_VERSION,
         "version": __version__,
+        "deployment": _deployment(prediction),
         "assumptions": prediction.assumptions,
         "warnings": list(prediction.warnings),
         "units": COLUMN_UNITS,
         "rows": rows,
     }
     return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _deployment(prediction: Prediction) -> dict[str, Any]:
+    """Return what was predicted, so that a saved file can be told from another."""
+    d = prediction.deployment
+    return {
+        "target": d.target.name,
+        "drafter": d.drafter.name,
+        "hardware": d.hardware.name,
+        "engine": d.engine.name,
+        "num_gpus": d.layout.num_gpus,
+        "tensor_parallel": d.tensor_parallel,
+        "expert_parallel": d.expert_parallel,
+        "draft_tensor_parallel": d.draft_layout.tensor_parallel,
+        "routing_correlation": d.routing_correlation,
+        "proposal_rate": d.drafter.proposal_rate,
+        "lookup_time": d.drafter.lookup_time,
+    }
 
 
 def to_csv(prediction: Prediction) -> str:
@@ -194,32 +222,39 @@ def _passes(prediction: Prediction) -> dict[str, dict[str, list[float]]]:
 
 
 def _at(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """Speedup of a point, and of its coordinates those that vary."""
-    where = f"{row['speedup']:.2f}x at batch size {row['batch_size']}"
+    return f"{row['speedup']:.2f}x at {_place(row, rows)}"
+
+
+def _place(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """Return the batch size of a point, and of its other coordinates those that vary."""
+    place = f"batch size {row['batch_size']}"
     for title, name in (("draft length", "draft_length"), ("context", "context_length")):
         if len({other[name] for other in rows}) > 1:
-            where += f", {title} {row[name]}"
-    return where
+            place += f", {title} {row[name]}"
+    return place
 
 
-def _paying_batches(rows: list[dict[str, Any]]) -> str:
-    """Batch sizes at which any point pays, runs of neighbours written as ranges."""
+def _paying(rows: list[dict[str, Any]]) -> str:
+    """Return batch sizes that pay, runs of neighbours as ranges; or a count if more varies."""
+    paying = [row for row in rows if round(row["speedup"], 2) > 1]
+    if len({(row["draft_length"], row["context_length"]) for row in rows}) > 1:
+        return f"{len(paying)} of {len(rows)} points"
     sizes = sorted({row["batch_size"] for row in rows})
-    paying = {row["batch_size"] for row in rows if row["speedup"] > 1}
+    good = {row["batch_size"] for row in paying}
     runs: list[list[int]] = []
     for before, size in zip([None, *sizes], sizes, strict=False):
-        if size in paying:
+        if size in good:
             if runs and runs[-1][-1] == before:
                 runs[-1].append(size)
             else:
                 runs.append([size])
     parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
-    plural = "s" if len(paying) > 1 else ""
+    plural = "s" if len(good) > 1 else ""
     return f"batch size{plural} " + ", ".join(parts)
 
 
-def _why(row: dict[str, Any], prediction: Prediction) -> str:
-    parts = [f"At batch size {row['batch_size']}: target efficiency {row['target_efficiency']:.2f}"]
+def _why(row: dict[str, Any], rows: list[dict[str, Any]], prediction: Prediction) -> str:
+    parts = [f"At {_place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
     if prediction.deployment.target.is_moe:
         total = prediction.deployment.target.num_experts
         before, after = row["active_experts"], row["active_experts_verify"]
@@ -230,7 +265,8 @@ def _why(row: dict[str, Any], prediction: Prediction) -> str:
         parts.append(f"best draft length {row['best_draft_length']}")
         if row["best_draft_length"] == prediction.max_draft_length:
             parts[-1] += " (the longest considered)"
-    return ", ".join(parts) + f"; limited by {row['limited_by']}."
+    limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
+    return ", ".join(parts) + f"{limit}."
 
 
 def _wrap(text: str) -> str:

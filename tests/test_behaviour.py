@@ -6,6 +6,7 @@ from conftest import read_table
 
 from specmodel.acceptance import Acceptance
 from specmodel.architecture import load_architecture
+from specmodel.engine import load_engine
 from specmodel.prediction import Prediction, predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
@@ -91,10 +92,10 @@ def test_the_drafter_on_one_gpu_costs_speedup_on_four() -> None:
     assert four.speedup < two.speedup
 
 
-def test_the_ideal_engine_bounds_every_measured_peak() -> None:
-    """All 24 cells of MoESD's Table 1: above each, and high where the measured ones are high."""
+def test_the_ideal_engine_is_above_every_measured_peak() -> None:
+    """All 24 cells of MoESD's Table 1; on average by what the README says."""
     batch = [1, 2, *range(4, 61, 4), 80, 100]
-    measured, bound = [], []
+    excess: dict[str, list[float]] = {}
     for row in read_table("moesd_table1.csv"):
         p = predict(
             target=row["target"],
@@ -106,10 +107,21 @@ def test_the_ideal_engine_bounds_every_measured_peak() -> None:
             acceptance=Acceptance(step_efficiency=float(row["step_efficiency"])),
             context_length=300,
         )
-        measured.append(float(row["speedup"]))
-        bound.append(p.speedup.max())
-    assert (np.array(bound) > measured).all()
-    assert np.corrcoef(bound, measured)[0, 1] > 0.8
+        over = p.speedup.max() / float(row["speedup"]) - 1
+        excess.setdefault(row["target"], []).append(over)
+    assert min(map(min, excess.values())) > 0
+    assert np.mean(excess["qwen2-57b-a14b"]) == pytest.approx(0.69, abs=0.01)
+    assert np.mean(excess["mixtral-8x7b"]) == pytest.approx(0.37, abs=0.01)
+
+
+def test_overhead_of_each_pass_raises_the_speedup_at_batch_size_1() -> None:
+    """A bound on throughput is none on the speedup: a pass is paid once for several tokens."""
+    engine = load_engine("ideal").with_changes("engine", {"pass_time": 2e-3})
+    point = {"batch_size": 1, "draft_length": 3, "acceptance": 0.7, "context_length": 1024}
+    names = {"target": "gpt-oss-120b", "drafter": "eagle", "hardware": "a100_sxm_80gb"}
+    ideal, slow = predict(**names, **point), predict(**names, **point, engine=engine)
+    assert ideal.speedup < 1 < slow.speedup
+    assert ideal.throughput > slow.throughput
 
 
 @pytest.mark.parametrize("target", ["qwen3-235b-a22b", "mixtral-8x7b", "llama-3.1-70b"])

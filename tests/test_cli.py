@@ -59,7 +59,8 @@ def run(capsys):
     def run(command):
         status = cli.main(shlex.split(command))
         out, err = capsys.readouterr()
-        assert err == ""
+        assert all(line.startswith("specmodel: warning: ") for line in err.splitlines())
+        assert not err or "--csv" in command
         assert status == 0
         return out
 
@@ -179,7 +180,7 @@ def test_null_where_nothing_breaks_even(rows, run):
     assert row["break_even_acceptance_rate"] is None
     assert row["best_draft_length"] == 0
     assert row["speedup"] < 1
-    assert "does not pay" in run(PREDICT + " --drafter llama-3.1-70b")
+    assert "may not pay" in run(PREDICT + " --drafter llama-3.1-70b")
 
 
 @pytest.mark.parametrize("command", VARIETY)

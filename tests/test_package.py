@@ -88,6 +88,8 @@ def test_exported_names_are_there_and_no_others() -> None:
     for name in specmodel.__all__:
         assert getattr(specmodel, name) is not None
         assert name in dir(specmodel)
+    for name in specmodel._MODULES:
+        assert getattr(specmodel, name).__name__ == f"specmodel.{name}"
     with pytest.raises(AttributeError, match="no attribute 'predictt'"):
         specmodel.predictt  # noqa: B018 - reading it is the test
 
