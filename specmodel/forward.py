@@ -30,7 +30,7 @@ ROUTED_EXPERTS = "routed_experts"
 ATTENTION_CORE = "attention_core"
 
 
-def pass_work(
+def pass_work(  # noqa: PLR0913 - all but the model keyword-only
     architecture: Architecture,
     *,
     batch_size: Numeric,
@@ -39,6 +39,7 @@ def pass_work(
     routing_correlation: Numeric = 0.0,
     popularity: FloatArray | None = None,
     speculating_share: Numeric = 1.0,
+    speculating_chance: Numeric = 1.0,
     layout: Layout = SINGLE_GPU,
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
@@ -59,6 +60,8 @@ def pass_work(
         Probability that a token uses each expert, shape (num_experts,); equal if None [-].
     speculating_share
         Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
+    speculating_chance
+        Chance that any sequence does, where the share is a mean given that some do [-].
     layout
         How the model is spread over GPUs.
 
@@ -93,6 +96,7 @@ def pass_work(
         check("tokens_per_sequence", tokens_per_sequence, minimum=1),
         check("context_length", context_length, minimum=0),
         check("speculating_share", speculating_share, minimum=0, maximum=1),
+        check("speculating_chance", speculating_chance, minimum=0, maximum=1),
     )
     a, n = architecture, layout.tensor_parallel
     tokens = batch.of_replica(layout.replicas)
@@ -200,16 +204,8 @@ def _routing(
 ) -> tuple[FloatArray, Work]:
     """Return the experts that the pass loads in a layer, and their work on one GPU."""
     E, k, c = a.num_experts, a.experts_per_token, np.asarray(routing_correlation, dtype=float)
-    B, q = batch.batch_size, batch.per_sequence
-    if popularity is None:
-        inclusion = np.asarray(k / E)
-        use = batch.mix(experts.expert_use(q, inclusion, c), inclusion)
-        active = experts.batch_active_experts(B, E * use, E)
-    else:
-        inclusion = check_popularity(popularity, E, k)
-        share = batch.speculating_share[..., None]
-        use = experts.expert_use(q[..., None], inclusion, c[..., None])
-        active = union_by_expert(B, share * use + (1 - share) * inclusion)
+    inclusion = np.asarray(k / E) if popularity is None else check_popularity(popularity, E, k)
+    q, active = batch.per_sequence, _active_experts(batch, inclusion, c, E)
     if layout.expert_parallel == 1 or not a.is_moe:
         work = _routed_experts(a, batch.total * k, active, a.expert_size / layout.tensor_parallel)
         return active, work
@@ -222,6 +218,34 @@ def _routing(
     pairs = parallel.busiest_tokens(T * k / E, within + uneven, third, E, ranks)
     loaded = parallel.busiest_experts(active, E, ranks)
     return active, _routed_experts(a, pairs, loaded, float(a.expert_size))
+
+
+def _active_experts(
+    batch: Tokens, inclusion: FloatArray, c: FloatArray, num_experts: int
+) -> FloatArray:
+    """Return the expected union of a pass in which some sequence speculates.
+
+    The share of sequences that do is known given that any does; before that it is `share` times
+    the chance, sequences are independent, and a pass in which none does is a plain one.
+    """
+    B, q, by_expert = batch.batch_size, batch.per_sequence, inclusion.ndim > 0
+    if by_expert:
+        use = experts.expert_use(q[..., None], inclusion, c[..., None])
+    else:
+        use = experts.expert_use(q, inclusion, c)
+
+    def union_of(share: FloatArray) -> FloatArray:
+        share = share[..., None] if by_expert else share
+        mixed = inclusion + share * (use - inclusion)
+        if by_expert:
+            return union_by_expert(B, mixed)
+        return experts.batch_active_experts(B, num_experts * mixed, num_experts)
+
+    if batch.always_speculates:
+        return union_of(batch.speculating_share)
+    chance = batch.speculating_chance
+    some = union_of(batch.speculating_share * chance) - (1 - chance) * union_of(np.zeros(()))
+    return np.where(chance > 0, some / np.maximum(chance, 1e-300), 0.0)
 
 
 def _routed_experts(a: Architecture, pairs: FloatArray, loaded: FloatArray, width: float) -> Work:

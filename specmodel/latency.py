@@ -143,15 +143,14 @@ def step_times(
     -----
     Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. Where
     only a share r of the sequences has a proposal, some sequence has one with chance
-    ``1 - (1 - r)^B``; the others then carry one token in the same pass. The experts of that pass
-    are counted as if each sequence had a proposal independently, up to 2 % below the exact mean.
+    ``1 - (1 - r)^B``; the others then carry one token in the same pass.
     """
     drafter, engine = deployment.drafter, deployment.engine
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
     chance, share = _proposals(drafter.proposal_rate, B)
     forward = known.forward if known else target_pass(deployment, B, 1.0, context_length)
-    speculating = target_pass(deployment, B, verify_tokens, context_length, share)
+    speculating = target_pass(deployment, B, verify_tokens, context_length, share, chance)
     if known is None or drafter.is_parallel:
         drafting = draft_pass(deployment, B, gamma, verify_tokens, context_length)
     else:
@@ -176,6 +175,7 @@ def target_pass(
     tokens_per_sequence: Numeric,
     context_length: Numeric,
     speculating_share: Numeric = 1.0,
+    speculating_chance: Numeric = 1.0,
 ) -> PassTime:
     """Return the time of one pass of the target.
 
@@ -185,8 +185,9 @@ def target_pass(
         What runs where.
     batch_size, tokens_per_sequence, context_length
         What the pass carries, broadcasting [request] [token] [token].
-    speculating_share
-        Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
+    speculating_share, speculating_chance
+        Share of the sequences that carry `tokens_per_sequence`, the others carry one, and the
+        chance that any does [-].
 
     Returns
     -------
@@ -201,6 +202,7 @@ def target_pass(
         routing_correlation=deployment.routing_correlation,
         popularity=deployment.popularity,
         speculating_share=speculating_share,
+        speculating_chance=speculating_chance,
         layout=deployment.layout,
     )
     engine = deployment.engine

@@ -61,11 +61,17 @@ class Tokens:
     per_sequence: FloatArray
     context_length: FloatArray
     speculating_share: FloatArray
+    speculating_chance: FloatArray
 
     @cached_property
     def all_speculate(self) -> bool:
         """Whether every sequence carries as many tokens."""
         return self.speculating_share.ndim == 0 and self.speculating_share == 1
+
+    @property
+    def always_speculates(self) -> bool:
+        """Whether some sequence is sure to carry as many tokens."""
+        return self.speculating_chance.ndim == 0 and self.speculating_chance == 1
 
     @cached_property
     def total(self) -> FloatArray:

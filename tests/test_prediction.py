@@ -14,6 +14,7 @@ from specmodel.architecture import load_architecture
 from specmodel.deployment import Deployment
 from specmodel.engine import EngineProfile, load_engine
 from specmodel.errors import InputError
+from specmodel.experts import expert_use
 from specmodel.hardware import load_hardware
 from specmodel.latency import CAUSES, step_times
 from specmodel.memory import kv_cache_bytes, memory_use
@@ -236,6 +237,22 @@ def test_batches_where_some_propose_against_enumeration() -> None:
         some, batch_size=batch, draft_length=length, verify_tokens=length + 1, context_length=512
     ).verify_time
     assert mean == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6])
+@pytest.mark.parametrize("rate", [0.05, 0.4, 0.9])
+def test_experts_of_a_batch_where_some_propose(rate: float, exponent: float) -> None:
+    """The mean over all patterns of proposals is the union of sequences that each may have one."""
+    batch, length, c = np.array([1, 3, 8]), 4, 0.2
+    popularity = zipf_popularity(128, 8, exponent)
+    p = predict(
+        target="qwen3-30b-a3b", hardware="h200_sxm", draft_length=length, acceptance=0.5,
+        drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=batch,
+        routing_correlation=c, context_length=100, popularity=popularity,
+    )  # fmt: skip
+    use = rate * expert_use(length + 1, popularity, c) + (1 - rate) * popularity
+    exact = (1 - (1 - use) ** batch[:, None]).sum(axis=1)
+    np.testing.assert_allclose(p.active_experts_verify, exact, rtol=1e-9)
 
 
 def test_a_parallel_head_makes_one_pass() -> None:
