@@ -157,7 +157,7 @@ def busiest_tokens(
     E, r = float(num_experts), float(ranks)
     rank_mean = mean * E / r
     rank_variance = E / r * (1 - 1 / r) * E / max(E - 1, 1) * variance
-    rank_third = (1 - 2 / r) * third / variance
+    rank_third = (1 - 2 / r) * third / np.maximum(variance, np.finfo(float).tiny)
     largest = _maximum(rank_mean, rank_variance, rank_third, ranks)
     return np.clip(largest, np.minimum(rank_mean * r, 1), rank_mean * r)
 

@@ -199,6 +199,15 @@ def test_all_reduce_time_is_latency_and_bytes() -> None:
     assert measured == pytest.approx(latency + sent, rel=1e-12)
 
 
+def test_every_rank_is_the_busiest_if_every_expert_is_used() -> None:
+    model = load_architecture("mixtral-8x7b").with_changes("t", {"experts_per_token": 8})
+    point = {"batch_size": 3, "tokens_per_sequence": 2, "context_length": 0}
+    part = pass_work(model, **point, layout=Layout(1, 4)).components[ROUTED]
+    one_expert = 32 * 3 * 4096 * 14336
+    assert part.weight_bytes == pytest.approx(2 * 2 * one_expert, rel=1e-12)
+    assert part.flop == pytest.approx(6 * 2 * 2 * one_expert, rel=1e-12)
+
+
 def test_memory_spreads_experts_over_ranks() -> None:
     base = {"target": "qwen3-30b-a3b", "drafter": "ngram", "hardware": "h200_sxm"}
     point = {"batch_size": 8, "draft_length": 1, "acceptance": 0.5, "context_length": 1000}
