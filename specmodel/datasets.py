@@ -119,8 +119,7 @@ def read_moe(hardware: str, framework: str, version: str) -> pd.DataFrame:
     """
     raw = _read(hardware, "moe", framework, version)
     key = [name for name in raw.columns if name not in ("latency", "power", "power_limit")]
-    grouped = raw.groupby(key, sort=True, dropna=False)["latency"]
-    table = grouped.agg(["median", "size"]).reset_index()
+    table = _medians(raw, key)
     dtypes = [_dtype(name) for name in table["moe_dtype"]]
     is_balanced = table["distribution"] == "balanced"
     dealt = table["num_tokens"] * table["topk"]
@@ -166,8 +165,7 @@ def read_gemm(hardware: str, framework: str, version: str) -> pd.DataFrame:
         If there is no such table or the package is not installed.
     """
     raw = _read(hardware, "gemm", framework, version)
-    grouped = raw.groupby(["gemm_dtype", "m", "n", "k"], sort=True)["latency"]
-    table = grouped.agg(["median", "size"]).reset_index()
+    table = _medians(raw, ["gemm_dtype", "m", "n", "k"])
     dtypes = [_dtype(name) for name in table["gemm_dtype"]]
     element = np.array([BYTES_PER_ELEMENT[weight] for weight, _ in dtypes])
     loaded = table["n"] * table["k"] * element
@@ -209,7 +207,7 @@ def read_decode_attention(hardware: str, framework: str, version: str) -> pd.Dat
         raw = raw.assign(window_size=0)
     key = ["batch_size", "num_heads", "num_key_value_heads", "head_dim", "window_size", "step",
            "attn_dtype", "kv_cache_dtype"]  # fmt: skip
-    table = raw.groupby(key, sort=True)["latency"].agg(["median", "size"]).reset_index()
+    table = _medians(raw, key)
     return pd.DataFrame({
         "batch_size": table["batch_size"],
         "num_heads": table["num_heads"],
@@ -276,6 +274,12 @@ def _read(hardware: str, operation: str, framework: str, version: str) -> pd.Dat
     except ImportError:
         expected = "it to be installed: pip install 'specmodel[datasets]'"
         raise InputError("datasets", "no package pyarrow", expected) from None
+
+
+def _medians(raw: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    """Return one row a key, with the median latency and the number of repeats."""
+    grouped = raw.groupby(key, sort=True, dropna=False)["latency"]
+    return grouped.agg(["median", "size"]).reset_index()
 
 
 def _dtype(name: str) -> tuple[str, str]:

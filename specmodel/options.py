@@ -85,7 +85,6 @@ def predict_from(options: dict[str, Any]) -> Prediction:
         given = {flag(name): len(values) for name, values in axes.items()}
         raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
-
     return predict(
         acceptance=_acceptance(options),
         **{name: options[name] for name in _PASSED},
@@ -130,7 +129,6 @@ def _popularity(options: dict[str, Any], target: Architecture) -> FloatArray | N
         raise InputError(name, file or exponent, f"none, as {target.name} has no routed experts")
     if file is not None:
         return read_numbers(Path(file), "popularity")
-
     return zipf_popularity(target.num_experts, target.experts_per_token, exponent)
 
 

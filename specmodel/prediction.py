@@ -306,9 +306,10 @@ def _evaluate(
     memory = memory_use(deployment, points["context_length"], points["verify_tokens"])
     best = break_even = np.full((), np.nan)
     if is_chain:
-        needed = np.maximum(1 + (relative - 1) / rate, 1e-9) if rate else np.full((), np.inf)
-        break_even = _break_even(needed, gamma)
         best = _best_draft_length(deployment, points, acceptance, longest, times)
+        if rate:
+            needed = np.maximum(1 + (relative - 1) / rate, 1e-9)
+            break_even = speculation.break_even_acceptance_rate(needed, gamma)
     columns = points | {
         "tokens_per_step": tokens,
         "step_efficiency": tokens / (gamma + 1),
@@ -357,12 +358,6 @@ def _tokens_per_step(
     return np.asarray(1 + drafter.proposal_rate * (tokens - 1))
 
 
-def _break_even(needed: FloatArray, gamma: FloatArray) -> FloatArray:
-    if np.isinf(needed).all():
-        return np.full((), np.nan)
-    return np.asarray(speculation.break_even_acceptance_rate(needed, gamma))
-
-
 def _best_draft_length(
     deployment: Deployment,
     points: dict[str, FloatArray],
@@ -372,8 +367,8 @@ def _best_draft_length(
 ) -> FloatArray:
     """Compare all lengths on a new first axis; acceptance is broadcast last."""
     shape = np.broadcast_shapes(*(points[name].shape for name in ("batch_size", "context_length")))
-    rate = np.zeros(()) if acceptance.form == "acceptance_by_position" else acceptance.rate()
-    axes = (1,) * max(len(shape), rate.ndim)
+    rate_axes = 0 if acceptance.form == "acceptance_by_position" else acceptance.rate().ndim
+    axes = (1,) * max(len(shape), rate_axes)
     candidates = np.arange(1.0, min(longest, acceptance.max_draft_length) + 1)
     column = candidates.reshape(-1, *axes)
     times = step_times(
@@ -384,11 +379,8 @@ def _best_draft_length(
         context_length=points["context_length"],
         known=known,
     )
-    if acceptance.form == "acceptance_by_position":
-        tokens = acceptance.expected_tokens_per_step(column)
-    else:
-        tokens = speculation.expected_tokens_per_step(rate, column)
-    tokens = 1 + deployment.drafter.proposal_rate * (tokens - 1)
+    proposed = acceptance.expected_tokens_per_step(column)
+    tokens = 1 + deployment.drafter.proposal_rate * (proposed - 1)
     gain = tokens * (times.forward_time / times.step_time)
     return np.asarray(speculation.best_draft_length(gain, candidates, axis=0))
 
