@@ -1,13 +1,14 @@
-"""Fits of published models to measurements: `fit_<model>` beside the model it is named for."""
+"""Fit of MoESD's ten parameters, its bounds and its way of sampling."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
 from specmodel import moesd
 from specmodel.architecture import Architecture
 from specmodel.errors import InputError
+from specmodel.fitting.result import FitResult, covariance_of, fit_result
 from specmodel.hardware import HardwareProfile
 from specmodel.moesd import MoESDParameters
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
@@ -23,37 +24,6 @@ MOESD_COLUMNS = (
 """Columns that `fit_moesd` needs."""
 
 _STEP = 1.5e-8
-_UNDETERMINED = 1e-7
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class FitResult:
-    """A fit: parameters, how well they are known, and what is left unexplained.
-
-    Parameters
-    ----------
-    parameters
-        Fitted values by name, in the units of the model [-] [s].
-    covariance
-        Covariance of the parameters on the subspace that the data determine, shape (n, n).
-    residuals
-        Predicted over measured, less one, one for each point [-].
-    mean_error, median_error, percentile_90_error
-        Of the absolute residuals [-].
-    num_points
-        Points fitted [-].
-    warnings
-        A sentence for each parameter at a bound or not determined.
-    """
-
-    parameters: dict[str, float]
-    covariance: FloatArray
-    residuals: FloatArray
-    mean_error: float
-    median_error: float
-    percentile_90_error: float
-    num_points: int
-    warnings: tuple[str, ...]
 
 
 def moesd_bounds(
@@ -195,9 +165,9 @@ def fit_moesd(
         for start in _starts(names, low, high, unit)
     ]
     best = min(fits, key=lambda fit: fit.cost)
-    covariance, undetermined = _covariance(best.jac, best.cost)
+    covariance, undetermined = covariance_of(best.jac, best.cost)
     values = best.x * scale
-    return _result(
+    return fit_result(
         names,
         values,
         best.active_mask,
@@ -268,41 +238,3 @@ def _starts(
         start |= {"s": 1 + 0.02 * share, "lam": 0.2 + 0.8 * (1 - share)}
         starts.append(np.array([start[name] for name in names]))
     return starts[0], starts[1]
-
-
-def _covariance(jacobian: FloatArray, cost: float) -> tuple[FloatArray, FloatArray]:
-    """Return the covariance on the determined subspace, and how far each parameter leaves it."""
-    _, singular, directions = np.linalg.svd(jacobian, full_matrices=False)
-    kept = singular > _UNDETERMINED * singular[0]
-    degrees = max(jacobian.shape[0] - kept.sum(), 1)
-    scaled = directions[kept] / singular[kept, None]
-    undetermined = (directions[~kept] ** 2).sum(axis=0)
-    return 2 * cost / degrees * scaled.T @ scaled, undetermined
-
-
-def _result(
-    names: list[str],
-    values: FloatArray,
-    at_bound: FloatArray,
-    covariance: FloatArray,
-    undetermined: FloatArray,
-    residuals: FloatArray,
-) -> FitResult:
-    notes = []
-    for name, value, side, loose in zip(names, values, at_bound, undetermined, strict=True):
-        if side:
-            bound = "lower" if side < 0 else "upper"
-            notes.append(f"{name} is at its {bound} bound, {value:.4g}")
-        elif loose > 0.5:
-            notes.append(f"{name} is not determined by the points")
-    error = np.abs(residuals)
-    return FitResult(
-        parameters=dict(zip(names, values.tolist(), strict=True)),
-        covariance=covariance,
-        residuals=residuals,
-        mean_error=float(error.mean()),
-        median_error=float(np.median(error)),
-        percentile_90_error=float(np.quantile(error, 0.9)),
-        num_points=error.size,
-        warnings=tuple(notes),
-    )
