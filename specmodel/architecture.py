@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 
 from specmodel import records
 from specmodel.errors import InputError
-from specmodel.hardware import Dtype, StorageDtype
+from specmodel.hardware import Dtype
+from specmodel.kernels import StorageDtype
 from specmodel.records import Record
 from specmodel.units import BYTES_PER_ELEMENT
 

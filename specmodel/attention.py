@@ -5,8 +5,9 @@ The KV cache is read once per sequence and pass, whatever the number of tokens v
 
 import numpy as np
 
+from specmodel import blocks
 from specmodel.architecture import Architecture
-from specmodel.units import BYTES_PER_ELEMENT, FloatArray
+from specmodel.units import FloatArray
 from specmodel.work import Tokens, Work, activation_bytes, arithmetic_dtype, residual_bytes
 
 
@@ -59,13 +60,14 @@ def attention_projections(a: Architecture, t: FloatArray, n: int) -> Work:
         inner = m.q_lora_rank + m.cache_size + a.num_heads * head / n
     else:
         inner = 2 * a.query_size / n + kv_elements(a, n)
-    values = a.num_layers * (2 * a.hidden_size + inner)
-    return Work(
-        flop=t * (2 * weights),
-        weight_bytes=weights * BYTES_PER_ELEMENT[a.weight_dtype],
-        activation_bytes=t * (values * activation_bytes(a)),
+    return blocks.linear(
+        t,
+        weights=weights,
+        values=a.num_layers * (2 * a.hidden_size + inner),
+        value_bytes=activation_bytes(a),
         kernels=a.num_layers * (8 if a.latent else 3),
         dtype=arithmetic_dtype(a, a.weight_dtype),
+        stored_dtype=a.weight_dtype,
     )
 
 
@@ -77,18 +79,20 @@ def attention_core(a: Architecture, tokens: Tokens, n: int) -> Work:
         if layers and window is not None:
             new_pairs, new_entries = _attended(tokens, window)
             pairs, entries = pairs + layers * new_pairs, entries + layers * new_entries
-    if a.latent:
-        inputs, outputs = a.latent.cache_size, a.latent.kv_lora_rank
-    else:
-        inputs = outputs = a.head_dim
-    values = a.num_heads / n * (inputs + outputs)
-    cached = tokens.batch_size * entries + a.num_layers * tokens.total
-    return Work(
-        flop=tokens.batch_size * pairs * (2 * values),
-        activation_bytes=tokens.total * (values * a.num_layers * residual_bytes(a)),
-        kv_bytes=cached * (kv_elements(a, n) * BYTES_PER_ELEMENT[a.kv_dtype]),
-        kernels=a.num_layers,
+    sizes = (a.latent.cache_size, a.latent.kv_lora_rank) if a.latent else (a.head_dim, a.head_dim)
+    return blocks.attention(
+        batch_size=tokens.batch_size,
+        num_tokens=tokens.total,
+        pairs=pairs,
+        entries=entries,
+        num_heads=a.num_heads / n,
+        num_groups=1 if a.latent else a.num_kv_heads / min(n, a.num_kv_heads),
+        sizes=sizes,
+        kv_elements=kv_elements(a, n),
+        layers=a.num_layers,
+        residual_bytes=residual_bytes(a),
         dtype=arithmetic_dtype(a, a.kv_dtype),
+        kv_dtype=a.kv_dtype,
     )
 
 

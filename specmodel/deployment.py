@@ -13,6 +13,7 @@ from specmodel.engine import EngineProfile, load_engine
 from specmodel.errors import InputError
 from specmodel.experts import TYPICAL_ROUTING_CORRELATION
 from specmodel.hardware import HardwareProfile, load_hardware
+from specmodel.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.parallel import Layout, check_layout
 from specmodel.popularity import check_popularity
 from specmodel.units import FloatArray, Numeric, check, check_dtype
@@ -29,6 +30,8 @@ class Deployment:
         The model served and what drafts for it.
     hardware, engine
         One GPU, and the overheads of the serving stack.
+    kernels
+        How the kernels of the stack use the GPU; the data sheet if nothing is known.
     tensor_parallel, expert_parallel, draft_tensor_parallel
         GPUs that the target's matrices are cut over, that its experts are spread over (`Layout`),
         and that a draft model is cut over; a head follows the target [-].
@@ -47,6 +50,7 @@ class Deployment:
     draft_tensor_parallel: int = 1
     routing_correlation: float = 0.0
     popularity: FloatArray | None = None
+    kernels: Kernels = DATA_SHEET_KERNELS
 
     def __post_init__(self) -> None:
         check_layout(self.layout, self.target)

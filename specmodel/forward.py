@@ -7,11 +7,9 @@ gate and up projections and one attention kernel. All numbers are real-valued, s
 continuous in them.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
-from specmodel import experts, parallel
+from specmodel import blocks, experts, parallel
 from specmodel.architecture import Architecture
 from specmodel.attention import attention_core, attention_projections
 from specmodel.parallel import SINGLE_GPU, Layout
@@ -128,12 +126,14 @@ def _linear(
     if not weights:
         return Work()
     arithmetic = arithmetic_dtype(a, dtype)
-    return Work(
-        flop=t * (2 * weights),
-        weight_bytes=weights * BYTES_PER_ELEMENT[dtype],
-        activation_bytes=t * ((inputs + outputs) * BYTES_PER_ELEMENT[arithmetic]),
+    return blocks.linear(
+        t,
+        weights=weights,
+        values=inputs + outputs,
+        value_bytes=BYTES_PER_ELEMENT[arithmetic],
         kernels=1,
         dtype=arithmetic,
+        stored_dtype=dtype,
     )
 
 
@@ -160,38 +160,33 @@ def _router(a: Architecture, t: FloatArray) -> Work:
     """Scores of all experts and the choice of the top k, replicated on every GPU."""
     if not a.is_moe:
         return Work()
-    weights = a.num_moe_layers * a.router_parameters
-    values = a.num_moe_layers * (a.hidden_size + 3 * a.num_experts)
-    return Work(
-        flop=t * (2 * weights),
-        weight_bytes=weights * BYTES_PER_ELEMENT[a.outer_dtype],
-        activation_bytes=t * (values * residual_bytes(a)),
-        kernels=2 * a.num_moe_layers,
+    return blocks.linear(
+        t,
+        weights=a.num_moe_layers * a.router_parameters,
+        values=a.num_moe_layers * (a.hidden_size + 3 * a.num_experts),
+        value_bytes=residual_bytes(a),
+        kernels=a.num_moe_layers,
         dtype=arithmetic_dtype(a, a.outer_dtype),
+        stored_dtype=a.outer_dtype,
     )
 
 
 def _ffn(
-    a: Architecture,
-    t: FloatArray,
-    width: float,
-    layers: int,
-    loaded: FloatArray | float = 1.0,
-    dtype: str | None = None,
+    a: Architecture, t: FloatArray, width: float, layers: int, dtype: str | None = None
 ) -> Work:
-    """Feed-forward blocks of `t` tokens, each reading the weights of `loaded` experts."""
+    """Feed-forward blocks of `t` tokens."""
     if not width or not layers:
         return Work()
     stored = dtype or a.weight_dtype
-    matrices = 3 if a.has_gated_ffn else 2
-    weights = layers * matrices * a.hidden_size * width
-    values = layers * (2 * a.hidden_size + 2 * matrices * width)
-    return Work(
-        flop=t * (2 * weights),
-        weight_bytes=loaded * (weights * BYTES_PER_ELEMENT[stored]),
-        activation_bytes=t * (values * activation_bytes(a)),
-        kernels=3 * layers,
+    return blocks.feed_forward(
+        t,
+        hidden_size=a.hidden_size,
+        width=width,
+        matrices=3 if a.has_gated_ffn else 2,
+        layers=layers,
+        value_bytes=activation_bytes(a),
         dtype=arithmetic_dtype(a, stored),
+        stored_dtype=stored,
     )
 
 
@@ -249,17 +244,19 @@ def _active_experts(
 
 
 def _routed_experts(a: Architecture, pairs: FloatArray, loaded: FloatArray, width: float) -> Work:
-    """Add permutation and combination to the grouped blocks where there are several experts."""
-    layers = a.num_moe_layers
-    work = _ffn(a, pairs, width, layers, loaded, a.expert_dtype)
+    """Add permutation and combination to the blocks where there are several experts."""
+    block = _ffn(a, pairs, width, a.num_moe_layers, a.expert_dtype)
     if not a.is_moe:
-        return work
-    rows = layers * 2 * (1 + 1 / a.experts_per_token)
-    moved = pairs * (rows * a.hidden_size * residual_bytes(a))
-    return replace(
-        work,
-        activation_bytes=work.activation_bytes + moved,
-        kernels=work.kernels + 2 * layers,
+        return block
+    return blocks.routed(
+        block,
+        pairs=pairs,
+        loaded=loaded,
+        hidden_size=a.hidden_size,
+        width=width,
+        experts_per_token=a.experts_per_token,
+        layers=a.num_moe_layers,
+        residual_bytes=residual_bytes(a),
     )
 
 
@@ -279,6 +276,7 @@ def _all_reduce(a: Architecture, t: FloatArray, layout: Layout) -> Work:
     values = reductions * a.hidden_size + a.vocabulary_size / 2
     reduced = t * values * residual_bytes(a)
     return Work(
+        kind="message",
         link_bytes=reduced * message.link_share,
         network_bytes=reduced * message.network_share,
         kernels=reductions + 1,
@@ -298,6 +296,7 @@ def _all_to_all(a: Architecture, t: FloatArray, layout: Layout) -> Work:
     row_bytes = a.hidden_size * (activation_bytes(a) + residual_bytes(a))
     sent = t * (copies * row_bytes / layout.tensor_parallel)
     return Work(
+        kind="message",
         link_bytes=sent * message.link_share,
         network_bytes=sent * message.network_share,
         kernels=2 * layers,

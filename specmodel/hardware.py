@@ -29,8 +29,6 @@ _NEXT_WIDER = {
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 """Dtypes of arithmetic."""
 
-StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4"]
-"""Dtypes of weights and caches."""
 Source = Annotated[str, Field(min_length=3)]
 Latency = Annotated[float, Field(ge=0, le=1)]
 

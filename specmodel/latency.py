@@ -8,7 +8,8 @@ import numpy as np
 from specmodel.deployment import Deployment
 from specmodel.forward import ATTENTION_CORE, ROUTED_EXPERTS, pass_work
 from specmodel.hardware import HardwareProfile
-from specmodel.roofline import SHARPNESS, smooth_maximum
+from specmodel.kernels import DATA_SHEET_KERNELS, Kernels
+from specmodel.roofline import KernelParameters, smooth_maximum
 from specmodel.units import FloatArray, Numeric, check
 from specmodel.work import PassWork, Work
 
@@ -20,22 +21,29 @@ _MEMORY_CAUSE = {ROUTED_EXPERTS: "experts", ATTENTION_CORE: "KV"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentTime:
-    """Time of one component; computing and reading memory overlap, the rest adds up [s]."""
+    """Time of one component; computing and streaming overlap, the rest adds up [s]."""
 
     compute_time: FloatArray
     memory_time: FloatArray
+    activation_time: FloatArray | float
     link_time: FloatArray
-    launch_time: float
+    launch_time: FloatArray | float
+    sharpness: float
+
+    def overlapped(self, compute_time: FloatArray, memory_time: FloatArray) -> FloatArray:
+        """Return the time of computing and streaming together [s]."""
+        return smooth_maximum(compute_time, memory_time, self.sharpness)
 
     @cached_property
     def busy_time(self) -> FloatArray:
-        """Time on the GPU, communication left out [s]."""
-        return smooth_maximum(self.compute_time, self.memory_time, SHARPNESS)
+        """Time on the GPU, communication and launches left out [s]."""
+        busy = self.overlapped(self.compute_time, self.memory_time)
+        return np.asarray(busy + self.activation_time)
 
     @property
     def waiting_time(self) -> FloatArray:
         """Time of communication and launches [s]."""
-        return self.link_time + self.launch_time
+        return np.asarray(self.link_time + self.launch_time)
 
     @property
     def total_time(self) -> FloatArray:
@@ -207,7 +215,11 @@ def target_pass(
     )
     engine = deployment.engine
     return pass_time(
-        work, deployment.hardware, kernel_time=engine.kernel_time, pass_time=engine.pass_time
+        work,
+        deployment.hardware,
+        deployment.kernels,
+        kernel_time=engine.kernel_time,
+        pass_time=engine.pass_time,
     )
 
 
@@ -250,7 +262,11 @@ def draft_pass(
         layout=deployment.draft_layout,
     )
     return pass_time(
-        work, deployment.hardware, kernel_time=engine.kernel_time, pass_time=engine.draft_pass_time
+        work,
+        deployment.hardware,
+        deployment.kernels,
+        kernel_time=engine.kernel_time,
+        pass_time=engine.draft_pass_time,
     )
 
 
@@ -276,19 +292,27 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
     for name, old in before.components.items():
         new = after.components[name]
-        more_memory = smooth_maximum(old.compute_time, new.memory_time, SHARPNESS)
-        more_compute = smooth_maximum(new.compute_time, old.memory_time, SHARPNESS)
-        grown, crossed = new.busy_time - old.busy_time, more_memory - more_compute
+        more_memory = old.overlapped(old.compute_time, new.memory_time)
+        more_compute = old.overlapped(new.compute_time, old.memory_time)
+        moved = new.activation_time - old.activation_time
+        grown = new.busy_time - old.busy_time - moved
+        crossed = more_memory - more_compute
         by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
         cause = _MEMORY_CAUSE.get(name, "bandwidth")
         growth[cause] = growth[cause] + by_memory
+        growth["bandwidth"] = growth["bandwidth"] + moved
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
     return growth
 
 
 def pass_time(
-    work: PassWork, hardware: HardwareProfile, *, kernel_time: float, pass_time: float
+    work: PassWork,
+    hardware: HardwareProfile,
+    kernels: Kernels = DATA_SHEET_KERNELS,
+    *,
+    kernel_time: float = 0.0,
+    pass_time: float = 0.0,
 ) -> PassTime:
     """Return the time of a pass from its work.
 
@@ -298,8 +322,10 @@ def pass_time(
         Work of the pass on each GPU.
     hardware
         The GPU.
+    kernels
+        How kernels use it, by kind and dtype.
     kernel_time, pass_time
-        Overhead of each kernel and of the pass [s].
+        Overhead of each kernel and of the pass, beyond the kernels' own [s].
 
     Returns
     -------
@@ -307,15 +333,58 @@ def pass_time(
         Time by component.
     """
     components = {
-        name: ComponentTime(
-            np.asarray(part.flop / hardware.peak_flops_per_s(part.dtype)),
-            part.memory_bytes / hardware.memory.peak_bytes_per_s,
-            _communication(part, hardware),
-            part.kernels * kernel_time,
+        name: component_time(
+            part, hardware, kernels.parameters(part.kind, part.stored_dtype), kernel_time
         )
         for name, part in work.components.items()
     }
     return PassTime(components, pass_time, work.active_experts)
+
+
+def component_time(
+    part: Work,
+    hardware: HardwareProfile,
+    parameters: KernelParameters,
+    kernel_time: FloatArray | float = 0.0,
+) -> ComponentTime:
+    """Return the time of one component, or of measured kernels, from its work.
+
+    Parameters
+    ----------
+    part
+        What it does on each GPU.
+    hardware
+        The GPU.
+    parameters
+        How its kernels use the GPU.
+    kernel_time
+        Overhead of each kernel beyond its own [s].
+
+    Returns
+    -------
+    ComponentTime
+        Arrays of the shape of the work.
+    """
+    k = parameters
+    bytes_per_s = hardware.memory.peak_bytes_per_s
+    flops_per_s = k.compute_efficiency * hardware.peak_flops_per_s(part.dtype)
+    streamed = k.tiled_weights(part.weight_bytes, part.width) + part.kv_bytes
+    activation_time: FloatArray | float = 0.0
+    if k.activation_efficiency is None:
+        streamed = streamed + part.activation_bytes
+    else:
+        activation_time = part.activation_bytes / (k.activation_efficiency * bytes_per_s)
+    streaming = k.ramped(streamed / (k.memory_efficiency * bytes_per_s), part.kernels)
+    computed = k.tiled_arithmetic(part.flop / flops_per_s, part.rows, part.spread)
+    computed = k.grouped(computed, part.groups)
+    return ComponentTime(
+        compute_time=np.asarray(computed),
+        memory_time=np.asarray(streaming),
+        activation_time=activation_time,
+        link_time=_communication(part, hardware),
+        launch_time=part.kernels * (k.launch_time + kernel_time),
+        sharpness=k.sharpness,
+    )
 
 
 def _communication(part: Work, hardware: HardwareProfile) -> FloatArray:

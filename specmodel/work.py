@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from specmodel.architecture import Architecture
 from specmodel.units import ARITHMETIC_BITS, BYTES_PER_ELEMENT, FloatArray
+
+Kind = Literal["gemm", "experts", "attention", "message"]
+"""Kinds of kernels: they use a GPU in different ways."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -23,8 +27,15 @@ class Work:
         Traffic sent to GPUs of the node and of other nodes [B].
     kernels, collectives, link_hops, network_hops
         Kernels launched, collectives started, and messages waited for [-].
-    dtype
-        Dtype of the arithmetic: the wider of activations and weights.
+    rows, spread, width
+        Rows that matrices are multiplied with, equal matrices that these are spread over, and
+        the narrow side of one; infinite where it means nothing [-].
+    groups
+        Independent groups of work: sequences times KV heads of attention [-].
+    kind
+        Kernels that do it: "gemm", "experts", "attention" or "message".
+    dtype, stored_dtype
+        Dtype of the arithmetic, the wider of activations and weights, and of weights or KV.
     """
 
     flop: FloatArray | float = 0.0
@@ -37,12 +48,13 @@ class Work:
     collectives: float = 0.0
     link_hops: float = 0.0
     network_hops: float = 0.0
+    rows: FloatArray | float = np.inf
+    spread: FloatArray | float = 1.0
+    width: FloatArray | float = np.inf
+    groups: FloatArray | float = 0.0
+    kind: Kind = "gemm"
     dtype: str = "bf16"
-
-    @property
-    def memory_bytes(self) -> FloatArray:
-        """All traffic to device memory [B]."""
-        return np.asarray(self.weight_bytes + self.kv_bytes + self.activation_bytes)
+    stored_dtype: str = "bf16"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,0 +1,157 @@
+"""Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from specmodel.records import Record
+from specmodel.roofline import DATA_SHEET, KernelParameters
+
+FitKind = Literal["experts", "gemm", "attention"]
+"""Kinds of kernels that are fitted apart."""
+KINDS: tuple[str, ...] = get_args(FitKind)
+
+StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4"]
+"""Dtypes of weights and caches."""
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Spread = Annotated[float, Field(ge=0, le=10)]
+
+FITTED_DTYPE = "bf16"
+"""Dtype whose parameters stand in for dtypes that were not fitted."""
+
+
+class KernelFit(Record):
+    """Fitted parameters of one kind of kernel at one dtype of weights or KV.
+
+    Parameters
+    ----------
+    launch_time, memory_efficiency, compute_efficiency, activation_efficiency, sharpness
+        As in `KernelParameters` [s] [-].
+    tile_rows, tile_growth, tile_width
+        As there [-].
+    group_time, ramp_time
+        As there [s].
+    num_points, num_judged
+        Points fitted, and points of other shapes that the errors are of [-].
+    mean_error, median_error, percentile_90_error
+        Of predicted over measured less one, absolute: mean over points within a shape and then
+        over shapes, median and 90th percentile over points [-].
+    shape_spread, row_spread
+        Standard deviation of ln(measured / predicted) that a shape has in common, and of its
+        points around that [-].
+    covariance
+        Of the logarithms of `varied` [-].
+    varied
+        Parameters that the covariance is of, in its order.
+    """
+
+    launch_time: Annotated[float, Field(ge=0, le=1)]
+    memory_efficiency: Share
+    compute_efficiency: Share
+    activation_efficiency: Annotated[float, Field(gt=0, le=100)] | None = None
+    sharpness: Annotated[float, Field(ge=1, le=64)]
+    tile_rows: Annotated[float, Field(ge=0, le=4096)] = 0.0
+    tile_growth: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    tile_width: Annotated[float, Field(ge=0, le=4096)] = 0.0
+    group_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
+    ramp_time: Annotated[float, Field(ge=0, le=1)] = 0.0
+    num_points: int
+    num_judged: int
+    mean_error: Spread
+    median_error: Spread
+    percentile_90_error: Spread
+    shape_spread: Spread
+    row_spread: Spread
+    varied: list[str]
+    covariance: list[list[float]]
+
+    @property
+    def parameters(self) -> KernelParameters:
+        """What the roofline takes."""
+        return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
+
+
+class FittedStack(Record):
+    """Kernels of one serving stack on one GPU, by kind and dtype of weights or KV.
+
+    Parameters
+    ----------
+    version
+        Version of the stack.
+    source
+        Data set the fits are to, and the device it was measured on.
+    date
+        Day of the fit.
+    experts, gemm, attention
+        Fits by dtype.
+    """
+
+    version: str
+    source: Annotated[str, Field(min_length=3)]
+    date: str
+    experts: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+
+    def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
+        """Yield kind, dtype and fit of all there are."""
+        for kind in KINDS:
+            for dtype, fit in getattr(self, kind).items():
+                yield kind, dtype, fit
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kernels:
+    """How the kernels of a deployment use their GPU.
+
+    Parameters
+    ----------
+    stack
+        Whose kernels: a fitted stack, "typical" or "datasheet".
+    fits
+        Parameters by kind and dtype of weights or KV; the data sheet where there are none.
+    """
+
+    stack: str
+    fits: Mapping[str, Mapping[str, KernelParameters]]
+
+    def parameters(self, kind: str, dtype: str) -> KernelParameters:
+        """Return the parameters for a kind and dtype: its own, those of bf16, the data sheet."""
+        fits = self.fits.get(kind, {})
+        return fits.get(dtype) or fits.get(FITTED_DTYPE) or DATA_SHEET
+
+
+DATA_SHEET_KERNELS = Kernels("datasheet", {})
+
+
+def stack_kernels(name: str, stack: FittedStack) -> Kernels:
+    """Return the kernels of a fitted stack.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    stack
+        Its fits.
+
+    Returns
+    -------
+    Kernels
+        Attention, whose arithmetic decoding does not show, computes as well as its GEMMs do.
+    """
+    fits: dict[str, dict[str, KernelParameters]] = {}
+    for kind, dtype, fit in stack.fits():
+        fits.setdefault(kind, {})[dtype] = fit.parameters
+    gemm = fits.get("gemm", {}).get(FITTED_DTYPE)
+    if gemm and "attention" in fits:
+        fits["attention"] = {
+            dtype: replace(parameters, compute_efficiency=gemm.compute_efficiency)
+            for dtype, parameters in fits["attention"].items()
+        }
+    return Kernels(name, fits)
+
+
+_PARAMETERS = tuple(KernelParameters.__dataclass_fields__)
