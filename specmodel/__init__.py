@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from specmodel.engine import EngineProfile, list_engines, load_engine
     from specmodel.errors import InputError
     from specmodel.hardware import HardwareProfile, list_hardware, load_hardware
-    from specmodel.prediction import Prediction, predict
+    from specmodel.outcome import Prediction
+    from specmodel.prediction import predict
 
 __version__ = "0.1.0"
 
@@ -73,7 +74,8 @@ _HOMES = {
     "errors": ("InputError",),
     "hardware": ("HardwareProfile", "list_hardware", "load_hardware"),
     "deployment": ("Deployment", "deploy"),
-    "prediction": ("Prediction", "predict"),
+    "outcome": ("Prediction",),
+    "prediction": ("predict",),
 }
 _MODULES = {
     "acceptance",
@@ -84,6 +86,7 @@ _MODULES = {
     "latency",
     "moesd",
     "parallel",
+    "passes",
     "points",
     "popularity",
     "speculation",

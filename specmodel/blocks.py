@@ -55,7 +55,7 @@ def feed_forward(
     *,
     hidden_size: Value,
     width: Value,
-    matrices: int,
+    matrices: Value,
     layers: int,
     value_bytes: float,
     dtype: str,

@@ -28,7 +28,7 @@ def catalog(kind: str) -> list[dict[str, str]]:
     Parameters
     ----------
     kind
-        "hardware", "architectures", "engines" or "drafters".
+        "hardware", "architectures", "engines", "drafters" or "tables".
 
     Returns
     -------
@@ -44,11 +44,27 @@ def catalog(kind: str) -> list[dict[str, str]]:
         return [_hardware_row(name) for name in list_hardware()]
     if kind == "architectures":
         return [_architecture_row(name) for name in list_architectures()]
+    if kind == "tables":
+        return _tables()
     if kind == "engines":
         return [{"name": name, "source": load_engine(name).source} for name in list_engines()]
     models = {"NAME|PATH": "any architecture, as a model of its own"}
     drafters = {name: _DRAFTERS[name] for name in list_drafters()} | models
     return [{"name": name, "what": what} for name, what in drafters.items()]
+
+
+def _tables() -> list[dict[str, str]]:
+    """Return stacks with published expert timings, and whether the profile has them fitted."""
+    from specmodel.datasets import list_tables
+
+    table = list_tables()
+    rows = table[table["operation"] == "moe"][["hardware", "framework", "version"]]
+    found = []
+    for name, stack, version in rows.itertuples(index=False, name=None):
+        fitted = load_hardware(name).fitted.get(stack)
+        is_shipped = "fitted" if fitted and fitted.version == version else ""
+        found.append({"hardware": name, "stack": stack, "version": version, "shipped": is_shipped})
+    return found
 
 
 def find(name: str) -> tuple[Record, dict[str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from specmodel import __version__
+from specmodel.commands import SETTINGS, dataset, fit, validate
 from specmodel.errors import InputError
 
 _PACKAGE = Path(__file__).parent
@@ -21,7 +22,6 @@ _FOLDERS = {
     "drafter": (_PACKAGE / "architectures",),
     "engine": (_PACKAGE / "engines",),
 }
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
 def _completer(kind: str) -> Callable[..., list[str]]:
@@ -38,7 +38,7 @@ def _completer(kind: str) -> Callable[..., list[str]]:
     return complete
 
 
-@click.group(context_settings=_SETTINGS, no_args_is_help=True)
+@click.group(context_settings=SETTINGS, no_args_is_help=True)
 @click.version_option(__version__, prog_name="specmodel")
 def main_group() -> None:
     """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
@@ -57,7 +57,7 @@ def main_group() -> None:
     """
 
 
-@main_group.command(context_settings=_SETTINGS)
+@main_group.command(context_settings=SETTINGS)
 @click.option(
     "--target",
     required=True,
@@ -84,6 +84,12 @@ def main_group() -> None:
     shell_complete=_completer("engine"),
     metavar="NAME|PATH",
     help="Overheads of the serving stack.  [default: ideal]",
+)
+@click.option(
+    "--stack",
+    metavar="NAME",
+    help="Whose kernels: fitted for the GPU, typical or datasheet."
+    "  [default: the engine's, or the GPU's first]",
 )
 @click.option(
     "--batch-size",
@@ -165,6 +171,7 @@ def main_group() -> None:
     help="What if: a field of hardware, engine, target or drafter, e.g."
     " hardware.memory.peak_bytes_per_s=6e12.",
 )
+@click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
 @click.option("--components", is_flag=True, help="Add the breakdown of each pass.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -210,8 +217,10 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
     click.echo("\n\n".join(sections))
 
 
-@main_group.command("list", context_settings=_SETTINGS)
-@click.argument("kind", type=click.Choice(["hardware", "architectures", "engines", "drafters"]))
+@main_group.command("list", context_settings=SETTINGS)
+@click.argument(
+    "kind", type=click.Choice(["hardware", "architectures", "engines", "drafters", "tables"])
+)
 def list_command(kind: str) -> None:
     """List what ships with the package."""
     from specmodel import report
@@ -220,7 +229,7 @@ def list_command(kind: str) -> None:
     click.echo(report.name_table(catalog(kind)))
 
 
-@main_group.command(context_settings=_SETTINGS)
+@main_group.command(context_settings=SETTINGS)
 @click.argument("name")
 def show(name: str) -> None:
     """Show a hardware, architecture or engine record as TOML.
@@ -232,6 +241,11 @@ def show(name: str) -> None:
     from specmodel.catalog import find
 
     click.echo(report.record_text(*find(name)))
+
+
+main_group.add_command(dataset)
+main_group.add_command(fit)
+main_group.add_command(validate)
 
 
 def _error_line(error: InputError) -> str:

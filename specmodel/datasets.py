@@ -6,6 +6,7 @@ its table would mislead with, and marks the rows that a fit should leave out rat
 them.
 """
 
+from importlib.metadata import version as installed_version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -114,16 +115,16 @@ def read_moe(hardware: str, framework: str, version: str) -> pd.DataFrame:
     Notes
     -----
     "balanced" deals tokens to experts in turn: exactly ``min(E, t k)`` distinct ones, not the
-    expected union of `experts.active_experts`. Keys that repeat differ by up to 24 %; the median
-    is taken. Widths are recorded before slicing by tensor parallelism.
+    expected union of `experts.active_experts`. "power_law_a" draws loads from a truncated power
+    law and rounds them; `power_law_active_experts` says how many experts that leaves. Keys that
+    repeat differ by up to 24 %; the median is taken. Widths are recorded before slicing by tensor
+    parallelism. Slices of a shape that ran a fallback kernel are found by
+    `fallbacks.slow_slices`.
     """
     raw = _read(hardware, "moe", framework, version)
     key = [name for name in raw.columns if name not in ("latency", "power", "power_limit")]
     table = _medians(raw, key)
     dtypes = [_dtype(name) for name in table["moe_dtype"]]
-    is_balanced = table["distribution"] == "balanced"
-    dealt = table["num_tokens"] * table["topk"]
-    distinct = dealt.where(dealt < table["num_experts"], table["num_experts"])
     is_alone = table["moe_ep_size"] == 1
     result = pd.DataFrame({
         "num_tokens": table["num_tokens"],
@@ -138,7 +139,7 @@ def read_moe(hardware: str, framework: str, version: str) -> pd.DataFrame:
         "quantization": table["moe_dtype"],
         "weight_dtype": [weight for weight, _ in dtypes],
         "activation_dtype": [activation for _, activation in dtypes],
-        "active_experts": distinct.where(is_balanced & is_alone).astype(float),
+        "active_experts": _active_experts(table).where(is_alone),
         "latency": table["median"] * 1e-3,
         "num_repeats": table["size"],
     })  # fmt: skip
@@ -250,6 +251,68 @@ def read_all_reduce(hardware: str, framework: str, version: str) -> pd.DataFrame
     sized = raw.assign(message_bytes=raw["message_size"] * element)
     fastest = sized.groupby(["num_gpus", "message_bytes"], sort=True)["latency"].min() * 1e-3
     return fastest.reset_index()
+
+
+def power_law_active_experts(
+    num_tokens: int, num_experts: int, experts_per_token: int, exponent: float
+) -> int:
+    """Return the distinct experts of a "power_law" row.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens of the pass [token].
+    num_experts, experts_per_token
+        Of the model [-].
+    exponent
+        Of the power law, as the name of the distribution has it [-].
+
+    Returns
+    -------
+    int
+        Experts with at least one token [-].
+
+    Notes
+    -----
+    Loads x follow a density ``x^-a``, from 1 to 0.8 t where there are more pairs than experts and
+    from 0.01 to 2 where there are fewer, are scaled to the pairs and rounded; what rounding leaves
+    over goes to experts without a token. Here x is taken at its quantiles.
+
+    Examples
+    --------
+    >>> power_law_active_experts(4, 256, 8, 1.01), power_law_active_experts(128, 256, 8, 1.01)
+    (32, 211)
+    """
+    pairs = num_tokens * experts_per_token
+    low, high = (1.0, max(0.8 * num_tokens, 1.001)) if pairs > num_experts else (0.01, 2.0)
+    quantile = (np.arange(num_experts) + 0.5) / num_experts
+    power = 1 - exponent
+    x = ((high**power - low**power) * quantile + low**power) ** (1 / power)
+    tokens = np.rint(x / x.sum() * pairs)
+    left_over = max(pairs - tokens.sum(), 0)
+    return int(min((tokens > 0).sum() + left_over, num_experts, pairs))
+
+
+def _active_experts(table: pd.DataFrame) -> pd.Series:
+    """Distinct experts of each row; missing where the distribution is another."""
+    names = ["distribution", "num_tokens", "num_experts", "topk"]
+    keys = table[names].drop_duplicates()
+    counts = []
+    for distribution, tokens, count, k in keys.itertuples(index=False):
+        if distribution == "balanced":
+            counts.append(float(min(count, tokens * k)))
+        elif distribution.startswith("power_law_"):
+            exponent = float(distribution.removeprefix("power_law_"))
+            counts.append(float(power_law_active_experts(tokens, count, k, exponent)))
+        else:
+            counts.append(np.nan)
+    return table[names].merge(keys.assign(active=counts), on=names, how="left")["active"]
+
+
+def source_name() -> str:
+    """Return the installed package and its version."""
+    _data_folder()
+    return f"{_PACKAGE.replace('_', '-')} {installed_version(_PACKAGE)}"
 
 
 def _data_folder() -> Path:

@@ -9,10 +9,10 @@ import numpy as np
 
 from specmodel.architecture import Architecture, load_architecture
 from specmodel.drafters import Drafter, load_drafter, model_drafter
-from specmodel.engine import EngineProfile, load_engine
+from specmodel.engine import EngineProfile, Overheads, load_engine
 from specmodel.errors import InputError
 from specmodel.experts import TYPICAL_ROUTING_CORRELATION
-from specmodel.hardware import HardwareProfile, load_hardware
+from specmodel.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.parallel import Layout, check_layout
 from specmodel.popularity import check_popularity
@@ -32,6 +32,8 @@ class Deployment:
         One GPU, and the overheads of the serving stack.
     kernels
         How the kernels of the stack use the GPU; the data sheet if nothing is known.
+    overheads
+        Seconds of the engine, or draws of them; those of its profile if None.
     tensor_parallel, expert_parallel, draft_tensor_parallel
         GPUs that the target's matrices are cut over, that its experts are spread over (`Layout`),
         and that a draft model is cut over; a head follows the target [-].
@@ -51,6 +53,7 @@ class Deployment:
     routing_correlation: float = 0.0
     popularity: FloatArray | None = None
     kernels: Kernels = DATA_SHEET_KERNELS
+    overheads: Overheads | None = None
 
     def __post_init__(self) -> None:
         check_layout(self.layout, self.target)
@@ -84,6 +87,11 @@ class Deployment:
                 if computed != dtype:
                     wider[dtype] = computed
         return wider
+
+    @property
+    def engine_seconds(self) -> Overheads:
+        """Seconds that the engine adds."""
+        return self.overheads or self.engine.overheads
 
     @property
     def layout(self) -> Layout:
@@ -130,6 +138,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     hardware: HardwareProfile | str | Path,
     drafter: Drafter | Architecture | str | Path,
     engine: EngineProfile | str | Path | None = None,
+    stack: str | None = None,
     routing_correlation: float | None = None,
     popularity: Numeric | None = None,
     tensor_parallel: int | None = None,
@@ -147,6 +156,9 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     ----------
     target, hardware, drafter, engine
         Records, names that ship with the package, or paths; the engine is "ideal" by default.
+    stack
+        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
+        the engine's, else the profile's default, else "typical".
     routing_correlation
         How far tokens of one sequence share experts, 0.18 by default [-].
     popularity
@@ -194,11 +206,17 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     elif not isinstance(drafter, Drafter):
         drafter = load_drafter(drafter, target)
     engine = chosen["engine"]
+    engine = engine if isinstance(engine, EngineProfile) else load_engine(engine)
+    record = hardware if isinstance(hardware, HardwareProfile) else load_hardware(hardware)
+    kernels = choose_kernels(record, stack, engine.stack)
+    if stack is None:
+        assumed["stack"] = kernels.stack
     deployment = Deployment(
         target=target,
         drafter=drafter,
-        hardware=hardware if isinstance(hardware, HardwareProfile) else load_hardware(hardware),
-        engine=engine if isinstance(engine, EngineProfile) else load_engine(engine),
+        hardware=record,
+        engine=engine,
+        kernels=kernels,
         tensor_parallel=chosen["tensor_parallel"],
         expert_parallel=chosen["expert_parallel"],
         draft_tensor_parallel=chosen["draft_tensor_parallel"],

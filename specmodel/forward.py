@@ -16,6 +16,8 @@ from specmodel.parallel import SINGLE_GPU, Layout
 from specmodel.popularity import check_popularity, union_by_expert
 from specmodel.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.work import (
+    ATTENTION_CORE,
+    ROUTED_EXPERTS,
     PassWork,
     Tokens,
     Work,
@@ -23,9 +25,6 @@ from specmodel.work import (
     arithmetic_dtype,
     residual_bytes,
 )
-
-ROUTED_EXPERTS = "routed_experts"
-ATTENTION_CORE = "attention_core"
 
 
 def pass_work(  # noqa: PLR0913 - all but the model keyword-only

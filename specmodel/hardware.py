@@ -8,6 +8,14 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from specmodel import records
 from specmodel.errors import InputError
+from specmodel.kernels import (
+    DATA_SHEET_KERNELS,
+    TYPICAL,
+    FittedStack,
+    Kernels,
+    load_typical,
+    stack_kernels,
+)
 from specmodel.records import Record
 
 _PACKAGED = Path(__file__).parent / "hw_profiles"
@@ -92,6 +100,9 @@ class HardwareProfile(Record):
         Links to the GPUs of the node and of other nodes; none if there is none.
     dtype
         Peak rate by dtype.
+    fitted
+        Kernels of serving stacks as fitted to measurements, by name of the stack; one of several
+        is the default.
     """
 
     schema_version: Literal[1]
@@ -102,6 +113,7 @@ class HardwareProfile(Record):
     link: Link | None = None
     network: Network | None = None
     dtype: dict[Dtype, DtypePeak]
+    fitted: dict[str, FittedStack] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_units(self) -> Self:
@@ -114,6 +126,9 @@ class HardwareProfile(Record):
         for name, (value, expected) in sizes.items():
             if value < 1e8:
                 raise InputError(name, value, expected)
+        defaults = [name for name, stack in self.fitted.items() if stack.is_default]
+        if len(defaults) > 1:
+            raise InputError("fitted", defaults, "one stack with is_default")
         low, high = RIDGE_POINT_RANGE
         for dtype, peak in self.dtype.items():
             ridge = peak.peak_flops_per_s / self.memory.peak_bytes_per_s
@@ -125,6 +140,12 @@ class HardwareProfile(Record):
                     f"their ratio {ridge:.3g} FLOP/B is outside {low:g} to {high:g}",
                 )
         return self
+
+    @property
+    def default_stack(self) -> str | None:
+        """The fitted stack that is taken if none is named; None if nothing was fitted."""
+        chosen = [name for name, stack in self.fitted.items() if stack.is_default]
+        return chosen[0] if chosen else next(iter(self.fitted), None)
 
     def compute_dtype(self, dtype: str) -> str:
         """Return the dtype in which arithmetic on `dtype` runs: itself, or the next wider one.
@@ -184,6 +205,42 @@ def load_hardware(name: str | Path) -> HardwareProfile:
     4800000000000.0
     """
     return records.load(HardwareProfile, name, FOLDER, "hardware")
+
+
+def choose_kernels(
+    hardware: HardwareProfile, stack: str | None = None, preferred: str | None = None
+) -> Kernels:
+    """Return how the kernels of a stack use a device.
+
+    Parameters
+    ----------
+    hardware
+        The device.
+    stack
+        One that is fitted in its profile, "typical" or "datasheet"; None for the best there is.
+    preferred
+        Stack taken where `stack` is None and the profile has it.
+
+    Returns
+    -------
+    Kernels
+        Of the stack named; else of the one preferred, of the profile's default, or typical ones.
+
+    Raises
+    ------
+    InputError
+        If the profile has no such stack.
+    """
+    if stack == DATA_SHEET_KERNELS.stack:
+        return DATA_SHEET_KERNELS
+    if stack is None:
+        stack = preferred if preferred in hardware.fitted else hardware.default_stack or TYPICAL
+    if stack == TYPICAL:
+        return stack_kernels(TYPICAL, load_typical())
+    if stack not in hardware.fitted:
+        known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
+        raise InputError("stack", stack, f"one of {known}, as fitted for {hardware.name}")
+    return stack_kernels(stack, hardware.fitted[stack])
 
 
 def list_hardware() -> list[str]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
+from specmodel import records
 from specmodel.records import Record
 from specmodel.roofline import DATA_SHEET, KernelParameters
 
@@ -18,6 +20,9 @@ StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "i
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
+
+TYPICAL = "typical"
+"""Name of the stack that stands in where nothing was fitted."""
 
 FITTED_DTYPE = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
@@ -50,7 +55,7 @@ class KernelFit(Record):
 
     launch_time: Annotated[float, Field(ge=0, le=1)]
     memory_efficiency: Share
-    compute_efficiency: Share
+    compute_efficiency: Share = 1.0
     activation_efficiency: Annotated[float, Field(gt=0, le=100)] | None = None
     sharpness: Annotated[float, Field(ge=1, le=64)]
     tile_rows: Annotated[float, Field(ge=0, le=4096)] = 0.0
@@ -85,16 +90,24 @@ class FittedStack(Record):
         Data set the fits are to, and the device it was measured on.
     date
         Day of the fit.
+    is_default
+        Whether it is the one taken if none is named.
     experts, gemm, attention
         Fits by dtype.
     """
 
     version: str
     source: Annotated[str, Field(min_length=3)]
-    date: str
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    is_default: bool = False
     experts: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+
+    def fit(self, kind: str, dtype: str) -> KernelFit | None:
+        """Return the fit of a kind for a dtype: its own, that of bf16, or None."""
+        fits: Mapping[str, KernelFit] = getattr(self, kind)
+        return fits.get(dtype) or fits.get(FITTED_DTYPE)
 
     def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
         """Yield kind, dtype and fit of all there are."""
@@ -113,10 +126,13 @@ class Kernels:
         Whose kernels: a fitted stack, "typical" or "datasheet".
     fits
         Parameters by kind and dtype of weights or KV; the data sheet where there are none.
+    record
+        What they were taken from, with its errors; None for the data sheet.
     """
 
     stack: str
     fits: Mapping[str, Mapping[str, KernelParameters]]
+    record: FittedStack | None = None
 
     def parameters(self, kind: str, dtype: str) -> KernelParameters:
         """Return the parameters for a kind and dtype: its own, those of bf16, the data sheet."""
@@ -151,7 +167,12 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
             dtype: replace(parameters, compute_efficiency=gemm.compute_efficiency)
             for dtype, parameters in fits["attention"].items()
         }
-    return Kernels(name, fits)
+    return Kernels(name, fits, stack)
+
+
+def load_typical() -> FittedStack:
+    """Return typical kernels: for a device that nothing was measured on."""
+    return records.load(FittedStack, TYPICAL, Path(__file__).parent / "stacks", "stack")
 
 
 _PARAMETERS = tuple(KernelParameters.__dataclass_fields__)

@@ -14,8 +14,9 @@ from specmodel.drafters import Drafter, load_drafter
 from specmodel.engine import load_engine
 from specmodel.errors import InputError
 from specmodel.hardware import load_hardware
+from specmodel.outcome import Prediction
 from specmodel.popularity import zipf_popularity
-from specmodel.prediction import Prediction, predict
+from specmodel.prediction import predict
 from specmodel.ranges import parse_values
 from specmodel.records import read_numbers
 from specmodel.units import FloatArray, check_dtype
@@ -24,12 +25,14 @@ MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
 _PASSED = (
+    "stack",
     "verify_tokens",
     "tensor_parallel",
     "expert_parallel",
     "draft_tensor_parallel",
     "routing_correlation",
     "max_draft_length",
+    "interval",
 )
 _DTYPES = ("weight_dtype", "expert_dtype", "embedding_dtype", "activation_dtype", "kv_dtype")
 _ACCEPTANCE = (

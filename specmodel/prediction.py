@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,130 +16,18 @@ from specmodel.drafters import Drafter
 from specmodel.engine import EngineProfile
 from specmodel.errors import InputError
 from specmodel.hardware import HardwareProfile
-from specmodel.latency import CAUSES, StepTimes, step_times
+from specmodel.intervals import central_intervals
+from specmodel.latency import StepTimes, step_times
 from specmodel.memory import memory_use, memory_warnings
+from specmodel.outcome import COLUMN_UNITS, Prediction
+from specmodel.passes import CAUSES
 from specmodel.units import FloatArray, Numeric, check
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-COLUMN_UNITS = {
-    "batch_size": "request",
-    "draft_length": "token",
-    "verify_tokens": "token",
-    "context_length": "token",
-    "tokens_per_step": "token",
-    "step_efficiency": "-",
-    "active_experts": "-",
-    "active_experts_verify": "-",
-    "forward_time": "s",
-    "verify_time": "s",
-    "draft_time": "s",
-    "reject_time": "s",
-    "step_time": "s",
-    "target_efficiency": "-",
-    "relative_step_time": "-",
-    "utility": "-",
-    "speedup": "-",
-    "tpot": "s",
-    "throughput": "token/s",
-    "limited_by": "-",
-    "break_even_acceptance_rate": "-",
-    "best_draft_length": "token",
-    "memory_bytes": "B",
-    "max_batch_size": "request",
-}
-"""Columns of a prediction in their order, and their units."""
-
+INTERVAL_SEED = 0
 MOST = 1e9
 """Largest batch size [request] and context length [token] that are taken."""
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction:
-    """What speculation gains at each operating point; all arrays have one shape.
-
-    Parameters
-    ----------
-    batch_size, draft_length, verify_tokens, context_length
-        The operating points [request] [token] [token] [token].
-    tokens_per_step, step_efficiency
-        Tokens emitted per sequence and step [token], and MoESD's σ [-].
-    active_experts, active_experts_verify
-        Distinct experts per layer of a plain and of a verify pass [-].
-    forward_time, verify_time, draft_time, reject_time, step_time
-        Plain pass, verify pass, all drafting of a step, rejection, the whole step [s].
-    target_efficiency, relative_step_time
-        ``forward_time / verify_time`` and ``step_time / forward_time`` [-].
-    utility, speedup
-        The same number: tokens per step over relative step time [-].
-    tpot, throughput
-        Time per output token of a request [s], output tokens of all requests [token/s].
-    limited_by
-        What lengthens the step most: one of `CAUSES`, or "none" without a draft.
-    break_even_acceptance_rate
-        Rate from which speculation pays; NaN where none does or it has no meaning [-].
-    best_draft_length
-        Draft length with the largest speedup, 0 for none; NaN where it has no meaning [token].
-    memory_bytes, max_batch_size
-        Memory needed on the fullest GPU [B]; largest batch that fits it [request].
-    max_draft_length
-        Longest draft considered for the best one [token].
-    assumptions
-        What was assumed because it was not given, by argument.
-    warnings
-        What the reader must know, one sentence each.
-    deployment, times
-        The records behind the numbers, and the times by component.
-    """
-
-    batch_size: FloatArray
-    draft_length: FloatArray
-    verify_tokens: FloatArray
-    context_length: FloatArray
-    tokens_per_step: FloatArray
-    step_efficiency: FloatArray
-    active_experts: FloatArray
-    active_experts_verify: FloatArray
-    forward_time: FloatArray
-    verify_time: FloatArray
-    draft_time: FloatArray
-    reject_time: FloatArray
-    step_time: FloatArray
-    target_efficiency: FloatArray
-    relative_step_time: FloatArray
-    utility: FloatArray
-    speedup: FloatArray
-    tpot: FloatArray
-    throughput: FloatArray
-    limited_by: np.ndarray[Any, np.dtype[np.str_]]
-    break_even_acceptance_rate: FloatArray
-    best_draft_length: FloatArray
-    memory_bytes: FloatArray
-    max_batch_size: FloatArray
-    max_draft_length: int
-    assumptions: dict[str, Any]
-    warnings: tuple[str, ...]
-    deployment: Deployment
-    times: StepTimes
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one plain dict a point; None stands for what has no meaning."""
-        columns = {name: np.ravel(getattr(self, name)).tolist() for name in COLUMN_UNITS}
-        for name in ("break_even_acceptance_rate", "best_draft_length"):
-            columns[name] = [None if value != value else value for value in columns[name]]
-        for name, unit in COLUMN_UNITS.items():
-            if unit in ("request", "token") and name != "tokens_per_step":
-                columns[name] = [None if v is None else int(v) for v in columns[name]]
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the points as a tidy table, one row each, columns as in `COLUMN_UNITS`."""
-        import pandas as pd
-
-        return pd.DataFrame({name: np.ravel(getattr(self, name)) for name in COLUMN_UNITS})
 
 
 def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is named
@@ -151,6 +39,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     batch_size: Numeric,
     acceptance: Acceptance | Numeric,
     engine: EngineProfile | str | Path | None = None,
+    stack: str | None = None,
     context_length: Numeric | None = None,
     verify_tokens: Numeric | None = None,
     weight_dtype: str | None = None,
@@ -164,6 +53,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
     max_draft_length: int | None = None,
+    interval: bool = False,
 ) -> Prediction:
     """Predict target efficiency and speedup of speculative decoding.
 
@@ -171,6 +61,9 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     ----------
     target, hardware, drafter, engine
         Records, names that ship with the package, or paths; the engine is "ideal" by default.
+    stack
+        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
+        the engine's, else the profile's default, else "typical".
     draft_length
         Tokens drafted per sequence and step, 0 for none, any shape [token].
     batch_size
@@ -192,6 +85,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         is data-parallel where there are more), and that a draft model is cut over [-].
     max_draft_length
         Longest draft considered for `best_draft_length` [token].
+    interval
+        Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
 
     Returns
     -------
@@ -220,6 +115,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         hardware=hardware,
         drafter=drafter,
         engine=engine,
+        stack=stack,
         routing_correlation=routing_correlation,
         popularity=popularity,
         tensor_parallel=tensor_parallel,
@@ -254,7 +150,12 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     if not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)
     _check_shapes(points, acceptance)
-    return _evaluate(deployment, points, acceptance, int(longest), assumed)
+    prediction = _evaluate(deployment, points, acceptance, int(longest), assumed)
+    if not interval:
+        return prediction
+    generator = np.random.default_rng(INTERVAL_SEED)
+    tokens = prediction.tokens_per_step
+    return replace(prediction, intervals=central_intervals(deployment, points, tokens, generator))
 
 
 def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None:
@@ -333,8 +234,9 @@ def _evaluate(
         "max_batch_size": memory.max_batch_size,
     }
     shape = np.broadcast_shapes(*(column.shape for column in columns.values()))
+    arrays: dict[str, Any] = {n: np.broadcast_to(columns[n], shape) for n in COLUMN_UNITS}
     return Prediction(
-        **{name: np.broadcast_to(columns[name], shape) for name in COLUMN_UNITS},
+        **arrays,
         max_draft_length=longest,
         assumptions=assumed,
         warnings=memory_warnings(deployment, memory, B),

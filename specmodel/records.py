@@ -171,6 +171,45 @@ def _shipped(cls: type[Record], path: Path, argument: str) -> Record:
     return build(cls, read_mapping(path, argument), argument)
 
 
+def toml_text(record: Record, table: str = "") -> str:
+    """Return a record as TOML.
+
+    Parameters
+    ----------
+    record
+        What is written; fields that are None and empty tables are left out.
+    table
+        Dotted name of the table that it is the content of, and then without fields that are at
+        their default; top level if empty.
+
+    Returns
+    -------
+    str
+        Lines without a last line break.
+    """
+    data = record.model_dump(exclude_none=True, exclude_defaults=bool(table))
+    prefix = f"{table}." if table else ""
+    head = ["", f"[{table}]"] if table else []
+    return "\n".join(head + _toml_lines(data, prefix))
+
+
+def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
+    plain = {key: value for key, value in data.items() if not isinstance(value, dict)}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            nested = _toml_lines(value, f"{prefix}{key}.")
+            has_own = any(not isinstance(inner, dict) for inner in value.values())
+            lines += ["", f"[{prefix}{key}]", *nested] if has_own else nested
+    return lines
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
+        return f"{value:.1f}"
+    return f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
 def read_mapping(path: Path, argument: str) -> dict[str, Any]:
     """Return the top-level table of a TOML file, or of a JSON file by its suffix.
 

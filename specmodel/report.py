@@ -1,19 +1,27 @@
 """A prediction in words, as a table, as JSON: returns text, prints nothing."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
 import textwrap
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specmodel import __version__
-from specmodel.latency import PassTime
-from specmodel.prediction import COLUMN_UNITS, Prediction
-from specmodel.records import Record
+from specmodel.errors import InputError
+from specmodel.outcome import COLUMN_UNITS, Prediction
+from specmodel.passes import PassTime
+from specmodel.records import Record, toml_text
 from specmodel.units import format_si
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specmodel.fitting import EngineFitting, KernelFitting
 
 JSON_SCHEMA_VERSION = 1
 
@@ -173,7 +181,74 @@ def heading(prediction: Prediction) -> str:
 def record_text(record: Record, notes: dict[str, str]) -> str:
     """Return a record as TOML, which can be saved, edited and given by path; notes as comments."""
     lines = [f"# {name}: {value}" for name, value in notes.items()]
-    return "\n".join(lines + _toml_lines(record.model_dump(exclude_none=True), ""))
+    return "\n".join([*lines, toml_text(record)])
+
+
+def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
+    """Return fitted parameters, errors and warnings, a block for each kind and dtype."""
+    blocks = []
+    for (kind, dtype), fitting in fits.items():
+        fit = fitting.fit
+        title = (
+            f"{kind} {dtype}: {fit.num_points} points fitted, {fit.num_judged} judged: error "
+            f"{fit.mean_error:.1%} mean over shapes, {fit.median_error:.1%} median, "
+            f"{fit.percentile_90_error:.1%} 90th percentile"
+        )
+        values = fitting.result.parameters | {"sharpness": fit.sharpness}
+        lines = [_wrap(title), *(f"  {name} = {value:.4g}" for name, value in values.items())]
+        lines += [_wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def engine_text(fitting: EngineFitting) -> str:
+    """Return fitted overheads, errors and warnings."""
+    fit = fitting.profile.fit
+    seconds = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
+    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *seconds]
+    lines.append(f"  mean error {fitting.result.mean_error:.1%}")
+    for column, error in (fit.left_out_error if fit else {}).items():
+        lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
+    lines += [_wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
+    return "\n".join(lines)
+
+
+def error_text(errors: pd.DataFrame) -> str:
+    """Return errors by component and tokens as an aligned table."""
+    shares = ("mean_error", "median_error", "percentile_90_error", "bias")
+    titles = {"percentile_90_error": "90 %", "mean_error": "mean", "median_error": "median"}
+    columns: _Columns = []
+    for name in errors:
+        form = "{:.1%}" if name in shares else "{}"
+        cells = [form.format(value) for value in errors[name]]
+        columns.append((titles.get(str(name), str(name)), cells))
+    return _align(columns, left=["component", "dtype", "rows"])
+
+
+def save_figure(kind: str, table: pd.DataFrame, path: str) -> None:
+    """Draw a figure of `plots` and write it; the suffix tells the format.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed or the file cannot be written.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        expected = "it to be installed: pip install 'specmodel[plots]'"
+        raise InputError("figure", "no package matplotlib", expected) from None
+    from specmodel import plots
+
+    figure = Figure(figsize=(3.3, 3.3), dpi=300, layout="constrained")
+    with rc_context({"font.size": 8}):
+        getattr(plots, kind)(table, figure.add_subplot())
+        try:
+            figure.savefig(path)
+        except (OSError, ValueError) as error:
+            expected = f"a .png, .pdf or .svg file that can be written ({error})"
+            raise InputError("figure", path, expected) from None
 
 
 def name_table(rows: Sequence[dict[str, str]]) -> str:
@@ -181,23 +256,6 @@ def name_table(rows: Sequence[dict[str, str]]) -> str:
     names = list(rows[0])
     columns = [(name, [row[name] for row in rows]) for name in names]
     return _align(columns, left=[names[0], names[-1]])
-
-
-def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
-    plain = {key: value for key, value in data.items() if not isinstance(value, dict)}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
-    for key, value in data.items():
-        if isinstance(value, dict):
-            nested = _toml_lines(value, f"{prefix}{key}.")
-            has_own = any(not isinstance(inner, dict) for inner in value.values())
-            lines += ["", f"[{prefix}{key}]", *nested] if has_own else nested
-    return lines
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
-        return f"{value:.1f}"
-    return f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
 def _passes(prediction: Prediction) -> dict[str, dict[str, list[float]]]:

@@ -9,6 +9,10 @@ import numpy as np
 from specmodel.architecture import Architecture
 from specmodel.units import ARITHMETIC_BITS, BYTES_PER_ELEMENT, FloatArray
 
+ROUTED_EXPERTS = "routed_experts"
+ATTENTION_CORE = "attention_core"
+"""Components with a cause of their own."""
+
 Kind = Literal["gemm", "experts", "attention", "message"]
 """Kinds of kernels: they use a GPU in different ways."""
 
@@ -104,10 +108,14 @@ class Tokens:
         return replace(self, batch_size=share)
 
 
-def arithmetic_dtype(architecture: Architecture, stored: str) -> str:
+def wider_dtype(activation: str, stored: str) -> str:
     """Return the wider of the dtype of activations and the one that weights or cache have."""
-    activation = architecture.activation_dtype
     return stored if ARITHMETIC_BITS[stored] > ARITHMETIC_BITS[activation] else activation
+
+
+def arithmetic_dtype(architecture: Architecture, stored: str) -> str:
+    """Return the dtype in which activations of a model meet weights or a cache."""
+    return wider_dtype(architecture.activation_dtype, stored)
 
 
 def activation_bytes(architecture: Architecture) -> float:

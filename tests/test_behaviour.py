@@ -7,7 +7,8 @@ from conftest import read_table
 from specmodel.acceptance import Acceptance
 from specmodel.architecture import load_architecture
 from specmodel.engine import load_engine
-from specmodel.prediction import Prediction, predict
+from specmodel.outcome import Prediction
+from specmodel.prediction import predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
 

@@ -10,8 +10,8 @@ from specmodel.architecture import Architecture, load_architecture
 from specmodel.errors import InputError
 from specmodel.forward import pass_work
 from specmodel.hardware import HardwareProfile, load_hardware
-from specmodel.latency import growth_by_cause, pass_time
 from specmodel.parallel import Layout
+from specmodel.passes import growth_by_cause, pass_time
 from specmodel.popularity import zipf_popularity
 from specmodel.roofline import smooth_maximum
 from specmodel.work import PassWork

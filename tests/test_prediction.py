@@ -16,10 +16,12 @@ from specmodel.engine import EngineProfile, load_engine
 from specmodel.errors import InputError
 from specmodel.experts import expert_use
 from specmodel.hardware import load_hardware
-from specmodel.latency import CAUSES, step_times
+from specmodel.latency import step_times
 from specmodel.memory import kv_cache_bytes, memory_use
+from specmodel.outcome import COLUMN_UNITS, Prediction
+from specmodel.passes import CAUSES
 from specmodel.popularity import zipf_popularity
-from specmodel.prediction import COLUMN_UNITS, Prediction, predict
+from specmodel.prediction import predict
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -216,7 +218,7 @@ def test_batches_where_some_propose_against_enumeration() -> None:
         routing_correlation=0.2,
     )
     from specmodel.forward import pass_work
-    from specmodel.latency import pass_time
+    from specmodel.passes import pass_time
 
     exact = 0.0
     for proposing in range(batch + 1):

@@ -1,5 +1,7 @@
 """Fits to measurements: `fit_<model>` of a published model, of kernels, of an engine."""
 
+from specmodel.fitting.engine import EngineFitting, fit_engine, read_serving
+from specmodel.fitting.kernels import KernelFitting, fit_kernels, fitted_stack
 from specmodel.fitting.moesd import (
     MOESD_COLUMNS,
     fit_moesd,
@@ -8,12 +10,21 @@ from specmodel.fitting.moesd import (
     stride_sample,
 )
 from specmodel.fitting.result import FitResult
+from specmodel.fitting.typical import FittedTable, typical_stack
 
 __all__ = [
     "MOESD_COLUMNS",
+    "EngineFitting",
     "FitResult",
+    "FittedTable",
+    "KernelFitting",
+    "fit_engine",
+    "fit_kernels",
     "fit_moesd",
+    "fitted_stack",
     "moesd_bounds",
     "moesd_speedup",
+    "read_serving",
     "stride_sample",
+    "typical_stack",
 ]

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specmodel.units import FloatArray
 
 _UNDETERMINED = 1e-7
+_LOOSE = 3e-3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +62,46 @@ def covariance_of(jacobian: FloatArray, cost: float) -> tuple[FloatArray, FloatA
     scaled = directions[kept] / singular[kept, None]
     undetermined = (directions[~kept] ** 2).sum(axis=0)
     return 2 * cost / degrees * scaled.T @ scaled, undetermined
+
+
+def clustered_covariance(
+    jacobian: FloatArray,
+    residuals: FloatArray,
+    clusters: NDArray[np.intp],
+    at_bound: NDArray[np.intp],
+) -> tuple[FloatArray, FloatArray]:
+    """Return the covariance where points of a cluster err together, and what is undetermined.
+
+    Parameters
+    ----------
+    jacobian, residuals
+        At the solution, weighted as a robust loss does, shapes (points, parameters) and (points,)
+        [-].
+    clusters
+        Number of the cluster of each point [-].
+    at_bound
+        Not 0 for parameters at a bound, which are taken as known [-].
+
+    Returns
+    -------
+    tuple of FloatArray
+        As for `covariance_of` [-].
+
+    Notes
+    -----
+    The sandwich estimator: points of one measured shape are far from independent, and counting
+    them as such would make every parameter look known to a fraction of a percent.
+    """
+    free = jacobian * (at_bound == 0)
+    _, singular, directions = np.linalg.svd(free, full_matrices=False)
+    kept = singular > _LOOSE * singular[0]
+    inverse = (directions[kept].T / singular[kept] ** 2) @ directions[kept]
+    count = int(clusters.max()) + 1
+    scores = np.zeros((count, free.shape[1]))
+    np.add.at(scores, clusters, free * residuals[:, None])
+    meat = scores.T @ scores * count / max(count - 1, 1)
+    undetermined = (directions[~kept] ** 2).sum(axis=0) * (at_bound == 0)
+    return inverse @ meat @ inverse, undetermined
 
 
 def fit_result(

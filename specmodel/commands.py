@@ -1,0 +1,170 @@
+"""Commands that calibrate: dataset, fit and validate. Imports nothing heavy until one runs."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specmodel.errors import InputError
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+
+
+class FitGroup(click.Group):
+    """A group whose command may be left out: ``fit FILE`` means ``fit kernels FILE``."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Take what names no command as the arguments of the first."""
+        if args and args[0] not in self.commands:
+            args = ["kernels", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("hardware")
+@click.argument("stack")
+@click.argument("version")
+@click.option("--output", required=True, metavar="FILE", help="CSV to write.")
+def dataset(hardware: str, stack: str, version: str, output: str) -> None:
+    """Write published kernel timings of a stack as a table of measurements.
+
+    Needs the extra [datasets]; "specmodel list tables" names what there is.
+
+    \b
+    Example:
+      specmodel dataset h200_sxm trtllm 1.3.0rc20 --output h200.csv
+    """
+    from specmodel.datasets import source_name
+    from specmodel.profiles import write_text
+    from specmodel.published import published_measurements
+
+    table = published_measurements(hardware, stack, version)
+    head = f"# {source_name()}, {hardware}, {stack} {version}\n"
+    write_text(output, head + table.to_csv(index=False))
+    roles = table["role"].value_counts()
+    counts = ", ".join(f"{roles.get(role, 0)} to {role}" for role in ("fit", "judge", "skip"))
+    click.echo(f"{output}: {len(table)} points, {counts}")
+
+
+@click.group(cls=FitGroup, context_settings=SETTINGS | {"ignore_unknown_options": True})
+def fit() -> None:
+    """Fit kernels (the default) or an engine to measurements.
+
+    \b
+    Examples:
+      specmodel fit h200.csv --output h200.toml
+      specmodel fit engine served.csv --name mine --output mine.toml \\
+          --vary pass_time --vary draft_pass_time --vary reject_time
+    """
+
+
+@fit.command(context_settings=SETTINGS)
+@click.argument("measurements")
+@click.option("--output", required=True, metavar="FILE", help="Hardware profile to write.")
+@click.option("--hardware", metavar="NAME|PATH", help="Profile to start from.  [default: measured]")
+@click.option(
+    "--measured-on", metavar="NAME", help="Says that a table of another device will do: its chip."
+)
+@click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
+def kernels(
+    measurements: str,
+    output: str,
+    hardware: str | None,
+    measured_on: str | None,
+    source: str | None,
+) -> None:
+    """Fit kernels of a stack to a table of timings, and add them to a profile.
+
+    Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
+    """
+    from specmodel import report
+    from specmodel.fitting import fit_kernels, fitted_stack
+    from specmodel.hardware import load_hardware
+    from specmodel.measurements import read_measurements
+    from specmodel.profiles import hardware_text, with_stack, write_text
+
+    table = read_measurements(measurements)
+    device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
+    name = hardware or device
+    if Path(name).stem != device and measured_on != device:
+        expected = f"{device}, as measured, or --measured-on {device} with it"
+        raise InputError("hardware", name, expected)
+    text = hardware_text(name)
+    fits = fit_kernels(table, load_hardware(name))
+    source = source or f"{Path(measurements).name}, measured on {device}"
+    record = fitted_stack(fits, version=version, source=source, date=_today())
+    write_text(output, with_stack(text, stack, record))
+    click.echo(report.fit_text(fits))
+    click.echo(f"\nWritten: {output}, [fitted.{stack}]")
+
+
+@fit.command(context_settings=SETTINGS)
+@click.argument("measurements")
+@click.option("--output", required=True, metavar="FILE", help="Engine profile to write.")
+@click.option("--name", required=True, help="Name of the engine, for people.")
+@click.option("--vary", "varied", multiple=True, required=True, help="Overhead to fit; repeat.")
+@click.option("--engine", metavar="NAME|PATH", help="Held overheads.  [default: ideal]")
+@click.option("--stack", help="Stack whose kernels it runs.")
+@click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
+@click.option("--leave-out", multiple=True, metavar="COLUMN", help="Leave its values out in turn.")
+def engine(measurements: str, output: str, **options: Any) -> None:
+    """Fit overheads of an engine to a table of measured speedups or step times.
+
+    Columns: target, drafter, hardware, tensor_parallel, batch_size, draft_length,
+    context_length, quantity (speedup, relative_step_time, forward_time, step_time or
+    target_efficiency) and value; step_efficiency in rows of speedup.
+    """
+    from specmodel import report
+    from specmodel.engine import load_engine
+    from specmodel.fitting import fit_engine, read_serving
+    from specmodel.profiles import write_text
+    from specmodel.records import toml_text
+
+    table = read_serving(measurements)
+    changes = {"name": options["name"], "source": options["source"] or Path(measurements).name}
+    if options["stack"]:
+        changes["stack"] = options["stack"]
+    base = load_engine(options["engine"] or "ideal").with_changes("engine", changes)
+    fitting = fit_engine(
+        table, base, options["varied"], date=_today(), leave_out=options["leave_out"]
+    )
+    write_text(output, toml_text(fitting.profile) + "\n")
+    click.echo(report.engine_text(fitting))
+    click.echo(f"\nWritten: {output}")
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("profile")
+@click.argument("measurements")
+@click.option("--stack", metavar="NAME", help="Whose kernels.  [default: the table's]")
+@click.option("--max-error", type=float, help="Status 1 if a component's mean error is above.")
+@click.option("--figure", metavar="FILE", help="Predicted against measured: PNG, PDF or SVG.")
+def validate(
+    profile: str, measurements: str, stack: str | None, max_error: float | None, figure: str | None
+) -> None:
+    """Judge a hardware profile by a table of timings.
+
+    Rows whose role is "judge" are judged; where a component has none, those fitted.
+    """
+    from specmodel import report
+    from specmodel.hardware import load_hardware
+    from specmodel.measurements import read_measurements
+    from specmodel.validation import ALL_ROWS, error_table, predict_measured
+
+    hardware = load_hardware(profile)
+    judged = predict_measured(read_measurements(measurements), hardware, stack)
+    errors = error_table(judged)
+    if figure:
+        report.save_figure("predicted_against_measured", judged, figure)
+    click.echo(report.error_text(errors))
+    worst = errors[errors["rows"] == ALL_ROWS]["mean_error"].max()
+    if max_error is not None and worst > max_error:
+        click.echo(f"specmodel: mean error {worst:.3f} is above {max_error:g}", err=True)
+        raise click.exceptions.Exit(1)
+
+
+def _today() -> str:
+    return date.today().isoformat()

@@ -1,0 +1,309 @@
+"""Fit of an engine's overheads to measured speedups or times, and errors on what is left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.deployment import deploy
+from specmodel.engine import EngineFit, EngineProfile, Overheads
+from specmodel.errors import InputError, nearest
+from specmodel.fitting.result import FitResult, clustered_covariance, fit_result
+from specmodel.latency import step_times
+from specmodel.units import FloatArray, check
+
+COLUMNS = (
+    "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",
+    "value",
+)  # fmt: skip
+"""Columns of a table of measured serving; ``tensor_parallel`` and ``step_efficiency`` optional."""
+
+QUANTITIES = ("speedup", "relative_step_time", "forward_time", "step_time", "target_efficiency")
+"""What ``value`` may be [-] [s]; a speedup over several batch sizes is the largest."""
+
+BOUNDS = {
+    "kernel_time": (1e-8, 1e-4),
+    "pass_time": (1e-6, 5e-2),
+    "draft_kernel_time": (1e-8, 1e-4),
+    "draft_pass_time": (1e-6, 5e-2),
+    "reject_time": (1e-6, 5e-2),
+    "reject_time_per_request": (1e-7, 5e-3),
+    "reject_time_per_token": (1e-7, 5e-3),
+}
+"""Least and largest overhead tried [s]."""
+
+_ROBUST_SCALE = 0.05
+_STARTS = (0.3, 0.5, 0.65, 0.8)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineFitting:
+    """Fitted engine.
+
+    Parameters
+    ----------
+    profile
+        The engine, with what it was fitted to.
+    result
+        Parameters, covariance and residuals.
+    predicted
+        One a row of the table, in its unit [-] [s].
+    left_out
+        For each column whose values were left out in turn, the predictions of the rows left out
+        [-] [s].
+    """
+
+    profile: EngineProfile
+    result: FitResult
+    predicted: FloatArray
+    left_out: dict[str, FloatArray]
+
+
+def fit_engine(
+    table: pd.DataFrame,
+    base: EngineProfile,
+    vary: Sequence[str],
+    *,
+    date: str,
+    leave_out: Sequence[str] = (),
+) -> EngineFitting:
+    """Fit overheads of an engine to measured serving.
+
+    Parameters
+    ----------
+    table
+        With `COLUMNS`; further ones may serve to leave out.
+    base
+        Name, source, stack and the overheads that are held.
+    vary
+        Overheads that are fitted.
+    date
+        Day of the fit, as 2026-11-21.
+    leave_out
+        Columns whose values are left out in turn, the fit judged on them.
+
+    Returns
+    -------
+    EngineFitting
+        Least squares of log ratios with a soft-L1 loss, the best of several starts.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, a value is not positive or there are too few rows.
+
+    Notes
+    -----
+    Times are linear in the overheads, so that a pass is computed once for each of them.
+    """
+    for name in vary:
+        if name not in BOUNDS:
+            raise InputError("vary", name, f"one of {nearest(name, BOUNDS)}")
+    table = _checked(table, len(vary), leave_out)
+    records: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
+    rows = [_linear(row, base, vary) for row in records]
+    measured = table["value"].to_numpy(float)
+    everything = np.ones(len(rows), dtype=bool)
+    best = _solve(rows, measured, vary, everything)
+    values = np.exp(best.x)
+    predicted = _predicted(rows, values)
+    error = np.log(predicted / measured)
+    weighted = error * (1 + (error / _ROBUST_SCALE) ** 2) ** 0.25
+    covariance, undetermined = clustered_covariance(
+        best.jac, weighted, np.arange(len(rows)), best.active_mask
+    )
+    result = fit_result(
+        list(vary), values, best.active_mask, covariance, undetermined, np.expm1(error)
+    )
+    left_out = {
+        column: _leave_out(rows, measured, vary, table[column].to_numpy()) for column in leave_out
+    }
+    judged = list(left_out.values()) or [predicted]
+    spread = float(np.concatenate([np.log(measured / p) for p in judged]).std())
+    fit = EngineFit(
+        date=date,
+        num_points=len(rows),
+        mean_error=_rounded(result.mean_error),
+        left_out_error={
+            column: _rounded(float(np.abs(p / measured - 1).mean()))
+            for column, p in left_out.items()
+        },
+        spread=_rounded(spread),
+        varied=list(vary),
+        covariance=[[_rounded(value) for value in row] for row in covariance.tolist()],
+    )
+    seconds = {name: _rounded(value) for name, value in zip(vary, values.tolist(), strict=True)}
+    profile = base.with_changes("engine", {**seconds, "fit": fit.model_dump()})
+    return EngineFitting(profile=profile, result=result, predicted=predicted, left_out=left_out)
+
+
+def _checked(table: pd.DataFrame, parameters: int, leave_out: Sequence[str]) -> pd.DataFrame:
+    missing = [name for name in (*COLUMNS, *leave_out) if name not in table]
+    if missing:
+        raise InputError("measurements", list(table.columns), f"columns {', '.join(missing)} too")
+    if len(table) <= parameters:
+        expected = f"more than {parameters}, one an overhead"
+        raise InputError("measurements", f"{len(table)} rows", expected)
+    for quantity in table["quantity"].unique():
+        if quantity not in QUANTITIES:
+            expected = f"one of {', '.join(QUANTITIES)}"
+            raise InputError("measurements.quantity", quantity, expected)
+    values = pd.to_numeric(table["value"], errors="coerce").to_numpy(float)
+    unusable = ~(np.isfinite(values) & (values > 0))
+    if unusable.any():
+        culprit = table["value"][unusable].iloc[0]
+        raise InputError("measurements.value", culprit, "a number above 0")
+    return table.assign(value=values)
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """One measurement: times without the overheads varied, and by how much each adds to them."""
+
+    quantity: str
+    tokens: float
+    forward: FloatArray
+    step: FloatArray
+    verify: FloatArray
+    forward_slopes: FloatArray
+    step_slopes: FloatArray
+    verify_slopes: FloatArray
+
+    def value(self, seconds: FloatArray) -> float:
+        forward = self.forward + seconds @ self.forward_slopes
+        step = self.step + seconds @ self.step_slopes
+        if self.quantity == "forward_time":
+            return float(forward.mean())
+        if self.quantity == "step_time":
+            return float(step.mean())
+        if self.quantity == "relative_step_time":
+            return float((step / forward).mean())
+        if self.quantity == "target_efficiency":
+            return float((forward / (self.verify + seconds @ self.verify_slopes)).mean())
+        return float((self.tokens * forward / step).max())
+
+
+def _linear(row: dict[str, Any], base: EngineProfile, vary: Sequence[str]) -> _Linear:
+    held = base.with_changes("engine", dict.fromkeys(vary, 0.0))
+    parallel: dict[str, Any] = {
+        name: int(row[name])
+        for name in ("tensor_parallel", "expert_parallel")
+        if row.get(name) is not None and row[name] == row[name]
+    }
+    deployment, _ = deploy(
+        target=str(row["target"]),
+        hardware=str(row["hardware"]),
+        drafter=str(row["drafter"]),
+        engine=held,
+        **parallel,
+    )
+    gamma = check("measurements.draft_length", row["draft_length"], minimum=0, whole=True)
+    points: dict[str, Any] = {
+        "batch_size": _batch_sizes(row["batch_size"]),
+        "draft_length": gamma,
+        "verify_tokens": gamma + 1,
+        "context_length": check("measurements.context_length", row["context_length"], minimum=0),
+    }
+    zero = held.overheads
+    runs = []
+    for name in (None, *vary):
+        seconds: Overheads = replace(zero, **{name: 1.0}) if name else zero
+        times = step_times(replace(deployment, overheads=seconds), **points)
+        shape = np.shape(points["batch_size"])
+        parts = (times.forward_time, times.step_time, times.verify_time)
+        runs.append([np.broadcast_to(part, shape) for part in parts])
+    (forward, step, verify), *moved = runs
+    slopes = [np.array([run[i] - runs[0][i] for run in moved]) for i in range(3)]
+    tokens = float(row.get("step_efficiency", np.nan)) * float(gamma + 1)
+    if row["quantity"] == "speedup" and not tokens >= 1:
+        given = row.get("step_efficiency")
+        raise InputError("measurements.step_efficiency", given, "a share in rows of speedup")
+    return _Linear(str(row["quantity"]), tokens, forward, step, verify, *slopes)
+
+
+def _batch_sizes(text: object) -> FloatArray:
+    sizes = str(text).split()
+    try:
+        values = [float(size) for size in sizes]
+    except ValueError:
+        values = []
+    return check("measurements.batch_size", values or text, minimum=1)
+
+
+def _predicted(rows: Sequence[_Linear], seconds: FloatArray) -> FloatArray:
+    return np.array([row.value(seconds) for row in rows])
+
+
+def _solve(
+    rows: Sequence[_Linear], measured: FloatArray, vary: Sequence[str], chosen: FloatArray
+) -> Any:
+    from scipy.optimize import least_squares
+
+    some = [row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
+    target = np.log(measured[chosen.astype(bool)])
+    low, high = np.log(np.array([BOUNDS[name] for name in vary])).T
+
+    def residuals(x: FloatArray) -> FloatArray:
+        return np.asarray(np.log(_predicted(some, np.exp(x))) - target)
+
+    fits = [
+        least_squares(
+            residuals,
+            low + share * (high - low),
+            bounds=(low, high),
+            loss="soft_l1",
+            f_scale=_ROBUST_SCALE,
+            diff_step=1e-4,
+        )
+        for share in _STARTS
+    ]
+    return min(fits, key=lambda fit: float(fit.cost))
+
+
+def _leave_out(
+    rows: Sequence[_Linear], measured: FloatArray, vary: Sequence[str], column: FloatArray
+) -> FloatArray:
+    """Predict each row from a fit to the rows whose value in the column is another."""
+    predicted = np.empty(len(rows))
+    for value in pd.unique(column):
+        is_left = column == value
+        if is_left.all():
+            raise InputError("leave_out", value, "a column with several values")
+        seconds = np.exp(_solve(rows, measured, vary, ~is_left).x)
+        predicted[is_left] = _predicted(rows, seconds)[is_left]
+    return predicted
+
+
+def read_serving(path: str | Path) -> pd.DataFrame:
+    """Return a table of measured serving from a CSV file.
+
+    Parameters
+    ----------
+    path
+        The file; lines that start with # are comments.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `fit_engine` takes it.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    try:
+        table = pd.read_csv(path, comment="#", dtype={"batch_size": str})
+    except OSError as error:
+        expected = f"a readable CSV file ({error.strerror or error})"
+        raise InputError("measurements", str(path), expected) from None
+    except ValueError as error:
+        raise InputError("measurements", str(path), f"a well-formed CSV ({error})") from None
+    return table
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")

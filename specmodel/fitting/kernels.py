@@ -1,0 +1,337 @@
+"""Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specmodel.errors import InputError
+from specmodel.fitting.result import FitResult, clustered_covariance, fit_result
+from specmodel.hardware import HardwareProfile
+from specmodel.kernels import FittedStack, KernelFit
+from specmodel.measurements import check_plausible, groups, work_of
+from specmodel.passes import component_time
+from specmodel.records import build
+from specmodel.roofline import KernelParameters
+from specmodel.units import FloatArray
+from specmodel.work import Work
+
+PARAMETERS = {
+    "experts": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.2, 1.0, 0.8),
+        "compute_efficiency": (0.05, 1.0, 0.6),
+        "activation_efficiency": (0.02, 5.0, 0.5),
+        "tile_rows": (1.0, 128.0, 16.0),
+        "tile_growth": (0.01, 0.9, 0.3),
+        "tile_width": (1.0, 256.0, 30.0),
+    },
+    "gemm": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.2, 1.0, 0.8),
+        "compute_efficiency": (0.05, 1.0, 0.7),
+    },
+    "attention": {
+        "launch_time": (1e-7, 1e-4, 8e-6),
+        "memory_efficiency": (0.2, 1.0, 0.85),
+        "group_time": (1e-11, 1e-6, 2e-8),
+        "ramp_time": (1e-8, 1e-4, 5e-6),
+    },
+}
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]."""
+
+SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Exponents tried: powers of two, which are cheap to take [-]."""
+
+ROBUST_SCALE = 0.05
+"""Relative error from which a point counts less [-]."""
+
+_NORMAL_80 = 1.2815515594
+_FOLDS = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelFitting:
+    """Fit of one kind of kernel at one dtype.
+
+    Parameters
+    ----------
+    fit
+        What a profile records; its errors are those of `judged`.
+    result
+        Parameters, covariance and residuals of the points fitted.
+    judged
+        Rows judged with their ``error``, predicted over measured less one; those fitted where
+        the table leaves none.
+    """
+
+    fit: KernelFit
+    result: FitResult
+    judged: pd.DataFrame
+
+
+def fit_kernels(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launch times, efficiencies, sharpness and tiles to measured kernels.
+
+    Parameters
+    ----------
+    table
+        As `measurements.check_measurements` returns it.
+    hardware
+        The device; its peaks are kept, what is achieved of them is fitted.
+
+    Returns
+    -------
+    dict
+        By kind and dtype of weights or KV.
+
+    Raises
+    ------
+    InputError
+        If times are of another unit, or there are fewer points than parameters.
+
+    Notes
+    -----
+    Least squares of log ratios with a soft-L1 loss, within bounds, from two starts for each
+    sharpness. Rows whose role is "judge" or "skip" are not seen.
+    """
+    check_plausible(table, hardware)
+    return {(kind, dtype): _fit(kind, rows, hardware) for kind, dtype, rows in groups(table)}
+
+
+def fitted_stack(
+    fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
+) -> FittedStack:
+    """Return fits as a profile records them.
+
+    Parameters
+    ----------
+    fits
+        As `fit_kernels` returns them.
+    version, source, date
+        Version of the stack, what was measured, and day of the fit as 2026-11-21.
+
+    Returns
+    -------
+    FittedStack
+        Ready for `profiles.with_stack`.
+    """
+    tables: dict[str, dict[str, object]] = {}
+    for (kind, dtype), fitting in fits.items():
+        tables.setdefault(kind, {})[dtype] = fitting.fit.model_dump()
+    data = {"version": version, "source": source, "date": date, **tables}
+    return build(FittedStack, data, "fitted")
+
+
+def predicted_time(
+    kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> FloatArray:
+    """Return the predicted time of measured points.
+
+    Parameters
+    ----------
+    kind
+        Component.
+    table
+        Its rows, of one dtype.
+    hardware
+        The device.
+    parameters
+        How its kernels use it.
+
+    Returns
+    -------
+    FloatArray
+        One a row [s].
+    """
+    return component_time(work_of(kind, table), hardware, parameters).total_time
+
+
+def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
+    """Return the errors of judged rows: means over rows of a shape and then over shapes.
+
+    Parameters
+    ----------
+    judged
+        With columns ``shape`` and ``error``.
+
+    Returns
+    -------
+    dict
+        ``mean_error``, ``median_error`` and ``percentile_90_error`` [-].
+    """
+    error = judged["error"].abs()
+    return {
+        "mean_error": _rounded(error.groupby(judged["shape"]).mean().mean()),
+        "median_error": _rounded(error.median()),
+        "percentile_90_error": _rounded(error.quantile(0.9)),
+    }
+
+
+def _fit(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> KernelFitting:
+    names = list(PARAMETERS[kind])
+    fitted = rows[rows["role"] == "fit"]
+    if len(fitted) <= len(names):
+        expected = f"more than {len(names)}, one a parameter, with role 'fit'"
+        raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
+    low, high = _bounds(kind, rows)
+    work, measured = work_of(kind, fitted), fitted["latency"].to_numpy()
+    best, sharpness = _solve(work, measured, hardware, kind, (low, high))
+    residuals = _log_ratio(best.x, work, measured, hardware, names, sharpness)
+    weighted = residuals * (1 + (residuals / ROBUST_SCALE) ** 2) ** 0.25
+    covariance, undetermined = clustered_covariance(
+        best.jac, weighted, _series(fitted), best.active_mask
+    )
+    values = np.exp(best.x)
+    result = fit_result(
+        names, values, best.active_mask, covariance, undetermined, np.expm1(residuals)
+    )
+    parameters = _parameters(names, values, sharpness)
+    judged = rows[rows["role"] == "judge"]
+    judged = judged if len(judged) else fitted
+    error = predicted_time(kind, judged, hardware, parameters) / judged["latency"] - 1
+    judged = judged.assign(error=error)
+    shape_spread, row_spread = _spreads(kind, fitted, hardware, (low, high), sharpness)
+    fit = KernelFit(
+        **{name: _rounded(value) for name, value in zip(names, values.tolist(), strict=True)},
+        sharpness=sharpness,
+        num_points=len(fitted),
+        num_judged=len(judged),
+        **shape_errors(judged),
+        shape_spread=shape_spread,
+        row_spread=row_spread,
+        varied=names,
+        covariance=[[_rounded(value) for value in row] for row in covariance.tolist()],
+    )
+    return KernelFitting(fit=fit, result=result, judged=judged)
+
+
+def _bounds(kind: str, rows: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """Return logarithms of the bounds.
+
+    Large products do not tell a launch from what else does not grow with them: that of a GEMM is
+    at most all that the shortest fifth of those measured take.
+    """
+    bounds = np.log(np.array(list(PARAMETERS[kind].values())))
+    low, high = bounds[:, 0].copy(), bounds[:, 1].copy()
+    if kind == "gemm":
+        high[0] = np.clip(np.log(rows["latency"].quantile(0.2)), low[0] + 1e-3, high[0])
+    return low, high
+
+
+def _solve(
+    work: Work,
+    measured: FloatArray,
+    hardware: HardwareProfile,
+    kind: str,
+    bounds: tuple[FloatArray, FloatArray],
+    sharpnesses: tuple[float, ...] = SHARPNESSES,
+) -> tuple[Any, float]:
+    from scipy.optimize import least_squares
+
+    names = list(PARAMETERS[kind])
+    start = np.log([values[2] for values in PARAMETERS[kind].values()])
+    aside = 0.3 * np.where(np.arange(len(names)) % 2, 1.0, -1.0)
+    inside = (bounds[0] + 1e-6, bounds[1] - 1e-6)
+    fits = [
+        (
+            least_squares(
+                _log_ratio,
+                np.clip(first, *inside),
+                bounds=bounds,
+                loss="soft_l1",
+                f_scale=ROBUST_SCALE,
+                args=(work, measured, hardware, names, sharpness),
+            ),
+            sharpness,
+        )
+        for sharpness in sharpnesses
+        for first in (start, start + aside)
+    ]
+    return min(fits, key=lambda fit: fit[0].cost)
+
+
+def _log_ratio(
+    x: FloatArray,
+    work: Work,
+    measured: FloatArray,
+    hardware: HardwareProfile,
+    names: list[str],
+    sharpness: float,
+) -> FloatArray:
+    parameters = _parameters(names, np.exp(x), sharpness)
+    return np.log(component_time(work, hardware, parameters).total_time / measured)
+
+
+def _parameters(names: list[str], values: FloatArray, sharpness: float) -> KernelParameters:
+    named = dict(zip(names, values.tolist(), strict=True))
+    return KernelParameters(**named, sharpness=sharpness)
+
+
+def _spreads(
+    kind: str,
+    fitted: pd.DataFrame,
+    hardware: HardwareProfile,
+    bounds: tuple[FloatArray, FloatArray],
+    sharpness: float,
+) -> tuple[float, float]:
+    """Return the spread of what a series has in common, and of its points, on unseen shapes.
+
+    Shapes are left out in turn, in up to four parts. Spreads are normal ones with the same
+    central 80 %.
+    """
+    shapes = np.sort(fitted["shape"].unique())
+    part = fitted["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+    names = list(PARAMETERS[kind])
+    missed = np.empty(len(fitted))
+    for fold in np.unique(part):
+        left, kept = fitted[part == fold], fitted[part != fold]
+        kept = kept if len(kept) > len(names) else fitted
+        best, _ = _solve(
+            work_of(kind, kept), kept["latency"].to_numpy(), hardware, kind, bounds, (sharpness,)
+        )
+        measured = left["latency"].to_numpy()
+        missed[part == fold] = -_log_ratio(
+            best.x, work_of(kind, left), measured, hardware, names, sharpness
+        )
+    return normal_spreads(pd.Series(missed), pd.Series(_series(fitted)))
+
+
+def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
+    """Return the spread of what a series has in common, and of its points around that.
+
+    Parameters
+    ----------
+    errors
+        Logarithms of measured over predicted [-].
+    series
+        Series of each.
+
+    Returns
+    -------
+    tuple of float
+        Standard deviations of normal distributions with the same central 80 % [-].
+    """
+    within = errors - errors.groupby(series).transform("mean")
+    row, total = _spread(within), _spread(errors)
+    return _rounded(np.sqrt(max(total**2 - row**2, 0.0))), _rounded(row)
+
+
+def _spread(errors: pd.Series) -> float:
+    low, high = errors.quantile([0.1, 0.9])
+    return float(high - low) / (2 * _NORMAL_80)
+
+
+def _series(table: pd.DataFrame) -> NDArray[np.intp]:
+    """Return a number for each run of points that differ in their tokens only."""
+    sliced = pd.Series(table.get("expert_size", 0), table.index)
+    return pd.factorize(table["shape"] + "/" + sliced.fillna(0).astype(int).astype(str))[0]
+
+
+def _rounded(value: float | np.floating[Any]) -> float:
+    return float(f"{value:.5g}")

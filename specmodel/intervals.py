@@ -1,0 +1,207 @@
+"""Central intervals of a prediction, by one vectorised Monte Carlo over what was fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specmodel.deployment import Deployment
+from specmodel.engine import Overheads
+from specmodel.errors import InputError
+from specmodel.kernels import KINDS, KernelFit, Kernels
+from specmodel.latency import combine_passes, step_times
+from specmodel.roofline import KernelParameters
+from specmodel.units import FloatArray
+
+DRAWS = 400
+"""Draws [-]."""
+
+CENTRAL = 0.8
+"""Share of the draws inside an interval [-]."""
+
+MAX_POINTS = 20_000
+"""Most operating points that intervals are computed for at once [-]."""
+
+COLUMNS = (
+    "forward_time",
+    "verify_time",
+    "draft_time",
+    "step_time",
+    "target_efficiency",
+    "relative_step_time",
+    "speedup",
+    "tpot",
+    "throughput",
+)
+"""Columns of a prediction that have an interval."""
+
+_FARTHEST = 2.0
+_SHARES = ("memory_efficiency", "compute_efficiency", "tile_growth")
+_LARGEST_SHARE = {"tile_growth": 0.95}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Interval:
+    """Lower and upper end of a central interval, arrays of the shape of the points."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def central_intervals(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    tokens_per_step: FloatArray,
+    generator: np.random.Generator,
+) -> dict[str, Interval]:
+    """Return central 80 % intervals of times, target efficiency and speedup.
+
+    Parameters
+    ----------
+    deployment
+        What runs where; its kernels are fitted or typical.
+    points
+        Batch size, draft length, verify tokens and context length, broadcasting [request] [token].
+    tokens_per_step
+        Tokens emitted per sequence and step, taken as known, broadcasting [token].
+    generator
+        Source of the draws.
+
+    Returns
+    -------
+    dict
+        By name, for each of `COLUMNS`.
+
+    Raises
+    ------
+    InputError
+        If there is nothing that errors are known of, or there are too many points.
+
+    Notes
+    -----
+    A draw takes parameters of kernels and engine from the covariance of their fits; a factor that
+    a kind of kernel has in common on one model, and one for each pass, from the spreads on shapes
+    left out; and one for the engine from its own. The factors of a plain and of a verify pass
+    of q tokens a sequence correlate as ``q^(-1/2)``, as residuals of measured kernels do. The
+    errors of a fitted engine are of whole steps, kernels included, so that all its passes share
+    one factor.
+    """
+    if deployment.kernels.record is None:
+        expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
+        raise InputError("interval", True, expected)
+    arrays = [*points.values(), tokens_per_step]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    if np.prod(shape) > MAX_POINTS:
+        raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
+    draws = (DRAWS,) + (1,) * len(shape)
+    drawn = replace(
+        deployment,
+        kernels=_drawn_kernels(deployment.kernels, generator, draws),
+        overheads=_drawn_overheads(deployment, generator, draws),
+    )
+    times = step_times(drawn, **points)
+    fits = _fits(deployment)
+    common, forward, fresh, draft_common, draft = generator.standard_normal((5, len(KINDS), *draws))
+    engine = deployment.engine.fit
+    likeness = 1.0 if engine else np.maximum(points["verify_tokens"], 1.0) ** -0.5
+    verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
+    drafting = times.draft_pass
+    of_draft = _factors(fits, *((common, forward) if engine else (draft_common, draft)))
+    step = combine_passes(
+        drawn,
+        points["batch_size"],
+        points["draft_length"],
+        (
+            times.forward.scaled(_factors(fits, common, forward)),
+            times.speculating.scaled(_factors(fits, common, verify)),
+            drafting.scaled(of_draft) if drafting else None,
+        ),
+    )
+    of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
+    is_drafting = points["draft_length"] > 0
+    step_time = step.step_time * np.where(is_drafting, of_engine, 1.0)
+    columns = {
+        "forward_time": step.forward_time,
+        "verify_time": step.verify_time,
+        "draft_time": step.draft_time,
+        "step_time": step_time,
+        "target_efficiency": np.minimum(step.forward_time / step.verify_time, 1.0),
+        "relative_step_time": step_time / step.forward_time,
+        "speedup": tokens_per_step * step.forward_time / step_time,
+        "tpot": step_time / tokens_per_step,
+        "throughput": points["batch_size"] * tokens_per_step / step_time,
+    }
+    return {name: _interval(columns[name], shape) for name in COLUMNS}
+
+
+def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
+    tail = (1 - CENTRAL) / 2
+    low, high = np.quantile(values, [tail, 1 - tail], axis=0)
+    return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
+
+
+def _fits(deployment: Deployment) -> list[KernelFit | None]:
+    """Return for each kind the fit of the dtype that the target stores."""
+    record, target = deployment.kernels.record, deployment.target
+    stored = {
+        "experts": target.expert_dtype or target.weight_dtype,
+        "gemm": target.weight_dtype,
+        "attention": target.kv_dtype,
+    }
+    return [record.fit(kind, stored[kind]) if record else None for kind in KINDS]
+
+
+def _factors(
+    fits: list[KernelFit | None], common: FloatArray, row: FloatArray
+) -> dict[str, FloatArray]:
+    return {
+        kind: np.exp(fit.shape_spread * common[i] + fit.row_spread * row[i])
+        for i, (kind, fit) in enumerate(zip(KINDS, fits, strict=True))
+        if fit
+    }
+
+
+def _drawn_kernels(
+    kernels: Kernels, generator: np.random.Generator, draws: tuple[int, ...]
+) -> Kernels:
+    drawn: dict[str, dict[str, KernelParameters]] = {}
+    for kind, dtype, fit in kernels.record.fits() if kernels.record else ():
+        base = kernels.fits[kind][dtype]
+        values = _drawn_values(fit.varied, fit.covariance, base, generator, draws)
+        for name in _SHARES:
+            if name in values:
+                values[name] = np.minimum(values[name], _LARGEST_SHARE.get(name, 1.0))
+        drawn.setdefault(kind, {})[dtype] = replace(base, **values)  # type: ignore[arg-type]
+    return replace(kernels, fits=drawn)
+
+
+def _drawn_overheads(
+    deployment: Deployment, generator: np.random.Generator, draws: tuple[int, ...]
+) -> Overheads:
+    base, fit = deployment.engine_seconds, deployment.engine.fit
+    if fit is None:
+        return base
+    return replace(base, **_drawn_values(fit.varied, fit.covariance, base, generator, draws))
+
+
+def _drawn_values(
+    varied: list[str],
+    covariance: list[list[float]],
+    base: object,
+    generator: np.random.Generator,
+    draws: tuple[int, ...],
+) -> dict[str, FloatArray]:
+    """Draw parameters whose logarithms have a covariance; none goes astray by orders."""
+    if not varied:
+        return {}
+    values, vectors = np.linalg.eigh(np.array(covariance))
+    normal = generator.standard_normal((draws[0], len(varied)))
+    moved = (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    factors = np.exp(np.clip(moved, -_FARTHEST, _FARTHEST)).T
+    return {
+        name: getattr(base, name) * factor.reshape(draws)
+        for name, factor in zip(varied, factors, strict=True)
+    }

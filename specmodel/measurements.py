@@ -1,0 +1,287 @@
+"""Tables of measured kernels: what they hold, how they are checked, the work that was timed.
+
+One row a point. Every table has ``component``, ``hardware``, ``stack``, ``version``, ``latency``
+[s] and the columns of its components in `COLUMNS`; ``role`` is optional.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from specmodel import blocks
+from specmodel.errors import InputError
+from specmodel.hardware import HardwareProfile
+from specmodel.units import BYTES_PER_ELEMENT, FloatArray, check_dtype
+from specmodel.work import Work, wider_dtype
+
+COMMON = ("component", "hardware", "stack", "version", "latency")
+"""Columns of every table."""
+
+COLUMNS = {
+    "experts": (
+        "num_tokens", "hidden_size", "expert_size", "num_experts", "experts_per_token",
+        "active_experts", "num_matrices", "weight_dtype", "activation_dtype",
+    ),
+    "gemm": ("num_tokens", "input_size", "output_size", "weight_dtype", "activation_dtype"),
+    "attention": (
+        "batch_size", "context_length", "num_heads", "num_kv_heads", "head_dim", "kv_dtype",
+        "activation_dtype",
+    ),
+}  # fmt: skip
+"""Columns of each component; sizes are those on one GPU."""
+
+SHAPE = {
+    "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
+    "gemm": ("input_size", "output_size"),
+    "attention": ("num_heads", "num_kv_heads", "head_dim"),
+}
+"""What makes a shape, the unit that is fitted or judged as a whole."""
+
+ROLES = ("fit", "judge", "skip")
+"""Fitted; left out of the fit and judged; neither, as another thing was timed."""
+
+COLD_SHARE = 1.5
+"""Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""
+
+PLAUSIBLE = (0.3, 100.0)
+"""Median latency over the data sheet's time that is taken [-]."""
+
+_DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype")
+
+
+def read_measurements(path: str | Path) -> pd.DataFrame:
+    """Return a checked table of measurements from a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix tells the format.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `check_measurements` returns it.
+
+    Raises
+    ------
+    InputError
+        In one line, if the file cannot be read or the table does not do.
+    """
+    path = Path(path)
+    try:
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            table = pd.read_csv(path, comment="#", low_memory=False)
+    except ImportError:
+        expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
+        raise InputError("measurements", str(path), expected) from None
+    except OSError as error:
+        expected = f"a readable CSV or Parquet file ({error.strerror or error})"
+        raise InputError("measurements", str(path), expected) from None
+    except ValueError as error:
+        expected = f"a well-formed CSV or Parquet table ({error})"
+        raise InputError("measurements", str(path), expected) from None
+    return check_measurements(table)
+
+
+def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with checked columns, repeats replaced by their median, and roles.
+
+    Parameters
+    ----------
+    table
+        Any number of components of one stack on one device.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a point, with ``role`` ("fit" where none was given) and ``shape``.
+
+    Raises
+    ------
+    InputError
+        Names the first column at fault, its value, and what would do.
+    """
+    missing = [name for name in COMMON if name not in table]
+    if missing:
+        expected = f"columns {', '.join(missing)} as well"
+        raise InputError("measurements", list(table.columns), expected)
+    if table.empty:
+        raise InputError("measurements", "0 rows", "at least one measured point")
+    for name in ("hardware", "stack", "version"):
+        values = sorted(map(str, table[name].unique()))
+        if len(values) > 1:
+            raise InputError(f"measurements.{name}", values, "one device and stack a table")
+    unknown = sorted(set(map(str, table["component"].unique())) - set(COLUMNS))
+    if unknown:
+        raise InputError("measurements.component", unknown[0], f"one of {', '.join(COLUMNS)}")
+    if table.duplicated().any():
+        count = int(table.duplicated().sum())
+        expected = "each measurement once; repeats of a point differ in latency"
+        raise InputError("measurements", f"{count} rows twice", expected)
+    table = _with_roles(table)
+    parts = [
+        _check_component(str(kind), part) for kind, part in table.groupby("component", sort=False)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def work_of(kind: str, table: pd.DataFrame) -> Work:
+    """Return the work that was timed, arrays with an element a row.
+
+    Parameters
+    ----------
+    kind
+        Component.
+    table
+        Its rows, of one dtype.
+
+    Returns
+    -------
+    Work
+        As a pass counts it, for one layer on one GPU.
+    """
+    column = {name: table[name].to_numpy(float) for name in COLUMNS[kind] if name not in _DTYPES}
+    activation = str(table["activation_dtype"].iloc[0])
+    value_bytes = BYTES_PER_ELEMENT[activation]
+    stored = stored_dtype(kind, table)
+    dtype = wider_dtype(activation, stored)
+    if kind == "gemm":
+        m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
+        return blocks.linear(
+            m,
+            weights=k * n,
+            values=k + n,
+            value_bytes=value_bytes,
+            kernels=1,
+            dtype=dtype,
+            stored_dtype=stored,
+        )
+    if kind == "attention":
+        B, context = column["batch_size"], column["context_length"]
+        return blocks.attention(
+            batch_size=B,
+            num_tokens=B,
+            pairs=context,
+            entries=context - 1,
+            num_heads=column["num_heads"],
+            num_groups=column["num_kv_heads"],
+            sizes=(column["head_dim"], column["head_dim"]),
+            kv_elements=2 * column["num_kv_heads"] * column["head_dim"],
+            layers=1,
+            residual_bytes=max(value_bytes, 2.0),
+            dtype=dtype,
+            kv_dtype=stored,
+        )
+    k, width = column["experts_per_token"], column["expert_size"]
+    pairs = column["num_tokens"] * k
+    block = blocks.feed_forward(
+        pairs,
+        hidden_size=column["hidden_size"],
+        width=width,
+        matrices=column["num_matrices"],
+        layers=1,
+        value_bytes=value_bytes,
+        dtype=dtype,
+        stored_dtype=stored,
+    )
+    return blocks.routed(
+        block,
+        pairs=pairs,
+        loaded=column["active_experts"],
+        hidden_size=column["hidden_size"],
+        width=width,
+        experts_per_token=k,
+        layers=1,
+        residual_bytes=max(value_bytes, 2.0),
+    )
+
+
+def stored_dtype(kind: str, table: pd.DataFrame) -> str:
+    """Return the dtype of weights or KV of the rows of a component, the first row's."""
+    return str(table["kv_dtype" if kind == "attention" else "weight_dtype"].iloc[0])
+
+
+def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """Return kind, dtype of weights or KV, and rows of each part that is fitted on its own."""
+    found = []
+    for kind, part in table.groupby("component", sort=True):
+        name = "kv_dtype" if kind == "attention" else "weight_dtype"
+        found += [(str(kind), str(dtype), rows) for dtype, rows in part.groupby(name, sort=True)]
+    return found
+
+
+def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
+    """Refuse a table whose times are of another unit or device.
+
+    Parameters
+    ----------
+    table
+        As `check_measurements` returns it.
+    hardware
+        The device it is said to be of.
+
+    Raises
+    ------
+    InputError
+        If the median over what the data sheet allows is outside `PLAUSIBLE`; names the suspected
+        unit. Points that a cache could hold do not count.
+    """
+    for kind, dtype, rows in groups(table):
+        work = work_of(kind, rows)
+        read = np.asarray(work.weight_bytes + work.kv_bytes)
+        is_cold = read > COLD_SHARE * hardware.memory.l2_bytes
+        if not is_cold.any():
+            continue
+        streaming = (read + work.activation_bytes) / hardware.memory.peak_bytes_per_s
+        computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
+        ratio = rows["latency"].to_numpy() / np.maximum(streaming, computing)
+        median = float(np.median(ratio[is_cold]))
+        if not PLAUSIBLE[0] <= median <= PLAUSIBLE[1]:
+            low, high = PLAUSIBLE
+            unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
+            raise InputError(
+                "measurements.latency",
+                f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
+                f"seconds on {hardware.name}, {low:g} to {high:g} times it; is it in {unit}?",
+            )
+
+
+def _with_roles(table: pd.DataFrame) -> pd.DataFrame:
+    if "role" not in table:
+        return table.assign(role="fit")
+    unknown = sorted(set(map(str, table["role"].unique())) - set(ROLES))
+    if unknown:
+        raise InputError("measurements.role", unknown[0], f"one of {', '.join(ROLES)}")
+    return table
+
+
+def _check_component(kind: str, part: pd.DataFrame) -> pd.DataFrame:
+    """Check the columns of one component, take medians of repeats and name its shapes."""
+    needed = COLUMNS[kind]
+    missing = [name for name in needed if name not in part]
+    if missing:
+        raise InputError("measurements", f"rows of {kind}", f"columns {', '.join(missing)} as well")
+    for name in (*needed, "latency"):
+        if name in _DTYPES:
+            for dtype in part[name].unique():
+                check_dtype(f"measurements.{name}", dtype)
+        else:
+            _check_numbers(kind, name, part[name])
+    if "model_expert_size" not in part and kind == "experts":
+        part = part.assign(model_expert_size=part["expert_size"])
+    key = ["component", "hardware", "stack", "version", "role", *needed]
+    key += [n for n in ("model_expert_size", "distribution") if n in part and n not in key]
+    medians = part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
+    shape = medians[list(SHAPE[kind])].astype(int).astype(str).agg("x".join, axis=1)
+    return medians.assign(shape=shape)
+
+
+def _check_numbers(kind: str, name: str, column: pd.Series) -> None:
+    values: FloatArray = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    unusable = ~(np.isfinite(values) & (values > 0))
+    if unusable.any():
+        culprit = column[unusable].iloc[0]
+        raise InputError(f"measurements.{name}", culprit, f"a number above 0 in rows of {kind}")

@@ -1,0 +1,57 @@
+"""Figures: a tidy table and an ``ax`` in, the ``ax`` out. Nothing is computed here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_COLOURS = {"experts": "#0072b2", "gemm": "#e69f00", "attention": "#009e73"}
+_MARKERS = {"experts": "o", "gemm": "^", "attention": "s"}
+
+
+def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw predicted over measured times, log-log, with the identity and a band of 10 %.
+
+    Parameters
+    ----------
+    table
+        Columns component, latency and predicted, in seconds.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+    """
+    low = 0.8 * min(table["latency"].min(), table["predicted"].min())
+    high = 1.25 * max(table["latency"].max(), table["predicted"].max())
+    line = np.array([low, high])
+    ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
+    ax.plot(line, line, color="0.3", linewidth=0.8)
+    for kind, part in table.groupby("component", sort=True):
+        ax.plot(
+            part["latency"],
+            part["predicted"],
+            linestyle="",
+            marker=_MARKERS.get(str(kind), "."),
+            markersize=1.5,
+            markeredgewidth=0,
+            alpha=0.5,
+            color=_COLOURS.get(str(kind), "0.5"),
+            label=str(kind),
+            rasterized=True,
+        )
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
+    ax.set_aspect("equal")
+    legend = ax.legend(frameon=False, fontsize="small", markerscale=3)
+    for handle in legend.legend_handles:
+        if handle is not None:
+            handle.set_alpha(1)
+    return ax

@@ -1,0 +1,121 @@
+"""Profiles with what was fitted: merged into their text, so that comments survive, and written."""
+
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+
+from specmodel import records
+from specmodel.errors import InputError
+from specmodel.hardware import FOLDER, HardwareProfile
+from specmodel.kernels import FittedStack
+
+_HEADER = re.compile(r"^\[([^\]]+)\]")
+
+
+def hardware_text(name: str | Path) -> str:
+    """Return the text of a hardware profile by name or path.
+
+    Parameters
+    ----------
+    name
+        As `load_hardware` takes it.
+
+    Returns
+    -------
+    str
+        TOML.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile.
+    """
+    if isinstance(name, Path) or records.is_path(name):
+        records.load(HardwareProfile, name, FOLDER, "hardware")
+        return Path(name).read_text(encoding="utf-8")
+    for candidate in records.spellings(name):
+        if candidate in records.list_names(FOLDER):
+            return (FOLDER / f"{candidate}.toml").read_text(encoding="utf-8")
+    records.load(HardwareProfile, name, FOLDER, "hardware")
+    raise InputError("hardware", name, "a known name")
+
+
+def with_stack(text: str, name: str, stack: FittedStack) -> str:
+    """Return the text of a hardware profile with a fitted stack added or replaced.
+
+    Parameters
+    ----------
+    text
+        TOML of a profile.
+    name
+        Name of the stack.
+    stack
+        Its fits; it becomes the default where no other stack is there.
+
+    Returns
+    -------
+    str
+        TOML of a valid profile.
+
+    Raises
+    ------
+    InputError
+        If the name or the result does not do.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+        raise InputError("stack", name, "lower-case letters, digits, - and _")
+    kept = _without(text, f"fitted.{name}")
+    others = tomllib.loads(kept).get("fitted", {})
+    is_default = not any(other.get("is_default") for other in others.values())
+    marked = stack.model_copy(update={"is_default": is_default})
+    merged = kept.rstrip() + "\n" + records.toml_text(marked, f"fitted.{name}") + "\n"
+    records.build(HardwareProfile, tomllib.loads(merged), "hardware")
+    return merged
+
+
+def write_text(path: str | Path, text: str, argument: str = "output") -> None:
+    """Write a file as a whole or not at all.
+
+    Parameters
+    ----------
+    path
+        Where; a file that is there is replaced.
+    text
+        Its content.
+    argument
+        Name that an error should carry.
+
+    Raises
+    ------
+    InputError
+        If it cannot be written; then nothing has changed.
+    """
+    path = Path(path)
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(text)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        reason = error.strerror or str(error)
+        raise InputError(argument, str(path), f"a file that can be written ({reason})") from None
+
+
+def _without(text: str, table: str) -> str:
+    """Return TOML text without a table and its sub-tables."""
+    kept, is_inside = [], False
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            name = header.group(1)
+            is_inside = name == table or name.startswith(f"{table}.")
+        if not is_inside:
+            kept.append(line)
+    return "\n".join(kept) + "\n"
