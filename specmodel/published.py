@@ -13,7 +13,8 @@ EXPERT_SHAPES = {
     (4096, 1536, 8, 128),
     (6144, 2048, 8, 256),
 }
-"""(hidden, expert width, top-k, experts) that experts are fitted on; all others are judged."""
+"""(hidden, expert width, top-k, experts) that experts are fitted on; all others are judged. A
+dtype that was timed on none of these is fitted on all of its shapes."""
 
 EVERY = 3
 """GEMM and attention are fitted on every third of their sorted shapes."""
@@ -32,7 +33,16 @@ STACKS = {
 }
 """Stacks that calibrated profiles ship for, and versions where a table of theirs is missing."""
 
-_QUANTIZATIONS = {"trtllm": ("bfloat16", "fp8"), "vllm": ("bfloat16",), "sglang": ("bfloat16",)}
+_EXPERT_QUANTIZATIONS = {
+    "trtllm": ("bfloat16", "fp8", "nvfp4", "w4a16_mxfp4"),
+    "vllm": ("bfloat16", "fp8", "w4a16_mxfp4"),
+    "sglang": ("bfloat16", "int4_wo"),
+}
+_GEMM_QUANTIZATIONS = {
+    "trtllm": ("bfloat16", "fp8", "nvfp4"),
+    "vllm": ("bfloat16", "fp8"),
+    "sglang": ("bfloat16",),
+}
 
 
 def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFrame:
@@ -75,8 +85,9 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
 def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
     raw = datasets.read_moe(hardware, stack, version)
     usable = raw["is_gated"] & ~raw["is_slow_path"] & (raw["expert_parallel"] == 1)
-    usable &= raw["quantization"].isin(_QUANTIZATIONS[stack]) & raw["active_experts"].notna()
-    table = raw[usable & (raw["num_tokens"] <= MAX_TOKENS)]
+    usable &= raw["quantization"].isin(_EXPERT_QUANTIZATIONS[stack])
+    usable &= raw["active_experts"].notna() & (raw["num_tokens"] <= MAX_TOKENS)
+    table = _fastest(raw[usable])
     l2_bytes = load_hardware(hardware).memory.l2_bytes
     is_cold = table["loaded_bytes"] > COLD_SHARE * l2_bytes
     is_slow = pd.Series(data=False, index=table.index)
@@ -86,6 +97,8 @@ def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
     names = ["hidden_size", "experts_per_token", "num_experts"]
     shapes = zip(table["hidden_size"], full, table[names[1]], table[names[2]], strict=True)
     is_fitted = pd.Series([shape in EXPERT_SHAPES for shape in shapes], table.index)
+    fitted_dtypes = table["quantization"][is_fitted].unique()
+    is_fitted |= ~table["quantization"].isin(fitted_dtypes)
     is_fitted &= table["distribution"] == "balanced"
     return pd.DataFrame({
         "num_tokens": table["num_tokens"],
@@ -106,7 +119,7 @@ def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
 
 def _gemm(hardware: str, stack: str, version: str) -> pd.DataFrame:
     raw = datasets.read_gemm(hardware, stack, version)
-    table = raw[raw["quantization"].isin(_QUANTIZATIONS[stack]) & (raw["m"] <= MAX_TOKENS)]
+    table = raw[raw["quantization"].isin(_GEMM_QUANTIZATIONS[stack]) & (raw["m"] <= MAX_TOKENS)]
     memory = load_hardware(hardware).memory
     element = table["weight_dtype"].map(BYTES_PER_ELEMENT)
     weight_bytes = table["n"] * table["k"] * element
@@ -151,6 +164,13 @@ def _attention(hardware: str, stack: str, version: str) -> pd.DataFrame:
         "latency": table["latency"],
         "role": _roles(is_fitted, is_timed & ~fallbacks.slow_heads(table)),
     })  # fmt: skip
+
+
+def _fastest(table: pd.DataFrame) -> pd.DataFrame:
+    """Keep the fastest of the kernels that a point was timed with, as an engine would."""
+    marks = {"kernel_source", "latency", "num_repeats"}
+    key = [name for name in table.columns if name not in marks]
+    return table.sort_values("latency").drop_duplicates(key).sort_index()
 
 
 def _every_third(table: pd.DataFrame, shape: list[str], index: pd.Index) -> pd.Series:

@@ -13,6 +13,7 @@ import numpy as np
 
 from specmodel import __version__
 from specmodel.errors import InputError
+from specmodel.kernels import FITTED_DTYPE, KINDS, TYPICAL
 from specmodel.outcome import COLUMN_UNITS, Prediction
 from specmodel.passes import PassTime
 from specmodel.records import Record, toml_text
@@ -58,7 +59,7 @@ def verdict(prediction: Prediction) -> str:
         answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
         answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
-    lines = [_wrap(answer), _wrap(_why(best, rows, prediction))]
+    lines = [_wrap(answer), _wrap(_why(best, rows, prediction)), _wrap(_kernels(prediction))]
     return "\n".join([*lines, _wrap(_IDEAL)] if is_ideal else lines)
 
 
@@ -77,6 +78,7 @@ def table(prediction: Prediction) -> str:
         ("step", [_seconds(row["step_time"]) for row in rows]),
         ("target\neff.", [f"{row['target_efficiency']:.3f}" for row in rows]),
         ("speedup", [f"{row['speedup']:.2f}" for row in rows]),
+        *_interval_column(rows),
         ("break\neven", [_optional(row["break_even_acceptance_rate"], ".2f") for row in rows]),
         ("best\ndraft", [_optional(row["best_draft_length"], "d") for row in rows]),
         ("limited\nby", [row["limited_by"] for row in rows]),
@@ -85,6 +87,13 @@ def table(prediction: Prediction) -> str:
         if sum(map(_width, columns)) + 2 * (len(columns) - 1) > 80:
             columns = [column for column in columns if column[0] != spare]
     return _align(columns)
+
+
+def _interval_column(rows: list[dict[str, Any]]) -> _Columns:
+    if "speedup_low" not in rows[0]:
+        return []
+    cells = [f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}" for row in rows]
+    return [("80 %\ninterval", cells)]
 
 
 def assumptions(prediction: Prediction) -> str:
@@ -333,6 +342,23 @@ def _wrap(text: str) -> str:
 
 def _seconds(value: float) -> str:
     return format_si(value, "s").replace(" ", "")
+
+
+def _kernels(prediction: Prediction) -> str:
+    """Say whose kernels were taken, and how wrong they were on what was not fitted."""
+    kernels, hardware = prediction.deployment.kernels, prediction.deployment.hardware.name
+    if kernels.record is None:
+        return "Kernels: the data sheet's peaks, which none reaches."
+    used = ("experts", "gemm", "attention") if prediction.deployment.target.is_moe else KINDS[1:]
+    errors = [(kind, kernels.record.fit(kind, FITTED_DTYPE)) for kind in used]
+    told = ", ".join(f"{kind} {fit.mean_error:.0%}" for kind, fit in errors if fit)
+    if kernels.stack == TYPICAL:
+        return (
+            f"Kernels: none were fitted on {hardware}; typical ones are assumed, off by {told}"
+            " on a GPU left out."
+        )
+    version = kernels.record.version
+    return f"Kernels: {kernels.stack} {version}, as measured; off by {told} on shapes not fitted."
 
 
 def _optional(value: Any, spec: str) -> str:
