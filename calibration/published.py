@@ -34,7 +34,7 @@ ENGINES = {
         "name": "SGLang",
         "vary": ["pass_time", "draft_pass_time", "reject_time"],
         "leave_out": ["target"],
-        "source": "published EAGLE-3 runs on H200 at concurrency 8, means over seven benchmarks",
+        "source": "published EAGLE-3 runs on H200, concurrency 8, seven benchmarks",
     },
 }
 

@@ -38,6 +38,7 @@ def dataset(hardware: str, stack: str, version: str, output: str) -> None:
       specmodel dataset h200_sxm trtllm 1.3.0rc20 --output h200.csv
     """
     from specmodel.datasets import source_name
+    from specmodel.measurements import ROLES
     from specmodel.profiles import write_text
     from specmodel.published import published_measurements
 
@@ -45,7 +46,7 @@ def dataset(hardware: str, stack: str, version: str, output: str) -> None:
     head = f"# {source_name()}, {hardware}, {stack} {version}\n"
     write_text(output, head + table.to_csv(index=False))
     roles = table["role"].value_counts()
-    counts = ", ".join(f"{roles.get(role, 0)} to {role}" for role in ("fit", "judge", "skip"))
+    counts = ", ".join(f"{roles.get(role, 0)} to {role}" for role in ROLES)
     click.echo(f"{output}: {len(table)} points, {counts}")
 
 
@@ -142,8 +143,15 @@ def engine(measurements: str, output: str, **options: Any) -> None:
 @click.option("--stack", metavar="NAME", help="Whose kernels.  [default: the table's]")
 @click.option("--max-error", type=float, help="Status 1 if a component's mean error is above.")
 @click.option("--figure", metavar="FILE", help="Predicted against measured: PNG, PDF or SVG.")
+@click.option("--with-fallbacks", is_flag=True, help="Judge fallback kernels too.")
 def validate(
-    profile: str, measurements: str, stack: str | None, max_error: float | None, figure: str | None
+    profile: str,
+    measurements: str,
+    stack: str | None,
+    max_error: float | None,
+    figure: str | None,
+    *,
+    with_fallbacks: bool,
 ) -> None:
     """Judge a hardware profile by a table of timings.
 
@@ -155,7 +163,8 @@ def validate(
     from specmodel.validation import ALL_ROWS, error_table, predict_measured
 
     hardware = load_hardware(profile)
-    judged = predict_measured(read_measurements(measurements), hardware, stack)
+    table = read_measurements(measurements)
+    judged = predict_measured(table, hardware, stack, with_fallbacks=with_fallbacks)
     errors = error_table(judged)
     if figure:
         report.save_figure("predicted_against_measured", judged, figure)

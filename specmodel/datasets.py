@@ -281,7 +281,7 @@ def power_law_active_experts(
     Examples
     --------
     >>> power_law_active_experts(4, 256, 8, 1.01), power_law_active_experts(128, 256, 8, 1.01)
-    (32, 211)
+    (32, 210)
     """
     pairs = num_tokens * experts_per_token
     low, high = (1.0, max(0.8 * num_tokens, 1.001)) if pairs > num_experts else (0.01, 2.0)

@@ -15,6 +15,7 @@ from specmodel.kernels import KINDS, KernelFit, Kernels
 from specmodel.latency import combine_passes, step_times
 from specmodel.roofline import KernelParameters
 from specmodel.units import FloatArray
+from specmodel.work import arithmetic_dtype
 
 DRAWS = 400
 """Draws [-]."""
@@ -32,6 +33,7 @@ COLUMNS = (
     "step_time",
     "target_efficiency",
     "relative_step_time",
+    "utility",
     "speedup",
     "tpot",
     "throughput",
@@ -123,6 +125,7 @@ def central_intervals(
     of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
     is_drafting = points["draft_length"] > 0
     step_time = step.step_time * np.where(is_drafting, of_engine, 1.0)
+    gain = tokens_per_step * step.forward_time / step_time
     columns = {
         "forward_time": step.forward_time,
         "verify_time": step.verify_time,
@@ -130,7 +133,8 @@ def central_intervals(
         "step_time": step_time,
         "target_efficiency": np.minimum(step.forward_time / step.verify_time, 1.0),
         "relative_step_time": step_time / step.forward_time,
-        "speedup": tokens_per_step * step.forward_time / step_time,
+        "utility": gain,
+        "speedup": gain,
         "tpot": step_time / tokens_per_step,
         "throughput": points["batch_size"] * tokens_per_step / step_time,
     }
@@ -144,14 +148,16 @@ def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
 
 
 def _fits(deployment: Deployment) -> list[KernelFit | None]:
-    """Return for each kind the fit of the dtype that the target stores."""
+    """Return for each kind the fit of the dtypes of the target."""
     record, target = deployment.kernels.record, deployment.target
-    stored = {
+    stored: dict[str, str] = {
         "experts": target.expert_dtype or target.weight_dtype,
         "gemm": target.weight_dtype,
         "attention": target.kv_dtype,
     }
-    return [record.fit(kind, stored[kind]) if record else None for kind in KINDS]
+    if record is None:
+        return [None] * len(KINDS)
+    return [record.fit(k, stored[k], arithmetic_dtype(target, stored[k])) for k in KINDS]
 
 
 def _factors(

@@ -39,6 +39,8 @@ class KernelFit(Record):
         As there [-].
     group_time, ramp_time
         As there [s].
+    arithmetic_dtype
+        Dtype that the kernels compute in: the fit holds for no other.
     num_points, num_judged
         Points fitted, and points of other shapes that the errors are of [-].
     mean_error, median_error, percentile_90_error
@@ -63,6 +65,7 @@ class KernelFit(Record):
     tile_width: Annotated[float, Field(ge=0, le=4096)] = 0.0
     group_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
     ramp_time: Annotated[float, Field(ge=0, le=1)] = 0.0
+    arithmetic_dtype: str
     num_points: int
     num_judged: int
     mean_error: Spread
@@ -104,10 +107,32 @@ class FittedStack(Record):
     gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
 
-    def fit(self, kind: str, dtype: str) -> KernelFit | None:
-        """Return the fit of a kind for a dtype: its own, that of bf16, or None."""
-        fits: Mapping[str, KernelFit] = getattr(self, kind)
-        return fits.get(dtype) or fits.get(FITTED_DTYPE)
+    def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
+        """Return the dtype whose fit is taken.
+
+        Parameters
+        ----------
+        kind
+            One of `KINDS`.
+        stored, arithmetic
+            Dtypes of weights or KV, and of the arithmetic on them; None for whatever was fitted.
+
+        Returns
+        -------
+        str or None
+            `stored` if it was fitted with that arithmetic, else bf16; None if neither was.
+        """
+        fits: Mapping[str, KernelFit] = getattr(self, kind, {})
+        own = fits.get(stored)
+        if own and arithmetic in (None, own.arithmetic_dtype):
+            return stored
+        return FITTED_DTYPE if FITTED_DTYPE in fits else None
+
+    def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
+        """Return the fit of `dtype_of_fit`, or None."""
+        dtype = self.dtype_of_fit(kind, stored, arithmetic)
+        fits: Mapping[str, KernelFit] = getattr(self, kind, {})
+        return fits[dtype] if dtype else None
 
     def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
         """Yield kind, dtype and fit of all there are."""
@@ -125,7 +150,7 @@ class Kernels:
     stack
         Whose kernels: a fitted stack, "typical" or "datasheet".
     fits
-        Parameters by kind and dtype of weights or KV; the data sheet where there are none.
+        Parameters by kind and dtype of weights or KV.
     record
         What they were taken from, with its errors; None for the data sheet.
     """
@@ -134,10 +159,10 @@ class Kernels:
     fits: Mapping[str, Mapping[str, KernelParameters]]
     record: FittedStack | None = None
 
-    def parameters(self, kind: str, dtype: str) -> KernelParameters:
-        """Return the parameters for a kind and dtype: its own, those of bf16, the data sheet."""
-        fits = self.fits.get(kind, {})
-        return fits.get(dtype) or fits.get(FITTED_DTYPE) or DATA_SHEET
+    def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
+        """Return the parameters of the fit for a kind and dtypes, or the data sheet's."""
+        dtype = self.record.dtype_of_fit(kind, stored, arithmetic) if self.record else None
+        return self.fits[kind][dtype] if dtype else DATA_SHEET
 
 
 DATA_SHEET_KERNELS = Kernels("datasheet", {})

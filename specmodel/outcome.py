@@ -115,6 +115,16 @@ class Prediction:
     times: StepTimes
     intervals: dict[str, Interval] | None = None
 
+    def units(self) -> dict[str, str]:
+        """Return the unit of each column, ends of intervals included."""
+        ends = ("", "_low", "_high")
+        with_ends = self.intervals or {}
+        return {
+            f"{name}{end}": unit
+            for name, unit in COLUMN_UNITS.items()
+            for end in (ends if name in with_ends else ends[:1])
+        }
+
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the columns flat, in order; ends of an interval follow their column."""
         found: dict[str, np.ndarray[Any, Any]] = {}

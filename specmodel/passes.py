@@ -149,7 +149,10 @@ def pass_time(
     """
     components = {
         name: component_time(
-            part, hardware, kernels.parameters(part.kind, part.stored_dtype), kernel_time
+            part,
+            hardware,
+            kernels.parameters(part.kind, part.stored_dtype, part.dtype),
+            kernel_time,
         )
         for name, part in work.components.items()
     }

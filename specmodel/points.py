@@ -48,7 +48,8 @@ def point_speedups(
     Examples
     --------
     >>> from specmodel.deployment import deploy
-    >>> d, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> d, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram",
+    ...               stack="datasheet")
     >>> points = point_speedups(d, batch_size=[1, 64], draft_length=[3, 5], context_length=512,
     ...                         acceptance_rate=0.6)
     >>> points["speedup"].round(2).tolist()

@@ -106,7 +106,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     Examples
     --------
     >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", draft_length=3,
-    ...             batch_size=[1, 16], acceptance=0.5, tensor_parallel=2, context_length=512)
+    ...             batch_size=[1, 16], acceptance=0.4, tensor_parallel=2, context_length=512)
     >>> (p.speedup > 1).tolist()
     [False, True]
     """

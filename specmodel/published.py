@@ -113,7 +113,7 @@ def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
         "weight_dtype": table["weight_dtype"],
         "activation_dtype": table["activation_dtype"],
         "latency": table["latency"],
-        "role": _roles(is_fitted, is_cold & ~is_slow),
+        "role": _roles(is_fitted, is_cold, is_slow),
     })  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _attention(hardware: str, stack: str, version: str) -> pd.DataFrame:
         "kv_dtype": table["kv_dtype"],
         "activation_dtype": table["activation_dtype"],
         "latency": table["latency"],
-        "role": _roles(is_fitted, is_timed & ~fallbacks.slow_heads(table)),
+        "role": _roles(is_fitted, is_timed, fallbacks.slow_heads(table)),
     })  # fmt: skip
 
 
@@ -182,6 +182,10 @@ def _every_third(table: pd.DataFrame, shape: list[str], index: pd.Index) -> pd.S
     return fitted.reindex(index, fill_value=False)
 
 
-def _roles(is_fitted: pd.Series, is_timed: pd.Series) -> pd.Series:
-    roles = pd.Series("judge", is_fitted.index)
-    return roles.mask(is_fitted, "fit").mask(~is_timed, "skip")
+def _roles(
+    is_fitted: pd.Series, is_timed: pd.Series, is_fallback: pd.Series | None = None
+) -> pd.Series:
+    roles = pd.Series("judge", is_fitted.index).mask(is_fitted, "fit")
+    if is_fallback is not None:
+        roles = roles.mask(is_fallback, "fallback")
+    return roles.mask(~is_timed, "skip")

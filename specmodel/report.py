@@ -14,7 +14,7 @@ import numpy as np
 from specmodel import __version__
 from specmodel.errors import InputError
 from specmodel.kernels import FITTED_DTYPE, KINDS, TYPICAL
-from specmodel.outcome import COLUMN_UNITS, Prediction
+from specmodel.outcome import Prediction
 from specmodel.passes import PassTime
 from specmodel.records import Record, toml_text
 from specmodel.units import format_si
@@ -144,7 +144,7 @@ def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
         "deployment": _deployment(prediction),
         "assumptions": prediction.assumptions,
         "warnings": list(prediction.warnings),
-        "units": COLUMN_UNITS,
+        "units": prediction.units(),
         "rows": rows,
     }
     return json.dumps(document, indent=2, allow_nan=False)
@@ -171,7 +171,7 @@ def _deployment(prediction: Prediction) -> dict[str, Any]:
 def to_csv(prediction: Prediction) -> str:
     """Return the points as CSV; what has no meaning is empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(COLUMN_UNITS), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(prediction.units()), lineterminator="\n")
     writer.writeheader()
     writer.writerows(prediction.rows())
     return text.getvalue().rstrip("\n")
@@ -235,7 +235,16 @@ def error_text(errors: pd.DataFrame) -> str:
 
 
 def save_figure(kind: str, table: pd.DataFrame, path: str) -> None:
-    """Draw a figure of `plots` and write it; the suffix tells the format.
+    """Draw a figure of `plots` and write it.
+
+    Parameters
+    ----------
+    kind
+        Name of a function of `plots`.
+    table
+        What it draws.
+    path
+        Where; the suffix tells the format.
 
     Raises
     ------

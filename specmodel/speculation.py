@@ -342,15 +342,18 @@ def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatAr
 def _invert_tokens_per_step(tokens: FloatArray, gamma: FloatArray) -> FloatArray:
     """Solve f(α) = tokens for convex f by Newton's method from above; no scipy at import.
 
-    The last step squares an error below 1e-9.
+    The last step squares an error below 1e-9. What has converged is left alone, so that a point
+    does not depend on its neighbours.
     """
     tokens, gamma = np.broadcast_arrays(tokens, np.maximum(gamma, 1.0))
     two_terms = (np.sqrt(4 * tokens - 3) - 1) / 2
     alpha = np.minimum(np.where(gamma >= 2, two_terms, tokens - 1), 1.0)
+    is_done = np.zeros(alpha.shape, dtype=bool)
     for _ in range(100):
         value = _tokens_per_step(alpha, gamma)
         step = (value - tokens) / _tokens_per_step_slope(alpha, gamma, value)
-        alpha = np.clip(alpha - step, 0.0, 1.0)
-        if np.abs(step).max() < 1e-9:
+        alpha = np.where(is_done, alpha, np.clip(alpha - step, 0.0, 1.0))
+        is_done |= np.abs(step) < 1e-9
+        if is_done.all():
             break
     return alpha

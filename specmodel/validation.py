@@ -16,7 +16,11 @@ TOKEN_RANGES = (0, 4, 16, 64, 256, 1024, np.inf)
 
 
 def predict_measured(
-    table: pd.DataFrame, hardware: HardwareProfile, stack: str | None = None
+    table: pd.DataFrame,
+    hardware: HardwareProfile,
+    stack: str | None = None,
+    *,
+    with_fallbacks: bool = False,
 ) -> pd.DataFrame:
     """Return measured points with their predicted time.
 
@@ -28,6 +32,8 @@ def predict_measured(
         The profile.
     stack
         Whose kernels: that of the table by default, if the profile has it.
+    with_fallbacks
+        Whether rows of fallback kernels are judged too.
 
     Returns
     -------
@@ -44,9 +50,10 @@ def predict_measured(
     """
     check_plausible(table, hardware)
     kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
+    roles = ["judge", "fallback"] if with_fallbacks else ["judge"]
     parts = []
     for kind, dtype, rows in groups(table):
-        judged = rows[rows["role"] == "judge"]
+        judged = rows[rows["role"].isin(roles)]
         judged = judged if len(judged) else rows[rows["role"] == "fit"]
         if judged.empty:
             continue

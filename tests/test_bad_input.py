@@ -444,9 +444,26 @@ SPREAD = [
     file_case("--target", "two_counts.json", "num_experts", "num_local_experts"),
 ]
 
+KERNELS = [
+    *(
+        (f"{GOOD} --stack {value}", "--stack:", f"'{shown}'", "trtllm, vllm, typical, datasheet")
+        for value, shown in (("nosuch", "nosuch"), ("''", ""), ("TRTLLM", "TRTLLM"))
+    ),
+    (f"{GOOD} --stack sglang", "--stack:", "'sglang'", "NVIDIA H200 SXM"),
+    (f"{GOOD} --hardware l4 --stack trtllm", "--stack:", "'trtllm'", "typical, datasheet", "L4"),
+    (f"{GOOD} --hardware {{folder}}/good.toml --stack vllm", "--stack:", "'vllm'", "made up"),
+    (f"{GOOD} --stack", "--stack"),
+    (f"{GOOD} --interval --stack datasheet", "--interval:", "True", "typical", "datasheet"),
+    (f"{GOOD} --interval --batch-size 1:20001", "--interval:", "20001 points", "at most 20000"),
+    (
+        f"{GOOD} --interval --batch-size 1:200 --context-length 1:101 --json",
+        *("--interval:", "20200 points", "at most 20000"),
+    ),
+]
+
 CASES = [
     *(*NAMES, *LISTS, *POINTS, *ACCEPTANCE, *SETTINGS, *PROFILES),
-    *(*HUGE_GRID, *SPREAD),
+    *(*HUGE_GRID, *SPREAD, *KERNELS),
 ]
 
 
@@ -483,6 +500,9 @@ def test_one_line_names_the_argument_and_the_value(command, fragments, folder, c
         NGRAM,
         f"{GOOD} --hardware {{folder}}/good.toml",
         f"{GOOD} --target {{folder}}/good.json",
+        f"{GOOD} --stack datasheet",
+        f"{GOOD} --stack vllm --interval",
+        f"{GOOD} --hardware {{folder}}/good.toml --stack typical --interval",
     ],
 )
 def test_what_the_bad_cases_start_from_is_accepted(command, folder, capsys):

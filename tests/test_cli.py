@@ -5,8 +5,11 @@ import io
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,8 @@ PREDICT = (
     "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
     " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
 )
+DATA_SHEET = PREDICT + " --stack datasheet"
+TABLES = Path(__file__).parents[1] / "calibration" / "tables"
 LONG_NAMES = (
     "predict --target qwen3-coder-480b-a35b --drafter mtp --hardware rtx_6000_ada"
     " --tensor-parallel 8 --batch-size 1:1024:x2 --draft-length 1:5 --acceptance-rate 0.7"
@@ -29,6 +34,9 @@ VARIETY = [
     PREDICT + " --batch-size 4:400:36 --routing-correlation 1",
     PREDICT + " --batch-size 1000000 --context-length 1000000",
     PREDICT + " --draft-length 0",
+    DATA_SHEET + " --batch-size 1:128:x2",
+    PREDICT + " --interval --batch-size 1:64:x4",
+    PREDICT + " --stack vllm --engine vllm --interval --draft-length 0:4",
     PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
     PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --activation-dtype int8",
     PREDICT + " --drafter mtp --set engine.kernel_time=5e-6",
@@ -115,6 +123,7 @@ def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
     ("name", "option", "value"),
     [
         ("engine", "--engine", "ideal"),
+        ("stack", "--stack", "datasheet"),
         ("context_length", "--context-length", "512"),
         ("routing_correlation", "--routing-correlation", "0.5"),
         ("tensor_parallel", "--tensor-parallel", "2"),
@@ -226,7 +235,7 @@ def test_lists_and_ranges(text, values, rows):
     assert [row["batch_size"] for row in rows(f"{PREDICT} --batch-size '{text}'")] == values
 
 
-def ratio(rows, column, setting, command=PREDICT):
+def ratio(rows, column, setting, command=DATA_SHEET):
     (before,), (after,) = rows(command), rows(f"{command} --set {setting}")
     return after[column] / before[column]
 
@@ -359,9 +368,28 @@ def examples():
                 yield " ".join(line.split()[1:])
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the examples run: with a table of served steps, and one of kernels if there is data."""
+    path = tmp_path_factory.mktemp("examples")
+    shutil.copy(TABLES / "sglang_h200.csv", path / "served.csv")
+    if find_spec("aiconfigurator_core") and find_spec("pyarrow"):
+        published = ["dataset", "h200_sxm", "trtllm", "1.3.0rc20", "--output"]
+        assert cli.main([*published, str(path / "h200.csv")]) == 0
+    return path
+
+
 @pytest.mark.parametrize("command", list(examples()))
-def test_examples_of_the_help_run(command, run):
+def test_examples_of_the_help_run(command, run, folder, monkeypatch):
+    if "h200.csv" in command and not (folder / "h200.csv").exists():
+        pytest.skip("needs the published tables")
+    monkeypatch.chdir(folder)
+    if command.startswith("fit "):
+        pytest.importorskip("pandas")
+        pytest.importorskip("scipy")
     assert run(command)
+    output = re.search(r"--output (\S+)", command)
+    assert output is None or (folder / output.group(1)).stat().st_size > 100
 
 
 def test_help_has_examples():

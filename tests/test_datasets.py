@@ -58,8 +58,43 @@ def test_balanced_tokens_are_dealt_in_turn() -> None:
     assert set(point.active_experts[point.num_tokens == 4]) == {32}
     assert set(point.active_experts[point.num_tokens == 64]) == {128}
     assert (point.active_experts >= experts.active_experts(point.num_tokens, 128, 8) - 1e-9).all()
-    skewed = table[table.distribution != "balanced"]
-    assert skewed.active_experts.isna().all()
+
+
+@needs_package
+@pytest.mark.parametrize(("hardware", "framework", "version"), CALIBRATED)
+def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
+    hardware: str, framework: str, version: str
+) -> None:
+    table = datasets.read_moe(hardware, framework, version)
+    is_skewed, is_alone = (
+        table.distribution.str.startswith("power_law_"),
+        table.expert_parallel == 1,
+    )
+    skewed = table[is_skewed & is_alone]
+    assert len(skewed) > 0
+    dealt = np.minimum(skewed.num_experts, skewed.num_tokens * skewed.experts_per_token)
+    assert ((skewed.active_experts >= 1) & (skewed.active_experts <= dealt)).all()
+    assert (skewed.active_experts < dealt).any()
+    names = ["num_tokens", "num_experts", "experts_per_token", "distribution", "active_experts"]
+    for tokens, count, k, distribution, active in (
+        skewed[names].drop_duplicates().itertuples(index=False, name=None)
+    ):
+        exponent = float(distribution.removeprefix("power_law_"))
+        assert active == datasets.power_law_active_experts(tokens, count, k, exponent)
+    known = is_alone & (is_skewed | (table.distribution == "balanced"))
+    assert (table.active_experts.notna() == known).all()
+
+
+@pytest.mark.parametrize("exponent", [1.01, 1.2])
+@pytest.mark.parametrize(("count", "k"), [(8, 2), (64, 6), (128, 8), (256, 8), (512, 10)])
+def test_power_law_experts_lie_between_one_token_and_all(
+    count: int, k: int, exponent: float
+) -> None:
+    tokens = [1, 2, 3, 5, 8, 16, 31, 64, 100, 1000, 16_384]
+    active = [datasets.power_law_active_experts(t, count, k, exponent) for t in tokens]
+    assert all(1 <= n <= min(count, t * k) for n, t in zip(active, tokens, strict=True))
+    assert active[0] == k
+    assert active[-1] > 0.9 * count
 
 
 @needs_package

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from specmodel import drafters
 from specmodel.acceptance import Acceptance
 from specmodel.architecture import load_architecture
-from specmodel.deployment import Deployment
+from specmodel.deployment import Deployment, deploy
 from specmodel.engine import EngineProfile, load_engine
 from specmodel.errors import InputError
 from specmodel.experts import expert_use
 from specmodel.hardware import load_hardware
-from specmodel.latency import step_times
+from specmodel.latency import step_times, target_pass
 from specmodel.memory import kv_cache_bytes, memory_use
 from specmodel.outcome import COLUMN_UNITS, Prediction
-from specmodel.passes import CAUSES
+from specmodel.passes import CAUSES, PassTime
 from specmodel.popularity import zipf_popularity
 from specmodel.prediction import predict
 
@@ -39,6 +39,10 @@ QWEN2 = {
 def qwen2(**changes: object) -> Prediction:
     point = {"batch_size": [1, 16, 64], "draft_length": 4, "acceptance": 0.8, "engine": ENGINE}
     return predict(**(QWEN2 | point | changes))
+
+
+def launches(part: PassTime) -> float:
+    return sum(component.launch_time for component in part.components.values())
 
 
 @pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "eagle3", "mtp", "parallel", "ngram"])
@@ -82,14 +86,17 @@ def test_break_even_and_best_length_agree_with_predictions() -> None:
     np.testing.assert_array_equal(p.best_draft_length, lengths[gains.argmax(axis=0)])
 
 
-def test_overheads_add_up_as_stated() -> None:
-    ideal, real = qwen2(engine="ideal"), qwen2()
-    kernels = sum(part.launch_time for part in real.times.forward.components.values())
+@pytest.mark.parametrize("stack", ["datasheet", None])
+def test_overheads_add_up_as_stated(stack: str | None) -> None:
+    """The engine's time of a kernel adds to the kernel's own, which is 0 by the data sheet."""
+    ideal, real = qwen2(engine="ideal", stack=stack), qwen2(stack=stack)
+    assert (launches(ideal.times.forward) == 0) == (stack == "datasheet")
+    kernels = launches(real.times.forward) - launches(ideal.times.forward)
     np.testing.assert_allclose(
         real.forward_time - ideal.forward_time, kernels + ENGINE.pass_time, rtol=1e-9
     )
     np.testing.assert_allclose(real.reject_time, 2e-4 + 1e-6 * real.batch_size, rtol=1e-12)
-    draft_kernels = sum(part.launch_time for part in real.times.draft_pass.components.values())
+    draft_kernels = launches(real.times.draft_pass) - launches(ideal.times.draft_pass)
     np.testing.assert_allclose(
         real.draft_time - ideal.draft_time, 4 * (draft_kernels + 1e-4), rtol=1e-9
     )
@@ -324,15 +331,59 @@ def test_windowed_layers_keep_their_window_only() -> None:
 
 
 def test_dtypes_move_bytes_and_arithmetic() -> None:
-    plain = qwen2(engine="ideal", batch_size=1, hardware="h100_sxm")
-    halved = qwen2(engine="ideal", batch_size=1, hardware="h100_sxm", weight_dtype="fp8")
+    sheet = {"hardware": "h100_sxm", "stack": "datasheet"}
+    plain = qwen2(engine="ideal", batch_size=1, **sheet)
+    halved = qwen2(engine="ideal", batch_size=1, weight_dtype="fp8", **sheet)
     ratio = (halved.forward_time / plain.forward_time).item()
     assert 0.5 < ratio < 0.56  # embedding and head stay in bf16
-    fp8 = qwen2(hardware="h100_sxm", batch_size=4096, activation_dtype="fp8", weight_dtype="fp8")
-    bf16 = qwen2(hardware="h100_sxm", batch_size=4096)
-    assert (fp8.verify_time < 0.7 * bf16.verify_time).all()
+    for stack in ("datasheet", None):
+        large = {"hardware": "h100_sxm", "stack": stack, "batch_size": 4096}
+        fp8 = qwen2(activation_dtype="fp8", weight_dtype="fp8", **large)
+        assert (fp8.verify_time < 0.7 * qwen2(**large).verify_time).all()
     on_a800 = qwen2(activation_dtype="fp8")
     assert on_a800.assumptions["arithmetic"] == "bf16 (no fp8 peak)"
+
+
+CALIBRATED = [
+    ("h200_sxm", "trtllm"),
+    ("h200_sxm", "vllm"),
+    ("a100_sxm_80gb", None),
+    ("l40s", None),
+    ("rtx_4090", "typical"),
+]
+
+
+def fine(last: float, first: float = 1.0) -> np.ndarray:
+    """Real numbers 0.1 % apart."""
+    return first * 1.001 ** np.arange(np.log(last / first) / np.log(1.001))
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+@pytest.mark.parametrize(
+    "target", ["qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "llama-3.1-8b", "gpt-oss-120b"]
+)
+@pytest.mark.parametrize(("hardware", "stack"), CALIBRATED)
+def test_fitted_kernels_give_monotone_and_continuous_times(
+    hardware: str, stack: str | None, target: str, dtype: str, tokens: int
+) -> None:
+    """Plain and verify passes: whatever parameters were fitted, nothing jumps and nothing falls."""
+    dtypes = {"weight_dtype": dtype, "activation_dtype": dtype, "kv_dtype": dtype}
+    deployment, _ = deploy(target=target, drafter="ngram", hardware=hardware, stack=stack, **dtypes)
+    assert deployment.kernels.stack == (stack or deployment.hardware.default_stack)
+    assert deployment.kernels.record is not None
+    batches, contexts = [[1.0], [16.0], [256.0]], [[0.0], [1024.0], [32_768.0]]
+    whole = target_pass(deployment, np.arange(1.0, 513.0), tokens, contexts).total_time
+    assert (np.diff(whole) > 0).all()
+    for point in (
+        (fine(512), tokens, contexts),
+        (batches, fine(64, first=tokens), 1024.0),
+        (batches, tokens, fine(131_072)),
+    ):
+        seconds = target_pass(deployment, *point).total_time
+        growth = seconds[:, 1:] / seconds[:, :-1]
+        assert growth.min() > 1
+        assert growth.max() < 1.01
 
 
 def test_what_was_not_given_is_assumed_aloud() -> None:

@@ -200,6 +200,7 @@ def _fit(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> KernelFitt
     fit = KernelFit(
         **{name: _rounded(value) for name, value in zip(names, values.tolist(), strict=True)},
         sharpness=sharpness,
+        arithmetic_dtype=work.dtype,
         num_points=len(fitted),
         num_judged=len(judged),
         **shape_errors(judged),

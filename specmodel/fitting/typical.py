@@ -80,6 +80,7 @@ def _typical(kind: str, fitted: Sequence[FittedTable]) -> KernelFit:
     return KernelFit(
         **dict(zip(names, _means(kind, fitted).tolist(), strict=True)),
         sharpness=SHARPNESS,
+        arithmetic_dtype=FITTED_DTYPE,
         num_points=0,
         num_judged=len(judged),
         **shape_errors(judged.assign(shape=judged["device"] + "/" + judged["shape"])),
