@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from specmodel import __version__
-from specmodel.commands import SETTINGS, dataset, fit, validate
+from specmodel.commands import SETTINGS, FitGroup, dataset, fit, validate
 from specmodel.errors import InputError
 
 _PACKAGE = Path(__file__).parent
@@ -248,18 +248,28 @@ main_group.add_command(fit)
 main_group.add_command(validate)
 
 
-def _error_line(error: InputError) -> str:
+def _error_line(error: InputError, words: Sequence[str]) -> str:
     """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
     options = {
         parameter.opts[0].strip("-").replace("-", "_"): parameter.opts[0]
-        for command in main_group.commands.values()
-        for parameter in command.params
+        for parameter in _command(words).params
         if isinstance(parameter, click.Option)
     }
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
     if name not in options:
         return str(error)
     return str(InputError(f"{options[name]} {rest}".strip(), error.value, error.expected))
+
+
+def _command(words: Sequence[str]) -> click.Command:
+    """Return the command that was typed."""
+    command: click.Command = main_group
+    for word in words:
+        if isinstance(command, FitGroup):
+            return command.commands.get(word, command.commands["kernels"])
+        if isinstance(command, click.Group):
+            command = command.commands.get(word, command)
+    return command
 
 
 def run() -> int:
@@ -288,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return int(status or 0)
     except InputError as error:
-        message = _error_line(error)
+        message = _error_line(error, sys.argv[1:] if arguments is None else arguments)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 2

@@ -1,5 +1,6 @@
 """Commands that calibrate: dataset, fit and validate. Imports nothing heavy until one runs."""
 
+import math
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ def dataset(hardware: str, stack: str, version: str, output: str) -> None:
     head = f"# {source_name()}, {hardware}, {stack} {version}\n"
     write_text(output, head + table.to_csv(index=False))
     roles = table["role"].value_counts()
-    counts = ", ".join(f"{roles.get(role, 0)} to {role}" for role in ROLES)
-    click.echo(f"{output}: {len(table)} points, {counts}")
+    counts = ", ".join(f"{roles.get(role, 0)} {role}" for role in ROLES)
+    click.echo(f"Written: {output}\n{len(table)} points: {counts}")
 
 
 @click.group(cls=FitGroup, context_settings=SETTINGS | {"ignore_unknown_options": True})
@@ -86,11 +87,14 @@ def kernels(
     from specmodel.hardware import load_hardware
     from specmodel.measurements import read_measurements
     from specmodel.profiles import hardware_text, with_stack, write_text
+    from specmodel.records import spellings
 
+    if Path(output).resolve() == Path(measurements).resolve():
+        raise InputError("output", output, "another file than the measurements")
     table = read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = hardware or device
-    if Path(name).stem != device and measured_on != device:
+    if device not in spellings(Path(name).stem) and measured_on != device:
         expected = f"{device}, as measured, or --measured-on {device} with it"
         raise InputError("hardware", name, expected)
     text = hardware_text(name)
@@ -106,7 +110,7 @@ def kernels(
 @click.argument("measurements")
 @click.option("--output", required=True, metavar="FILE", help="Engine profile to write.")
 @click.option("--name", required=True, help="Name of the engine, for people.")
-@click.option("--vary", "varied", multiple=True, required=True, help="Overhead to fit; repeat.")
+@click.option("--vary", multiple=True, required=True, help="Overhead to fit; repeat.")
 @click.option("--engine", metavar="NAME|PATH", help="Held overheads.  [default: ideal]")
 @click.option("--stack", help="Stack whose kernels it runs.")
 @click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
@@ -124,13 +128,15 @@ def engine(measurements: str, output: str, **options: Any) -> None:
     from specmodel.profiles import write_text
     from specmodel.records import toml_text
 
+    if Path(output).resolve() == Path(measurements).resolve():
+        raise InputError("output", output, "another file than the measurements")
     table = read_serving(measurements)
     changes = {"name": options["name"], "source": options["source"] or Path(measurements).name}
     if options["stack"]:
         changes["stack"] = options["stack"]
     base = load_engine(options["engine"] or "ideal").with_changes("engine", changes)
     fitting = fit_engine(
-        table, base, options["varied"], date=_today(), leave_out=options["leave_out"]
+        table, base, options["vary"], date=_today(), leave_out=options["leave_out"]
     )
     write_text(output, toml_text(fitting.profile) + "\n")
     click.echo(report.engine_text(fitting))
@@ -162,13 +168,15 @@ def validate(
     from specmodel.measurements import read_measurements
     from specmodel.validation import ALL_ROWS, error_table, predict_measured
 
-    hardware = load_hardware(profile)
+    if max_error is not None and not 0 <= max_error < math.inf:
+        raise InputError("max_error", max_error, "a number of at least 0")
+    hardware = load_hardware(profile, "profile")
     table = read_measurements(measurements)
     judged = predict_measured(table, hardware, stack, with_fallbacks=with_fallbacks)
     errors = error_table(judged)
-    if figure:
+    if figure is not None:
         report.save_figure("predicted_against_measured", judged, figure)
-    click.echo(report.error_text(errors))
+    click.echo(f"{hardware.name}\n\n{report.error_text(errors)}")
     worst = errors[errors["rows"] == ALL_ROWS]["mean_error"].max()
     if max_error is not None and worst > max_error:
         click.echo(f"specmodel: mean error {worst:.3f} is above {max_error:g}", err=True)

@@ -49,6 +49,7 @@ _DTYPES = {
     "fp8": ("fp8", "fp8"),
     "fp8_block": ("fp8", "fp8"),
     "int8": ("int8", "int8"),
+    "int8_wo": ("int8", "bf16"),
     "int4_wo": ("int4", "bf16"),
     "w4afp8": ("int4", "fp8"),
     "nvfp4": ("fp4", "fp4"),

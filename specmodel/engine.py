@@ -58,7 +58,7 @@ class EngineFit(Record):
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     num_points: int
     mean_error: float
-    left_out_error: dict[str, float]
+    left_out_error: dict[str, float] = Field(default_factory=dict)
     spread: Annotated[float, Field(ge=0, le=10)]
     varied: list[str]
     covariance: list[list[float]]

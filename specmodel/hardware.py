@@ -181,13 +181,15 @@ class HardwareProfile(Record):
         return self.peak_flops_per_s(dtype) / self.memory.peak_bytes_per_s
 
 
-def load_hardware(name: str | Path) -> HardwareProfile:
+def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfile:
     """Return a hardware profile by name or path.
 
     Parameters
     ----------
     name
         A name that `list_hardware` gives, or a TOML file: with a slash or a suffix.
+    argument
+        Name that an error should carry.
 
     Returns
     -------
@@ -204,7 +206,7 @@ def load_hardware(name: str | Path) -> HardwareProfile:
     >>> load_hardware("h200_sxm").memory.peak_bytes_per_s
     4800000000000.0
     """
-    return records.load(HardwareProfile, name, FOLDER, "hardware")
+    return records.load(HardwareProfile, name, FOLDER, argument)
 
 
 def choose_kernels(
@@ -231,10 +233,11 @@ def choose_kernels(
     InputError
         If the profile has no such stack.
     """
+    if stack is None:
+        taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)
+        stack = preferred if preferred and taken else hardware.default_stack or TYPICAL
     if stack == DATA_SHEET_KERNELS.stack:
         return DATA_SHEET_KERNELS
-    if stack is None:
-        stack = preferred if preferred in hardware.fitted else hardware.default_stack or TYPICAL
     if stack == TYPICAL:
         return stack_kernels(TYPICAL, load_typical())
     if stack not in hardware.fitted:

@@ -15,7 +15,7 @@ from specmodel.kernels import KINDS, KernelFit, Kernels
 from specmodel.latency import combine_passes, step_times
 from specmodel.roofline import KernelParameters
 from specmodel.units import FloatArray
-from specmodel.work import arithmetic_dtype
+from specmodel.work import arithmetic_dtype, stored_dtype
 
 DRAWS = 400
 """Draws [-]."""
@@ -23,7 +23,7 @@ DRAWS = 400
 CENTRAL = 0.8
 """Share of the draws inside an interval [-]."""
 
-MAX_POINTS = 20_000
+MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
 
 COLUMNS = (
@@ -150,14 +150,13 @@ def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
 def _fits(deployment: Deployment) -> list[KernelFit | None]:
     """Return for each kind the fit of the dtypes of the target."""
     record, target = deployment.kernels.record, deployment.target
-    stored: dict[str, str] = {
-        "experts": target.expert_dtype or target.weight_dtype,
-        "gemm": target.weight_dtype,
-        "attention": target.kv_dtype,
-    }
     if record is None:
         return [None] * len(KINDS)
-    return [record.fit(k, stored[k], arithmetic_dtype(target, stored[k])) for k in KINDS]
+    stored = [stored_dtype(target, kind) for kind in KINDS]
+    return [
+        record.fit(kind, dtype, arithmetic_dtype(target, dtype))
+        for kind, dtype in zip(KINDS, stored, strict=True)
+    ]
 
 
 def _factors(
@@ -190,7 +189,13 @@ def _drawn_overheads(
     base, fit = deployment.engine_seconds, deployment.engine.fit
     if fit is None:
         return base
-    return replace(base, **_drawn_values(fit.varied, fit.covariance, base, generator, draws))
+    # linear: what the measurements determine is a sum of seconds, which logarithms would skew
+    seconds = np.array([getattr(base, name) for name in fit.varied])
+    spread = np.array(fit.covariance) * np.outer(seconds, seconds)
+    moved = _normal(spread, generator, draws[0])
+    values = np.maximum(seconds + moved, 0.0).T
+    drawn = {n: value.reshape(draws) for n, value in zip(fit.varied, values, strict=True)}
+    return replace(base, **drawn)
 
 
 def _drawn_values(
@@ -203,11 +208,16 @@ def _drawn_values(
     """Draw parameters whose logarithms have a covariance; none goes astray by orders."""
     if not varied:
         return {}
-    values, vectors = np.linalg.eigh(np.array(covariance))
-    normal = generator.standard_normal((draws[0], len(varied)))
-    moved = (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    moved = _normal(np.array(covariance), generator, draws[0])
     factors = np.exp(np.clip(moved, -_FARTHEST, _FARTHEST)).T
     return {
         name: getattr(base, name) * factor.reshape(draws)
         for name, factor in zip(varied, factors, strict=True)
     }
+
+
+def _normal(covariance: FloatArray, generator: np.random.Generator, draws: int) -> FloatArray:
+    """Draw from a normal distribution around 0, shape (draws, parameters)."""
+    values, vectors = np.linalg.eigh(covariance)
+    normal = generator.standard_normal((draws, len(values)))
+    return np.asarray((normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

@@ -1,13 +1,14 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from specmodel import records
+from specmodel.errors import InputError
 from specmodel.records import Record
 from specmodel.roofline import DATA_SHEET, KernelParameters
 
@@ -23,6 +24,8 @@ Spread = Annotated[float, Field(ge=0, le=10)]
 
 TYPICAL = "typical"
 """Name of the stack that stands in where nothing was fitted."""
+
+_AS = {"fp16": "bf16"}
 
 FITTED_DTYPE = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
@@ -42,7 +45,9 @@ class KernelFit(Record):
     arithmetic_dtype
         Dtype that the kernels compute in: the fit holds for no other.
     num_points, num_judged
-        Points fitted, and points of other shapes that the errors are of [-].
+        Points fitted, and points that the errors are of [-].
+    is_held_out
+        Whether these are of shapes that were not fitted.
     mean_error, median_error, percentile_90_error
         Of predicted over measured less one, absolute: mean over points within a shape and then
         over shapes, median and 90th percentile over points [-].
@@ -68,6 +73,7 @@ class KernelFit(Record):
     arithmetic_dtype: str
     num_points: int
     num_judged: int
+    is_held_out: bool
     mean_error: Spread
     median_error: Spread
     percentile_90_error: Spread
@@ -75,6 +81,15 @@ class KernelFit(Record):
     row_spread: Spread
     varied: list[str]
     covariance: list[list[float]]
+
+    @model_validator(mode="after")
+    def _check_covariance(self) -> Self:
+        size = len(self.varied)
+        unknown = set(self.varied) - set(_PARAMETERS)
+        if unknown or [len(row) for row in self.covariance] != [size] * size:
+            expected = f"names of parameters, and a covariance of {size} by {size}"
+            raise InputError("varied", self.varied, expected)
+        return self
 
     @property
     def parameters(self) -> KernelParameters:
@@ -116,6 +131,7 @@ class FittedStack(Record):
             One of `KINDS`.
         stored, arithmetic
             Dtypes of weights or KV, and of the arithmetic on them; None for whatever was fitted.
+            Attention computes in 16 bits whatever the cache holds.
 
         Returns
         -------
@@ -124,7 +140,8 @@ class FittedStack(Record):
         """
         fits: Mapping[str, KernelFit] = getattr(self, kind, {})
         own = fits.get(stored)
-        if own and arithmetic in (None, own.arithmetic_dtype):
+        is_same = kind == "attention" or arithmetic is None
+        if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
             return stored
         return FITTED_DTYPE if FITTED_DTYPE in fits else None
 
@@ -181,17 +198,16 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     Returns
     -------
     Kernels
-        Attention, whose arithmetic decoding does not show, computes as well as its GEMMs do.
+        Its parameters; typical ones of a kind that it has no fit of.
     """
+    missing = [kind for kind in KINDS if FITTED_DTYPE not in getattr(stack, kind)]
+    if missing and name != TYPICAL:
+        typical = load_typical()
+        filled = {kind: getattr(typical, kind) | getattr(stack, kind) for kind in missing}
+        stack = stack.model_copy(update=filled)
     fits: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in stack.fits():
         fits.setdefault(kind, {})[dtype] = fit.parameters
-    gemm = fits.get("gemm", {}).get(FITTED_DTYPE)
-    if gemm and "attention" in fits:
-        fits["attention"] = {
-            dtype: replace(parameters, compute_efficiency=gemm.compute_efficiency)
-            for dtype, parameters in fits["attention"].items()
-        }
     return Kernels(name, fits, stack)
 
 

@@ -137,7 +137,8 @@ def combine_passes(
     pass_seconds = drafting.total_time if drafting else np.zeros(())
     draft_seconds = drafter.lookup_time + drafter.passes(gamma) * pass_seconds
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
-    rejection = engine.reject_time + by_request * B
+    drafted = B * drafter.proposal_rate / deployment.layout.replicas
+    rejection = chance * engine.reject_time + by_request * drafted
     return StepTimes(
         forward=forward,
         speculating=speculating,
@@ -145,7 +146,7 @@ def combine_passes(
         speculating_chance=chance,
         verify_time=_mix(chance, speculating.total_time, forward.total_time),
         draft_time=np.where(gamma > 0, draft_seconds, 0.0),
-        reject_time=np.where(gamma > 0, chance * rejection, 0.0),
+        reject_time=np.where(gamma > 0, rejection, 0.0),
     )
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 from specmodel import blocks
 from specmodel.errors import InputError
 from specmodel.hardware import HardwareProfile
-from specmodel.units import BYTES_PER_ELEMENT, FloatArray, check_dtype
+from specmodel.tables import ARGUMENT, need_columns, numbers, read_table
+from specmodel.units import BYTES_PER_ELEMENT, check_dtype
 from specmodel.work import Work, wider_dtype
 
 COMMON = ("component", "hardware", "stack", "version", "latency")
@@ -48,6 +49,11 @@ COLD_SHARE = 1.5
 PLAUSIBLE = (0.3, 100.0)
 """Median latency over the data sheet's time that is taken [-]."""
 
+_AT_MOST = (
+    ("active_experts", "num_experts"),
+    ("experts_per_token", "num_experts"),
+    ("num_kv_heads", "num_heads"),
+)
 _DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype")
 
 
@@ -69,22 +75,7 @@ def read_measurements(path: str | Path) -> pd.DataFrame:
     InputError
         In one line, if the file cannot be read or the table does not do.
     """
-    path = Path(path)
-    try:
-        if path.suffix == ".parquet":
-            table = pd.read_parquet(path)
-        else:
-            table = pd.read_csv(path, comment="#", low_memory=False)
-    except ImportError:
-        expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
-        raise InputError("measurements", str(path), expected) from None
-    except OSError as error:
-        expected = f"a readable CSV or Parquet file ({error.strerror or error})"
-        raise InputError("measurements", str(path), expected) from None
-    except ValueError as error:
-        expected = f"a well-formed CSV or Parquet table ({error})"
-        raise InputError("measurements", str(path), expected) from None
-    return check_measurements(table)
+    return check_measurements(read_table(path, (*COMMON[:-1], *_DTYPES, "role")))
 
 
 def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
@@ -105,10 +96,7 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     InputError
         Names the first column at fault, its value, and what would do.
     """
-    missing = [name for name in COMMON if name not in table]
-    if missing:
-        expected = f"columns {', '.join(missing)} as well"
-        raise InputError("measurements", list(table.columns), expected)
+    need_columns(table, COMMON)
     if table.empty:
         raise InputError("measurements", "0 rows", "at least one measured point")
     for name in ("hardware", "stack", "version"):
@@ -261,18 +249,20 @@ def _with_roles(table: pd.DataFrame) -> pd.DataFrame:
 
 def _check_component(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     """Check the columns of one component, take medians of repeats and name its shapes."""
-    needed = COLUMNS[kind]
-    missing = [name for name in needed if name not in part]
-    if missing:
-        raise InputError("measurements", f"rows of {kind}", f"columns {', '.join(missing)} as well")
-    for name in (*needed, "latency"):
-        if name in _DTYPES:
-            for dtype in part[name].unique():
-                check_dtype(f"measurements.{name}", dtype)
-        else:
-            _check_numbers(kind, name, part[name])
-    if "model_expert_size" not in part and kind == "experts":
+    needed, of = COLUMNS[kind], f"rows of {kind}"
+    need_columns(part, needed, of)
+    if kind == "experts" and "model_expert_size" not in part:
         part = part.assign(model_expert_size=part["expert_size"])
+    sizes = [name for name in dict.fromkeys((*needed, *SHAPE[kind])) if name not in _DTYPES]
+    whole = {name: numbers(part, name, whole=name != "active_experts", of=of) for name in sizes}
+    part = part.assign(**whole, latency=numbers(part, "latency", of=of))
+    for few, many in _AT_MOST:
+        if few in needed:
+            is_over = part[few] > part[many]
+            if is_over.any():
+                culprit = float(part[few][is_over].iloc[0])
+                raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} of the same row")
+    _check_dtypes(kind, part)
     key = ["component", "hardware", "stack", "version", "role", *needed]
     key += [n for n in ("model_expert_size", "distribution") if n in part and n not in key]
     medians = part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
@@ -280,9 +270,18 @@ def _check_component(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     return medians.assign(shape=shape)
 
 
-def _check_numbers(kind: str, name: str, column: pd.Series) -> None:
-    values: FloatArray = pd.to_numeric(column, errors="coerce").to_numpy(float)
-    unusable = ~(np.isfinite(values) & (values > 0))
-    if unusable.any():
-        culprit = column[unusable].iloc[0]
-        raise InputError(f"measurements.{name}", culprit, f"a number above 0 in rows of {kind}")
+def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
+    """Check dtypes; one of weights or KV goes with one of activations."""
+    names = [name for name in COLUMNS[kind] if name in _DTYPES]
+    for name in names:
+        for dtype in part[name].unique():
+            try:
+                check_dtype(name, dtype)
+            except InputError as error:
+                raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
+    stored = next(name for name in names if name != "activation_dtype")
+    for dtype, rows in part.groupby(stored):
+        activations = sorted(rows["activation_dtype"].unique())
+        if len(activations) > 1:
+            expected = f"one dtype of activations for each {stored}; {dtype!s} has several"
+            raise InputError(f"{ARGUMENT}.activation_dtype", activations, expected)

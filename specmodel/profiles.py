@@ -8,9 +8,9 @@ from pathlib import Path
 from specmodel import records
 from specmodel.errors import InputError
 from specmodel.hardware import FOLDER, HardwareProfile
-from specmodel.kernels import FittedStack
+from specmodel.kernels import TYPICAL, FittedStack
 
-_HEADER = re.compile(r"^\[([^\]]+)\]")
+_HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
 
 
 def hardware_text(name: str | Path) -> str:
@@ -63,11 +63,16 @@ def with_stack(text: str, name: str, stack: FittedStack) -> str:
     InputError
         If the name or the result does not do.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise InputError("stack", name, "lower-case letters, digits, - and _")
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in (TYPICAL, "datasheet"):
+        expected = "lower-case letters, digits, - and _, other than typical and datasheet"
+        raise InputError("stack", name, expected)
     kept = _without(text, f"fitted.{name}")
+    old = tomllib.loads(text).get("fitted", {}).get(name, {})
     others = tomllib.loads(kept).get("fitted", {})
-    is_default = not any(other.get("is_default") for other in others.values())
+    if name in others:
+        expected = f"a header [fitted.{name}], without quotes or blanks, to replace it"
+        raise InputError("hardware", f"fitted.{name}", expected)
+    is_default = not others or old.get("is_default", False)
     marked = stack.model_copy(update={"is_default": is_default})
     merged = kept.rstrip() + "\n" + records.toml_text(marked, f"fitted.{name}") + "\n"
     records.build(HardwareProfile, tomllib.loads(merged), "hardware")
@@ -91,31 +96,40 @@ def write_text(path: str | Path, text: str, argument: str = "output") -> None:
     InputError
         If it cannot be written; then nothing has changed.
     """
-    path = Path(path)
+    typed, path = str(path), Path(path).resolve()
     temporary = None
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a device; a folder raises
+            return
+        mode = path.stat().st_mode if path.exists() else 0o644
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             temporary = file.name
             file.write(text)
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except OSError as error:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
         reason = error.strerror or str(error)
-        raise InputError(argument, str(path), f"a file that can be written ({reason})") from None
+        raise InputError(argument, typed, f"a file that can be written ({reason})") from None
 
 
 def _without(text: str, table: str) -> str:
     """Return TOML text without a table and its sub-tables."""
-    kept, is_inside = [], False
+    kept: list[str] = []
+    comments: list[str] = []
+    is_inside = False
     for line in text.splitlines():
         header = _HEADER.match(line)
         if header:
             name = header.group(1)
             is_inside = name == table or name.startswith(f"{table}.")
+            kept += [] if is_inside else comments
         if not is_inside:
             kept.append(line)
+        is_comment = is_inside and (line.startswith("#") or not line.strip())
+        comments = [*comments, line] if is_comment else []
     return "\n".join(kept) + "\n"

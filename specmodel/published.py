@@ -3,6 +3,7 @@
 import pandas as pd
 
 from specmodel import datasets, fallbacks
+from specmodel.errors import InputError
 from specmodel.hardware import load_hardware
 from specmodel.measurements import COLD_SHARE
 from specmodel.units import BYTES_PER_ELEMENT
@@ -38,6 +39,7 @@ _EXPERT_QUANTIZATIONS = {
     "vllm": ("bfloat16", "fp8", "w4a16_mxfp4"),
     "sglang": ("bfloat16", "int4_wo"),
 }
+_SLOW_MXFP4 = ("b200", "b300", "gb200")  # 16-bit arithmetic at a seventh of its peak
 _GEMM_QUANTIZATIONS = {
     "trtllm": ("bfloat16", "fp8", "nvfp4"),
     "vllm": ("bfloat16", "fp8"),
@@ -61,7 +63,8 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     Raises
     ------
     InputError
-        If there is no such table or the package is not installed.
+        If it has no table of experts or the package is not installed; a version without one of
+        GEMM or attention gives the others.
 
     Notes
     -----
@@ -72,12 +75,17 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     TensorRT-LLM and vLLM, which runs other kernels than grouped attention does.
     """
     others = STACKS.get((hardware, stack, version), {})
-    parts = {
-        "experts": _experts(hardware, stack, version),
-        "gemm": _gemm(hardware, stack, others.get("gemm", version)),
-        "attention": _attention(hardware, stack, others.get("attention", version)),
-    }
-    tables = [part.assign(component=kind) for kind, part in parts.items()]
+    known = datasets.list_tables()
+    known = known[(known["hardware"] == hardware) & (known["framework"] == stack)]
+    parts = {"experts": _experts(hardware, stack, version)}
+    for kind, read in (("gemm", _gemm), ("attention", _attention)):
+        release = others.get(kind, version)
+        if ((known["operation"] == kind) & (known["version"] == release)).any():
+            parts[kind] = read(hardware, stack, release)
+    tables = [part.assign(component=kind) for kind, part in parts.items() if len(part)]
+    if not tables:
+        expected = "a table with a dtype that is calibrated, such as bf16"
+        raise InputError("version", f"{stack}/{version}", expected)
     table = pd.concat(tables, ignore_index=True)
     return table.assign(hardware=hardware, stack=stack, version=version)
 
@@ -86,6 +94,7 @@ def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
     raw = datasets.read_moe(hardware, stack, version)
     usable = raw["is_gated"] & ~raw["is_slow_path"] & (raw["expert_parallel"] == 1)
     usable &= raw["quantization"].isin(_EXPERT_QUANTIZATIONS[stack])
+    usable &= (raw["quantization"] != "w4a16_mxfp4") | (hardware not in _SLOW_MXFP4)
     usable &= raw["active_experts"].notna() & (raw["num_tokens"] <= MAX_TOKENS)
     table = _fastest(raw[usable])
     l2_bytes = load_hardware(hardware).memory.l2_bytes

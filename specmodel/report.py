@@ -7,17 +7,19 @@ import io
 import json
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specmodel import __version__
 from specmodel.errors import InputError
-from specmodel.kernels import FITTED_DTYPE, KINDS, TYPICAL
+from specmodel.kernels import KINDS, TYPICAL
 from specmodel.outcome import Prediction
 from specmodel.passes import PassTime
 from specmodel.records import Record, toml_text
 from specmodel.units import format_si
+from specmodel.work import arithmetic_dtype, stored_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -251,6 +253,8 @@ def save_figure(kind: str, table: pd.DataFrame, path: str) -> None:
     InputError
         If matplotlib is not installed or the file cannot be written.
     """
+    if Path(path).suffix not in (".png", ".pdf", ".svg"):
+        raise InputError("figure", path, "a .png, .pdf or .svg file")
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -265,7 +269,7 @@ def save_figure(kind: str, table: pd.DataFrame, path: str) -> None:
         try:
             figure.savefig(path)
         except (OSError, ValueError) as error:
-            expected = f"a .png, .pdf or .svg file that can be written ({error})"
+            expected = f"a file that can be written ({error})"
             raise InputError("figure", path, expected) from None
 
 
@@ -355,19 +359,28 @@ def _seconds(value: float) -> str:
 
 def _kernels(prediction: Prediction) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
-    kernels, hardware = prediction.deployment.kernels, prediction.deployment.hardware.name
+    deployment = prediction.deployment
+    kernels, target, hardware = deployment.kernels, deployment.target, deployment.hardware.name
     if kernels.record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
-    used = ("experts", "gemm", "attention") if prediction.deployment.target.is_moe else KINDS[1:]
-    errors = [(kind, kernels.record.fit(kind, FITTED_DTYPE)) for kind in used]
-    told = ", ".join(f"{kind} {fit.mean_error:.0%}" for kind, fit in errors if fit)
+    told = []
+    for kind in KINDS if target.is_moe else KINDS[1:]:
+        stored = stored_dtype(target, kind)
+        dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic_dtype(target, stored))
+        fit = kernels.record.fit(kind, stored, arithmetic_dtype(target, stored))
+        if fit:
+            stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
+            told.append(f"{kind}{stand_in} {fit.mean_error:.0%}")
+    errors = ", ".join(told)
     if kernels.stack == TYPICAL:
         return (
-            f"Kernels: none were fitted on {hardware}; typical ones are assumed, off by {told}"
+            f"Kernels: none were fitted on {hardware}; typical ones are assumed, off by {errors}"
             " on a GPU left out."
         )
-    version = kernels.record.version
-    return f"Kernels: {kernels.stack} {version}, as measured; off by {told} on shapes not fitted."
+    fits = [fit for _, _, fit in kernels.record.fits()]
+    judged = "shapes not fitted" if all(fit.is_held_out for fit in fits) else "what was fitted"
+    name = f"{kernels.stack} {kernels.record.version}"
+    return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 
 def _optional(value: Any, spec: str) -> str:

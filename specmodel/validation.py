@@ -5,7 +5,12 @@ import pandas as pd
 
 from specmodel.errors import InputError
 from specmodel.fitting.kernels import predicted_time, shape_errors
-from specmodel.hardware import HardwareProfile, choose_kernels
+from specmodel.hardware import (
+    HardwareProfile,
+    choose_kernels,
+    list_hardware,
+    load_hardware,
+)
 from specmodel.measurements import COLD_SHARE, check_plausible, groups, work_of
 
 ALL_ROWS = "all"
@@ -48,6 +53,9 @@ def predict_measured(
     InputError
         If the times are implausible on this device or the profile has no such stack.
     """
+    device = str(table["hardware"].iloc[0])
+    if device in list_hardware() and load_hardware(device).name != hardware.name:
+        raise InputError("measurements.hardware", device, f"a table of {hardware.name}")
     check_plausible(table, hardware)
     kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
     roles = ["judge", "fallback"] if with_fallbacks else ["judge"]

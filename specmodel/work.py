@@ -118,6 +118,14 @@ def arithmetic_dtype(architecture: Architecture, stored: str) -> str:
     return wider_dtype(architecture.activation_dtype, stored)
 
 
+def stored_dtype(architecture: Architecture, kind: str) -> str:
+    """Return the dtype of the weights, or of the cache, that kernels of a kind read."""
+    if kind == "attention":
+        return architecture.kv_dtype
+    own = architecture.expert_dtype if kind == "experts" else None
+    return own or architecture.weight_dtype
+
+
 def activation_bytes(architecture: Architecture) -> float:
     """Return the size of an activation inside a layer [B]."""
     return BYTES_PER_ELEMENT[architecture.activation_dtype]

@@ -152,7 +152,7 @@ NAMES = [
     (f"{GOOD} --batchsize 1", "--batchsize", "--batch-size"),
     (f"{GOOD} -x", "-x"),
     (f"{GOOD} --json=yes", "--json"),
-    (f"{GOOD} --json --csv", "--json", "--csv:"),
+    (f"{GOOD} --json --csv", "csv: got", "--json", "--csv"),
     (f"{GOOD} --components --csv", "--components"),
     *(
         (re.sub(rf"{option} \S+", "", GOOD), "Missing", option)
@@ -454,10 +454,10 @@ KERNELS = [
     (f"{GOOD} --hardware {{folder}}/good.toml --stack vllm", "--stack:", "'vllm'", "made up"),
     (f"{GOOD} --stack", "--stack"),
     (f"{GOOD} --interval --stack datasheet", "--interval:", "True", "typical", "datasheet"),
-    (f"{GOOD} --interval --batch-size 1:20001", "--interval:", "20001 points", "at most 20000"),
+    (f"{GOOD} --interval --batch-size 1:5001", "--interval:", "5001 points", "at most 5000"),
     (
-        f"{GOOD} --interval --batch-size 1:200 --context-length 1:101 --json",
-        *("--interval:", "20200 points", "at most 20000"),
+        f"{GOOD} --interval --batch-size 1:50 --context-length 1:101 --json",
+        *("--interval:", "5050 points", "at most 5000"),
     ),
 ]
 

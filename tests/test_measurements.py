@@ -62,7 +62,7 @@ PLANTED = {
         "memory_efficiency": 0.85,
         "compute_efficiency": 0.7,
         "activation_efficiency": 0.6,
-        "tile_rows": 40.0,
+        "tile_rows": 24.0,
         "tile_growth": 0.2,
         "tile_width": 50.0,
     },
@@ -188,18 +188,26 @@ def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path) -> None:
     assert all(fragment in message for fragment in fragments), message
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet", ""])
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_a_missing_file_is_named(suffix: str, tmp_path) -> None:
-    if suffix == ".parquet":
-        pytest.importorskip("pyarrow")
     message = refusal(read_measurements, tmp_path / f"none{suffix}")
     assert f"none{suffix}" in message
-    assert "readable" in message
+    assert "no such file" in message
+
+
+@pytest.mark.parametrize("name", ["none", "a.zip", "a.xz", "a.csv.gz", "a.CSV.bak"])
+def test_the_suffix_must_be_that_of_a_table(name: str, tmp_path) -> None:
+    (tmp_path / name).write_bytes(b"xxx")
+    message = refusal(read_measurements, tmp_path / name)
+    assert name in message
+    assert "a .csv or .parquet file" in message
 
 
 def test_a_folder_is_no_table(tmp_path) -> None:
     (tmp_path / "folder.csv").mkdir()
-    assert "folder.csv" in refusal(read_measurements, tmp_path / "folder.csv")
+    message = refusal(read_measurements, tmp_path / "folder.csv")
+    assert "folder.csv" in message
+    assert "directory" in message
 
 
 def test_binary_garbage_is_no_parquet(tmp_path) -> None:
@@ -234,6 +242,11 @@ def test_all_components_come_back_from_one_file(suffix: str, tmp_path) -> None:
         )
 
 
+def test_a_version_stays_as_it_is_written(tmp_path) -> None:
+    GEMM.assign(version="1.10").to_csv(tmp_path / "a.csv", index=False)
+    assert set(read_measurements(tmp_path / "a.csv")["version"]) == {"1.10"}
+
+
 @pytest.mark.parametrize("name", COMMON)
 def test_a_missing_common_column_is_named(name: str) -> None:
     assert f"columns {name} as well" in refusal(check_measurements, GEMM.drop(columns=name))
@@ -263,11 +276,19 @@ def test_a_table_without_columns_is_refused() -> None:
         ("weight_dtype", "BF16", "bf16"),
         ("weight_dtype", np.nan, "bf16"),
         ("activation_dtype", "float16", "fp16"),
+        ("activation_dtype", "mxfp4", "bf16"),
         *(
-            (column, value, "a number above 0 in rows of gemm")
-            for column in ("latency", "num_tokens", "input_size", "output_size")
+            (column, value, f"a {number} above 0")
+            for column, number in (
+                ("latency", "number"),
+                ("num_tokens", "whole number"),
+                ("input_size", "whole number"),
+                ("output_size", "whole number"),
+            )
             for value in (0, -1.0, np.nan, None, np.inf, -np.inf, "fast", "1e-5 s", "1,5", "")
         ),
+        ("num_tokens", 1.5, "a whole number above 0"),
+        ("input_size", 4096.5, "a whole number above 0"),
     ],
 )
 def test_a_bad_cell_names_column_value_and_what_would_do(column, value, expected: str) -> None:
@@ -275,6 +296,41 @@ def test_a_bad_cell_names_column_value_and_what_would_do(column, value, expected
     assert message.startswith(f"measurements.{column}: got ")
     assert str(value) in message
     assert expected in message
+    assert "np." not in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value", "expected"),
+    [
+        ("experts", "active_experts", 1e4, "at most num_experts"),
+        ("experts", "experts_per_token", 1e4, "at most num_experts"),
+        ("attention", "num_kv_heads", 1000, "at most num_heads"),
+        ("attention", "context_length", 0.5, "a whole number above 0"),
+        ("experts", "model_expert_size", np.nan, "a whole number above 0"),
+    ],
+)
+def test_an_impossible_point_is_refused(kind, column, value, expected: str) -> None:
+    table = planted(kind)
+    table = table if column in table else table.assign(**{column: table["expert_size"]})
+    message = refusal(check_measurements, with_cell(table, column, value))
+    assert message.startswith(f"measurements.{column}: got {value}")
+    assert expected in message
+
+
+def test_numbers_as_text_are_read() -> None:
+    text = GEMM.assign(latency=GEMM["latency"].map(repr), num_tokens=GEMM["num_tokens"].map(str))
+    columns = ["num_tokens", "latency"]
+    np.testing.assert_array_equal(
+        check_measurements(text)[columns], check_measurements(GEMM)[columns]
+    )
+
+
+def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:
+    mixed = np.where(np.arange(len(GEMM)) % 2, "fp8", "bf16")
+    table = GEMM.assign(weight_dtype="fp8", activation_dtype=mixed)
+    message = refusal(check_measurements, table)
+    assert message.startswith("measurements.activation_dtype: got ['bf16', 'fp8'];")
+    assert "one dtype of activations for each weight_dtype; fp8" in message
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ LEVELS = {
     "errors": 0, "units": 1, "ranges": 1,
     "records": 2, "speculation": 2, "experts": 2, "roofline": 2, "fitting.result": 2,
     "hf_families": 2, "hf_quantization": 3, "hf_config": 4,
-    "kernels": 3, "engine": 3, "acceptance": 3, "moesd": 3, "popularity": 3,
+    "kernels": 3, "tables": 2, "engine": 3, "acceptance": 3, "moesd": 3, "popularity": 3,
     "hardware": 4,
     "architecture": 5, "datasets": 5, "fallbacks": 2, "published": 9,
     "parallel": 6, "drafters": 6, "work": 6,

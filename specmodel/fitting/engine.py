@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 
 from specmodel.deployment import deploy
-from specmodel.engine import EngineFit, EngineProfile, Overheads
+from specmodel.engine import EngineProfile, Overheads
 from specmodel.errors import InputError, nearest
 from specmodel.fitting.result import FitResult, clustered_covariance, fit_result
 from specmodel.latency import step_times
+from specmodel.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.units import FloatArray, check
 
 COLUMNS = (
@@ -35,6 +36,10 @@ BOUNDS = {
 }
 """Least and largest overhead tried [s]."""
 
+PLAUSIBLE = (0.05, 20.0)
+"""Median of predicted over measured that is taken, after the fit [-]."""
+
+_PARALLEL = ("tensor_parallel", "expert_parallel")
 _ROBUST_SCALE = 0.05
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 
@@ -102,7 +107,9 @@ def fit_engine(
     for name in vary:
         if name not in BOUNDS:
             raise InputError("vary", name, f"one of {nearest(name, BOUNDS)}")
-    table = _checked(table, len(vary), leave_out)
+    if len(set(vary)) < len(vary):
+        raise InputError("vary", list(vary), "each overhead once")
+    table = _checked(table, vary, leave_out)
     records: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
     rows = [_linear(row, base, vary) for row in records]
     measured = table["value"].to_numpy(float)
@@ -111,6 +118,11 @@ def fit_engine(
     values = np.exp(best.x)
     predicted = _predicted(rows, values)
     error = np.log(predicted / measured)
+    ratio = float(np.exp(np.median(error)))
+    if not PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]:
+        expected = "times in seconds and ratios; is it in another unit?"
+        value = f"values {1 / ratio:.3g} times what any fit gives"
+        raise InputError(f"{ARGUMENT}.value", value, expected)
     weighted = error * (1 + (error / _ROBUST_SCALE) ** 2) ** 0.25
     covariance, undetermined = clustered_covariance(
         best.jac, weighted, np.arange(len(rows)), best.active_mask
@@ -122,41 +134,60 @@ def fit_engine(
         column: _leave_out(rows, measured, vary, table[column].to_numpy()) for column in leave_out
     }
     judged = list(left_out.values()) or [predicted]
-    spread = float(np.concatenate([np.log(measured / p) for p in judged]).std())
-    fit = EngineFit(
-        date=date,
-        num_points=len(rows),
-        mean_error=_rounded(result.mean_error),
-        left_out_error={
+    missed = np.concatenate([np.log(measured / p) for p in judged])
+    spread = float(np.sqrt(np.mean(missed**2)))
+    record: dict[str, Any] = {
+        "date": date,
+        "num_points": len(rows),
+        "mean_error": _rounded(result.mean_error),
+        "left_out_error": {
             column: _rounded(float(np.abs(p / measured - 1).mean()))
             for column, p in left_out.items()
         },
-        spread=_rounded(spread),
-        varied=list(vary),
-        covariance=[[_rounded(value) for value in row] for row in covariance.tolist()],
-    )
-    seconds = {name: _rounded(value) for name, value in zip(vary, values.tolist(), strict=True)}
-    profile = base.with_changes("engine", {**seconds, "fit": fit.model_dump()})
+        "spread": _rounded(spread),
+        "varied": list(vary),
+        "covariance": [[_rounded(value) for value in row] for row in covariance.tolist()],
+    }
+    fitted = zip(vary, values.tolist(), strict=True)
+    seconds: dict[str, object] = {name: _rounded(value) for name, value in fitted}
+    profile = base.with_changes("engine", seconds | {"fit": record})
     return EngineFitting(profile=profile, result=result, predicted=predicted, left_out=left_out)
 
 
-def _checked(table: pd.DataFrame, parameters: int, leave_out: Sequence[str]) -> pd.DataFrame:
-    missing = [name for name in (*COLUMNS, *leave_out) if name not in table]
-    if missing:
-        raise InputError("measurements", list(table.columns), f"columns {', '.join(missing)} too")
-    if len(table) <= parameters:
-        expected = f"more than {parameters}, one an overhead"
-        raise InputError("measurements", f"{len(table)} rows", expected)
+def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str]) -> pd.DataFrame:
+    """Return the table with checked numbers; every fault names its column."""
+    need_columns(table, COLUMNS)
+    for column in leave_out:
+        if column not in table or table[column].isna().any():
+            others = [str(name) for name in table.columns if name != column]
+            expected = f"a column without blank cells: {nearest(column, others)}"
+            raise InputError("leave_out", column, expected)
+        if table[column].nunique() < 2:
+            raise InputError("leave_out", column, "a column with several values")
+    if len(table) <= len(vary):
+        expected = f"more than {len(vary)}, one an overhead"
+        raise InputError(ARGUMENT, f"{len(table)} rows", expected)
     for quantity in table["quantity"].unique():
         if quantity not in QUANTITIES:
             expected = f"one of {', '.join(QUANTITIES)}"
-            raise InputError("measurements.quantity", quantity, expected)
-    values = pd.to_numeric(table["value"], errors="coerce").to_numpy(float)
-    unusable = ~(np.isfinite(values) & (values > 0))
-    if unusable.any():
-        culprit = table["value"][unusable].iloc[0]
-        raise InputError("measurements.value", culprit, "a number above 0")
-    return table.assign(value=values)
+            raise InputError(f"{ARGUMENT}.quantity", quantity, expected)
+    checked = {
+        "value": numbers(table, "value", maximum=1e6),
+        "draft_length": numbers(table, "draft_length", above=-1, minimum=0, whole=True),
+        "context_length": numbers(table, "context_length", above=-1, minimum=0),
+    }
+    for name in _PARALLEL:
+        filled = table.assign(**{name: table[name].fillna(1) if name in table else 1})
+        checked[name] = numbers(filled, name, whole=True)
+    is_speedup = table["quantity"] == "speedup"
+    if is_speedup.any():
+        need_columns(table, ["step_efficiency"], "rows of speedup")
+        for gamma, rows in table[is_speedup].groupby("draft_length"):
+            least = 1 / (float(str(gamma)) + 1)
+            numbers(rows, "step_efficiency", minimum=least, maximum=1, of="rows of speedup")
+        share = pd.to_numeric(table["step_efficiency"], errors="coerce")
+        checked["step_efficiency"] = share.to_numpy(float)
+    return table.assign(**checked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,24 +219,23 @@ class _Linear:
 
 def _linear(row: dict[str, Any], base: EngineProfile, vary: Sequence[str]) -> _Linear:
     held = base.with_changes("engine", dict.fromkeys(vary, 0.0))
-    parallel: dict[str, Any] = {
-        name: int(row[name])
-        for name in ("tensor_parallel", "expert_parallel")
-        if row.get(name) is not None and row[name] == row[name]
-    }
-    deployment, _ = deploy(
-        target=str(row["target"]),
-        hardware=str(row["hardware"]),
-        drafter=str(row["drafter"]),
-        engine=held,
-        **parallel,
-    )
-    gamma = check("measurements.draft_length", row["draft_length"], minimum=0, whole=True)
+    try:
+        deployment, _ = deploy(
+            target=str(row["target"]),
+            hardware=str(row["hardware"]),
+            drafter=str(row["drafter"]),
+            engine=held,
+            tensor_parallel=int(row["tensor_parallel"]),
+            expert_parallel=int(row["expert_parallel"]),
+        )
+    except InputError as error:
+        raise InputError(f"{ARGUMENT}.{error.argument}", error.value, error.expected) from None
+    gamma = np.asarray(float(row["draft_length"]))
     points: dict[str, Any] = {
         "batch_size": _batch_sizes(row["batch_size"]),
         "draft_length": gamma,
         "verify_tokens": gamma + 1,
-        "context_length": check("measurements.context_length", row["context_length"], minimum=0),
+        "context_length": np.asarray(float(row["context_length"])),
     }
     zero = held.overheads
     runs = []
@@ -218,9 +248,6 @@ def _linear(row: dict[str, Any], base: EngineProfile, vary: Sequence[str]) -> _L
     (forward, step, verify), *moved = runs
     slopes = [np.array([run[i] - runs[0][i] for run in moved]) for i in range(3)]
     tokens = float(row.get("step_efficiency", np.nan)) * float(gamma + 1)
-    if row["quantity"] == "speedup" and not tokens >= 1:
-        given = row.get("step_efficiency")
-        raise InputError("measurements.step_efficiency", given, "a share in rows of speedup")
     return _Linear(str(row["quantity"]), tokens, forward, step, verify, *slopes)
 
 
@@ -270,15 +297,13 @@ def _leave_out(
     predicted = np.empty(len(rows))
     for value in pd.unique(column):
         is_left = column == value
-        if is_left.all():
-            raise InputError("leave_out", value, "a column with several values")
         seconds = np.exp(_solve(rows, measured, vary, ~is_left).x)
         predicted[is_left] = _predicted(rows, seconds)[is_left]
     return predicted
 
 
 def read_serving(path: str | Path) -> pd.DataFrame:
-    """Return a table of measured serving from a CSV file.
+    """Return a table of measured serving from a CSV or Parquet file.
 
     Parameters
     ----------
@@ -295,14 +320,7 @@ def read_serving(path: str | Path) -> pd.DataFrame:
     InputError
         If the file cannot be read.
     """
-    try:
-        table = pd.read_csv(path, comment="#", dtype={"batch_size": str})
-    except OSError as error:
-        expected = f"a readable CSV file ({error.strerror or error})"
-        raise InputError("measurements", str(path), expected) from None
-    except ValueError as error:
-        raise InputError("measurements", str(path), f"a well-formed CSV ({error})") from None
-    return table
+    return read_table(path, ("target", "drafter", "hardware", "batch_size"))
 
 
 def _rounded(value: float) -> float:

@@ -9,6 +9,7 @@ from specmodel.units import FloatArray
 
 _UNDETERMINED = 1e-7
 _LOOSE = 3e-3
+_LOOSE_SHARE = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -99,7 +100,7 @@ def clustered_covariance(
     count = int(clusters.max()) + 1
     scores = np.zeros((count, free.shape[1]))
     np.add.at(scores, clusters, free * residuals[:, None])
-    meat = scores.T @ scores * count / max(count - 1, 1)
+    meat = scores.T @ scores * count / max(count - int(kept.sum()), 1)
     undetermined = (directions[~kept] ** 2).sum(axis=0) * (at_bound == 0)
     return inverse @ meat @ inverse, undetermined
 
@@ -135,7 +136,7 @@ def fit_result(
         if side:
             bound = "lower" if side < 0 else "upper"
             notes.append(f"{name} is at its {bound} bound, {value:.4g}")
-        elif loose > 0.5:
+        elif loose > _LOOSE_SHARE:
             notes.append(f"{name} is not determined by the points")
     error = np.abs(residuals)
     return FitResult(

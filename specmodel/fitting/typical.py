@@ -14,7 +14,7 @@ from specmodel.fitting.kernels import (
     shape_errors,
 )
 from specmodel.hardware import HardwareProfile
-from specmodel.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
+from specmodel.kernels import FITTED_DTYPE, FittedStack, KernelFit
 from specmodel.measurements import groups
 from specmodel.roofline import KernelParameters
 from specmodel.units import FloatArray
@@ -67,22 +67,31 @@ def typical_stack(fitted: Sequence[FittedTable], *, version: str, date: str) -> 
     devices = {entry.hardware.name for entry in fitted}
     if len(devices) < 3:
         raise InputError("fitted", sorted(devices), "at least three devices")
-    fits = {kind: {FITTED_DTYPE: _typical(kind, fitted)} for kind in KINDS}
+    gemm = _typical("gemm", fitted)
+    fits = {
+        "experts": {FITTED_DTYPE: _typical("experts", fitted)},
+        "gemm": {FITTED_DTYPE: gemm},
+        "attention": {FITTED_DTYPE: _typical("attention", fitted, gemm.compute_efficiency)},
+    }
     source = f"geometric means of fits on {', '.join(sorted(devices))}; errors leave one device out"
     return FittedStack(version=version, source=source, date=date, **fits)  # type: ignore[arg-type]
 
 
-def _typical(kind: str, fitted: Sequence[FittedTable]) -> KernelFit:
+def _typical(
+    kind: str, fitted: Sequence[FittedTable], compute_efficiency: float = 1.0
+) -> KernelFit:
     judged = pd.concat([_left_out(kind, entry, fitted) for entry in fitted], ignore_index=True)
     errors = -np.log1p(judged["error"])
     common, row = normal_spreads(errors, judged["device"] + "/" + judged["shape"])
     names = list(PARAMETERS[kind])
+    means = dict(zip(names, _means(kind, fitted).tolist(), strict=True))
     return KernelFit(
-        **dict(zip(names, _means(kind, fitted).tolist(), strict=True)),
+        **{"compute_efficiency": compute_efficiency, **means},
         sharpness=SHARPNESS,
         arithmetic_dtype=FITTED_DTYPE,
         num_points=0,
         num_judged=len(judged),
+        is_held_out=True,
         **shape_errors(judged.assign(shape=judged["device"] + "/" + judged["shape"])),
         shape_spread=common,
         row_spread=row,

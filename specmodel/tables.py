@@ -1,0 +1,133 @@
+"""Tables of measurements from files, and their columns as checked numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from specmodel.errors import InputError
+from specmodel.units import FloatArray
+
+ARGUMENT = "measurements"
+"""Name that errors carry, a column after a dot."""
+
+
+def read_table(path: str | Path, text_columns: Sequence[str]) -> pd.DataFrame:
+    """Return a table from a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix tells the format. Lines of a CSV that start with # are comments.
+    text_columns
+        Columns that are text even if they look like numbers, such as a version 1.10.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its rows, unchecked.
+
+    Raises
+    ------
+    InputError
+        In one line, if it cannot be read.
+    """
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError(ARGUMENT, str(path), "a .csv or .parquet file")
+    if not path.is_file():
+        reason = "it is a directory" if path.is_dir() else "no such file"
+        raise InputError(ARGUMENT, str(path), f"a readable CSV or Parquet file ({reason})")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        kinds = dict.fromkeys(text_columns, str)
+        return pd.read_csv(path, comment="#", dtype=kinds, low_memory=False, compression=None)
+    except ImportError:
+        expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
+        raise InputError(ARGUMENT, str(path), expected) from None
+    except OSError as error:
+        expected = f"a readable CSV or Parquet file ({error.strerror or error})"
+        raise InputError(ARGUMENT, str(path), expected) from None
+    except ValueError as error:
+        expected = f"a well-formed CSV or Parquet table ({error})"
+        raise InputError(ARGUMENT, str(path), expected) from None
+
+
+def need_columns(table: pd.DataFrame, names: Sequence[str], of: str = "") -> None:
+    """Refuse a table that lacks columns or has one twice.
+
+    Parameters
+    ----------
+    table
+        The table.
+    names
+        Columns that it needs.
+    of
+        What needs them, for the message; the table as a whole if empty.
+
+    Raises
+    ------
+    InputError
+        Names them.
+    """
+    doubled = table.columns[table.columns.duplicated()]
+    if len(doubled):
+        raise InputError(ARGUMENT, str(doubled[0]), "each column once")
+    missing = [name for name in names if name not in table]
+    if missing:
+        expected = f"columns {', '.join(missing)} as well"
+        raise InputError(ARGUMENT, of or list(table.columns), expected)
+
+
+def numbers(
+    table: pd.DataFrame,
+    name: str,
+    *,
+    above: float = 0.0,
+    minimum: float = -np.inf,
+    maximum: float = np.inf,
+    whole: bool = False,
+    of: str = "",
+) -> FloatArray:
+    """Return a column as numbers.
+
+    Parameters
+    ----------
+    table
+        The table.
+    name
+        The column.
+    above, minimum, maximum
+        Bounds, the first one open [-].
+    whole
+        Refuse what is not a whole number.
+    of
+        What has these bounds, for the message; every row if empty.
+
+    Returns
+    -------
+    FloatArray
+        Finite and within the bounds [-].
+
+    Raises
+    ------
+    InputError
+        Names the column and its first value that does not do.
+    """
+    try:
+        values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
+    except TypeError:
+        values = np.full(len(table), np.nan)
+    usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)
+    if whole:
+        usable &= values == np.floor(values)
+    if usable.all():
+        return values
+    culprit = table[name].to_numpy()[~usable][0]
+    culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
+    kind = "a whole number" if whole else "a number"
+    low = f"above {above:g}" if above > minimum else f"of at least {minimum:g}"
+    high = f" and at most {maximum:g}" if maximum < np.inf else ""
+    raise InputError(f"{ARGUMENT}.{name}", culprit, f"{kind} {low}{high}{of and f' in {of}'}")
