@@ -78,6 +78,7 @@ def main(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
+        Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
         main(Path(sys.argv[1]))
     else:
         with tempfile.TemporaryDirectory() as temporary:

@@ -132,4 +132,4 @@ def _without(text: str, table: str) -> str:
             kept.append(line)
         is_comment = is_inside and (line.startswith("#") or not line.strip())
         comments = [*comments, line] if is_comment else []
-    return "\n".join(kept) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)) + "\n"
