@@ -39,9 +39,9 @@ SHAPE = {
 }
 """What makes a shape, the unit that is fitted or judged as a whole."""
 
-ROLES = ("fit", "judge", "fallback", "skip")
-"""Fitted; left out of the fit and judged; a fallback kernel, judged on request; not used, as
-something else was timed."""
+ROLES = ("fit", "spread", "judge", "fallback", "skip")
+"""Fitted; of a fitted shape under another load, for the spread of errors only; left out and judged;
+a fallback kernel, judged on request; not used, as something else was timed."""
 
 COLD_SHARE = 1.5
 """Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""

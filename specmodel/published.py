@@ -108,7 +108,7 @@ def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
     is_fitted = pd.Series([shape in EXPERT_SHAPES for shape in shapes], table.index)
     fitted_dtypes = table["quantization"][is_fitted].unique()
     is_fitted |= ~table["quantization"].isin(fitted_dtypes)
-    is_fitted &= table["distribution"] == "balanced"
+    is_skewed = is_fitted & (table["distribution"] != "balanced")
     return pd.DataFrame({
         "num_tokens": table["num_tokens"],
         "hidden_size": table["hidden_size"],
@@ -122,7 +122,7 @@ def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
         "weight_dtype": table["weight_dtype"],
         "activation_dtype": table["activation_dtype"],
         "latency": table["latency"],
-        "role": _roles(is_fitted, is_cold, is_slow),
+        "role": _roles(is_fitted, is_cold, is_slow).mask(is_skewed & is_cold & ~is_slow, "spread"),
     })  # fmt: skip
 
 

@@ -81,10 +81,8 @@ def test_intervals_hold_for_kernels_that_were_not_fitted(published) -> None:
         fit = device.fitted[stack].fit(kind, "bf16")
         half = PER_CENT_80 * np.hypot(fit.shape_spread, fit.row_spread)
         is_kind = (judged["component"] == kind) & (judged["dtype"] == "bf16")
-        if kind == "experts":
-            is_kind &= judged["case"] == "balanced"
         held = (np.abs(missed[is_kind]) <= half).mean()
-        assert 0.70 <= held <= 0.905, kind
+        assert 0.70 <= held <= 0.90, kind
 
 
 @pytest.mark.dataset

@@ -258,7 +258,8 @@ def _fit(
     judged = judged if len(judged) else fitted
     missed = predicted_time(kind, judged, hardware, parameters) / judged["latency"] - 1
     judged = judged.assign(error=missed)
-    shape_spread, row_spread = _spreads(problem, fitted, sharpness)
+    told = rows[rows["role"].isin(["fit", "spread"])]
+    shape_spread, row_spread = _spreads(problem, told, sharpness)
     record = {
         **{name: _rounded(value) for name, value in zip(names, values.tolist(), strict=True)},
         "compute_efficiency": _rounded(float(parameters.compute_efficiency)),
@@ -290,23 +291,23 @@ def _bounds(kind: str, rows: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
     return low, high
 
 
-def _spreads(problem: _Problem, fitted: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
     """Return the spread of what a series has in common, and of its points, on unseen shapes.
 
     Shapes are left out in turn, in up to four parts. Spreads are normal ones with the same
     central 80 %.
     """
-    shapes = np.sort(fitted["shape"].unique())
-    part = fitted["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
-    missed = np.empty(len(fitted))
+    shapes = np.sort(told["shape"].unique())
+    part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+    missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
     for fold in np.unique(part):
-        left, kept = fitted[part == fold], fitted[part != fold]
-        kept = kept if len(kept) > len(problem.names) else fitted
+        left, kept = told[part == fold], told[(part != fold) & is_fitted]
+        kept = kept if len(kept) > len(problem.names) else told[is_fitted]
         best, _ = problem.solve(kept, (sharpness,))
         log_time = np.log(left["latency"].to_numpy())
         work = work_of(problem.kind, left)
         missed[part == fold] = -problem.errors(best.x, work, log_time, sharpness)
-    return normal_spreads(pd.Series(missed), pd.Series(_series(fitted)))
+    return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
 
 
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
@@ -336,8 +337,9 @@ def _spread(errors: pd.Series) -> float:
 
 def _series(table: pd.DataFrame) -> NDArray[np.intp]:
     """Return a number for each run of points that differ in their tokens only."""
-    sliced = pd.Series(table.get("expert_size", 0), table.index)
-    return pd.factorize(table["shape"] + "/" + sliced.fillna(0).astype(int).astype(str))[0]
+    sliced = pd.Series(table.get("expert_size", 0), table.index).fillna(0).astype(int)
+    load = pd.Series(table.get("distribution", ""), table.index).fillna("")
+    return pd.factorize(table["shape"] + "/" + sliced.astype(str) + "/" + load)[0]
 
 
 def _rounded(value: float | np.floating[Any]) -> float:
