@@ -82,7 +82,7 @@ def kernels(
 
     Rows whose role is "fit" are fitted, those whose role is "judge" tell the error.
     """
-    from specmodel import report
+    from specmodel import calibration_report as report
     from specmodel.fitting import fit_kernels, fitted_stack
     from specmodel.hardware import load_hardware
     from specmodel.measurements import read_measurements
@@ -122,7 +122,7 @@ def engine(measurements: str, output: str, **options: Any) -> None:
     context_length, quantity (speedup, relative_step_time, forward_time, step_time or
     target_efficiency) and value; step_efficiency in rows of speedup.
     """
-    from specmodel import report
+    from specmodel import calibration_report as report
     from specmodel.engine import load_engine
     from specmodel.fitting import fit_engine, read_serving
     from specmodel.profiles import write_text
@@ -163,7 +163,7 @@ def validate(
 
     Rows whose role is "judge" are judged; where a component has none, those fitted.
     """
-    from specmodel import report
+    from specmodel import calibration_report as report
     from specmodel.hardware import load_hardware
     from specmodel.measurements import read_measurements
     from specmodel.validation import ALL_ROWS, error_table, predict_measured

@@ -5,32 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-import textwrap
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from specmodel import __version__
-from specmodel.errors import InputError
 from specmodel.kernels import KINDS, TYPICAL
 from specmodel.outcome import Prediction
 from specmodel.passes import PassTime
 from specmodel.records import Record, toml_text
+from specmodel.text import Columns, align, column_width, wrap
 from specmodel.units import format_si
 from specmodel.work import arithmetic_dtype, stored_dtype
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.fitting import EngineFitting, KernelFitting
-
 JSON_SCHEMA_VERSION = 1
-
-_Columns = list[tuple[str, list[str]]]
-"""Titles and cells."""
-
 
 _IDEAL = (
     "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
@@ -61,14 +50,14 @@ def verdict(prediction: Prediction) -> str:
         answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
         answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
-    lines = [_wrap(answer), _wrap(_why(best, rows, prediction)), _wrap(_kernels(prediction))]
-    return "\n".join([*lines, _wrap(_IDEAL)] if is_ideal else lines)
+    lines = [wrap(answer), wrap(_why(best, rows, prediction)), wrap(_kernels(prediction))]
+    return "\n".join([*lines, wrap(_IDEAL)] if is_ideal else lines)
 
 
 def table(prediction: Prediction) -> str:
     """Return the operating points as a table of at most 80 columns."""
     rows = prediction.rows()
-    columns: _Columns = [("batch\nsize", [f"{row['batch_size']}" for row in rows])]
+    columns: Columns = [("batch\nsize", [f"{row['batch_size']}" for row in rows])]
     for title, name in (("draft\nlength", "draft_length"), ("context", "context_length")):
         if len({row[name] for row in rows}) > 1:
             columns.append((title, [f"{row[name]}" for row in rows]))
@@ -86,12 +75,12 @@ def table(prediction: Prediction) -> str:
         ("limited\nby", [row["limited_by"] for row in rows]),
     ]
     for spare in ("step", "forward\npass", "experts\nloaded"):
-        if sum(map(_width, columns)) + 2 * (len(columns) - 1) > 80:
+        if sum(map(column_width, columns)) + 2 * (len(columns) - 1) > 80:
             columns = [column for column in columns if column[0] != spare]
-    return _align(columns)
+    return align(columns)
 
 
-def _interval_column(rows: list[dict[str, Any]]) -> _Columns:
+def _interval_column(rows: list[dict[str, Any]]) -> Columns:
     if "speedup_low" not in rows[0]:
         return []
     cells = [f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}" for row in rows]
@@ -101,12 +90,12 @@ def _interval_column(rows: list[dict[str, Any]]) -> _Columns:
 def assumptions(prediction: Prediction) -> str:
     """Return what was assumed because the user did not give it, wrapped to 80 columns."""
     words = [f"{name}\xa0{value}" for name, value in prediction.assumptions.items()]
-    return _wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
+    return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
 
 
 def warnings(prediction: Prediction) -> list[str]:
     """Return what the reader must know, wrapped to 80 columns."""
-    return [_wrap(f"Warning: {warning}.") for warning in prediction.warnings]
+    return [wrap(f"Warning: {warning}.") for warning in prediction.warnings]
 
 
 def components(prediction: Prediction) -> str:
@@ -119,14 +108,14 @@ def components(prediction: Prediction) -> str:
             f"batch size {row['batch_size']}, draft length {row['draft_length']}, "
             f"context {row['context_length']}"
         )
-        cells: _Columns = [("component", [*names, "total"])]
+        cells: Columns = [("component", [*names, "total"])]
         for kind, columns in passes.items():
             total = sum(times[i] for times in columns.values())
             seconds = [columns[name][i] if name in columns else None for name in names] + [total]
             cells.append((kind, ["-" if s is None else _seconds(s) for s in seconds]))
             shares = ["-" if s is None else f"{100 * s / total:.1f}" for s in seconds]
             cells.append(("%", shares))
-        blocks.append(f"{title}\n{_align(cells, left=['component'])}")
+        blocks.append(f"{title}\n{align(cells, left=['component'])}")
     return "\n\n".join(blocks)
 
 
@@ -186,7 +175,7 @@ def heading(prediction: Prediction) -> str:
     gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
     if d.expert_parallel > 1:
         gpus += f" (tensor parallel {d.tensor_parallel}, expert parallel {d.expert_parallel})"
-    return _wrap(f"{d.target.name} + {d.drafter.name} on {gpus}")
+    return wrap(f"{d.target.name} + {d.drafter.name} on {gpus}")
 
 
 def record_text(record: Record, notes: dict[str, str]) -> str:
@@ -195,89 +184,11 @@ def record_text(record: Record, notes: dict[str, str]) -> str:
     return "\n".join([*lines, toml_text(record)])
 
 
-def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
-    """Return fitted parameters, errors and warnings, a block for each kind and dtype."""
-    blocks = []
-    for (kind, dtype), fitting in fits.items():
-        fit = fitting.fit
-        title = (
-            f"{kind} {dtype}: {fit.num_points} points fitted, {fit.num_judged} judged: error "
-            f"{fit.mean_error:.1%} mean over shapes, {fit.median_error:.1%} median, "
-            f"{fit.percentile_90_error:.1%} 90th percentile"
-        )
-        values = fitting.result.parameters | {"sharpness": fit.sharpness}
-        lines = [_wrap(title), *(f"  {name} = {value:.4g}" for name, value in values.items())]
-        lines += [_wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks)
-
-
-def engine_text(fitting: EngineFitting) -> str:
-    """Return fitted overheads, errors and warnings."""
-    fit = fitting.profile.fit
-    seconds = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
-    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *seconds]
-    lines.append(f"  mean error {fitting.result.mean_error:.1%}")
-    for column, error in (fit.left_out_error if fit else {}).items():
-        lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
-    lines += [_wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
-    return "\n".join(lines)
-
-
-def error_text(errors: pd.DataFrame) -> str:
-    """Return errors by component and tokens as an aligned table."""
-    shares = ("mean_error", "median_error", "percentile_90_error", "bias")
-    titles = {"percentile_90_error": "90 %", "mean_error": "mean", "median_error": "median"}
-    columns: _Columns = []
-    for name in errors:
-        form = "{:.1%}" if name in shares else "{}"
-        cells = [form.format(value) for value in errors[name]]
-        columns.append((titles.get(str(name), str(name)), cells))
-    return _align(columns, left=["component", "dtype", "rows"])
-
-
-def save_figure(kind: str, table: pd.DataFrame, path: str) -> None:
-    """Draw a figure of `plots` and write it.
-
-    Parameters
-    ----------
-    kind
-        Name of a function of `plots`.
-    table
-        What it draws.
-    path
-        Where; the suffix tells the format.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed or the file cannot be written.
-    """
-    if Path(path).suffix not in (".png", ".pdf", ".svg"):
-        raise InputError("figure", path, "a .png, .pdf or .svg file")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        expected = "it to be installed: pip install 'specmodel[plots]'"
-        raise InputError("figure", "no package matplotlib", expected) from None
-    from specmodel import plots
-
-    figure = Figure(figsize=(3.3, 3.3), dpi=300, layout="constrained")
-    with rc_context({"font.size": 8}):
-        getattr(plots, kind)(table, figure.add_subplot())
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            expected = f"a file that can be written ({error})"
-            raise InputError("figure", path, expected) from None
-
-
 def name_table(rows: Sequence[dict[str, str]]) -> str:
     """Return rows of one shape as an aligned table."""
     names = list(rows[0])
     columns = [(name, [row[name] for row in rows]) for name in names]
-    return _align(columns, left=[names[0], names[-1]])
+    return align(columns, left=[names[0], names[-1]])
 
 
 def _passes(prediction: Prediction) -> dict[str, dict[str, list[float]]]:
@@ -349,10 +260,6 @@ def _why(row: dict[str, Any], rows: list[dict[str, Any]], prediction: Prediction
     return ", ".join(parts) + f"{limit}."
 
 
-def _wrap(text: str) -> str:
-    return textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False)
-
-
 def _seconds(value: float) -> str:
     return format_si(value, "s").replace(" ", "")
 
@@ -385,20 +292,3 @@ def _kernels(prediction: Prediction) -> str:
 
 def _optional(value: Any, spec: str) -> str:
     return "-" if value is None else format(value, spec)
-
-
-def _width(column: tuple[str, list[str]]) -> int:
-    title, cells = column
-    return max(map(len, [*title.split("\n"), *cells]))
-
-
-def _align(columns: _Columns, left: Collection[str] = ("limited\nby",)) -> str:
-    """Lay columns side by side; a title of two lines stands on two lines."""
-    depth = max(title.count("\n") for title, _ in columns) + 1
-    aligned = []
-    for title, cells in columns:
-        width = _width((title, cells))
-        lines = [*([""] * depth + title.split("\n"))[-depth:], *cells]
-        justify = str.ljust if title in left else str.rjust
-        aligned.append([justify(line, width) for line in lines])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))

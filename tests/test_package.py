@@ -32,7 +32,7 @@ LEVELS = {
     "prediction": 13,
     "fitting.moesd": 12, "fitting": 13,
     "profiles": 5, "validation": 12, "plots": 1,
-    "report": 14, "catalog": 14, "options": 14,
+    "text": 1, "calibration_report": 14, "report": 14, "catalog": 14, "options": 14,
     "commands": 15,
     "cli": 16,
 }  # fmt: skip

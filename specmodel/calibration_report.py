@@ -1,0 +1,93 @@
+"""Fits and errors in words and tables, and figures to files: returns text, prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specmodel.errors import InputError
+from specmodel.text import Columns, align, wrap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specmodel.fitting import EngineFitting, KernelFitting
+
+
+def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
+    """Return fitted parameters, errors and warnings, a block for each kind and dtype."""
+    blocks = []
+    for (kind, dtype), fitting in fits.items():
+        fit = fitting.fit
+        title = (
+            f"{kind} {dtype}: {fit.num_points} points fitted, {fit.num_judged} judged: error "
+            f"{fit.mean_error:.1%} mean over shapes, {fit.median_error:.1%} median, "
+            f"{fit.percentile_90_error:.1%} 90th percentile"
+        )
+        values = fitting.result.parameters | {"sharpness": fit.sharpness}
+        lines = [wrap(title), *(f"  {name} = {value:.4g}" for name, value in values.items())]
+        lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def engine_text(fitting: EngineFitting) -> str:
+    """Return fitted overheads, errors and warnings."""
+    fit = fitting.profile.fit
+    seconds = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
+    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *seconds]
+    lines.append(f"  mean error {fitting.result.mean_error:.1%}")
+    for column, error in (fit.left_out_error if fit else {}).items():
+        lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
+    lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
+    return "\n".join(lines)
+
+
+def error_text(errors: pd.DataFrame) -> str:
+    """Return errors by component and tokens as an aligned table."""
+    shares = ("mean_error", "median_error", "percentile_90_error", "bias")
+    titles = {"percentile_90_error": "90 %", "mean_error": "mean", "median_error": "median"}
+    columns: Columns = []
+    for name in errors:
+        form = "{:.1%}" if name in shares else "{}"
+        cells = [form.format(value) for value in errors[name]]
+        columns.append((titles.get(str(name), str(name)), cells))
+    return align(columns, left=["component", "dtype", "rows"])
+
+
+def save_figure(kind: str, table: pd.DataFrame, path: str) -> None:
+    """Draw a figure of `plots` and write it.
+
+    Parameters
+    ----------
+    kind
+        Name of a function of `plots`.
+    table
+        What it draws.
+    path
+        Where; the suffix tells the format.
+
+    Raises
+    ------
+    InputError
+        If matplotlib is not installed or the file cannot be written.
+    """
+    if Path(path).suffix not in (".png", ".pdf", ".svg"):
+        raise InputError("figure", path, "a .png, .pdf or .svg file")
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        expected = "it to be installed: pip install 'specmodel[plots]'"
+        raise InputError("figure", "no package matplotlib", expected) from None
+    from specmodel import plots
+
+    figure = Figure(figsize=(3.3, 3.3), dpi=300, layout="constrained")
+    with rc_context({"font.size": 8}):
+        getattr(plots, kind)(table, figure.add_subplot())
+        try:
+            figure.savefig(path)
+        except (OSError, ValueError) as error:
+            expected = f"a file that can be written ({error})"
+            raise InputError("figure", path, expected) from None

@@ -1,0 +1,30 @@
+"""Text of at most 80 columns: paragraphs and aligned tables."""
+
+import textwrap
+from collections.abc import Collection
+
+Columns = list[tuple[str, list[str]]]
+"""Titles and cells."""
+
+
+def wrap(text: str) -> str:
+    """Return a paragraph wrapped to 80 columns."""
+    return textwrap.fill(text, 80, break_long_words=False, break_on_hyphens=False)
+
+
+def column_width(column: tuple[str, list[str]]) -> int:
+    """Return the characters that a column needs."""
+    title, cells = column
+    return max(map(len, [*title.split("\n"), *cells]))
+
+
+def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
+    """Lay columns side by side; a title of two lines stands on two lines."""
+    depth = max(title.count("\n") for title, _ in columns) + 1
+    aligned = []
+    for title, cells in columns:
+        width = column_width((title, cells))
+        lines = [*([""] * depth + title.split("\n"))[-depth:], *cells]
+        justify = str.ljust if title in left else str.rjust
+        aligned.append([justify(line, width) for line in lines])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*aligned, strict=True))
