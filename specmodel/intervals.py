@@ -12,7 +12,7 @@ from specmodel.deployment import Deployment
 from specmodel.engine import Overheads
 from specmodel.errors import InputError
 from specmodel.kernels import KINDS, KernelFit, Kernels
-from specmodel.latency import combine_passes, step_times
+from specmodel.latency import StepTimes, combine_passes, step_times
 from specmodel.roofline import KernelParameters
 from specmodel.units import FloatArray
 from specmodel.work import arithmetic_dtype, stored_dtype
@@ -99,32 +99,10 @@ def central_intervals(
     if np.prod(shape) > MAX_POINTS:
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)
-    drawn = replace(
-        deployment,
-        kernels=_drawn_kernels(deployment.kernels, generator, draws),
-        overheads=_drawn_overheads(deployment, generator, draws),
-    )
-    times = step_times(drawn, **points)
-    fits = _fits(deployment)
-    common, forward, fresh, draft_common, draft = generator.standard_normal((5, len(KINDS), *draws))
+    step = _drawn_step(deployment, points, generator, draws)
     engine = deployment.engine.fit
-    likeness = 1.0 if engine else np.maximum(points["verify_tokens"], 1.0) ** -0.5
-    verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
-    drafting = times.draft_pass
-    of_draft = _factors(fits, *((common, forward) if engine else (draft_common, draft)))
-    step = combine_passes(
-        drawn,
-        points["batch_size"],
-        points["draft_length"],
-        (
-            times.forward.scaled(_factors(fits, common, forward)),
-            times.speculating.scaled(_factors(fits, common, verify)),
-            drafting.scaled(of_draft) if drafting else None,
-        ),
-    )
     of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
-    is_drafting = points["draft_length"] > 0
-    step_time = step.step_time * np.where(is_drafting, of_engine, 1.0)
+    step_time = step.step_time * np.where(points["draft_length"] > 0, of_engine, 1.0)
     gain = tokens_per_step * step.forward_time / step_time
     columns = {
         "forward_time": step.forward_time,
@@ -139,6 +117,32 @@ def central_intervals(
         "throughput": points["batch_size"] * tokens_per_step / step_time,
     }
     return {name: _interval(columns[name], shape) for name in COLUMNS}
+
+
+def _drawn_step(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    generator: np.random.Generator,
+    draws: tuple[int, ...],
+) -> StepTimes:
+    """Return draws of the times of a step, on a new first axis."""
+    drawn = replace(
+        deployment,
+        kernels=_drawn_kernels(deployment.kernels, generator, draws),
+        overheads=_drawn_overheads(deployment, generator, draws),
+    )
+    times, fits = step_times(drawn, **points), _fits(deployment)
+    common, forward, fresh, draft_common, draft = generator.standard_normal((5, len(KINDS), *draws))
+    engine = deployment.engine.fit
+    likeness = 1.0 if engine else np.maximum(points["verify_tokens"], 1.0) ** -0.5
+    verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
+    of_draft = _factors(fits, *((common, forward) if engine else (draft_common, draft)))
+    passes = (
+        times.forward.scaled(_factors(fits, common, forward)),
+        times.speculating.scaled(_factors(fits, common, verify)),
+        times.draft_pass.scaled(of_draft) if times.draft_pass else None,
+    )
+    return combine_passes(drawn, points["batch_size"], points["draft_length"], passes)
 
 
 def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
