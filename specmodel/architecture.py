@@ -175,7 +175,7 @@ class Architecture(Record):
         file = path / "config.json" if path.is_dir() else path
         config = records.read_mapping(file, argument)
         shape = hf_config.architecture_fields(config, f"{argument} {file.name}")
-        name = file.parent.name if file.name == "config.json" else file.stem
+        name = file.resolve().parent.name if file.name == "config.json" else file.stem
         data = {"schema_version": 1, "name": name, "source": str(file), **shape}
         return records.build(cls, data, f"{argument} {file.name}")
 

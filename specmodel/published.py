@@ -75,9 +75,9 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     TensorRT-LLM and vLLM, which runs other kernels than grouped attention does.
     """
     others = STACKS.get((hardware, stack, version), {})
+    parts = {"experts": _experts(hardware, stack, version)}
     known = datasets.list_tables()
     known = known[(known["hardware"] == hardware) & (known["framework"] == stack)]
-    parts = {"experts": _experts(hardware, stack, version)}
     for kind, read in (("gemm", _gemm), ("attention", _attention)):
         release = others.get(kind, version)
         if ((known["operation"] == kind) & (known["version"] == release)).any():

@@ -270,7 +270,7 @@ def _kernels(prediction: Prediction) -> str:
     kernels, target, hardware = deployment.kernels, deployment.target, deployment.hardware.name
     if kernels.record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
-    told = []
+    told, is_held_out = [], True
     for kind in KINDS if target.is_moe else KINDS[1:]:
         stored = stored_dtype(target, kind)
         dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic_dtype(target, stored))
@@ -278,14 +278,14 @@ def _kernels(prediction: Prediction) -> str:
         if fit:
             stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
             told.append(f"{kind}{stand_in} {fit.mean_error:.0%}")
+            is_held_out &= fit.is_held_out
     errors = ", ".join(told)
     if kernels.stack == TYPICAL:
         return (
             f"Kernels: none were fitted on {hardware}; typical ones are assumed, off by {errors}"
             " on a GPU left out."
         )
-    fits = [fit for _, _, fit in kernels.record.fits()]
-    judged = "shapes not fitted" if all(fit.is_held_out for fit in fits) else "what was fitted"
+    judged = "shapes not fitted" if is_held_out else "what was fitted"
     name = f"{kernels.stack} {kernels.record.version}"
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
