@@ -89,8 +89,7 @@ def kernels(
     from specmodel.profiles import hardware_text, with_stack, write_text
     from specmodel.records import spellings
 
-    if Path(output).resolve() == Path(measurements).resolve():
-        raise InputError("output", output, "another file than the measurements")
+    _check_apart(output, measurements)
     table = read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = hardware or device
@@ -128,8 +127,7 @@ def engine(measurements: str, output: str, **options: Any) -> None:
     from specmodel.profiles import write_text
     from specmodel.records import toml_text
 
-    if Path(output).resolve() == Path(measurements).resolve():
-        raise InputError("output", output, "another file than the measurements")
+    _check_apart(output, measurements)
     table = read_serving(measurements)
     changes = {"name": options["name"], "source": options["source"] or Path(measurements).name}
     if options["stack"]:
@@ -181,6 +179,11 @@ def validate(
     if max_error is not None and worst > max_error:
         click.echo(f"specmodel: mean error {worst:.3f} is above {max_error:g}", err=True)
         raise click.exceptions.Exit(1)
+
+
+def _check_apart(output: str, measurements: str) -> None:
+    if Path(output).resolve() == Path(measurements).resolve():
+        raise InputError("output", output, "another file than the measurements")
 
 
 def _today() -> str:

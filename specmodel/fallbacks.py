@@ -1,5 +1,7 @@
 """Fallback kernels in published tables, found by comparing measurements with their siblings."""
 
+from collections.abc import Collection
+
 import pandas as pd
 
 
@@ -74,12 +76,27 @@ def slow_heads(table: pd.DataFrame) -> pd.Series:
     for axis in ("num_heads", "head_dim"):
         others = ["kv_dtype", *(name for name in names if name != axis)]
         for _, rows in table.groupby(others):
-            is_kept = [
-                shape not in slow for shape in rows[names].itertuples(index=False, name=None)
-            ]
-            slow |= _slow_along(rows[is_kept], axis, names)
-    is_slow = [shape in slow for shape in table[names].itertuples(index=False, name=None)]
-    return pd.Series(is_slow, table.index, dtype=bool)
+            slow |= _slow_along(rows[~rows_in(rows[names], slow)], axis, names)
+    return rows_in(table[names], slow)
+
+
+def rows_in(shapes: pd.DataFrame, known: Collection[tuple[int, ...]]) -> pd.Series:
+    """Return which rows of a table of sizes are among some shapes.
+
+    Parameters
+    ----------
+    shapes
+        A column a size.
+    known
+        The shapes, sizes in the order of the columns [-].
+
+    Returns
+    -------
+    pandas.Series
+        True where a row is.
+    """
+    rows = shapes.itertuples(index=False, name=None)
+    return pd.Series([row in known for row in rows], shapes.index, dtype=bool)
 
 
 def _slow_along(rows: pd.DataFrame, axis: str, names: list[str]) -> set[tuple[int, ...]]:

@@ -41,8 +41,7 @@ COLUMNS = (
 """Columns of a prediction that have an interval."""
 
 _FARTHEST = 2.0
-_SHARES = ("memory_efficiency", "compute_efficiency", "tile_growth")
-_LARGEST_SHARE = {"tile_growth": 0.95}
+_LARGEST = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "tile_growth": 0.95}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,10 +179,9 @@ def _drawn_kernels(
     for kind, dtype, fit in kernels.record.fits() if kernels.record else ():
         base = kernels.fits[kind][dtype]
         values = _drawn_values(fit.varied, fit.covariance, base, generator, draws)
-        for name in _SHARES:
-            if name in values:
-                values[name] = np.minimum(values[name], _LARGEST_SHARE.get(name, 1.0))
-        drawn.setdefault(kind, {})[dtype] = replace(base, **values)  # type: ignore[arg-type]
+        for name in values.keys() & _LARGEST.keys():
+            values[name] = np.minimum(values[name], _LARGEST[name])
+        drawn.setdefault(kind, {})[dtype] = replace(base, **values)
     return replace(kernels, fits=drawn)
 
 
@@ -208,7 +206,7 @@ def _drawn_values(
     base: object,
     generator: np.random.Generator,
     draws: tuple[int, ...],
-) -> dict[str, FloatArray]:
+) -> dict[str, Any]:
     """Draw parameters whose logarithms have a covariance; none goes astray by orders."""
     if not varied:
         return {}

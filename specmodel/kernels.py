@@ -27,7 +27,7 @@ TYPICAL = "typical"
 
 _AS = {"fp16": "bf16"}
 
-FITTED_DTYPE = "bf16"
+FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
 
 

@@ -4,6 +4,7 @@ One row a point. Every table has ``component``, ``hardware``, ``stack``, ``versi
 [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,9 @@ COLUMNS = {
     ),
 }  # fmt: skip
 """Columns of each component; sizes are those on one GPU."""
+
+STORED = {"experts": "weight_dtype", "gemm": "weight_dtype", "attention": "kv_dtype"}
+"""Column of the dtype that each component reads; each is fitted on its own."""
 
 SHAPE = {
     "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
@@ -135,7 +139,7 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
     column = {name: table[name].to_numpy(float) for name in COLUMNS[kind] if name not in _DTYPES}
     activation = str(table["activation_dtype"].iloc[0])
     value_bytes = BYTES_PER_ELEMENT[activation]
-    stored = stored_dtype(kind, table)
+    stored = str(table[STORED[kind]].iloc[0])
     dtype = wider_dtype(activation, stored)
     if kind == "gemm":
         m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
@@ -188,18 +192,32 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
     )
 
 
-def stored_dtype(kind: str, table: pd.DataFrame) -> str:
-    """Return the dtype of weights or KV of the rows of a component, the first row's."""
-    return str(table["kv_dtype" if kind == "attention" else "weight_dtype"].iloc[0])
-
-
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     """Return kind, dtype of weights or KV, and rows of each part that is fitted on its own."""
     found = []
     for kind, part in table.groupby("component", sort=True):
-        name = "kv_dtype" if kind == "attention" else "weight_dtype"
-        found += [(str(kind), str(dtype), rows) for dtype, rows in part.groupby(name, sort=True)]
+        by_dtype = part.groupby(STORED[str(kind)], sort=True)
+        found += [(str(kind), str(dtype), rows) for dtype, rows in by_dtype]
     return found
+
+
+def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.DataFrame:
+    """Return the rows of some roles; those fitted where there are none.
+
+    Parameters
+    ----------
+    rows
+        Of one component and dtype.
+    roles
+        Roles that are judged.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Empty if nothing was fitted either.
+    """
+    judged = rows[rows["role"].isin(roles)]
+    return judged if len(judged) else rows[rows["role"] == "fit"]
 
 
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
@@ -279,7 +297,7 @@ def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
                 check_dtype(name, dtype)
             except InputError as error:
                 raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
-    stored = next(name for name in names if name != "activation_dtype")
+    stored = STORED[kind]
     for dtype, rows in part.groupby(stored):
         activations = sorted(rows["activation_dtype"].unique())
         if len(activations) > 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from specmodel import records
 from specmodel.errors import InputError
-from specmodel.hardware import FOLDER, HardwareProfile
+from specmodel.hardware import FOLDER, HardwareProfile, load_hardware
 from specmodel.kernels import TYPICAL, FittedStack
 
 _HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
@@ -29,16 +29,10 @@ def hardware_text(name: str | Path) -> str:
     Raises
     ------
     InputError
-        If there is no such profile.
+        If there is no such profile or it does not fit.
     """
-    if isinstance(name, Path) or records.is_path(name):
-        records.load(HardwareProfile, name, FOLDER, "hardware")
-        return Path(name).read_text(encoding="utf-8")
-    for candidate in records.spellings(name):
-        if candidate in records.list_names(FOLDER):
-            return (FOLDER / f"{candidate}.toml").read_text(encoding="utf-8")
-    records.load(HardwareProfile, name, FOLDER, "hardware")
-    raise InputError("hardware", name, "a known name")
+    load_hardware(name)
+    return records.find_file(name, FOLDER, "hardware").read_text(encoding="utf-8")
 
 
 def with_stack(text: str, name: str, stack: FittedStack) -> str:

@@ -5,7 +5,7 @@ import pandas as pd
 from specmodel import datasets, fallbacks
 from specmodel.errors import InputError
 from specmodel.hardware import load_hardware
-from specmodel.measurements import COLD_SHARE
+from specmodel.measurements import COLD_SHARE, SHAPE
 from specmodel.units import BYTES_PER_ELEMENT
 
 EXPERT_SHAPES = {
@@ -103,9 +103,8 @@ def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
     for _, rows in table[is_cold].groupby(["quantization", "distribution"]):
         is_slow |= is_slow.index.isin(rows.index[fallbacks.slow_slices(rows)])
     full = table["expert_size"] * table["tensor_parallel"]
-    names = ["hidden_size", "experts_per_token", "num_experts"]
-    shapes = zip(table["hidden_size"], full, table[names[1]], table[names[2]], strict=True)
-    is_fitted = pd.Series([shape in EXPERT_SHAPES for shape in shapes], table.index)
+    shape = list(SHAPE["experts"])
+    is_fitted = fallbacks.rows_in(table.assign(model_expert_size=full)[shape], EXPERT_SHAPES)
     fitted_dtypes = table["quantization"][is_fitted].unique()
     is_fitted |= ~table["quantization"].isin(fitted_dtypes)
     is_skewed = is_fitted & (table["distribution"] != "balanced")
@@ -186,9 +185,7 @@ def _every_third(table: pd.DataFrame, shape: list[str], index: pd.Index) -> pd.S
     """Return the rows of every third shape, in the order of their sizes."""
     shapes = table[shape].drop_duplicates().sort_values(shape)
     chosen = set(shapes.iloc[::EVERY].itertuples(index=False, name=None))
-    rows = table[shape].itertuples(index=False, name=None)
-    fitted = pd.Series([row in chosen for row in rows], table.index, dtype=bool)
-    return fitted.reindex(index, fill_value=False)
+    return fallbacks.rows_in(table[shape], chosen).reindex(index, fill_value=False)
 
 
 def _roles(

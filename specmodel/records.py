@@ -89,7 +89,7 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
         raise _first_fault(cls, error, argument) from None
 
 
-def is_path(name: str) -> bool:
+def is_path(name: str | Path) -> bool:
     """Return whether a name given by the user means a file: it has a slash or a suffix.
 
     Parameters
@@ -107,6 +107,8 @@ def is_path(name: str) -> bool:
     >>> is_path("llama-3.1-8b"), is_path("my.toml"), is_path("models/mine")
     (False, True, True)
     """
+    if isinstance(name, Path):
+        return True
     return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
 
 
@@ -140,12 +142,40 @@ def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -
     InputError
         If there is no such name or file, or the file does not fit.
     """
+    path = find_file(name, folder, argument)
+    if is_path(name):
+        return build(cls, read_mapping(path, argument), f"{argument} {name}")
+    return cls.model_validate(_shipped(cls, path, argument))
+
+
+def find_file(name: str | Path, folder: Path, argument: str) -> Path:
+    """Return the file of a record by name or path.
+
+    Parameters
+    ----------
+    name
+        Name of a shipped record, or a path: with a slash or a suffix.
+    folder
+        Where the shipped records are.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Path
+        A shipped file, or the path as given, which need not exist.
+
+    Raises
+    ------
+    InputError
+        If there is no such name.
+    """
+    if is_path(name):
+        return Path(name)
     text = str(name)
-    if isinstance(name, Path) or is_path(text):
-        return build(cls, read_mapping(Path(name), argument), f"{argument} {text}")
     for candidate in spellings(text):
         if candidate in list_names(folder):
-            return cls.model_validate(_shipped(cls, folder / f"{candidate}.toml", argument))
+            return folder / f"{candidate}.toml"
     expected = f"a path, or a known name such as {nearest(text, list_names(folder))}"
     raise InputError(argument, text, expected)
 

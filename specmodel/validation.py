@@ -11,7 +11,7 @@ from specmodel.hardware import (
     list_hardware,
     load_hardware,
 )
-from specmodel.measurements import COLD_SHARE, check_plausible, groups, work_of
+from specmodel.measurements import COLD_SHARE, check_plausible, groups, judged_rows, work_of
 
 ALL_ROWS = "all"
 """Label of the errors of a component as a whole."""
@@ -61,8 +61,7 @@ def predict_measured(
     roles = ["judge", "fallback"] if with_fallbacks else ["judge"]
     parts = []
     for kind, dtype, rows in groups(table):
-        judged = rows[rows["role"].isin(roles)]
-        judged = judged if len(judged) else rows[rows["role"] == "fit"]
+        judged = judged_rows(rows, roles)
         if judged.empty:
             continue
         predicted = predicted_time(kind, judged, hardware, kernels.parameters(kind, dtype))

@@ -155,7 +155,13 @@ def test_batch_that_does_not_fit_warns(run):
     command = PREDICT + " --context-length 100000 --batch-size 1,100"
     document = parse(run(command + " --json"))
     most = min(row["max_batch_size"] for row in document["rows"])
-    assert 1 <= most < 100
+    assert most < 100
+    fitting, beyond = (
+        parse(run(f"{PREDICT} --context-length 100000 --batch-size {size} --json"))["warnings"]
+        for size in (most, most + 1)
+    )
+    assert not fitting
+    assert beyond
     assert f"largest batch that fits is {most}" in " ".join(document["warnings"])
     assert "Warning: batch size 100 needs" in in_one_line(run(command))
     assert "Warning" not in run(f"{command} --batch-size {most}")

@@ -11,7 +11,13 @@ import pandas as pd
 from specmodel.deployment import deploy
 from specmodel.engine import EngineProfile, Overheads
 from specmodel.errors import InputError, nearest
-from specmodel.fitting.result import FitResult, clustered_covariance, fit_result
+from specmodel.fitting.result import (
+    ROBUST_SCALE,
+    FitResult,
+    clustered_covariance,
+    fit_result,
+    rounded,
+)
 from specmodel.latency import step_times
 from specmodel.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.units import FloatArray, check
@@ -40,7 +46,6 @@ PLAUSIBLE = (0.05, 20.0)
 """Median of predicted over measured that is taken, after the fit [-]."""
 
 _PARALLEL = ("tensor_parallel", "expert_parallel")
-_ROBUST_SCALE = 0.05
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 
 
@@ -110,8 +115,7 @@ def fit_engine(
     if len(set(vary)) < len(vary):
         raise InputError("vary", list(vary), "each overhead once")
     table = _checked(table, vary, leave_out)
-    records: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
-    rows = [_linear(row, base, vary) for row in records]
+    rows = [_linear(row, base, vary) for _, row in table.iterrows()]
     measured = table["value"].to_numpy(float)
     everything = np.ones(len(rows), dtype=bool)
     best = _solve(rows, measured, vary, everything)
@@ -123,13 +127,9 @@ def fit_engine(
         expected = "times in seconds and ratios; is it in another unit?"
         value = f"values {1 / ratio:.3g} times what any fit gives"
         raise InputError(f"{ARGUMENT}.value", value, expected)
-    weighted = error * (1 + (error / _ROBUST_SCALE) ** 2) ** 0.25
-    covariance, undetermined = clustered_covariance(
-        best.jac, weighted, np.arange(len(rows)), best.active_mask
-    )
-    result = fit_result(
-        list(vary), values, best.active_mask, covariance, undetermined, np.expm1(error)
-    )
+    at_bound, clusters = best.active_mask, np.arange(len(rows))
+    covariance, undetermined = clustered_covariance(best.jac, error, clusters, at_bound)
+    result = fit_result(list(vary), values, at_bound, covariance, undetermined, np.expm1(error))
     left_out = {
         column: _leave_out(rows, measured, vary, table[column].to_numpy()) for column in leave_out
     }
@@ -139,17 +139,17 @@ def fit_engine(
     record: dict[str, Any] = {
         "date": date,
         "num_points": len(rows),
-        "mean_error": _rounded(result.mean_error),
+        "mean_error": rounded(result.mean_error),
         "left_out_error": {
-            column: _rounded(float(np.abs(p / measured - 1).mean()))
+            column: rounded(float(np.abs(p / measured - 1).mean()))
             for column, p in left_out.items()
         },
-        "spread": _rounded(spread),
+        "spread": rounded(spread),
         "varied": list(vary),
-        "covariance": [[_rounded(value) for value in row] for row in covariance.tolist()],
+        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
     }
     fitted = zip(vary, values.tolist(), strict=True)
-    seconds: dict[str, object] = {name: _rounded(value) for name, value in fitted}
+    seconds: dict[str, object] = {name: rounded(value) for name, value in fitted}
     profile = base.with_changes("engine", seconds | {"fit": record})
     return EngineFitting(profile=profile, result=result, predicted=predicted, left_out=left_out)
 
@@ -217,7 +217,7 @@ class _Linear:
         return float((self.tokens * forward / step).max())
 
 
-def _linear(row: dict[str, Any], base: EngineProfile, vary: Sequence[str]) -> _Linear:
+def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear:
     held = base.with_changes("engine", dict.fromkeys(vary, 0.0))
     try:
         deployment, _ = deploy(
@@ -282,7 +282,7 @@ def _solve(
             low + share * (high - low),
             bounds=(low, high),
             loss="soft_l1",
-            f_scale=_ROBUST_SCALE,
+            f_scale=ROBUST_SCALE,
             diff_step=1e-4,
         )
         for share in _STARTS
@@ -321,7 +321,3 @@ def read_serving(path: str | Path) -> pd.DataFrame:
         If the file cannot be read.
     """
     return read_table(path, ("target", "drafter", "hardware", "batch_size"))
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")

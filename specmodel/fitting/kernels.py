@@ -9,10 +9,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specmodel.errors import InputError
-from specmodel.fitting.result import FitResult, clustered_covariance, fit_result
+from specmodel.fitting.result import (
+    ROBUST_SCALE,
+    FitResult,
+    clustered_covariance,
+    fit_result,
+    rounded,
+)
 from specmodel.hardware import HardwareProfile
 from specmodel.kernels import FITTED_DTYPE, FittedStack, KernelFit
-from specmodel.measurements import check_plausible, groups, work_of
+from specmodel.measurements import check_plausible, groups, judged_rows, work_of
 from specmodel.passes import component_time
 from specmodel.records import build
 from specmodel.roofline import KernelParameters
@@ -47,9 +53,6 @@ of 16 or 32, and a larger value would make devices of a lower ridge point falsel
 
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Exponents tried: powers of two, which are cheap to take [-]."""
-
-ROBUST_SCALE = 0.05
-"""Relative error from which a point counts less [-]."""
 
 _NORMAL_80 = 1.2815515594
 _FOLDS = 4
@@ -101,8 +104,8 @@ def fit_kernels(
     -----
     Least squares of log ratios with a soft-L1 loss, within bounds, from two starts for each
     sharpness. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen: it
-    bounds the launch. Decoding does not show how fast
-    attention computes: it is taken to compute as GEMMs do.
+    bounds the launch. Decoding does not show how fast attention computes: it is taken to compute
+    as GEMMs do.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
@@ -178,9 +181,9 @@ def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
     """
     error = judged["error"].abs()
     return {
-        "mean_error": _rounded(error.groupby(judged["shape"]).mean().mean()),
-        "median_error": _rounded(error.median()),
-        "percentile_90_error": _rounded(error.quantile(0.9)),
+        "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
+        "median_error": rounded(error.median()),
+        "percentile_90_error": rounded(error.quantile(0.9)),
     }
 
 
@@ -244,25 +247,22 @@ def _fit(
     best, sharpness = problem.solve(fitted, SHARPNESSES)
     work, log_time = work_of(kind, fitted), np.log(fitted["latency"].to_numpy())
     errors = problem.errors(best.x, work, log_time, sharpness)
-    weighted = errors * (1 + (errors / ROBUST_SCALE) ** 2) ** 0.25
-    covariance, undetermined = clustered_covariance(
-        best.jac, weighted, _series(fitted), best.active_mask
-    )
     values, at_bound = np.exp(best.x), best.active_mask
+    series = _series(fitted)
+    covariance, undetermined = clustered_covariance(best.jac, errors, series, at_bound)
     result = fit_result(names, values, at_bound, covariance, undetermined, np.expm1(errors))
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
     parameters = problem.parameters(best.x, sharpness)
-    judged = rows[rows["role"] == "judge"]
-    judged = judged if len(judged) else fitted
+    judged = judged_rows(rows)
     missed = predicted_time(kind, judged, hardware, parameters) / judged["latency"] - 1
     judged = judged.assign(error=missed)
     told = rows[rows["role"].isin(["fit", "spread"])]
     shape_spread, row_spread = _spreads(problem, told, sharpness)
     record = {
-        **{name: _rounded(value) for name, value in zip(names, values.tolist(), strict=True)},
-        "compute_efficiency": _rounded(float(parameters.compute_efficiency)),
+        **{name: rounded(value) for name, value in zip(names, values.tolist(), strict=True)},
+        "compute_efficiency": rounded(float(parameters.compute_efficiency)),
         "sharpness": sharpness,
         "arithmetic_dtype": work.dtype,
         "num_points": len(fitted),
@@ -272,7 +272,7 @@ def _fit(
         "shape_spread": shape_spread,
         "row_spread": row_spread,
         "varied": names,
-        "covariance": [[_rounded(value) for value in row] for row in covariance.tolist()],
+        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
     }
     fit = build(KernelFit, record, f"measurements.{kind}")
     return KernelFitting(fit=fit, result=result, judged=judged)
@@ -327,7 +327,7 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     """
     within = errors - errors.groupby(series).transform("mean")
     row, total = _spread(within), _spread(errors)
-    return _rounded(np.sqrt(max(total**2 - row**2, 0.0))), _rounded(row)
+    return rounded(np.sqrt(max(total**2 - row**2, 0.0))), rounded(row)
 
 
 def _spread(errors: pd.Series) -> float:
@@ -340,7 +340,3 @@ def _series(table: pd.DataFrame) -> NDArray[np.intp]:
     sliced = pd.Series(table.get("expert_size", 0), table.index).fillna(0).astype(int)
     load = pd.Series(table.get("distribution", ""), table.index).fillna("")
     return pd.factorize(table["shape"] + "/" + sliced.astype(str) + "/" + load)[0]
-
-
-def _rounded(value: float | np.floating[Any]) -> float:
-    return float(f"{value:.5g}")

@@ -1,11 +1,15 @@
 """What every fit returns: values, how well they are known, and what is left unexplained."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.units import FloatArray
+
+ROBUST_SCALE = 0.05
+"""Relative error from which a point counts less, in fits with a soft-L1 loss [-]."""
 
 _UNDETERMINED = 1e-7
 _LOOSE = 3e-3
@@ -67,7 +71,7 @@ def covariance_of(jacobian: FloatArray, cost: float) -> tuple[FloatArray, FloatA
 
 def clustered_covariance(
     jacobian: FloatArray,
-    residuals: FloatArray,
+    errors: FloatArray,
     clusters: NDArray[np.intp],
     at_bound: NDArray[np.intp],
 ) -> tuple[FloatArray, FloatArray]:
@@ -75,9 +79,10 @@ def clustered_covariance(
 
     Parameters
     ----------
-    jacobian, residuals
-        At the solution, weighted as a robust loss does, shapes (points, parameters) and (points,)
-        [-].
+    jacobian
+        At the solution, weighted as the soft-L1 loss does, shape (points, parameters) [-].
+    errors
+        Residuals at the solution, not weighted [-].
     clusters
         Number of the cluster of each point [-].
     at_bound
@@ -98,11 +103,30 @@ def clustered_covariance(
     kept = singular > _LOOSE * singular[0]
     inverse = (directions[kept].T / singular[kept] ** 2) @ directions[kept]
     count = int(clusters.max()) + 1
+    weighted = errors * (1 + (errors / ROBUST_SCALE) ** 2) ** 0.25  # free * weighted = gradient
     scores = np.zeros((count, free.shape[1]))
-    np.add.at(scores, clusters, free * residuals[:, None])
+    np.add.at(scores, clusters, free * weighted[:, None])
     meat = scores.T @ scores * count / max(count - int(kept.sum()), 1)
     undetermined = (directions[~kept] ** 2).sum(axis=0) * (at_bound == 0)
     return inverse @ meat @ inverse, undetermined
+
+
+def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
+    """Return a number with so many significant digits, as profiles record it.
+
+    Parameters
+    ----------
+    value
+        The number [-].
+    digits
+        Digits kept [-].
+
+    Returns
+    -------
+    float
+        The nearest such number [-].
+    """
+    return float(f"{value:.{digits}g}")
 
 
 def fit_result(

@@ -13,6 +13,7 @@ from specmodel.fitting.kernels import (
     predicted_time,
     shape_errors,
 )
+from specmodel.fitting.result import rounded
 from specmodel.hardware import HardwareProfile
 from specmodel.kernels import FITTED_DTYPE, FittedStack, KernelFit
 from specmodel.measurements import groups
@@ -68,13 +69,15 @@ def typical_stack(fitted: Sequence[FittedTable], *, version: str, date: str) -> 
     if len(devices) < 3:
         raise InputError("fitted", sorted(devices), "at least three devices")
     gemm = _typical("gemm", fitted)
-    fits = {
-        "experts": {FITTED_DTYPE: _typical("experts", fitted)},
-        "gemm": {FITTED_DTYPE: gemm},
-        "attention": {FITTED_DTYPE: _typical("attention", fitted, gemm.compute_efficiency)},
-    }
     source = f"geometric means of fits on {', '.join(sorted(devices))}; errors leave one device out"
-    return FittedStack(version=version, source=source, date=date, **fits)  # type: ignore[arg-type]
+    return FittedStack(
+        version=version,
+        source=source,
+        date=date,
+        experts={FITTED_DTYPE: _typical("experts", fitted)},
+        gemm={FITTED_DTYPE: gemm},
+        attention={FITTED_DTYPE: _typical("attention", fitted, gemm.compute_efficiency)},
+    )
 
 
 def _typical(
@@ -121,4 +124,4 @@ def _means(kind: str, fitted: Sequence[FittedTable]) -> FloatArray:
         values = np.log([getattr(fit, name) for name in PARAMETERS[kind]])
         logs.setdefault(entry.hardware.name, []).append(values)
     means = np.exp(np.mean([np.mean(rows, axis=0) for rows in logs.values()], axis=0))
-    return np.array([float(f"{value:.4g}") for value in means])
+    return np.array([rounded(value, 4) for value in means])
