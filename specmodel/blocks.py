@@ -134,9 +134,68 @@ def routed(
         weight_bytes=loaded * block.weight_bytes,
         activation_bytes=block.activation_bytes + moved,
         spread=loaded,
+        groups=layers * loaded,
         width=width,
         kernels=block.kernels + 3 * layers,
         kind="experts",
+    )
+
+
+def with_router(block: Work, router: Work) -> Work:
+    """Return the work of routed experts timed together with the router that chose them.
+
+    Parameters
+    ----------
+    block
+        `routed` experts.
+    router
+        `linear`, the scores of all experts.
+
+    Returns
+    -------
+    Work
+        The sum, as experts.
+    """
+    return replace(
+        block,
+        flop=block.flop + router.flop,
+        weight_bytes=block.weight_bytes + router.weight_bytes,
+        activation_bytes=block.activation_bytes + router.activation_bytes,
+        kernels=block.kernels + router.kernels,
+    )
+
+
+def norms(
+    num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
+) -> Work:
+    """Return the work of residual additions fused with norms: two tensors read, two written.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    hidden_size
+        Width [-].
+    norms
+        How many [-].
+    residual_bytes
+        Size of an activation between layers [B].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row_bytes = hidden_size * residual_bytes
+    return Work(
+        flop=num_tokens * (6 * hidden_size * norms),
+        weight_bytes=row_bytes * norms,
+        activation_bytes=num_tokens * (4 * row_bytes * norms),
+        kernels=norms,
+        kind="elementwise",
+        dtype=dtype,
     )
 
 

@@ -139,18 +139,18 @@ def _linear(
 def _embedding(a: Architecture, t: FloatArray) -> Work:
     width = a.embedding_size or a.hidden_size
     row_bytes = width * BYTES_PER_ELEMENT[a.outer_dtype] + a.hidden_size * residual_bytes(a)
-    return Work(activation_bytes=t * row_bytes, kernels=1, dtype=a.activation_dtype)
+    return Work(
+        activation_bytes=t * row_bytes, kernels=1, kind="elementwise", dtype=a.activation_dtype
+    )
 
 
 def _norms(a: Architecture, t: FloatArray) -> Work:
     """Fused residual additions and norms: two tensors read, two written by each."""
-    norms = 2 * a.num_layers + 1
-    row_bytes = a.hidden_size * residual_bytes(a)
-    return Work(
-        flop=t * (6 * a.hidden_size * norms),
-        weight_bytes=row_bytes * norms,
-        activation_bytes=t * (4 * row_bytes * norms),
-        kernels=norms,
+    return blocks.norms(
+        t,
+        hidden_size=a.hidden_size,
+        norms=2 * a.num_layers + 1,
+        residual_bytes=residual_bytes(a),
         dtype=a.activation_dtype,
     )
 

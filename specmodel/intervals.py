@@ -11,7 +11,7 @@ import numpy as np
 from specmodel.deployment import Deployment
 from specmodel.engine import Overheads
 from specmodel.errors import InputError
-from specmodel.kernels import KINDS, KernelFit, Kernels
+from specmodel.kernels import MAIN_KINDS, STANDS_IN, KernelFit, Kernels
 from specmodel.latency import StepTimes, combine_passes, step_times
 from specmodel.roofline import KernelParameters
 from specmodel.units import FloatArray
@@ -131,7 +131,9 @@ def _drawn_step(
         overheads=_drawn_overheads(deployment, generator, draws),
     )
     times, fits = step_times(drawn, **points), _fits(deployment)
-    common, forward, fresh, draft_common, draft = generator.standard_normal((5, len(KINDS), *draws))
+    common, forward, fresh, draft_common, draft = generator.standard_normal(
+        (5, len(MAIN_KINDS), *draws)
+    )
     engine = deployment.engine.fit
     likeness = 1.0 if engine else np.maximum(points["verify_tokens"], 1.0) ** -0.5
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
@@ -154,22 +156,24 @@ def _fits(deployment: Deployment) -> list[KernelFit | None]:
     """Return for each kind the fit of the dtypes of the target."""
     record, target = deployment.kernels.record, deployment.target
     if record is None:
-        return [None] * len(KINDS)
-    stored = [stored_dtype(target, kind) for kind in KINDS]
+        return [None] * len(MAIN_KINDS)
+    stored = [stored_dtype(target, kind) for kind in MAIN_KINDS]
     return [
         record.fit(kind, dtype, arithmetic_dtype(target, dtype))
-        for kind, dtype in zip(KINDS, stored, strict=True)
+        for kind, dtype in zip(MAIN_KINDS, stored, strict=True)
     ]
 
 
 def _factors(
     fits: list[KernelFit | None], common: FloatArray, row: FloatArray
 ) -> dict[str, FloatArray]:
-    return {
+    factors = {
         kind: np.exp(fit.shape_spread * common[i] + fit.row_spread * row[i])
-        for i, (kind, fit) in enumerate(zip(KINDS, fits, strict=True))
+        for i, (kind, fit) in enumerate(zip(MAIN_KINDS, fits, strict=True))
         if fit
     }
+    shared = {kind: factors[other] for kind, other in STANDS_IN.items() if other in factors}
+    return factors | shared
 
 
 def _drawn_kernels(

@@ -12,12 +12,18 @@ from specmodel.errors import InputError
 from specmodel.records import Record
 from specmodel.roofline import DATA_SHEET, KernelParameters
 
-FitKind = Literal["experts", "gemm", "attention"]
+FitKind = Literal["experts", "gemm", "attention", "elementwise"]
 """Kinds of kernels that are fitted apart."""
 KINDS: tuple[str, ...] = get_args(FitKind)
 
 StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4"]
 """Dtypes of weights and caches."""
+
+STANDS_IN = {"elementwise": "gemm"}
+"""Kind whose fit is taken for one that was not measured."""
+
+MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
+"""Kinds that every stack has, of its own or typical ones, and that have errors of their own."""
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -110,8 +116,8 @@ class FittedStack(Record):
         Day of the fit.
     is_default
         Whether it is the one taken if none is named.
-    experts, gemm, attention
-        Fits by dtype.
+    experts, gemm, attention, elementwise
+        Fits by dtype; where elementwise kernels were not measured, they take a GEMM's.
     """
 
     version: str
@@ -121,6 +127,7 @@ class FittedStack(Record):
     experts: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    elementwise: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.
@@ -179,6 +186,8 @@ class Kernels:
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
         """Return the parameters of the fit for a kind and dtypes, or the data sheet's."""
         dtype = self.record.dtype_of_fit(kind, stored, arithmetic) if self.record else None
+        if dtype is None and kind in STANDS_IN:
+            return self.parameters(STANDS_IN[kind], stored, arithmetic)
         return self.fits[kind][dtype] if dtype else DATA_SHEET
 
 
@@ -200,7 +209,7 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     Kernels
         Its parameters; typical ones of a kind that it has no fit of.
     """
-    missing = [kind for kind in KINDS if FITTED_DTYPE not in getattr(stack, kind)]
+    missing = [kind for kind in MAIN_KINDS if FITTED_DTYPE not in getattr(stack, kind)]
     if missing and name != TYPICAL:
         typical = load_typical()
         filled = {kind: getattr(typical, kind) | getattr(stack, kind) for kind in missing}

@@ -1,7 +1,9 @@
 """Tables of measured kernels: what they hold, how they are checked, the work that was timed.
 
-One row a point. Every table has ``component``, ``hardware``, ``stack``, ``version``, ``latency``
-[s] and the columns of its components in `COLUMNS`; ``role`` is optional.
+One row a point or a repeat of it. Every table has ``component``, ``hardware``, ``stack``,
+``version``, ``latency`` [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
+Where each repeat of a ``point`` has a ``reference_latency``, of the one point of its ``group`` that
+was timed right before and after, medians are of their ratio, which a drift of the machine spares.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ from specmodel import blocks
 from specmodel.errors import InputError
 from specmodel.hardware import HardwareProfile
 from specmodel.tables import ARGUMENT, need_columns, numbers, read_table
-from specmodel.units import BYTES_PER_ELEMENT, check_dtype
+from specmodel.units import BYTES_PER_ELEMENT, FloatArray, check_dtype
 from specmodel.work import Work, wider_dtype
 
 COMMON = ("component", "hardware", "stack", "version", "latency")
@@ -30,16 +32,28 @@ COLUMNS = {
         "batch_size", "context_length", "num_heads", "num_kv_heads", "head_dim", "kv_dtype",
         "activation_dtype",
     ),
+    "elementwise": ("num_tokens", "hidden_size", "activation_dtype"),
 }  # fmt: skip
-"""Columns of each component; sizes are those on one GPU."""
+"""Columns of each component; sizes are those on one GPU. ``context_length`` counts the tokens of
+the pass themselves; elementwise is a residual addition with its norm."""
 
-STORED = {"experts": "weight_dtype", "gemm": "weight_dtype", "attention": "kv_dtype"}
+DEFAULTS = {"attention": {"query_tokens": 1}, "experts": {"includes_router": 0}}
+"""Optional columns: tokens of each sequence in the pass; whether the router was timed too."""
+
+OTHER_COMPONENTS = ("copy", "launch", "all_reduce")
+"""Recorded beside them by `measure`; not fitted as kernels."""
+
+STORED = {
+    "experts": "weight_dtype", "gemm": "weight_dtype", "attention": "kv_dtype",
+    "elementwise": "activation_dtype",
+}  # fmt: skip
 """Column of the dtype that each component reads; each is fitted on its own."""
 
 SHAPE = {
     "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
     "gemm": ("input_size", "output_size"),
     "attention": ("num_heads", "num_kv_heads", "head_dim"),
+    "elementwise": ("hidden_size",),
 }
 """What makes a shape, the unit that is fitted or judged as a whole."""
 
@@ -57,6 +71,7 @@ _AT_MOST = (
     ("active_experts", "num_experts"),
     ("experts_per_token", "num_experts"),
     ("num_kv_heads", "num_heads"),
+    ("query_tokens", "context_length"),
 )
 _DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype")
 
@@ -107,14 +122,14 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
         values = sorted(map(str, table[name].unique()))
         if len(values) > 1:
             raise InputError(f"measurements.{name}", values, "one device and stack a table")
-    unknown = sorted(set(map(str, table["component"].unique())) - set(COLUMNS))
+    unknown = sorted(set(map(str, table["component"].unique())) - {*COLUMNS, *OTHER_COMPONENTS})
     if unknown:
         raise InputError("measurements.component", unknown[0], f"one of {', '.join(COLUMNS)}")
     if table.duplicated().any():
         count = int(table.duplicated().sum())
         expected = "each measurement once; repeats of a point differ in latency"
         raise InputError("measurements", f"{count} rows twice", expected)
-    table = _with_roles(table)
+    table = _with_roles(_timed_kernels(table))
     parts = [
         _check_component(str(kind), part) for kind, part in table.groupby("component", sort=False)
     ]
@@ -136,38 +151,48 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
     Work
         As a pass counts it, for one layer on one GPU.
     """
-    column = {name: table[name].to_numpy(float) for name in COLUMNS[kind] if name not in _DTYPES}
+    table = _with_defaults(kind, table)
+    names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
+    column = {name: table[name].to_numpy(float) for name in names if name not in _DTYPES}
     activation = str(table["activation_dtype"].iloc[0])
     value_bytes = BYTES_PER_ELEMENT[activation]
     stored = str(table[STORED[kind]].iloc[0])
-    dtype = wider_dtype(activation, stored)
+    dtypes = {"dtype": wider_dtype(activation, stored), "stored_dtype": stored}
     if kind == "gemm":
         m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
         return blocks.linear(
-            m,
-            weights=k * n,
-            values=k + n,
-            value_bytes=value_bytes,
-            kernels=1,
-            dtype=dtype,
-            stored_dtype=stored,
+            m, weights=k * n, values=k + n, value_bytes=value_bytes, kernels=1, **dtypes
+        )
+    if kind == "elementwise":
+        return blocks.norms(
+            column["num_tokens"],
+            hidden_size=column["hidden_size"],
+            norms=1,
+            residual_bytes=max(value_bytes, 2.0),
+            dtype=stored,
         )
     if kind == "attention":
-        B, context = column["batch_size"], column["context_length"]
+        B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
         return blocks.attention(
             batch_size=B,
-            num_tokens=B,
-            pairs=context,
-            entries=context - 1,
+            num_tokens=B * q,
+            pairs=q * (entries - (q - 1) / 2),
+            entries=entries - q,
             num_heads=column["num_heads"],
             num_groups=column["num_kv_heads"],
             sizes=(column["head_dim"], column["head_dim"]),
             kv_elements=2 * column["num_kv_heads"] * column["head_dim"],
             layers=1,
             residual_bytes=max(value_bytes, 2.0),
-            dtype=dtype,
+            dtype=dtypes["dtype"],
             kv_dtype=stored,
         )
+    return _experts_work(column, value_bytes, dtypes)
+
+
+def _experts_work(
+    column: dict[str, FloatArray], value_bytes: float, dtypes: dict[str, str]
+) -> Work:
     k, width = column["experts_per_token"], column["expert_size"]
     pairs = column["num_tokens"] * k
     block = blocks.feed_forward(
@@ -177,10 +202,9 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
         matrices=column["num_matrices"],
         layers=1,
         value_bytes=value_bytes,
-        dtype=dtype,
-        stored_dtype=stored,
+        **dtypes,
     )
-    return blocks.routed(
+    block = blocks.routed(
         block,
         pairs=pairs,
         loaded=column["active_experts"],
@@ -190,6 +214,17 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
         layers=1,
         residual_bytes=max(value_bytes, 2.0),
     )
+    if not column["includes_router"].any():
+        return block
+    router = blocks.linear(
+        column["num_tokens"],
+        weights=column["hidden_size"] * column["num_experts"],
+        values=column["hidden_size"] + 3 * column["num_experts"],
+        value_bytes=max(value_bytes, 2.0),
+        kernels=1,
+        **dtypes,
+    )
+    return blocks.with_router(block, router)
 
 
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
@@ -271,21 +306,60 @@ def _check_component(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     need_columns(part, needed, of)
     if kind == "experts" and "model_expert_size" not in part:
         part = part.assign(model_expert_size=part["expert_size"])
+    part = _with_defaults(kind, part)
+    optional = list(DEFAULTS.get(kind, {}))
+    if "includes_router" in optional and part["includes_router"].nunique() > 1:
+        raise InputError(f"{ARGUMENT}.includes_router", "0 and 1", "one of them in all rows")
     sizes = [name for name in dict.fromkeys((*needed, *SHAPE[kind])) if name not in _DTYPES]
     whole = {name: numbers(part, name, whole=name != "active_experts", of=of) for name in sizes}
+    whole |= {name: numbers(part, name, above=-1, whole=True, of=of) for name in optional}
     part = part.assign(**whole, latency=numbers(part, "latency", of=of))
     for few, many in _AT_MOST:
-        if few in needed:
+        if few in whole:
             is_over = part[few] > part[many]
             if is_over.any():
                 culprit = float(part[few][is_over].iloc[0])
                 raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} of the same row")
     _check_dtypes(kind, part)
-    key = ["component", "hardware", "stack", "version", "role", *needed]
+    key = ["component", "hardware", "stack", "version", "role", *needed, *optional]
     key += [n for n in ("model_expert_size", "distribution") if n in part and n not in key]
-    medians = part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
+    medians = _medians_of_repeats(part, key)
     shape = medians[list(SHAPE[kind])].astype(int).astype(str).agg("x".join, axis=1)
     return medians.assign(shape=shape)
+
+
+def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
+    filled = {
+        name: table[name].fillna(value) if name in table else value
+        for name, value in DEFAULTS.get(kind, {}).items()
+    }
+    return table.assign(**filled)
+
+
+def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    """Return one row a point; with references, medians of ratios, and mean experts of repeats."""
+    if "reference_latency" not in part:
+        return part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
+    need_columns(part, ("point", "group"), "rows with reference_latency")
+    reference = pd.Series(numbers(part, "reference_latency"), part.index)
+    part = part.assign(latency=part["latency"] / reference)
+    same = ["point", "group", *(name for name in key if name != "active_experts")]
+    middle: dict[str, str] = {"latency": "median"}
+    if "active_experts" in key:
+        middle["active_experts"] = "mean"
+    medians = part.groupby(same, dropna=False, sort=False).agg(middle).reset_index()
+    of_group = reference.groupby(part["group"]).median()
+    return medians.assign(latency=medians["latency"] * medians["group"].map(of_group))
+
+
+def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of kernels; what `measure` recorded beside, or could not time, is left."""
+    if "note" in table:
+        table = table[table["note"].isna()]
+    kernels = table[~table["component"].isin(OTHER_COMPONENTS)]
+    if kernels.empty:
+        raise InputError("measurements", "0 rows of kernels", "at least one measured point")
+    return kernels
 
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:

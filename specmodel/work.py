@@ -13,7 +13,7 @@ ROUTED_EXPERTS = "routed_experts"
 ATTENTION_CORE = "attention_core"
 """Components with a cause of their own."""
 
-Kind = Literal["gemm", "experts", "attention", "message"]
+Kind = Literal["gemm", "experts", "attention", "elementwise", "message"]
 """Kinds of kernels: they use a GPU in different ways."""
 
 
@@ -35,9 +35,9 @@ class Work:
         Rows that matrices are multiplied with, equal matrices that these are spread over, and
         the narrow side of one; infinite where it means nothing [-].
     groups
-        Independent groups of work: sequences times KV heads of attention [-].
+        Independent groups of work: sequences times KV heads of attention, experts loaded [-].
     kind
-        Kernels that do it: "gemm", "experts", "attention" or "message".
+        Kernels that do it: "gemm", "experts", "attention", "elementwise" or "message".
     dtype, stored_dtype
         Dtype of the arithmetic, the wider of activations and weights, and of weights or KV.
     """

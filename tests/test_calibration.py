@@ -10,7 +10,7 @@ from specmodel.acceptance import Acceptance
 from specmodel.engine import load_engine
 from specmodel.fitting import fit_engine, fit_kernels, read_serving
 from specmodel.hardware import list_hardware, load_hardware
-from specmodel.kernels import KINDS, load_typical
+from specmodel.kernels import MAIN_KINDS, load_typical
 from specmodel.measurements import check_measurements
 from specmodel.prediction import predict
 from specmodel.published import STACKS, published_measurements
@@ -48,7 +48,7 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
     for stacks in fitted.values():
         assert sum(stack.is_default for stack in stacks.values()) == 1
         for stack in stacks.values():
-            for kind in KINDS:
+            for kind in MAIN_KINDS:
                 fit = stack.fit(kind, "bf16")
                 assert fit is not None
                 assert fit.num_judged > fit.num_points
@@ -77,7 +77,7 @@ def test_intervals_hold_for_kernels_that_were_not_fitted(published) -> None:
     device, _, stack, table = published
     judged = predict_measured(table, device, stack)
     missed = np.log(judged["latency"] / judged["predicted"])
-    for kind in KINDS:
+    for kind in MAIN_KINDS:
         fit = device.fitted[stack].fit(kind, "bf16")
         half = PER_CENT_80 * np.hypot(fit.shape_spread, fit.row_spread)
         is_kind = (judged["component"] == kind) & (judged["dtype"] == "bf16")
