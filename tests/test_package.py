@@ -22,7 +22,7 @@ LEVELS = {
     "kernels": 3, "tables": 2, "engine": 3, "acceptance": 3, "moesd": 3, "popularity": 3,
     "hardware": 4,
     "architecture": 5, "datasets": 5, "fallbacks": 2, "published": 9,
-    "parallel": 6, "drafters": 6, "work": 6,
+    "routing": 3, "parallel": 6, "drafters": 6, "work": 6,
     "blocks": 7, "deployment": 7, "passes": 7,
     "attention": 8,
     "forward": 9,
