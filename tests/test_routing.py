@@ -53,7 +53,8 @@ def test_one_seed_gives_one_routing() -> None:
     ("name", "value"),
     [
         ("batch_size", 0), ("tokens_per_sequence", 1.5), ("num_experts", -1),
-        ("experts_per_token", 9), ("routing_correlation", 1.1), ("routing_correlation", float("nan")),
+        ("experts_per_token", 9), ("routing_correlation", 1.1),
+        ("routing_correlation", float("nan")),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_named(name: str, value: float) -> None:

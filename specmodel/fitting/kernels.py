@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,21 @@ PARAMETERS = {
         "group_time": (1e-11, 1e-6, 2e-8),
         "ramp_time": (1e-8, 1e-4, 5e-6),
     },
+    "elementwise": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.02, 1.0, 0.5),
+    },
 }
 """Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Where
 streaming hides arithmetic, rows of a tile are known from above only: on few rows kernels use tiles
 of 16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+
+ONE_BY_ONE = {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-7, 1e-3, 5e-5)}
+"""On a CPU experts run one after another: what each takes beyond its bytes and arithmetic is
+fitted in place of `tile_width`."""
+
+ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
+"""The same for attention's compute efficiency, where passes of several query tokens were timed."""
 
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Exponents tried: powers of two, which are cheap to take [-]."""
@@ -104,8 +116,8 @@ def fit_kernels(
     -----
     Least squares of log ratios with a soft-L1 loss, within bounds, from two starts for each
     sharpness. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen: it
-    bounds the launch. Decoding does not show how fast attention computes: it is taken to compute
-    as GEMMs do.
+    bounds the launch. One query token does not show how fast attention computes: unless more were
+    timed, it is taken to compute as GEMMs do.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
@@ -194,12 +206,16 @@ class _Problem:
     kind: str
     hardware: HardwareProfile
     held: KernelParameters
-    low: FloatArray
-    high: FloatArray
+    bounds: Mapping[str, tuple[float, float, float]]
 
     @property
     def names(self) -> list[str]:
-        return list(PARAMETERS[self.kind])
+        return list(self.bounds)
+
+    @cached_property
+    def log_bounds(self) -> FloatArray:
+        """Return logarithms of lower bounds, upper bounds and starts, one row each."""
+        return np.asarray(np.log(list(self.bounds.values())).T)
 
     def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
         named: dict[str, Any] = dict(zip(self.names, np.exp(x).tolist(), strict=True))
@@ -214,15 +230,15 @@ class _Problem:
         """Return the best of two starts for each sharpness."""
         from scipy.optimize import least_squares
 
-        start = np.log([values[2] for values in PARAMETERS[self.kind].values()])
+        low, high, start = self.log_bounds
         aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
         work, log_time = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
         fits = [
             (
                 least_squares(
                     self.errors,
-                    np.clip(first, self.low + 1e-6, self.high - 1e-6),
-                    bounds=(self.low, self.high),
+                    np.clip(first, low + 1e-6, high - 1e-6),
+                    bounds=(low, high),
                     loss="soft_l1",
                     f_scale=ROBUST_SCALE,
                     args=(work, log_time, sharpness),
@@ -238,7 +254,7 @@ class _Problem:
 def _fit(
     kind: str, rows: pd.DataFrame, hardware: HardwareProfile, held: KernelParameters
 ) -> KernelFitting:
-    problem = _Problem(kind, hardware, held, *_bounds(kind, rows))
+    problem = _Problem(kind, hardware, held, _bounds(kind, rows, hardware))
     names = problem.names
     fitted = rows[rows["role"] == "fit"]
     if len(fitted) <= len(names):
@@ -278,17 +294,25 @@ def _fit(
     return KernelFitting(fit=fit, result=result, judged=judged)
 
 
-def _bounds(kind: str, rows: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-    """Return logarithms of the bounds.
+def _bounds(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile
+) -> dict[str, tuple[float, float, float]]:
+    """Return lower bound, upper bound and start of what is fitted.
 
     Large products do not tell a launch from what else does not grow with them: that of a GEMM is
     at most all that the shortest fifth of those measured take.
     """
-    bounds = np.log(np.array(list(PARAMETERS[kind].values())))
-    low, high = bounds[:, 0].copy(), bounds[:, 1].copy()
+    bounds = dict(PARAMETERS[kind])
     if kind == "gemm":
-        high[0] = np.clip(np.log(rows["latency"].quantile(0.2)), low[0] + 1e-3, high[0])
-    return low, high
+        low, high, start = bounds["launch_time"]
+        shortest = float(rows["latency"].quantile(0.2))
+        bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
+    if kind == "experts" and hardware.kind == "cpu":
+        del bounds["tile_width"]
+        bounds |= ONE_BY_ONE
+    if kind == "attention" and (rows.get("query_tokens", 1) > 1).any():
+        bounds["compute_efficiency"] = ATTENTION_ARITHMETIC
+    return bounds
 
 
 def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:

@@ -1,0 +1,202 @@
+"""Blocks of a decoder in torch: those that are timed, and those that `decoder` is made of.
+
+Nothing waits for the host, so that all of it can be captured in a CUDA graph.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+NORM_EPSILON = 1e-6
+_MASKED = -1e30
+
+
+@dataclass(frozen=True, eq=False)
+class ExpertWeights:
+    """Weights of one MoE layer: router (E, h), gate and up (E, 2w, h), down (E, h, w)."""
+
+    router: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """Where the tokens of a pass are: what attention needs to know, once a pass.
+
+    Parameters
+    ----------
+    positions
+        Of each token, shape (batch, tokens).
+    mask
+        Added to the scores on a CPU, shape (batch, 1, rows of a KV head, keys); None on a GPU.
+    keys
+        Length of the cache that is read; all of it on a GPU, where lengths stay on the device [-].
+    """
+
+    positions: Tensor
+    mask: Tensor | None
+    keys: int
+
+
+def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the norm of the sum and the sum itself, shapes (..., hidden)."""
+    total = x + residual
+    return F.rms_norm(total, weight.shape, weight, NORM_EPSILON), total
+
+
+def feed_forward(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """Return a gated block of x, shape (tokens, hidden)."""
+    gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
+    return F.linear(F.silu(gate) * up, down)
+
+
+def experts(
+    x: Tensor, weights: ExpertWeights, experts_per_token: int, forced: Tensor | None = None
+) -> Tensor:
+    """Return the mix of routed experts: router, permutation, grouped products, combination.
+
+    Parameters
+    ----------
+    x
+        Shape (tokens, hidden).
+    weights
+        Of the layer.
+    experts_per_token
+        Experts that the router chooses [-].
+    forced
+        Experts taken in place of those chosen, shape (tokens, experts_per_token); the router
+        works all the same.
+
+    Returns
+    -------
+    Tensor
+        Shape (tokens, hidden).
+    """
+    scores = F.linear(x, weights.router).softmax(dim=-1, dtype=torch.float32)
+    share, chosen = scores.topk(experts_per_token, dim=-1)
+    if forced is not None:
+        share, chosen = scores.gather(1, forced), forced
+    by_expert, order = chosen.flatten().sort(stable=True)
+    bounds = _numbers(len(weights.router), x.device)
+    ends = torch.searchsorted(by_expert, bounds, right=True, out_int32=True)
+    rows = x[order // experts_per_token]
+    gate, up = F.grouped_mm(rows, weights.gate_up.transpose(1, 2), offs=ends).chunk(2, dim=-1)
+    out = F.grouped_mm(F.silu(gate) * up, weights.down.transpose(1, 2), offs=ends)
+    share = (share / share.sum(dim=-1, keepdim=True)).to(x.dtype)
+    back = torch.empty_like(out).index_copy_(0, order, out)
+    return torch.bmm(share.unsqueeze(1), back.view(*chosen.shape, -1)).squeeze(1)
+
+
+def rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """Return rotary position embeddings of x, (batch, tokens, heads, dim), by (cos, sin)."""
+    cos, sin = angles.unbind(0)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span) -> Tensor:
+    """Write keys and values to the cache and return what the queries attend to.
+
+    Parameters
+    ----------
+    query
+        Shape (batch, tokens, heads, dim).
+    key, value
+        Shape (batch, tokens, KV heads, dim).
+    cache
+        Of the layer, as `laid_out` gives it, shape (2, batch, capacity, KV heads, dim).
+    span
+        Where the tokens are.
+
+    Returns
+    -------
+    Tensor
+        Shape (batch, tokens, heads, dim).
+    """
+    rows = _numbers(len(query), query.device)[:, None]
+    cache[0].index_put_((rows, span.positions), key)
+    cache[1].index_put_((rows, span.positions), value)
+    if span.mask is None:
+        return _flash(query, cache, span)
+    batch, tokens, heads, dim = query.shape
+    groups = key.shape[2]
+    packed = query.view(batch, tokens, groups, heads // groups, dim).permute(0, 2, 1, 3, 4)
+    out = F.scaled_dot_product_attention(
+        packed.reshape(batch, groups, -1, dim),
+        cache[0, :, : span.keys].transpose(1, 2),
+        cache[1, :, : span.keys].transpose(1, 2),
+        attn_mask=span.mask,
+    )
+    out = out.view(batch, groups, tokens, heads // groups, dim)
+    return out.permute(0, 2, 1, 3, 4).reshape(batch, tokens, heads, dim)
+
+
+def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> Tensor:
+    """Return a KV cache over flat memory: on a CPU the entries of a head lie side by side.
+
+    Parameters
+    ----------
+    flat
+        Memory for keys and values.
+    batch, capacity, groups, dim
+        Sequences, entries of each, KV heads and their width [-].
+
+    Returns
+    -------
+    Tensor
+        Shape (2, batch, capacity, groups, dim).
+    """
+    if flat.device.type == "cpu":
+        return flat.view(2, batch, groups, capacity, dim).transpose(2, 3)
+    return flat.view(2, batch, capacity, groups, dim)
+
+
+def span_of(
+    first: Tensor, tokens: int, capacity: int, rows_per_token: int, dtype: torch.dtype
+) -> Span:
+    """Return where the tokens of a pass are.
+
+    Parameters
+    ----------
+    first
+        Position of the first token of each sequence, shape (batch,).
+    tokens, capacity, rows_per_token
+        Tokens of each sequence, entries of the cache, and query heads of a KV head [-].
+    dtype
+        Of the mask.
+
+    Returns
+    -------
+    Span
+        With a mask on a CPU, where the cache is read up to the longest sequence.
+    """
+    positions = first[:, None] + _numbers(tokens, first.device)
+    if first.device.type == "cuda":
+        return Span(positions, None, capacity)
+    keys = int(positions.max()) + 1
+    hidden = _numbers(keys, first.device) > positions[:, :, None]
+    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, _MASKED)
+    return Span(positions, mask.repeat_interleave(rows_per_token, dim=1).unsqueeze(1), keys)
+
+
+def _flash(query: Tensor, cache: Tensor, span: Span) -> Tensor:
+    """Attend by the flash kernel for sequences of unequal length; lengths stay on the device."""
+    batch, tokens, heads, dim = query.shape
+    capacity = cache.shape[2]
+    counts = _numbers(batch + 1, query.device).to(torch.int32)
+    flat = cache.view(2, batch * capacity, cache.shape[3], dim)
+    out = torch.ops.aten._flash_attention_forward(
+        query.reshape(batch * tokens, heads, dim), flat[0], flat[1],
+        counts * tokens, counts * capacity, tokens, capacity, 0.0, True, False,
+        seqused_k=span.positions[:, -1].to(torch.int32) + 1,
+    )[0]  # fmt: skip
+    return torch.as_tensor(out).view(batch, tokens, heads, dim)
+
+
+@cache
+def _numbers(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device)

@@ -1,0 +1,127 @@
+"""From rows to a profile: what the peaks are taken to be, and how noisy the machine was."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from specmodel.hardware import HardwareProfile
+from specmodel.measure.device import DeviceInfo
+from specmodel.measure.suite import DTYPE
+from specmodel.records import build
+from specmodel.tables import read_table
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How well repeats of a point agree, medians over points.
+
+    Parameters
+    ----------
+    raw
+        Standard deviation over mean of the times of a point [-].
+    ratio
+        The same of their ratios to the reference [-].
+    split_half
+        Difference between the medians of odd and of even repeats, over their mean [-].
+    """
+
+    raw: float
+    ratio: float
+    split_half: float
+
+
+def read_rows(path: str | Path) -> pd.DataFrame:
+    """Return all rows of a file that `session.run_suite` wrote, with what was skipped.
+
+    Parameters
+    ----------
+    path
+        The CSV.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Unchecked; `measurements.check_measurements` takes it.
+    """
+    text = ("component", "hardware", "stack", "version", "role", "point", "group", "note")
+    return read_table(path, text)
+
+
+def noise(rows: pd.DataFrame) -> Noise:
+    """Return how well repeats agree.
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+
+    Returns
+    -------
+    Noise
+        Medians over points that have several repeats.
+    """
+    timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
+    timed = timed.assign(ratio=timed["latency"] / timed["reference_latency"])
+    by_point = timed.groupby("point")
+    half = timed.assign(is_odd=timed["repeat"] % 2 == 1)
+    medians = half.groupby(["point", "is_odd"])["ratio"].median().unstack()
+    split = (medians[True] - medians[False]).abs() / medians.mean(axis=1)
+    return Noise(
+        raw=float((by_point["latency"].std() / by_point["latency"].mean()).median()),
+        ratio=float((by_point["ratio"].std() / by_point["ratio"].mean()).median()),
+        split_half=float(split.median()),
+    )
+
+
+def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
+    """Return a hardware profile whose peaks are the best that was measured.
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+    info
+        The device.
+
+    Returns
+    -------
+    HardwareProfile
+        For a device that no data sheet is at hand of; fits add what is achieved of the peaks.
+    """
+    timed = rows[rows["note"].isna()]
+    medians = timed.groupby("point").median(numeric_only=True)
+    component = timed.groupby("point")["component"].first()
+    copied = medians[component == "copy"]
+    products = medians[component == "gemm"]
+    size = products["input_size"] * products["output_size"]
+    streamed = [2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]]
+    computed = 2 * products["num_tokens"] * size / products["latency"]
+    source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
+    data = {
+        "schema_version": 1,
+        "name": info.name,
+        "kind": "cpu" if info.kind == "cpu" else "gpu",
+        "num_multiprocessors": info.num_multiprocessors,
+        "memory": {
+            "capacity_bytes": info.capacity_bytes,
+            "peak_bytes_per_s": _rounded(max(part.max() for part in streamed)),
+            "l2_bytes": info.l2_bytes,
+            "source": source,
+        },
+        "dtype": {DTYPE: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
+    }
+    return build(HardwareProfile, data, "hardware")
+
+
+def launch_times(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the time of a kernel that does next to nothing, eagerly and in a graph [s]."""
+    launches = rows[(rows["component"] == "launch") & rows["note"].isna()]
+    medians = launches.groupby("graphs")["latency"].median()
+    names = {0: "eager", 1: "graph"}
+    return {names[int(graphs)]: float(value) for graphs, value in medians.items()}
+
+
+def _rounded(value: float) -> float:
+    return float(np.format_float_positional(value, precision=4, fractional=False))

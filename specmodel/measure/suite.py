@@ -1,0 +1,272 @@
+"""What is timed: points of each component on a CPU or a CUDA device, and what each is for."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+SUITE_VERSION = "1"
+"""Changes with the points or with what is timed at one; other versions are not mixed."""
+
+REPEATS = {"tiny": 2, "quick": 15, "full": 25}
+"""Repeats of each point, by length of the suite [-]."""
+
+DTYPE = "bf16"
+"""Dtype of weights, activations and KV cache."""
+
+CORRELATION = 0.3
+"""Routing correlation of the points whose routing is forced to be correlated [-]."""
+
+Length = Literal["tiny", "quick", "full"]
+Device = Literal["cpu", "cuda"]
+Sizes = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Point:
+    """One workload, and the one that is timed right before and after each of its repeats.
+
+    Parameters
+    ----------
+    component
+        One of `measurements.COLUMNS` or `measurements.OTHER_COMPONENTS`.
+    role
+        Whether it is fitted or judges the fit; as in `measurements.ROLES`.
+    fixed, varied
+        Columns that its group has in common, and its own.
+    reference
+        What the reference has in place of `varied`.
+    """
+
+    component: str
+    role: str
+    fixed: Mapping[str, float]
+    varied: Mapping[str, float]
+    reference: Mapping[str, float]
+
+    @property
+    def sizes(self) -> Sizes:
+        """All its columns [-]."""
+        return {**self.fixed, **self.varied}
+
+    @property
+    def reference_sizes(self) -> Sizes:
+        """All columns of its reference [-]."""
+        return {**self.fixed, **self.reference}
+
+    @property
+    def group(self) -> str:
+        """Name of the points that share a reference."""
+        return _name(self.component, self.fixed)
+
+    @property
+    def name(self) -> str:
+        """Name by which its repeats are found again."""
+        return _name(self.component, self.sizes)
+
+
+def _name(component: str, sizes: Mapping[str, float]) -> str:
+    return "-".join([component, *(plain(value) for value in sizes.values())])
+
+
+def plain(value: float) -> str:
+    """Return a size as text, whole numbers in full [-]."""
+    return str(int(value)) if value == int(value) else str(value)
+
+
+# hidden_size, expert_size, num_experts, experts_per_token
+_EXPERTS = {
+    "cpu": {
+        "fit": [
+            (512, 256, 32, 4), (512, 512, 64, 8), (1024, 256, 64, 6), (1024, 1024, 16, 2),
+            (2048, 512, 32, 4),
+        ],
+        "judge": [(768, 768, 16, 2), (1024, 384, 32, 4), (768, 320, 64, 8), (1536, 640, 16, 4)],
+    },
+    "cuda": {
+        "fit": [
+            (2048, 768, 128, 8), (4096, 1792, 8, 2), (2048, 1408, 64, 6), (3584, 1280, 64, 8),
+        ],
+        "judge": [
+            (4096, 1536, 128, 8), (2048, 1024, 64, 8), (2880, 2880, 32, 4), (5120, 512, 160, 6),
+        ],
+    },
+}  # fmt: skip
+# input_size, output_size
+_GEMM = {
+    "cpu": {
+        "fit": [
+            (256, 1024), (512, 768), (512, 3072), (1024, 1536), (2048, 1024), (1024, 8192),
+            (2048, 4096),
+        ],
+        "judge": [(512, 512), (1536, 512), (768, 2304), (1024, 3072), (1024, 16384)],
+    },
+    "cuda": {
+        "fit": [
+            (1024, 2048), (2048, 5120), (4096, 4096), (4096, 24576), (2048, 151936), (8192, 8192),
+        ],
+        "judge": [(896, 9728), (4096, 2048), (5120, 6144), (3584, 37888), (4096, 32000)],
+    },
+}  # fmt: skip
+# num_heads, num_kv_heads, head_dim
+_ATTENTION = {
+    "cpu": {
+        "fit": [(8, 2, 64), (16, 4, 64), (16, 4, 128)],
+        "judge": [(12, 4, 64), (32, 8, 64)],
+    },
+    "cuda": {
+        "fit": [(32, 4, 128), (32, 8, 128), (64, 8, 128)],
+        "judge": [(28, 4, 128), (16, 2, 64)],
+    },
+}
+# batch_size, context_length
+_CACHES = {
+    "cpu": [(1, 128), (1, 1024), (1, 8192), (1, 32768), (4, 512), (8, 2048), (16, 256), (16, 1024)],
+    "cuda": [
+        (1, 512), (1, 4096), (1, 32768), (8, 1024), (8, 8192), (32, 512), (32, 4096), (128, 1024),
+    ],
+}  # fmt: skip
+_HIDDEN = {
+    "cpu": {"fit": [512, 2048], "judge": [1024]},
+    "cuda": {"fit": [2048, 7168], "judge": [4096]},
+}
+_TOKENS = {
+    "cpu": [1, 2, 4, 8, 16, 32, 64, 128, 256],
+    "cuda": [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048],
+}
+_QUERIES = [1, 2, 4, 8, 16]
+# batch_size, tokens_per_sequence, of correlated routing
+_CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
+_COPIED = {"cpu": [2**24, 2**27, 2**29], "cuda": [2**24, 2**27, 2**30, 2**31]}
+
+
+def suite(device: Device, length: Length) -> list[Point]:
+    """Return the points of a suite, in the order in which a round times them.
+
+    Parameters
+    ----------
+    device
+        Kind of the device; sizes differ.
+    length
+        "full", "quick" with fewer contexts and queries, or "tiny" for trying the path out.
+
+    Returns
+    -------
+    list of Point
+        Each name once.
+
+    Examples
+    --------
+    >>> points = suite("cpu", "quick")
+    >>> len({point.name for point in points}) == len(points)
+    True
+    """
+    if length == "tiny":
+        return list(_tiny())
+    points = [*_other(device), *_experts(device, length), *_gemm(device, length)]
+    return [*points, *_attention(device, length), *_elementwise(device)]
+
+
+def _other(device: Device) -> Iterator[Point]:
+    for size in _COPIED[device]:
+        yield _alone("copy", {"bytes": size})
+    for graphs in (0, 1) if device == "cuda" else (0,):
+        yield _alone("launch", {"graphs": graphs})
+
+
+def _alone(component: str, sizes: Sizes) -> Point:
+    return Point(component=component, role="skip", fixed=sizes, varied={}, reference={})
+
+
+def _routed(shape: tuple[int, ...], role: str, batch: int, tokens: int, c: float) -> Point:
+    columns = ("hidden_size", "expert_size", "num_experts", "experts_per_token")
+
+    def load(batch_size: int, tokens_per_sequence: int, correlation: float) -> Sizes:
+        return {
+            "num_tokens": batch_size * tokens_per_sequence,
+            "tokens_per_sequence": tokens_per_sequence,
+            "routing_correlation": correlation,
+        }
+
+    return Point(
+        component="experts",
+        role="spread" if c and role == "fit" else role,
+        fixed=dict(zip(columns, shape, strict=True)),
+        varied=load(batch, tokens, c),
+        reference=load(1, 1, 0.0),
+    )
+
+
+def _experts(device: Device, length: Length) -> Iterator[Point]:
+    for role, shapes in _EXPERTS[device].items():
+        for shape in shapes:
+            for tokens in _TOKENS[device]:
+                yield _routed(shape, role, tokens, 1, 0.0)
+            for batch, tokens in _CORRELATED[:: 1 if length == "full" else 2]:
+                yield _routed(shape, role, batch, tokens, CORRELATION)
+
+
+def _gemm(device: Device, length: Length) -> Iterator[Point]:
+    for role, shapes in _GEMM[device].items():
+        for (inputs, outputs), tokens in product(shapes, _TOKENS[device]):
+            yield Point(
+                component="gemm",
+                role=role,
+                fixed={"input_size": inputs, "output_size": outputs},
+                varied={"num_tokens": tokens},
+                reference={"num_tokens": 1},
+            )
+
+
+def _cached(shape: tuple[int, ...], role: str, batch: int, context: int, queries: int) -> Point:
+    columns = ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length")
+    return Point(
+        component="attention",
+        role=role,
+        fixed=dict(zip(columns, (*shape, batch, context), strict=True)),
+        varied={"query_tokens": queries},
+        reference={"query_tokens": 1},
+    )
+
+
+def _attention(device: Device, length: Length) -> Iterator[Point]:
+    for role, shapes in _ATTENTION[device].items():
+        for shape in shapes:
+            for batch, context in _CACHES[device]:
+                for queries in _QUERIES:
+                    yield _cached(shape, role, batch, context, queries)
+
+
+def _elementwise(device: Device) -> Iterator[Point]:
+    for role, sizes in _HIDDEN[device].items():
+        for size, tokens in product(sizes, _TOKENS[device][::2]):
+            yield Point(
+                component="elementwise",
+                role=role,
+                fixed={"hidden_size": size},
+                varied={"num_tokens": tokens},
+                reference={"num_tokens": 1},
+            )
+
+
+def _tiny() -> Iterator[Point]:
+    """Enough points of each component for a fit, on matrices that take microseconds."""
+    yield _alone("copy", {"bytes": 2**20})
+    yield _alone("launch", {"graphs": 0})
+    for tokens in (1, 2, 4, 8, 16, 32):
+        yield _routed((64, 64, 8, 2), "fit", tokens, 1, 0.0)
+        yield _routed((128, 32, 8, 2), "fit", tokens, 1, 0.0)
+    yield _routed((64, 32, 8, 2), "judge", 4, 1, 0.0)
+    yield _routed((64, 32, 8, 2), "judge", 2, 4, CORRELATION)
+    for tokens, size in product((1, 4, 16), (64, 256)):
+        for component, fixed in (
+            ("gemm", {"input_size": size, "output_size": 128}),
+            ("elementwise", {"hidden_size": size}),
+        ):
+            yield Point(
+                component=component, role="fit", fixed=fixed, varied={"num_tokens": tokens},
+                reference={"num_tokens": 1},
+            )  # fmt: skip
+    for context, queries in product((32, 128, 512), (1, 4)):
+        yield _cached((4, 2, 16), "fit", 2, context, queries)
+        yield _cached((4, 2, 32), "fit", 1, context, queries)
