@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specmodel.fitting import EngineFitting, KernelFitting
+    from specmodel.measure.calibration import Calibration
 
 
 def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
@@ -30,6 +31,48 @@ def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
         lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
+
+
+def left_out_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
+    """Return the errors on shapes left out of the fits, in one sentence."""
+    told = [
+        f"{kind} {fitting.fit.mean_error:.1%} (median {fitting.fit.median_error:.1%})"
+        for (kind, _), fitting in fits.items()
+        if fitting.fit.is_held_out
+    ]
+    return wrap(f"Mean error on shapes left out of the fit: {', '.join(told) or 'none was'}.")
+
+
+def calibration_text(made: Calibration, timed: int, total: int) -> str:
+    """Return what a calibration was made of: timings, noise, launches, what was skipped or flagged.
+
+    Parameters
+    ----------
+    made
+        The calibration.
+    timed, total
+        Timings taken in this run, and in all [-].
+
+    Returns
+    -------
+    str
+        Lines for people.
+    """
+    noise = made.noise
+    lines = [
+        f"{total} timings, {timed} of them now. Repeats of a point differ by {noise.raw:.1%}, "
+        f"their ratios to a reference timed right before and after by {noise.ratio:.1%}, medians "
+        f"of odd and of even repeats by {noise.split_half:.1%}."
+    ]
+    launches = [f"{value * 1e6:.2g} us {how}" for how, value in made.launch_times.items()]
+    if launches:
+        lines.append(f"A kernel that does nothing takes {', '.join(launches)}.")
+    lines += [f"Warning: {flag}." for flag in made.flags]
+    if made.skipped:
+        reasons = ", ".join(sorted(set(made.skipped.values())))
+        names = ", ".join(list(made.skipped)[:3])
+        lines.append(f"Warning: {len(made.skipped)} points skipped ({reasons}), such as {names}.")
+    return "\n".join(wrap(line) for line in lines)
 
 
 def engine_text(fitting: EngineFitting) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from specmodel import __version__
-from specmodel.commands import SETTINGS, FitGroup, dataset, fit, validate
+from specmodel.commands import SETTINGS, FitGroup, calibrate, dataset, fit, validate
 from specmodel.errors import InputError
 
 _PACKAGE = Path(__file__).parent
@@ -243,6 +243,7 @@ def show(name: str) -> None:
     click.echo(report.record_text(*find(name)))
 
 
+main_group.add_command(calibrate)
 main_group.add_command(dataset)
 main_group.add_command(fit)
 main_group.add_command(validate)

@@ -1,6 +1,7 @@
-"""Commands that calibrate: dataset, fit and validate. Imports nothing heavy until one runs."""
+"""Commands that calibrate: dataset, calibrate, fit, validate. Nothing heavy is imported before."""
 
 import math
+import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,63 @@ def dataset(hardware: str, stack: str, version: str, output: str) -> None:
     roles = table["role"].value_counts()
     counts = ", ".join(f"{roles.get(role, 0)} {role}" for role in ROLES)
     click.echo(f"Written: {output}\n{len(table)} points: {counts}")
+
+
+@click.command(context_settings=SETTINGS)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), required=True, help="What to time.")
+@click.option("--output", required=True, metavar="FILE.toml", help="Hardware profile to write.")
+@click.option("--quick", "length", flag_value="quick", default="quick", help="Minutes (default).")
+@click.option("--full", "length", flag_value="full", help="More repeats and points.")
+@click.option("--tiny", "length", flag_value="tiny", hidden=True)
+@click.option(
+    "--hardware",
+    metavar="NAME|PATH",
+    help="Profile to start from.  [default: the device's, if any]",
+)
+def calibrate(device: str, output: str, length: str, hardware: str | None) -> None:
+    """Time kernels of this machine with torch and fit a profile to them.
+
+    Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
+    was interrupted goes on where it stopped when it is started again. Needs the extra [calibrate].
+
+    \b
+    Examples:
+      specmodel calibrate --device cuda --output mine.toml
+      specmodel predict --hardware mine.toml ...
+    """
+    from specmodel import __version__
+    from specmodel import calibration_report as report
+    from specmodel.hardware import load_hardware
+    from specmodel.measure.calibration import calibrate_rows, check_output
+    from specmodel.measure.device import find_device
+    from specmodel.measure.session import run_suite
+    from specmodel.profiles import write_text
+
+    rows = check_output(output)
+    if hardware is not None:
+        load_hardware(hardware)
+    info = find_device(device)
+    session = {"specmodel": __version__, "commit": _commit()}
+    timings = run_suite(rows, info, length, session)  # type: ignore[arg-type] # a choice
+    start = next(timings)
+    done = start.done
+    label = f"{info.name}, torch {info.torch}"
+    try:
+        with click.progressbar(length=start.total, label=label, file=sys.stderr) as bar:
+            bar.update(start.done)
+            for progress in timings:
+                done = progress.done
+                bar.update(1)
+    except KeyboardInterrupt:
+        kept = f"{done} of {start.total} timings are in {rows}"
+        click.echo(f"\nInterrupted: {kept}; the same command goes on from there.", err=True)
+        raise
+    made = calibrate_rows(rows, info, date=_today(), hardware=hardware)
+    write_text(output, made.text)
+    click.echo(report.calibration_text(made, start.total - start.done, start.total))
+    click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}\n")
+    click.echo(report.fit_text(made.fits))
+    click.echo(f"\n{report.left_out_text(made.fits)}")
 
 
 @click.group(cls=FitGroup, context_settings=SETTINGS | {"ignore_unknown_options": True})
@@ -184,6 +242,21 @@ def validate(
 def _check_apart(output: str, measurements: str) -> None:
     if Path(output).resolve() == Path(measurements).resolve():
         raise InputError("output", output, "another file than the measurements")
+
+
+def _commit() -> str | None:
+    """Return the commit of the checkout that this file is in; None if it is installed."""
+    import subprocess
+
+    root = Path(__file__).parents[1]
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
+    if not (root / "pyproject.toml").exists():
+        return None
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
 
 
 def _today() -> str:

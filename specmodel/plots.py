@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,46 @@ if TYPE_CHECKING:
 
 _COLOURS = {"experts": "#0072b2", "gemm": "#e69f00", "attention": "#009e73"}
 _MARKERS = {"experts": "o", "gemm": "^", "attention": "s"}
+
+
+def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw target efficiency over batch size by draft length: measured points, predicted lines.
+
+    Parameters
+    ----------
+    table
+        Columns batch_size, draft_length, measured, predicted and spread, the standard deviation
+        of repeats; of one target and context.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+    """
+    colours = itertools.cycle(_COLOURS.values())
+    for length, part in table.groupby("draft_length"):
+        colour, rows = next(colours), part.sort_values("batch_size")
+        ax.plot(rows["batch_size"], rows["predicted"], color=colour, linewidth=0.9)
+        ax.errorbar(
+            rows["batch_size"],
+            rows["measured"],
+            yerr=rows["spread"],
+            linestyle="",
+            marker="o",
+            markersize=2.5,
+            linewidth=0.6,
+            color=colour,
+            label=f"draft length {length}",
+        )
+    sizes = sorted(table["batch_size"].unique())
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    ax.minorticks_off()
+    ax.set(xlabel="batch size (requests)", ylabel="target efficiency", ylim=(0, 1.05))
+    ax.legend(frameon=False, fontsize="small", loc="lower right")
+    return ax
 
 
 def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:

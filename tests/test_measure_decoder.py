@@ -49,7 +49,7 @@ def cache_of(decoder: Decoder, batch: int) -> list[torch.Tensor]:
 
 def speculator(target: Decoder, drafter: Decoder, batch: int, gamma: int) -> Speculator:
     own, other = cache_of(target, batch), cache_of(drafter, batch)
-    passes = Pass(drafter, other, 2), Pass(drafter, other, 1)
+    passes = Pass(drafter, other, 2, wanted=1), Pass(drafter, other, 1)
     return Speculator(Pass(target, own, gamma + 1), *passes, gamma)
 
 

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import importlib
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -32,6 +33,10 @@ LEVELS = {
     "prediction": 13,
     "fitting.moesd": 12, "fitting": 13,
     "profiles": 5, "validation": 12, "plots": 1,
+    "measure": 1, "measure.suite": 2, "measure.rows": 6, "measure.device": 3, "measure.timing": 1,
+    "measure.layers": 1, "measure.workloads": 4, "measure.session": 7, "measure.results": 6,
+    "measure.collectives": 7, "measure.calibration": 12, "measure.decoder": 6,
+    "measure.speculation": 7,
     "text": 1, "calibration_report": 14, "report": 14, "catalog": 14, "options": 14,
     "commands": 15,
     "cli": 16,
@@ -40,10 +45,15 @@ UNITS = [
     "[-]", "[s]", "[B]", "[FLOP]", "[B/s]", "[FLOP/s]", "[FLOP/B]",
     "[token]", "[token/s]", "[request]", "[request/s]",
 ]  # fmt: skip
+NEED_TORCH = {
+    "measure.timing", "measure.layers", "measure.workloads", "measure.decoder",
+    "measure.speculation",
+}  # fmt: skip
+"""Modules that import torch at once; they are imported only once it is known to be there."""
+ABSENT = set() if importlib.util.find_spec("torch") else NEED_TORCH
 PUBLIC = [
     (module, name, value)
-    for module in LEVELS
-    if module != "cli"
+    for module in set(LEVELS) - {"cli"} - ABSENT
     for name, value in vars(importlib.import_module(f"specmodel.{module}")).items()
     if not name.startswith("_") and getattr(value, "__module__", "") == f"specmodel.{module}"
     if inspect.isfunction(value) or inspect.isclass(value)

@@ -56,9 +56,14 @@ PARAMETERS = {
 streaming hides arithmetic, rows of a tile are known from above only: on few rows kernels use tiles
 of 16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
 
-ONE_BY_ONE = {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-7, 1e-3, 5e-5)}
-"""On a CPU experts run one after another: what each takes beyond its bytes and arithmetic is
-fitted in place of `tile_width`."""
+ON_CPU = {
+    "experts": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-7, 1e-3, 5e-5)},
+    "gemm": {"launch_time": (1e-7, 1e-3, 4e-5)},
+    "attention": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-11, 1e-4, 1e-6)},
+    "elementwise": {"launch_time": (1e-7, 1e-3, 4e-5)},
+}
+"""What differs on a CPU. Experts run one after another there: what each takes beyond its bytes and
+arithmetic is fitted in place of `tile_width`."""
 
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
 """The same for attention's compute efficiency, where passes of several query tokens were timed."""
@@ -303,14 +308,14 @@ def _bounds(
     at most all that the shortest fifth of those measured take.
     """
     bounds = dict(PARAMETERS[kind])
+    if hardware.kind == "cpu":
+        bounds |= ON_CPU[kind]
+        bounds.pop("tile_width", None)
     if kind == "gemm":
         low, high, start = bounds["launch_time"]
         shortest = float(rows["latency"].quantile(0.2))
         bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
-    if kind == "experts" and hardware.kind == "cpu":
-        del bounds["tile_width"]
-        bounds |= ONE_BY_ONE
-    if kind == "attention" and (rows.get("query_tokens", 1) > 1).any():
+    if kind == "attention" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
         bounds["compute_efficiency"] = ATTENTION_ARITHMETIC
     return bounds
 

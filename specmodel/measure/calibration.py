@@ -1,14 +1,17 @@
 """From a file of rows to a profile with fitted kernels, and what is to be said of both."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specmodel.errors import InputError
 from specmodel.fitting.kernels import KernelFitting, fit_kernels, fitted_stack
 from specmodel.hardware import load_hardware
 from specmodel.measure.device import STACK, DeviceInfo
 from specmodel.measure.results import (
     Noise,
+    drift,
     launch_times,
     measured_profile,
     noise,
@@ -17,6 +20,9 @@ from specmodel.measure.results import (
 from specmodel.measurements import check_measurements
 from specmodel.profiles import hardware_text, with_stack
 from specmodel.records import toml_text
+
+DRIFT = 0.1
+"""Drift of the references over a run from which a device is flagged [-]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,6 +41,8 @@ class Calibration:
         Of a kernel that does next to nothing, eagerly and in a graph [s].
     skipped
         Points that could not be timed, and why.
+    flags
+        What speaks against the timings: a device that was busy, throttled or drifted.
     """
 
     text: str
@@ -42,9 +50,41 @@ class Calibration:
     noise: Noise
     launch_times: Mapping[str, float]
     skipped: Mapping[str, str]
+    flags: Sequence[str]
 
 
-def calibrate(
+def check_output(output: str | Path) -> Path:
+    """Return where the rows of a profile are, if it can be written.
+
+    Parameters
+    ----------
+    output
+        The profile.
+
+    Returns
+    -------
+    Path
+        A CSV beside it.
+
+    Raises
+    ------
+    InputError
+        If it is no TOML file, its folder is missing, or a profile is there that has no rows
+        beside it and so was not made of rows.
+    """
+    path = Path(output)
+    if path.suffix != ".toml":
+        raise InputError("output", str(output), "a .toml file")
+    if not path.parent.is_dir():
+        raise InputError("output", str(output), "a file in a folder that exists")
+    rows = path.with_suffix(".csv")
+    if path.exists() and not rows.exists():
+        expected = f"a new file, or one whose rows {rows.name} are beside it; this one is kept"
+        raise InputError("output", str(output), expected)
+    return rows
+
+
+def calibrate_rows(
     path: str | Path, info: DeviceInfo, *, date: str, hardware: str | Path | None = None
 ) -> Calibration:
     """Fit kernels to the rows of a file and add them to the profile of the device.
@@ -83,10 +123,23 @@ def calibrate(
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
+    moved = drift(rows)
+    flags = _session_flags(Path(path).with_suffix(".json"))
+    if abs(moved) > DRIFT:
+        flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
         text=with_stack(text, STACK, stack),
         fits=fits,
         noise=noise(rows),
         launch_times=launch_times(rows),
         skipped=dict(zip(noted["point"], noted["note"], strict=True)),
+        flags=flags,
     )
+
+
+def _session_flags(path: Path) -> list[str]:
+    """Return what the sessions of a file of rows recorded against them, each once."""
+    if not path.exists():
+        return []
+    sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
+    return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))

@@ -99,12 +99,15 @@ class Decoder:
         a = self.architecture
         size = 2 * batch_size * capacity * a.num_kv_heads * a.head_dim
         shape = (batch_size, capacity, a.num_kv_heads, a.head_dim)
-        return [
-            layers.laid_out(self._draw(size, scale=1.0), *shape) for _ in range(a.num_layers)
-        ]
+        return [layers.laid_out(self._draw(size, scale=1.0), *shape) for _ in range(a.num_layers)]
 
     def forward(
-        self, tokens: Tensor, first: Tensor, cache: list[Tensor], routing: Tensor | None = None
+        self,
+        tokens: Tensor,
+        first: Tensor,
+        cache: list[Tensor],
+        routing: Tensor | None = None,
+        wanted: int | None = None,
     ) -> Tensor:
         """Run one pass and write its keys and values to the cache.
 
@@ -119,11 +122,13 @@ class Decoder:
         routing
             Experts forced on each token, shape (MoE layers, batch x tokens, experts per token);
             the router's own choice if None.
+        wanted
+            Tokens of each sequence, from its last, whose next is asked for; all if None [token].
 
         Returns
         -------
         Tensor
-            The most likely next token after each, shape (batch, tokens).
+            The most likely next token after each, shape (batch, wanted).
         """
         a = self.architecture
         batch, count = tokens.shape
@@ -145,7 +150,8 @@ class Decoder:
                 x = layers.experts(x, layer.routed, a.experts_per_token, forced)
                 routed += 1
         x, _ = layers.add_norm(x, residual, self._norm)
-        return F.linear(x, self._head).argmax(dim=-1).view(batch, count)
+        x = x.view(batch, count, -1)[:, count - (wanted or count) :]
+        return F.linear(x, self._head).argmax(dim=-1)
 
     def _attention(
         self, x: Tensor, layer: _Layer, cache: Tensor, span: Span, turn: Tensor

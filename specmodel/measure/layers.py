@@ -1,6 +1,7 @@
 """Blocks of a decoder in torch: those that are timed, and those that `decoder` is made of.
 
-Nothing waits for the host, so that all of it can be captured in a CUDA graph.
+Nothing waits for the host, so that all of it can be captured in a CUDA graph; but for grouped
+products before Hopper, which torch runs one after another (`has_grouped_kernel`).
 """
 
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Span:
     positions: Tensor
     mask: Tensor | None
     keys: int
+
+
+def has_grouped_kernel(device: torch.device) -> bool:
+    """Return whether products of all experts are one kernel, which a graph can hold."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -195,6 +201,22 @@ def _flash(query: Tensor, cache: Tensor, span: Span) -> Tensor:
         seqused_k=span.positions[:, -1].to(torch.int32) + 1,
     )[0]  # fmt: skip
     return torch.as_tensor(out).view(batch, tokens, heads, dim)
+
+
+def flash_error(device: torch.device) -> float:
+    """Return how far the flash kernel is from attention spelled out, largest difference [-]."""
+    batch, tokens, heads, groups, dim, capacity = 2, 3, 4, 2, 64, 80
+    shapes = [(batch, tokens, n, dim) for n in (heads, groups, groups)]
+    query, key, value = (torch.randn(s, device=device, dtype=torch.bfloat16) for s in shapes)
+    cache = torch.randn(2, batch, capacity, groups, dim, device=device, dtype=torch.bfloat16)
+    first = torch.tensor([40, 70], device=device)
+    got = attend(query, key, value, cache, span_of(first, tokens, capacity, 2, query.dtype))
+    hidden = _numbers(capacity, device) > first[:, None, None] + _numbers(tokens, device)[:, None]
+    wide = cache.float().repeat_interleave(heads // groups, dim=3)
+    scores = torch.einsum("bqhd,bkhd->bhqk", query.float(), wide[0]) * dim**-0.5
+    weights = scores.masked_fill(hidden[:, None], _MASKED).softmax(dim=-1)
+    expected = torch.einsum("bhqk,bkhd->bqhd", weights, wide[1])
+    return float((got.float() - expected).abs().max())
 
 
 @cache

@@ -75,6 +75,25 @@ def noise(rows: pd.DataFrame) -> Noise:
     )
 
 
+def drift(rows: pd.DataFrame) -> float:
+    """Return by how much references grew from the first to the last third of the repeats [-].
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them, in the order of measurement.
+
+    Returns
+    -------
+    float
+        Median over groups of the ratio, less one [-].
+    """
+    timed = rows[rows["note"].isna()]
+    third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
+    medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
+    return float((medians.iloc[:, -1] / medians.iloc[:, 0] - 1).median())
+
+
 def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     """Return a hardware profile whose peaks are the best that was measured.
 
@@ -120,7 +139,7 @@ def launch_times(rows: pd.DataFrame) -> dict[str, float]:
     launches = rows[(rows["component"] == "launch") & rows["note"].isna()]
     medians = launches.groupby("graphs")["latency"].median()
     names = {0: "eager", 1: "graph"}
-    return {names[int(graphs)]: float(value) for graphs, value in medians.items()}
+    return {name: float(medians[graphs]) for graphs, name in names.items() if graphs in medians}
 
 
 def _rounded(value: float) -> float:

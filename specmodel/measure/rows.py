@@ -68,6 +68,8 @@ class RowFile:
     def __enter__(self) -> Self:
         from filelock import FileLock, Timeout
 
+        if not self.path.parent.is_dir():
+            raise self._error("a file that can be written in a folder that exists")
         self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
         try:
             self._lock.acquire(timeout=0)

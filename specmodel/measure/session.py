@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specmodel.errors import InputError
 from specmodel.measure import device as devices
 from specmodel.measure.device import STACK, DeviceInfo
 from specmodel.measure.rows import RowFile
@@ -21,6 +20,7 @@ BLOCK = {"cpu": 10**6, "cuda": 48}
 """Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
 
 _KEPT_FREE = 0.85
+_TINY_BYTES = 2**22
 _DTYPES = {
     "experts": ("weight_dtype", "activation_dtype"),
     "gemm": ("weight_dtype", "activation_dtype"),
@@ -65,7 +65,7 @@ def run_suite(
         If the file is of another device, in use, or cannot be written.
     """
     points, repeats = suite(info.kind, length), REPEATS[length]  # type: ignore[arg-type] # cpu or cuda
-    facts = {
+    facts: dict[str, Any] = {
         "suite": length,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "clocks_before": devices.clocks(info.kind),
@@ -142,12 +142,13 @@ class Bench:
         self._ready: dict[str, tuple[Any, Any]] = {}
         self._pool = torch.cuda.graph_pool_handle() if info.kind == "cuda" else None
         least = workloads.CACHE_MULTIPLE * info.l2_bytes
-        if all(workloads.weight_bytes(p.component, p.sizes) < 2**20 for p in points):
-            least = 2**25
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
         sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
+        if max(sizes) < _TINY_BYTES:
+            least = 0.0
         self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
         with torch.inference_mode():
+            workloads.check_attention(self._device)
             self._arena = workloads.Arena(self._arena_bytes, self._device)
 
     def clear(self) -> None:
@@ -213,6 +214,3 @@ class Bench:
             pool=self._pool,
         )
         return workload, stopwatch
-
-
-__all__ = ["BLOCK", "OUT_OF_MEMORY", "Bench", "Progress", "run_suite", "InputError"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from specmodel.measure import layers
 from specmodel.measure.decoder import Decoder
 
 Routing = Callable[[int], Tensor | None]
@@ -34,15 +35,24 @@ class Pass:
         Tokens of each sequence [token].
     routing
         Where experts are forced.
+    wanted
+        Tokens of each whose next is asked for, from the last; all if None [token].
     """
 
     def __init__(
-        self, decoder: Decoder, cache: list[Tensor], count: int, routing: Routing = free_routing
+        self,
+        decoder: Decoder,
+        cache: list[Tensor],
+        count: int,
+        routing: Routing = free_routing,
+        wanted: int | None = None,
     ) -> None:
         self._decoder, self._cache, self._routing, self._count = decoder, cache, routing, count
+        self._wanted = wanted
         batch, device = cache[0].shape[1], decoder.device
         self._graph: torch.cuda.CUDAGraph | None = None
-        if device.type != "cuda":
+        is_dense = not decoder.architecture.is_moe
+        if device.type != "cuda" or not (is_dense or layers.has_grouped_kernel(device)):
             return
         self._tokens = torch.zeros((batch, count), dtype=torch.int64, device=device)
         self._first = torch.zeros(batch, dtype=torch.int64, device=device)
@@ -56,10 +66,10 @@ class Pass:
             self._out = self._run(self._tokens, self._first, self._forced)
 
     def _run(self, tokens: Tensor, first: Tensor, forced: Tensor | None) -> Tensor:
-        return self._decoder.forward(tokens, first, self._cache, forced)
+        return self._decoder.forward(tokens, first, self._cache, forced, self._wanted)
 
     def __call__(self, tokens: Tensor, first: Tensor) -> Tensor:
-        """Return the most likely next token after each, shape (batch, tokens)."""
+        """Return the most likely next tokens, shape (batch, wanted)."""
         forced = self._routing(self._count)
         if self._graph is None:
             return self._run(tokens, first, forced)
@@ -124,8 +134,9 @@ class Speculator:
     verify
         Target pass of ``draft_length + 1`` tokens.
     catch_up, draft
-        Drafter passes of two tokens, the first of a step, and of one. The first writes the token
-        before the last too: after a step whose drafts were all accepted it is not in the cache.
+        Drafter passes of two tokens of which the last's next is wanted, the first of a step, and
+        of one. The first writes the token before the last too: after a step whose drafts were
+        all accepted it is not in the cache.
     draft_length
         Tokens drafted [token].
     """
@@ -137,7 +148,7 @@ class Speculator:
 
     def propose(self, state: State) -> Tensor:
         """Return the tokens that the drafter proposes, shape (batch, draft_length)."""
-        last = self.catch_up(state.tokens, state.positions - 1)[:, 1:]
+        last = self.catch_up(state.tokens, state.positions - 1)
         drafted = [last]
         for i in range(1, self.draft_length):
             last = self.draft(last, state.positions + i)

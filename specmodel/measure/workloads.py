@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specmodel.errors import InputError
 from specmodel.measure import layers
 from specmodel.measure.suite import Sizes
 from specmodel.measure.timing import Call
@@ -25,6 +26,9 @@ CACHE_MULTIPLE = 1.5
 
 LAUNCHES = 50
 """Kernels in a row whose launches are timed [-]."""
+
+FLASH_TOLERANCE = 0.05
+"""Largest difference of bf16 attention from fp32 that is rounding [-]."""
 
 _TILE = 2**24
 _SPREAD = 0.02
@@ -92,6 +96,34 @@ class Arena:
         ) / _SPREAD
 
 
+def check_attention(device: torch.device) -> None:
+    """Refuse a GPU whose flash kernel does not compute attention.
+
+    Parameters
+    ----------
+    device
+        Where it is tried.
+
+    Raises
+    ------
+    InputError
+        If it is not there, or wrong.
+    """
+    expected = "a GPU and a torch with flash attention over caches of unequal length"
+    if device.type != "cuda":
+        return
+    try:
+        error = layers.flash_error(device)
+    except (RuntimeError, TypeError) as failure:
+        reason = str(failure).splitlines()[0]
+        raise InputError(
+            "device", torch.cuda.get_device_name(device), f"{expected} ({reason})"
+        ) from None
+    if not error < FLASH_TOLERANCE:
+        value = f"attention wrong by {error:.2g} on {torch.cuda.get_device_name(device)}"
+        raise InputError("device", value, expected)
+
+
 def needed_bytes(component: str, sizes: Sizes) -> float:
     """Return the memory that a point takes, beside the arena [B].
 
@@ -142,7 +174,9 @@ def weight_bytes(component: str, sizes: Sizes) -> float:
 def _activations(component: str, sizes: Sizes) -> float:
     s = sizes
     if component == "experts":
-        return s["num_tokens"] * s["experts_per_token"] * (2 * s["hidden_size"] + 3 * s["expert_size"])
+        return (
+            s["num_tokens"] * s["experts_per_token"] * (2 * s["hidden_size"] + 3 * s["expert_size"])
+        )
     if component == "gemm":
         return s["num_tokens"] * (s["input_size"] + s["output_size"])
     if component == "attention":
@@ -256,4 +290,4 @@ def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> 
 
     active = tuple(len(np.unique(d)) for d in drawn)
     read = np.mean(active) * 3 * h * w * VALUE_BYTES
-    return Workload(call, float(read), active)
+    return Workload(call, float(read), active, layers.has_grouped_kernel(arena.device))

@@ -1,0 +1,379 @@
+"""Decode with a real MoE model, plainly and speculatively, and compare with what is predicted.
+
+Usage: python calibration/closed_loop.py PROFILE [--device cpu|cuda] [--output FOLDER] [--tiny]
+
+PROFILE is the one that specmodel calibrate wrote on the same machine.
+
+Writes every repeat (closed_loop.csv), measured against predicted (closed_loop_summary.csv) and a
+figure, and prints errors and noise floors. The models have random weights: acceptance is scripted
+and routing forced, to the unions of independent and of correlated tokens.
+"""
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from specmodel import plots
+from specmodel.architecture import Architecture
+from specmodel.deployment import deploy
+from specmodel.experts import correlated_active_experts
+from specmodel.hardware import HardwareProfile, load_hardware
+from specmodel.latency import step_times
+from specmodel.measure.decoder import Decoder
+from specmodel.measure.speculation import Pass, Speculator, State, decode, speculate
+from specmodel.profiles import write_text
+from specmodel.routing import sample_routing
+
+CORRELATION = 0.3
+DRAWS = 12
+"""Routings that the passes of one shape take in turn."""
+
+QUANTITIES = (
+    "target_efficiency",
+    "forward_time",
+    "verify_time",
+    "draft_time",
+    "step_time",
+    "speedup",
+)
+KEY = ["target", "routing_correlation", "context_length", "batch_size", "draft_length"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is decoded, at which points, and how often."""
+
+    targets: tuple[Architecture, ...]
+    drafter: Architecture
+    batch_sizes: tuple[int, ...]
+    draft_lengths: tuple[int, ...]
+    contexts: tuple[int, ...]
+    repeats: int
+    end_to_end_repeats: int
+    steps: int
+    acceptance_rate: float = 0.8
+
+
+def model(name: str, **shape: int) -> Architecture:
+    fields = {"schema_version": 1, "source": "closed loop", "head_dim": 64} | shape
+    return Architecture(name=name, **fields)  # type: ignore[arg-type]
+
+
+def moe(h: int, w: int, experts: int, k: int, layers: int, **others: int) -> Architecture:
+    shape = {"hidden_size": h, "num_layers": layers, "num_heads": h // 64, "num_kv_heads": 4,
+             "vocabulary_size": 8192, "num_experts": experts, "experts_per_token": k,
+             "expert_size": w}  # fmt: skip
+    return model(f"MoE {h}x{w}, {k} of {experts}", **(shape | others))
+
+
+def dense(h: int, w: int, layers: int, **others: int) -> Architecture:
+    shape = {"hidden_size": h, "num_layers": layers, "num_heads": h // 64, "num_kv_heads": 2,
+             "vocabulary_size": 8192, "num_dense_layers": layers, "dense_ffn_size": w}  # fmt: skip
+    return model(f"dense {h}x{w}", **(shape | others))
+
+
+LARGE = {"head_dim": 128, "vocabulary_size": 151_936}
+SETTINGS = {
+    "cpu": Setting(
+        targets=(moe(1024, 448, 32, 4, 8), moe(768, 640, 48, 6, 6)),
+        drafter=dense(512, 1536, 3),
+        batch_sizes=(1, 2, 4, 8, 16),
+        draft_lengths=(1, 4),
+        contexts=(256, 2048),
+        repeats=12,
+        end_to_end_repeats=4,
+        steps=4,
+    ),
+    "cuda": Setting(
+        targets=(
+            moe(2048, 1024, 64, 8, 16, num_heads=32, num_kv_heads=4, **LARGE),
+            moe(4096, 1280, 32, 4, 12, num_heads=32, num_kv_heads=8, **LARGE),
+        ),
+        drafter=dense(896, 4864, 12, num_heads=14, num_kv_heads=2, vocabulary_size=151_936),
+        batch_sizes=(1, 4, 16, 64),
+        draft_lengths=(1, 3, 5),
+        contexts=(512, 4096),
+        repeats=15,
+        end_to_end_repeats=5,
+        steps=16,
+    ),
+    "tiny": Setting(
+        targets=(moe(128, 64, 16, 2, 2, num_heads=2, num_kv_heads=1, vocabulary_size=256),),
+        drafter=dense(64, 128, 1, num_kv_heads=1, vocabulary_size=256),
+        batch_sizes=(1, 8),
+        draft_lengths=(3,),
+        contexts=(32,),
+        repeats=2,
+        end_to_end_repeats=2,
+        steps=2,
+    ),
+}
+
+
+class Stage:
+    """One target and drafter with their caches, and passes of any shape over them."""
+
+    def __init__(self, target: Architecture, setting: Setting, device: torch.device) -> None:
+        self.target, self.device = target, device
+        self._decoders = (Decoder(target, device, seed=1), Decoder(setting.drafter, device, seed=2))
+        self._capacity = max(setting.contexts) + 64 * setting.steps
+        self._caches: dict[tuple[int, int], list[Tensor]] = {}
+        self._passes: dict[tuple[int, int, int, float], Pass] = {}
+        self._routings: dict[tuple[int, int, float], Iterator[Tensor]] = {}
+        self.active: dict[tuple[int, int, float], list[float]] = {}
+
+    def passed(self, who: int, batch: int, count: int, correlation: float = 0.0) -> Pass:
+        """Return passes of the target (0), or of the drafter (1) for the last token."""
+        key = (who, batch, count, correlation)
+        if key not in self._passes:
+            decoder = self._decoders[who]
+            if (who, batch) not in self._caches:
+                self._caches[who, batch] = decoder.new_cache(batch, self._capacity)
+            routing = self._routing(batch, correlation) if who == 0 else (lambda _: None)
+            wanted = 1 if who else None
+            self._passes[key] = Pass(decoder, self._caches[who, batch], count, routing, wanted)
+        return self._passes[key]
+
+    def _routing(self, batch: int, correlation: float) -> Callable[[int], Tensor]:
+        def routing(count: int) -> Tensor:
+            key = (batch, count, correlation)
+            if key not in self._routings:
+                self._routings[key] = self._drawn(*key)
+            return next(self._routings[key])
+
+        return routing
+
+    def _drawn(self, batch: int, count: int, correlation: float) -> Iterator[Tensor]:
+        """Yield experts of all layers, a dozen draws in turn; they are drawn beforehand."""
+        a = self.target
+        generator = np.random.default_rng([batch, count, round(1000 * correlation)])
+        shape = (a.num_experts, a.experts_per_token, correlation, generator)
+        layers = [sample_routing(batch, count, *shape) for _ in range(DRAWS * a.num_layers)]
+        self.active[batch, count, correlation] = [float(len(np.unique(d))) for d in layers]
+        flat = np.stack(layers).reshape(DRAWS, a.num_layers, batch * count, -1)
+        draws = [torch.from_numpy(draw).to(self.device) for draw in flat]
+        while True:
+            yield from draws
+
+    def speculator(self, batch: int, gamma: int, correlation: float) -> Speculator:
+        return Speculator(
+            self.passed(0, batch, gamma + 1, correlation),
+            self.passed(1, batch, 2),
+            self.passed(1, batch, 1),
+            gamma,
+        )
+
+    def state(self, batch: int, context: int) -> State:
+        tokens = torch.ones((batch, 2), dtype=torch.int64, device=self.device)
+        return State(tokens, torch.full((batch,), context, device=self.device))
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        self._wait()
+        started = time.perf_counter()
+        work()
+        self._wait()
+        return time.perf_counter() - started
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def points(setting: Setting) -> list[tuple[float, int, int, int]]:
+    """Routing correlation, context, batch size and draft length of each point."""
+    grid = product(setting.contexts, setting.batch_sizes, setting.draft_lengths)
+    some = [(setting.contexts[0], b, setting.draft_lengths[-1]) for b in setting.batch_sizes[:3]]
+    return [(0.0, *p) for p in grid] + [(CORRELATION, *p) for p in some]
+
+
+def measure(setting: Setting, device: torch.device) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return every repeat of every quantity, and the distinct experts of each routing drawn."""
+    rows, unions = [], []
+    for target in setting.targets:
+        stage = Stage(target, setting, device)
+        generator = np.random.default_rng(0)
+        for repeat in range(-1, setting.repeats):  # the first warms up
+            for point in points(setting):
+                found = passes(stage, *point)
+                if 0 <= repeat < setting.end_to_end_repeats and point[1] == setting.contexts[0]:
+                    found |= end_to_end(stage, setting, generator, *point)
+                key = dict(zip(KEY, (target.name, *point), strict=True))
+                if repeat >= 0:
+                    rows += [
+                        key | {"repeat": repeat, "quantity": q, "value": v}
+                        for q, v in found.items()
+                    ]
+        for (batch, count, correlation), active in stage.active.items():
+            law = correlated_active_experts(
+                batch, count, target.num_experts, target.experts_per_token, correlation
+            )
+            error = np.std(active, ddof=1) / np.sqrt(len(active))
+            unions.append({"target": target.name, "routing_correlation": correlation,
+                           "batch_size": batch, "tokens_per_sequence": count,
+                           "active_experts": np.mean(active), "law": float(law),
+                           "standard_errors": abs(np.mean(active) - law) / max(error, 1e-9)
+                           if error else 0.0})  # fmt: skip
+        del stage
+        gc.collect()
+    return pd.DataFrame(rows), pd.DataFrame(unions)
+
+
+def passes(
+    stage: Stage, correlation: float, context: int, batch: int, gamma: int
+) -> dict[str, float]:
+    """Time plain, verify and plain pass, and drafting between plain passes, back to back."""
+    plain, step = (
+        stage.passed(0, batch, 1, correlation),
+        stage.speculator(batch, gamma, correlation),
+    )
+    state = stage.state(batch, context)
+    tokens = torch.ones((batch, gamma + 1), dtype=torch.int64, device=stage.device)
+
+    def forward() -> float:
+        return stage.seconds(lambda: plain(tokens[:, :1], state.positions))
+
+    before = forward()
+    verify = stage.seconds(lambda: step.verify(tokens, state.positions))
+    after = forward()
+    draft = stage.seconds(lambda: step.propose(state))
+    again = stage.seconds(lambda: step.propose(state))
+    plainly = (before + after) / 2
+    return {
+        "forward_time": plainly,
+        "verify_time": verify,
+        "target_efficiency": plainly / verify,
+        "draft_time": (draft + again) / 2,
+    }
+
+
+def end_to_end(
+    stage: Stage, setting: Setting, generator: np.random.Generator,
+    correlation: float, context: int, batch: int, gamma: int,
+) -> dict[str, float]:  # fmt: skip
+    """Time plain decoding, the draft-verify-reject loop, and plain decoding again."""
+    plain, step = (
+        stage.passed(0, batch, 1, correlation),
+        stage.speculator(batch, gamma, correlation),
+    )
+    lengths = generator.geometric(1 - setting.acceptance_rate, (setting.steps, batch)) - 1
+    scripts = list(torch.from_numpy(np.minimum(lengths, gamma)).to(stage.device))
+    state = stage.state(batch, context)
+    before = stage.seconds(lambda: decode(plain, stage.state(batch, context), setting.steps))
+    loop = stage.seconds(lambda: speculate(step, state, scripts))
+    after = stage.seconds(lambda: decode(plain, stage.state(batch, context), setting.steps))
+    emitted = sum(map(len, state.sequences())) / (batch * setting.steps)
+    return {
+        "step_time": loop / setting.steps,
+        "tokens_per_step": emitted,
+        "speedup": emitted * (before + after) / 2 / loop,
+    }
+
+
+def predict(
+    setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
+) -> pd.DataFrame:
+    """Return medians of what was measured beside what is predicted, a row a point and quantity."""
+    wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")
+    half = measured.assign(half=measured["repeat"] % 2).pivot_table(
+        index=[*KEY, "half"], columns="quantity", values="value", aggfunc="median"
+    )
+    spread = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="std")
+    by_name = {target.name: target for target in setting.targets}
+    rows = []
+    for key, found in wide.iterrows():
+        name, correlation, context, batch, gamma = key
+        deployment, _ = deploy(
+            target=by_name[name], hardware=hardware, drafter=setting.drafter, stack=stack,
+            routing_correlation=correlation,
+        )  # fmt: skip
+        times = step_times(
+            deployment, batch_size=batch, draft_length=gamma, verify_tokens=gamma + 1,
+            context_length=context,
+        )  # fmt: skip
+        predicted = {
+            "forward_time": times.forward_time, "verify_time": times.verify_time,
+            "target_efficiency": times.forward_time / times.verify_time,
+            "draft_time": times.draft_time, "step_time": times.step_time,
+            "speedup": found.get("tokens_per_step", np.nan) * times.forward_time / times.step_time,
+        }  # fmt: skip
+        for quantity in QUANTITIES:
+            if np.isfinite(found.get(quantity, np.nan)):
+                halves = half.loc[key][quantity]
+                rows.append(dict(zip(KEY, key, strict=True)) | {
+                    "quantity": quantity, "measured": found[quantity],
+                    "predicted": float(predicted[quantity]), "spread": spread.loc[key, quantity],
+                    "split_half": abs(halves.iloc[0] / halves.iloc[-1] - 1),
+                })  # fmt: skip
+    table = pd.DataFrame(rows)
+    return table.assign(error=table["predicted"] / table["measured"] - 1)
+
+
+def report(table: pd.DataFrame, unions: pd.DataFrame) -> str:
+    """Return errors and noise floors by quantity, and whether unions meet the law."""
+    lines = [f"{'':18}  points   mean  worst    bias  repeats differ by  noise floor"]
+    for quantity in QUANTITIES:
+        part = table[table["quantity"] == quantity]
+        error = part["error"]
+        lines.append(
+            f"{quantity:18}  {len(part):6}  {error.abs().mean():5.1%}  {error.abs().max():5.1%}"
+            f"  {error.median():+6.1%}  {(part['spread'] / part['measured']).median():17.1%}"
+            f"  {part['split_half'].mean():11.1%}"
+        )
+    lines.append("")
+    worst = unions["standard_errors"].max()
+    lines.append(f"distinct experts: {len(unions)} unions, at most {worst:.1f} s.e. from the law")
+    return "\n".join(lines)
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """Draw measured and predicted target efficiency, a panel for each target and context."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    chosen = table[(table["quantity"] == "target_efficiency") & (table["routing_correlation"] == 0)]
+    panels = chosen.groupby(["target", "context_length"])
+    figure = Figure(figsize=(2.6 * len(panels), 2.6), dpi=200, layout="constrained")
+    with rc_context({"font.size": 7}):
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for ax, ((name, context), part) in zip(axes, panels, strict=True):
+            plots.closed_loop(part, ax).set_title(f"{name}, context {context}", fontsize=7)
+            ax.label_outer()
+        figure.savefig(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("profile", help="hardware profile that specmodel calibrate wrote")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--stack", default="torch", help="whose kernels (default: torch)")
+    parser.add_argument("--output", type=Path, help="folder for the results")
+    parser.add_argument("--tiny", action="store_true", help="models of a few kilobytes")
+    options = parser.parse_args(arguments)
+    setting = SETTINGS["tiny" if options.tiny else options.device]
+    started = time.monotonic()
+    with torch.inference_mode():
+        measured, unions = measure(setting, torch.device(options.device))
+    hardware = load_hardware(options.profile)
+    table = predict(setting, hardware, options.stack, measured)
+    print(f"{hardware.name}: {time.monotonic() - started:.0f} s\n\n{report(table, unions)}")
+    if options.output:
+        options.output.mkdir(parents=True, exist_ok=True)
+        for name, part in (("", measured), ("_summary", table), ("_unions", unions)):
+            text = part.to_csv(index=False, float_format="%.6g")
+            write_text(options.output / f"closed_loop{name}.csv", text)
+        draw(table, options.output / "closed_loop.png")
+
+
+if __name__ == "__main__":
+    main()
