@@ -84,18 +84,18 @@ def dense(h: int, w: int, layers: int, **others: int) -> Architecture:
 LARGE = {"head_dim": 128, "vocabulary_size": 151_936}
 SETTINGS = {
     "cpu": Setting(
-        targets=(moe(1024, 448, 32, 4, 8), moe(768, 640, 48, 6, 6)),
+        targets=(moe(1024, 448, 32, 4, 6), moe(768, 640, 48, 6, 5)),
         drafter=dense(512, 1536, 3),
         batch_sizes=(1, 2, 4, 8, 16),
         draft_lengths=(1, 4),
         contexts=(256, 2048),
-        repeats=12,
-        end_to_end_repeats=4,
+        repeats=18,
+        end_to_end_repeats=3,
         steps=4,
     ),
     "cuda": Setting(
         targets=(
-            moe(2048, 1024, 64, 8, 16, num_heads=32, num_kv_heads=4, **LARGE),
+            moe(2048, 896, 64, 8, 16, num_heads=32, num_kv_heads=4, **LARGE),
             moe(4096, 1280, 32, 4, 12, num_heads=32, num_kv_heads=8, **LARGE),
         ),
         drafter=dense(896, 4864, 12, num_heads=14, num_kv_heads=2, vocabulary_size=151_936),

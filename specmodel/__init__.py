@@ -84,11 +84,13 @@ _MODULES = {
     "fitting",
     "forward",
     "latency",
+    "measure",
     "moesd",
     "parallel",
     "passes",
     "points",
     "popularity",
+    "routing",
     "speculation",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specmodel.fitting import EngineFitting, KernelFitting
+    from specmodel.hardware import Link
     from specmodel.measure.calibration import Calibration
 
 
@@ -67,12 +68,21 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
     launches = [f"{value * 1e6:.2g} us {how}" for how, value in made.launch_times.items()]
     if launches:
         lines.append(f"A kernel that does nothing takes {', '.join(launches)}.")
+    if made.links:
+        known, found = made.links
+        text = f"All-reduce over {found.num_gpus} GPUs: {_link(found)}"
+        lines.append(f"{text}; the profile has {_link(known)}." if known else f"{text}.")
     lines += [f"Warning: {flag}." for flag in made.flags]
     if made.skipped:
         reasons = ", ".join(sorted(set(made.skipped.values())))
         names = ", ".join(list(made.skipped)[:3])
         lines.append(f"Warning: {len(made.skipped)} points skipped ({reasons}), such as {names}.")
     return "\n".join(wrap(line) for line in lines)
+
+
+def _link(link: Link) -> str:
+    fixed = link.collective_latency + 2 * (link.num_gpus - 1) * link.hop_latency
+    return f"{fixed * 1e6:.3g} us and {link.peak_bytes_per_s / 1e9:.4g} GB/s"
 
 
 def engine_text(fitting: EngineFitting) -> str:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,9 @@ import pytest
 
 pytest.importorskip("filelock")
 
+from specmodel.calibration_report import calibration_text
 from specmodel.errors import InputError
+from specmodel.hardware import load_hardware
 from specmodel.measure.calibration import calibrate_rows
 from specmodel.measure.device import DeviceInfo
 from specmodel.measure.rows import COLUMNS, RowFile
@@ -196,7 +199,7 @@ def names(path: Path) -> list[tuple[str, int]]:
 
 
 def expected_names(length: str) -> set[tuple[str, int]]:
-    return {(p.name, r) for p in suite("cpu", length) for r in range(REPEATS[length])}
+    return {(p.name, r) for p in suite("cpu", length) for r in range(REPEATS["cpu"][length])}
 
 
 KILLED = """
@@ -303,3 +306,40 @@ def test_suites_name_each_point_once_and_judge_other_shapes(device: str, length:
 def test_the_suite_version_is_part_of_the_identity() -> None:
     assert INFO.identity["suite_version"] == SUITE_VERSION
     assert INFO.identity["device"] == INFO.name
+
+
+def test_all_reduces_of_several_gpus_make_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a node, on planted times: 20 us and 200 GB/s over four GPUs."""
+    sizes = [2.0**e for e in range(12, 27, 2)]
+    planted = pd.DataFrame([
+        {"component": "all_reduce", "num_gpus": 4, "bytes": int(size), "repeat": repeat,
+         "latency": 2e-5 + 1.5 * size / 2e11}
+        for size in sizes for repeat in range(20)
+    ])  # fmt: skip
+    timed = []
+
+    def time_all_reduces(kind: str, num_ranks: int) -> pd.DataFrame:
+        timed.append((kind, num_ranks))
+        return planted
+
+    monkeypatch.setattr("specmodel.measure.collectives.time_all_reduces", time_all_reduces)
+    monkeypatch.setattr("specmodel.measure.collectives.SIZES", [int(size) for size in sizes])
+    for name, value in (("num_gpus", lambda: 4), ("gpu_state", dict)):
+        monkeypatch.setattr(f"specmodel.measure.device.{name}", value)
+    info = replace(INFO, kind="cuda", name="Some GPU", hardware="some_gpu")
+    path = tmp_path / "rows.csv"
+    for _ in range(2):  # the second time nothing is missing
+        list(run_suite(path, info, "tiny"))
+    assert timed == [("cuda", 4)]
+    made = calibrate_rows(path, info, date="2026-11-21")
+    assert made.links
+    link = made.links[1]
+    assert link.collective_latency == pytest.approx(2e-5, rel=1e-3)
+    assert link.peak_bytes_per_s == pytest.approx(2e11, rel=1e-3)
+    assert link.kind == "nvlink"
+    (tmp_path / "made.toml").write_text(made.text)
+    assert load_hardware(tmp_path / "made.toml").link == link
+    text = calibration_text(made, 0, 1)
+    assert "All-reduce over 4 GPUs: 20 us and 200 GB/s" in text

@@ -34,7 +34,7 @@ LEVELS = {
     "fitting.moesd": 12, "fitting": 13,
     "profiles": 5, "validation": 12, "plots": 1,
     "measure": 1, "measure.suite": 2, "measure.rows": 6, "measure.device": 3, "measure.timing": 1,
-    "measure.layers": 1, "measure.workloads": 4, "measure.session": 7, "measure.results": 6,
+    "measure.layers": 1, "measure.workloads": 4, "measure.session": 8, "measure.results": 8,
     "measure.collectives": 7, "measure.calibration": 12, "measure.decoder": 6,
     "measure.speculation": 7,
     "text": 1, "calibration_report": 14, "report": 14, "catalog": 14, "options": 14,

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from specmodel.errors import InputError
 from specmodel.fitting.kernels import KernelFitting, fit_kernels, fitted_stack
-from specmodel.hardware import load_hardware
+from specmodel.hardware import Link, load_hardware
 from specmodel.measure.device import STACK, DeviceInfo
 from specmodel.measure.results import (
     Noise,
     drift,
     launch_times,
+    measured_link,
     measured_profile,
     noise,
     read_rows,
@@ -41,6 +42,8 @@ class Calibration:
         Of a kernel that does next to nothing, eagerly and in a graph [s].
     skipped
         Points that could not be timed, and why.
+    links
+        Link of the profile and the one that all-reduces show, where there were several GPUs.
     flags
         What speaks against the timings: a device that was busy, throttled or drifted.
     """
@@ -50,6 +53,7 @@ class Calibration:
     noise: Noise
     launch_times: Mapping[str, float]
     skipped: Mapping[str, str]
+    links: tuple[Link | None, Link] | None
     flags: Sequence[str]
 
 
@@ -123,7 +127,7 @@ def calibrate_rows(
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
-    moved = drift(rows)
+    link, moved = measured_link(rows), drift(rows)
     flags = _session_flags(Path(path).with_suffix(".json"))
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
@@ -133,6 +137,7 @@ def calibrate_rows(
         noise=noise(rows),
         launch_times=launch_times(rows),
         skipped=dict(zip(noted["point"], noted["note"], strict=True)),
+        links=(profile.link, link) if link else None,
         flags=flags,
     )
 

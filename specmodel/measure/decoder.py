@@ -150,8 +150,9 @@ class Decoder:
                 x = layers.experts(x, layer.routed, a.experts_per_token, forced)
                 routed += 1
         x, _ = layers.add_norm(x, residual, self._norm)
-        x = x.view(batch, count, -1)[:, count - (wanted or count) :]
-        return F.linear(x, self._head).argmax(dim=-1)
+        asked = wanted or count
+        x = x.view(batch, count, -1)[:, count - asked :].reshape(batch * asked, -1)
+        return F.linear(x, self._head).argmax(dim=-1).view(batch, asked)
 
     def _attention(
         self, x: Tensor, layer: _Layer, cache: Tensor, span: Span, turn: Tensor

@@ -192,6 +192,11 @@ def free_bytes(kind: str) -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
 
 
+def num_gpus() -> int:
+    """Return how many GPUs torch can use [-]."""
+    return int(import_torch().cuda.device_count())
+
+
 def gpu_state() -> dict[str, str]:
     """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
     index = import_torch().cuda.current_device()

@@ -6,11 +6,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specmodel.hardware import HardwareProfile
+from specmodel.hardware import HardwareProfile, Link
+from specmodel.measure.collectives import fit_link
 from specmodel.measure.device import DeviceInfo
 from specmodel.measure.suite import DTYPE
 from specmodel.records import build
 from specmodel.tables import read_table
+
+_FASTEST_PCIE = 7e10
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,11 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     streamed = [2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]]
     computed = 2 * products["num_tokens"] * size / products["latency"]
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
+    link = measured_link(rows)
     data = {
         "schema_version": 1,
         "name": info.name,
+        "link": link.model_dump() if link else None,
         "kind": "cpu" if info.kind == "cpu" else "gpu",
         "num_multiprocessors": info.num_multiprocessors,
         "memory": {
@@ -132,6 +137,35 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
         "dtype": {DTYPE: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
     }
     return build(HardwareProfile, data, "hardware")
+
+
+def measured_link(rows: pd.DataFrame) -> Link | None:
+    """Return the link that timed all-reduces show; None if there were none.
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+
+    Returns
+    -------
+    Link or None
+        Hops take no time of their own: its latency is that of all the GPUs there were.
+    """
+    reduced = rows[rows["component"] == "all_reduce"]
+    if reduced.empty:
+        return None
+    latency, bytes_per_s = fit_link(reduced)
+    count = int(reduced["num_gpus"].max())
+    return Link(
+        kind="nvlink" if bytes_per_s > _FASTEST_PCIE else "pcie",
+        num_gpus=count,
+        peak_bytes_per_s=_rounded(bytes_per_s),
+        collective_latency=_rounded(latency),
+        hop_latency=0.0,
+        source=f"measured: all-reduces over {count} GPUs",
+        latency_source="the same",
+    )
 
 
 def launch_times(rows: pd.DataFrame) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 from specmodel.measure import device as devices
 from specmodel.measure.device import STACK, DeviceInfo
 from specmodel.measure.rows import RowFile
-from specmodel.measure.suite import DTYPE, REPEATS, Length, Point, plain, suite
+from specmodel.measure.suite import DTYPE, REPEATS, Device, Length, Point, plain, suite
 
 OUT_OF_MEMORY = "out of memory"
 """Note of a point that the device has too little memory for."""
@@ -64,7 +64,8 @@ def run_suite(
     InputError
         If the file is of another device, in use, or cannot be written.
     """
-    points, repeats = suite(info.kind, length), REPEATS[length]  # type: ignore[arg-type] # cpu or cuda
+    device: Device = "cpu" if info.kind == "cpu" else "cuda"
+    points, repeats = suite(device, length), REPEATS[device][length]
     facts: dict[str, Any] = {
         "suite": length,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -78,6 +79,7 @@ def run_suite(
         for point in _remaining(rows, info, points, repeats):
             done += 1
             yield Progress(done, total, point.name)
+        _time_collectives(rows, info)
         flags = facts["flags"] + devices.disturbances(info.kind, is_idle=False)
         rows.note_session(
             clocks_after=devices.clocks(info.kind),
@@ -104,6 +106,33 @@ def _remaining(
                 rows.append(_row(bench.measure(point), point, repeat, info))
                 yield point
         bench.clear()
+
+
+def _time_collectives(rows: RowFile, info: DeviceInfo) -> None:
+    """Time all-reduces where there are several GPUs, if that was not finished before."""
+    num_gpus = devices.num_gpus() if info.kind == "cuda" else 1
+    if num_gpus < 2:
+        return
+    from specmodel.measure import collectives
+
+    last = (_all_reduce_name(num_gpus, collectives.SIZES[-1]), collectives.REPEATS - 1)
+    if last in rows.done:
+        return
+    table = collectives.time_all_reduces(info.kind, num_gpus)
+    for size, repeat, latency in table[["bytes", "repeat", "latency"]].to_numpy().tolist():
+        name = _all_reduce_name(num_gpus, int(size))
+        if (name, int(repeat)) not in rows.done:
+            facts = {
+                "point": name, "group": name, "repeat": int(repeat), "component": "all_reduce",
+                "role": "skip", "hardware": info.hardware, "stack": STACK, "version": info.torch,
+                "num_gpus": num_gpus, "bytes": int(size), "latency": latency,
+                "reference_latency": latency,
+            }  # fmt: skip
+            rows.append(facts)
+
+
+def _all_reduce_name(num_gpus: int, size: int) -> str:
+    return f"all_reduce-{num_gpus}-{size}"
 
 
 def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> dict[str, Any]:

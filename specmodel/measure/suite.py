@@ -8,8 +8,11 @@ from typing import Literal
 SUITE_VERSION = "1"
 """Changes with the points or with what is timed at one; other versions are not mixed."""
 
-REPEATS = {"tiny": 2, "quick": 15, "full": 25}
-"""Repeats of each point, by length of the suite [-]."""
+REPEATS = {
+    "cpu": {"tiny": 2, "quick": 25, "full": 40},
+    "cuda": {"tiny": 2, "quick": 11, "full": 25},
+}
+"""Repeats of each point, by device and length of the suite [-]."""
 
 DTYPE = "bf16"
 """Dtype of weights, activations and KV cache."""
@@ -33,9 +36,9 @@ class Point:
     role
         Whether it is fitted or judges the fit; as in `measurements.ROLES`.
     fixed, varied
-        Columns that its group has in common, and its own.
+        Columns that its group has in common, and its own [-].
     reference
-        What the reference has in place of `varied`.
+        What the reference has in place of `varied` [-].
     """
 
     component: str
@@ -239,7 +242,7 @@ def _attention(device: Device, length: Length) -> Iterator[Point]:
 
 def _elementwise(device: Device) -> Iterator[Point]:
     for role, sizes in _HIDDEN[device].items():
-        for size, tokens in product(sizes, _TOKENS[device][::2]):
+        for size, tokens in product(sizes, _TOKENS[device]):
             yield Point(
                 component="elementwise",
                 role=role,

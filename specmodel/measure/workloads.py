@@ -41,7 +41,7 @@ class Workload:
     Parameters
     ----------
     call
-        The work; its argument says which inputs.
+        The work; its argument counts the calls [-].
     read_bytes
         Weights or KV that a call reads [B].
     active_experts
