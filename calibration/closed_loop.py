@@ -86,11 +86,11 @@ SETTINGS = {
     "cpu": Setting(
         targets=(moe(1024, 448, 32, 4, 6), moe(768, 640, 48, 6, 5)),
         drafter=dense(512, 1536, 3),
-        batch_sizes=(1, 2, 4, 8, 16),
+        batch_sizes=(1, 4, 16),
         draft_lengths=(1, 4),
         contexts=(256, 2048),
-        repeats=18,
-        end_to_end_repeats=3,
+        repeats=26,
+        end_to_end_repeats=4,
         steps=4,
     ),
     "cuda": Setting(
