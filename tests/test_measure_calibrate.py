@@ -22,8 +22,9 @@ from specmodel.cli import main  # noqa: E402
 from specmodel.experts import correlated_active_experts  # noqa: E402
 from specmodel.hardware import load_hardware  # noqa: E402
 from specmodel.measure import layers, workloads  # noqa: E402
+from specmodel.measure.bench import OUT_OF_MEMORY, Bench  # noqa: E402
 from specmodel.measure.device import find_device  # noqa: E402
-from specmodel.measure.session import OUT_OF_MEMORY, Bench, run_suite  # noqa: E402
+from specmodel.measure.session import run_suite  # noqa: E402
 from specmodel.measure.suite import CORRELATION, REPEATS, Point, suite  # noqa: E402
 from specmodel.measure.timing import Stopwatch  # noqa: E402
 from specmodel.measurements import COLUMNS, check_measurements, read_measurements  # noqa: E402
@@ -187,8 +188,9 @@ def test_a_point_larger_than_memory_is_noted(monkeypatch: pytest.MonkeyPatch) ->
     assert bench.measure(points[1])["note"] == OUT_OF_MEMORY
 
 
-def test_the_reference_of_flash_attention_is_attention() -> None:
-    assert layers.flash_error(CPU) < workloads.FLASH_TOLERANCE
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_attention_is_what_it_is_checked_against_on_a_gpu(tokens: int) -> None:
+    assert layers.flash_error(CPU, tokens, 64) < workloads.FLASH_TOLERANCE
 
 
 def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -20,10 +20,11 @@ pytest.importorskip("filelock")
 from specmodel.calibration_report import calibration_text
 from specmodel.errors import InputError
 from specmodel.hardware import load_hardware
+from specmodel.measure.bench import OUT_OF_MEMORY
 from specmodel.measure.calibration import calibrate_rows
 from specmodel.measure.device import DeviceInfo
 from specmodel.measure.rows import COLUMNS, RowFile
-from specmodel.measure.session import OUT_OF_MEMORY, run_suite
+from specmodel.measure.session import run_suite
 from specmodel.measure.suite import REPEATS, SUITE_VERSION, Point, suite
 
 IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}

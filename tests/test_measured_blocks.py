@@ -23,7 +23,9 @@ CPU = H200.with_changes(
     "hardware",
     {
         "name": "a CPU", "kind": "cpu", "fitted": {},
-        "memory": {"capacity_bytes": 2e10, "peak_bytes_per_s": 2.4e10, "l2_bytes": 1e6, "source": "test"},
+        "memory": {
+            "capacity_bytes": 2e10, "peak_bytes_per_s": 2.4e10, "l2_bytes": 1e6, "source": "test",
+        },
         "dtype": {"bf16": {"peak_flops_per_s": 1.3e12, "source": "test"}},
     },
 )  # fmt: skip
@@ -42,7 +44,9 @@ def test_attention_of_several_queries_is_that_of_a_verify_pass(queries: int) -> 
     work = pass_work(MODEL, batch_size=4, tokens_per_sequence=queries, context_length=600 - queries)
     core = work.components["attention_core"]
     for name in FIELDS:
-        assert float(np.ravel(getattr(timed, name))[0]) * LAYERS == pytest.approx(
+        # published tables count entries read; a pass also writes those of its own tokens
+        written = queries / 600 if name == "kv_bytes" else 0.0
+        assert float(np.ravel(getattr(timed, name))[0]) * LAYERS * (1 + written) == pytest.approx(
             float(getattr(core, name)), rel=1e-12
         ), name
 

@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from matplotlib.figure import Figure  # noqa: E402 - after the skip
+from matplotlib.figure import Figure
 
-from specmodel import plots  # noqa: E402
+from specmodel import plots
 
 
 def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -> None:

@@ -24,10 +24,13 @@ _SHIPPED = {
     "H100 PCIe": "h100_pcie", "H100 NVL": "h100_nvl", "H20": "h20", "H200": "h200_sxm",
     "H800": "h800_sxm", "L4": "l4", "L40": "l40", "L40S": "l40s",
     "GeForce RTX 4090": "rtx_4090", "RTX 6000 Ada Generation": "rtx_6000_ada",
-    "RTX A6000": "rtx_a6000",
+    "RTX A6000": "rtx_a6000", "B300 SXM6 AC": "b300",
+    "RTX PRO 6000 Blackwell Server Edition": "rtx_pro_6000",
+    "RTX PRO 6000 Blackwell Workstation Edition": "rtx_pro_6000",
 }  # fmt: skip
-_THROTTLED = {0x4: "power cap", 0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
-_QUERY = "driver_version,clocks.sm,clocks.max.sm,utilization.gpu,clocks_event_reasons.active"
+_THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
+_FACTS = "driver_version,clocks.sm,clocks.max.sm,utilization.gpu"
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 _DEFAULT_CACHE = 2**25
 
 
@@ -115,7 +118,7 @@ def find_device(kind: str) -> DeviceInfo:
     torch = import_torch()
     if kind == "cpu":
         return _cpu(torch)
-    if not torch.cuda.is_available():
+    if torch.version.hip or not torch.cuda.is_available():
         raise InputError("device", kind, "a CUDA GPU that torch can see, or --device cpu")
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     if properties.major < 8:
@@ -199,15 +202,26 @@ def num_gpus() -> int:
 
 def gpu_state() -> dict[str, str]:
     """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
-    index = import_torch().cuda.current_device()
-    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits", "-i",
-               str(index)]  # fmt: skip
+    state = _query(_FACTS)
+    for name in _REASONS:
+        reasons = _query(name)
+        if reasons:
+            return state | {"reasons": reasons[name]}
+    return state
+
+
+def _query(names: str) -> dict[str, str]:
+    """Ask nvidia-smi, which knows the GPU by its identity, not by the number it has in torch."""
+    torch = import_torch()
+    identity = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", "-i",
+               f"GPU-{identity}"]  # fmt: skip
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
     values = [value.strip() for value in result.stdout.split(",")]
-    return dict(zip(_QUERY.split(","), values, strict=False))
+    return dict(zip(names.split(","), values, strict=False))
 
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:
@@ -234,7 +248,7 @@ def disturbances(kind: str, *, is_idle: bool) -> list[str]:
     if is_idle and use.isdigit() and int(use) > 100 * BUSY_SHARE:
         found.append(f"busy: {use} % in use before the run")
     try:
-        active = int(state.get("clocks_event_reasons.active", "0"), 16)
+        active = int(state.get("reasons", "0"), 16)
     except ValueError:
         active = 0
     reasons = sorted({text for bit, text in _THROTTLED.items() if active & bit})

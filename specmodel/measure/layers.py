@@ -33,19 +33,23 @@ class Span:
     positions
         Of each token, shape (batch, tokens).
     mask
-        Added to the scores on a CPU, shape (batch, 1, rows of a KV head, keys); None on a GPU.
+        Added to the scores on a CPU, shape (batch, 1, rows of a KV head, keys).
     keys
-        Length of the cache that is read; all of it on a GPU, where lengths stay on the device [-].
+        Length of the cache that is read on a CPU [-].
+    lengths
+        On a GPU, with a sequence for each token: bounds of the queries, where its keys begin in
+        the flat cache, and how many it sees.
     """
 
     positions: Tensor
-    mask: Tensor | None
-    keys: int
+    mask: Tensor | None = None
+    keys: int = 0
+    lengths: tuple[Tensor, Tensor, Tensor] | None = None
 
 
 def has_grouped_kernel(device: torch.device) -> bool:
     """Return whether products of all experts are one kernel, which a graph can hold."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,8 +130,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span)
     rows = _numbers(len(query), query.device)[:, None]
     cache[0].index_put_((rows, span.positions), key)
     cache[1].index_put_((rows, span.positions), value)
-    if span.mask is None:
-        return _flash(query, cache, span)
+    if span.lengths is not None:
+        return _flash(query, cache, span.lengths)
     batch, tokens, heads, dim = query.shape
     groups = key.shape[2]
     packed = query.view(batch, tokens, groups, heads // groups, dim).permute(0, 2, 1, 3, 4)
@@ -182,36 +186,57 @@ def span_of(
     """
     positions = first[:, None] + _numbers(tokens, first.device)
     if first.device.type == "cuda":
-        return Span(positions, None, capacity)
+        count = positions.numel()
+        sequence = _numbers(count + 1, first.device).div(tokens, rounding_mode="floor")
+        queries = _numbers(count + 1, first.device).int()
+        starts = (sequence * capacity).int()
+        return Span(positions, lengths=(queries, starts, positions.flatten().int() + 1))
     keys = int(positions.max()) + 1
     hidden = _numbers(keys, first.device) > positions[:, :, None]
     mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, _MASKED)
     return Span(positions, mask.repeat_interleave(rows_per_token, dim=1).unsqueeze(1), keys)
 
 
-def _flash(query: Tensor, cache: Tensor, span: Span) -> Tensor:
-    """Attend by the flash kernel for sequences of unequal length; lengths stay on the device."""
+def _flash(query: Tensor, cache: Tensor, lengths: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """Attend by the flash kernel, each query token as a sequence of one that ends at itself.
+
+    Only for one query does torch's kernel pack the heads of a group and split long caches; tokens
+    of one sequence then meet its keys in the L2 cache.
+    """
     batch, tokens, heads, dim = query.shape
     capacity = cache.shape[2]
-    counts = _numbers(batch + 1, query.device).to(torch.int32)
+    queries, starts, used = lengths
     flat = cache.view(2, batch * capacity, cache.shape[3], dim)
     out = torch.ops.aten._flash_attention_forward(
         query.reshape(batch * tokens, heads, dim), flat[0], flat[1],
-        counts * tokens, counts * capacity, tokens, capacity, 0.0, True, False,
-        seqused_k=span.positions[:, -1].to(torch.int32) + 1,
+        queries, starts, 1, capacity, 0.0, False, False, seqused_k=used,
     )[0]  # fmt: skip
     return torch.as_tensor(out).view(batch, tokens, heads, dim)
 
 
-def flash_error(device: torch.device) -> float:
-    """Return how far the flash kernel is from attention spelled out, largest difference [-]."""
-    batch, tokens, heads, groups, dim, capacity = 2, 3, 4, 2, 64, 80
+def flash_error(device: torch.device, tokens: int, dim: int) -> float:
+    """Return how far `attend` is from attention spelled out.
+
+    Parameters
+    ----------
+    device
+        Where it is tried.
+    tokens, dim
+        Query tokens of a sequence, and width of a head [-].
+
+    Returns
+    -------
+    float
+        Largest difference [-].
+    """
+    batch, heads, groups, capacity = 2, 4, 2, 2048
     shapes = [(batch, tokens, n, dim) for n in (heads, groups, groups)]
     query, key, value = (torch.randn(s, device=device, dtype=torch.bfloat16) for s in shapes)
     cache = torch.randn(2, batch, capacity, groups, dim, device=device, dtype=torch.bfloat16)
-    first = torch.tensor([40, 70], device=device)
-    got = attend(query, key, value, cache, span_of(first, tokens, capacity, 2, query.dtype))
-    hidden = _numbers(capacity, device) > first[:, None, None] + _numbers(tokens, device)[:, None]
+    first = torch.tensor([40, capacity - tokens], device=device)
+    span = span_of(first, tokens, capacity, heads // groups, query.dtype)
+    got = attend(query, key, value, cache, span)
+    hidden = _numbers(capacity, device) > span.positions[:, :, None]
     wide = cache.float().repeat_interleave(heads // groups, dim=3)
     scores = torch.einsum("bqhd,bkhd->bhqk", query.float(), wide[0]) * dim**-0.5
     weights = scores.masked_fill(hidden[:, None], _MASKED).softmax(dim=-1)

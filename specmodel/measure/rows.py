@@ -4,6 +4,7 @@ Rows are CSV, provenance is JSON beside it. One process at a time; one that was 
 rows, and perhaps the beginning of one, which is cut off.
 """
 
+import contextlib
 import csv
 import io
 import json
@@ -91,6 +92,8 @@ class RowFile:
         trace: TracebackType | None,
     ) -> None:
         if self._file >= 0:
+            with contextlib.suppress(OSError):
+                os.fsync(self._file)
             os.close(self._file)
             self._file = -1
         self._lock.release()
@@ -103,10 +106,14 @@ class RowFile:
         header = ",".join(COLUMNS)
         if text and text.splitlines()[0] != header:
             raise self._error("rows as calibrate writes them; this file has other columns")
-        for row in csv.DictReader(io.StringIO(text)):
+        for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+            if not (row["repeat"] or "").isdigit() or row["note"] is None:
+                raise self._error(f"whole rows; line {number} is damaged")
             self.done.add((row["point"], int(row["repeat"])))
             if row["note"]:
                 self.skipped.add(row["point"])
+        provenance["sessions"].append(self._session)
+        self._write_provenance(provenance)
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
             os.ftruncate(self._file, len(text.encode()))
@@ -115,8 +122,6 @@ class RowFile:
             raise self._error(f"a file that can be written ({error.strerror})") from None
         if not text:
             self._write(header + "\n")
-        provenance["sessions"].append(self._session)
-        self._write_provenance(provenance)
 
     def _checked_provenance(self) -> dict[str, Any]:
         path = self.provenance_path
@@ -146,6 +151,10 @@ class RowFile:
         provenance = json.loads(self.provenance_path.read_text(encoding="utf-8"))
         provenance["sessions"][-1] |= facts
         self._write_provenance(provenance)
+
+    def has(self, point: str, repeat: int) -> bool:
+        """Return whether a timing is there, or was noted as one that cannot be taken."""
+        return (point, repeat) in self.done or point in self.skipped
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Append a row; what is not in `COLUMNS` is refused.

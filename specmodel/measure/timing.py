@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 LEAST_SECONDS = 3e-3
-"""A timing repeats short calls for at least this long [s]."""
+"""A timing repeats short calls until they take about this long [s]."""
 
 MOST_CALLS = 200
 """Most calls of one timing [-]."""
@@ -56,6 +56,7 @@ class Stopwatch:
             with torch.cuda.graph(self._graph, pool=pool):
                 for index in range(self.calls):
                     call(index)
+            self.time()  # the first replay uploads the graph
 
     def _warm_up(self) -> float:
         """Return the time of the last of a few calls [s]."""
@@ -81,10 +82,12 @@ class Stopwatch:
                 self._call(index)
             return (time.perf_counter() - started) / self.calls, indices
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
         if self._graph is not None:
+            self._graph.replay()  # the device is busy while the host launches what is timed
+            start.record()
             self._graph.replay()
         else:
+            start.record()
             for index in range(self.calls):
                 self._call(index)
         stop.record()

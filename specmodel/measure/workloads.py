@@ -90,10 +90,7 @@ class Arena:
 
     def fresh(self, *shape: int) -> Tensor:
         """Return new random activations of order one."""
-        size = math.prod(shape)
-        return (self.values[:size] if size <= _TILE else self.values).view(-1)[:size].view(
-            shape
-        ) / _SPREAD
+        return self.values[: math.prod(shape)].view(shape) / _SPREAD
 
 
 def check_attention(device: torch.device) -> None:
@@ -113,7 +110,7 @@ def check_attention(device: torch.device) -> None:
     if device.type != "cuda":
         return
     try:
-        error = layers.flash_error(device)
+        error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
     except (RuntimeError, TypeError) as failure:
         reason = str(failure).splitlines()[0]
         raise InputError(
@@ -290,4 +287,4 @@ def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> 
 
     active = tuple(len(np.unique(d)) for d in drawn)
     read = np.mean(active) * 3 * h * w * VALUE_BYTES
-    return Workload(call, float(read), active, layers.has_grouped_kernel(arena.device))
+    return Workload(call, float(read), active)
