@@ -104,7 +104,8 @@ def calibrate(device: str, output: str, length: str, hardware: str | None) -> No
     made = calibrate_rows(rows, info, date=_today(), hardware=hardware)
     write_text(output, made.text)
     click.echo(report.calibration_text(made, start.total - start.done, start.total))
-    click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}\n")
+    click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
+    click.echo(f"To predict: --hardware {output} --stack torch\n")
     click.echo(report.fit_text(made.fits))
     click.echo(f"\n{report.left_out_text(made.fits)}")
 

@@ -101,8 +101,8 @@ def test_what_is_printed_ends_with_the_error_on_what_was_left_out(
     assert re.fullmatch(
         r"Mean error on shapes left out of the fit: experts [\d.]+% \(median [\d.]+%\)\.", last
     )
-    written = [line for line in out.splitlines() if line.startswith("Written")]
-    assert len(written) == 1  # paths are not broken
+    written = [line for line in out.splitlines() if str(calibrated) in line]
+    assert len(written) == 2  # paths are not broken
     assert max(len(line) for line in out.splitlines() if line not in written) <= 80
 
 
@@ -301,6 +301,13 @@ def test_a_tiny_loop_closes(
     unions = pd.read_csv(tmp_path / "closed_loop_unions.csv")
     assert (unions["standard_errors"] < 4.5).all()
     assert (tmp_path / "closed_loop.png").stat().st_size > 5000
+
+
+def test_committed_predictions_are_those_of_today(loop) -> None:
+    folder = LOOP.parent / "results" / "intel_xeon_2_threads"
+    rows, then = (pd.read_csv(folder / f"closed_loop{end}.csv") for end in ("", "_summary"))
+    now = loop.predict(loop.SETTINGS["cpu"], load_hardware(folder / "cpu.toml"), "torch", rows)
+    assert now["predicted"].to_numpy() == pytest.approx(then["predicted"].to_numpy(), rel=1e-4)
 
 
 def test_target_efficiency_falls_as_it_must(loop) -> None:

@@ -21,6 +21,10 @@ _KEPT_FREE = 0.85
 _TINY_BYTES = 2**22
 
 
+class _NoKernelError(Exception):
+    """Torch has no kernel for this on the device."""
+
+
 class Bench:
     """The device with its arena, and the workloads that are ready on it.
 
@@ -67,7 +71,7 @@ class Bench:
         except (self._torch.OutOfMemoryError, MemoryError):
             self.clear()
             return {"elapsed": elapsed, "note": OUT_OF_MEMORY}
-        except NotImplementedError:
+        except _NoKernelError:
             return {"elapsed": elapsed, "note": NO_KERNEL}
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
@@ -114,7 +118,7 @@ class Bench:
             raise MemoryError
         is_slow = self._has_graphs and not workloads.has_grouped_kernel(self._device)
         if component == "experts" and is_slow:
-            raise NotImplementedError
+            raise _NoKernelError
         workload = workloads.prepare(component, sizes, self._arena, name)
         cold = workloads.CACHE_MULTIPLE * self._info.l2_bytes / max(workload.read_bytes, 1.0)
         stopwatch = Stopwatch(

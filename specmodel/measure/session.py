@@ -73,9 +73,10 @@ def run_suite(
         done = total - len(missing)
         yield Progress(done, total)
         flags: list[str] = facts["flags"]
-        for _ in _timed(rows, Bench(info, points) if missing else None, missing, info, flags):
-            done += 1
-            yield Progress(done, total)
+        if missing:
+            for _ in _timed(rows, Bench(info, points), missing, info, flags):
+                done += 1
+                yield Progress(done, total)
         flags += _time_collectives(rows, info)
         rows.note_session(
             clocks_after=devices.clocks(info.kind),
@@ -86,14 +87,12 @@ def run_suite(
 
 def _timed(
     rows: RowFile,
-    bench: Bench | None,
+    bench: Bench,
     missing: Sequence[tuple[Point, int]],
     info: DeviceInfo,
     flags: list[str],
 ) -> Iterator[None]:
     """Time what is missing, block by block, and yield as each timing is recorded or skipped."""
-    if bench is None:
-        return
     order = list(dict.fromkeys(point.name for point, _ in missing))
     block_of = {name: i // BLOCK[info.kind] for i, name in enumerate(order)}
     for number in range(max(block_of.values()) + 1):

@@ -151,7 +151,7 @@ def suite(device: Device, length: Length) -> list[Point]:
     device
         Kind of the device; sizes differ.
     length
-        "full", "quick" with fewer contexts and queries, or "tiny" for trying the path out.
+        "full", "quick" with less correlated routing, or "tiny" for trying the path out.
 
     Returns
     -------
@@ -166,8 +166,8 @@ def suite(device: Device, length: Length) -> list[Point]:
     """
     if length == "tiny":
         return list(_tiny())
-    points = [*_other(device), *_experts(device, length), *_gemm(device, length)]
-    return [*points, *_attention(device, length), *_elementwise(device)]
+    points = [*_other(device), *_experts(device, length), *_gemm(device)]
+    return [*points, *_attention(device), *_elementwise(device)]
 
 
 def _other(device: Device) -> Iterator[Point]:
@@ -209,7 +209,7 @@ def _experts(device: Device, length: Length) -> Iterator[Point]:
                 yield _routed(shape, role, batch, tokens, CORRELATION)
 
 
-def _gemm(device: Device, length: Length) -> Iterator[Point]:
+def _gemm(device: Device) -> Iterator[Point]:
     for role, shapes in _GEMM[device].items():
         for (inputs, outputs), tokens in product(shapes, _TOKENS[device]):
             yield Point(
@@ -232,7 +232,7 @@ def _cached(shape: tuple[int, ...], role: str, batch: int, context: int, queries
     )
 
 
-def _attention(device: Device, length: Length) -> Iterator[Point]:
+def _attention(device: Device) -> Iterator[Point]:
     for role, shapes in _ATTENTION[device].items():
         for shape in shapes:
             for batch, context in _CACHES[device]:
