@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -165,18 +166,23 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
         pass
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """A limit on the size of files: writing stops in the middle of a row, as on a full disk."""
+    """A limit on the size of files: writing stops in the middle of a row, as on a full disk.
+
+    Not a fixture: the limit would hold for what pytest itself prints into a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_no_room_to_write_leaves_whole_rows(tmp_path: Path, small_files: None) -> None:
+def test_no_room_to_write_leaves_whole_rows(tmp_path: Path) -> None:
     path, written = tmp_path / "rows.csv", 0
 
     def fill(rows: RowFile) -> None:
@@ -185,7 +191,11 @@ def test_no_room_to_write_leaves_whole_rows(tmp_path: Path, small_files: None) -
             rows.append(row(repeat=written))
             written += 1
 
-    with opened(path) as rows, pytest.raises(InputError, match=r"output.*room to write") as caught:
+    with (
+        opened(path) as rows,
+        pytest.raises(InputError, match=r"output.*room to write") as caught,
+        small_files(),
+    ):
         fill(rows)
     assert "\n" not in str(caught.value)
     assert 10 < written < 1000
