@@ -71,8 +71,8 @@ def calibrate(device: str, output: str, length: str, hardware: str | None) -> No
 
     \b
     Examples:
-      specmodel calibrate --device cuda --output mine.toml
-      specmodel predict --hardware mine.toml --stack torch ...
+      specmodel calibrate --device cuda --output ./mine.toml
+      specmodel predict --hardware ./mine.toml --stack torch ...
     """
     from specmodel import __version__
     from specmodel import calibration_report as report

@@ -366,7 +366,7 @@ def test_help_fits_80_columns(command, flag, run):
 
 
 def examples():
-    """Command lines of the help texts that need no file of the user."""
+    """Command lines of the help texts that need neither a file nor a GPU of the user."""
     for command in (cli.main_group, *cli.main_group.commands.values()):
         text = (command.help or "").replace("\\\n", " ")
         for line in text.splitlines():
