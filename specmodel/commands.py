@@ -90,9 +90,9 @@ def calibrate(device: str, output: str, length: str, hardware: str | None) -> No
     timings = run_suite(rows, info, length, session)  # type: ignore[arg-type] # a choice
     start = next(timings)
     done = start.done
-    label = f"{info.name}, torch {info.torch}"
+    click.echo(f"{info.name}, torch {info.torch}", err=True)
     try:
-        with click.progressbar(length=start.total, label=label, file=sys.stderr) as bar:
+        with click.progressbar(length=start.total, label="Timing", file=sys.stderr) as bar:
             bar.update(start.done)
             for progress in timings:
                 done = progress.done
