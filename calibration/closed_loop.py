@@ -14,6 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
@@ -368,6 +369,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device = torch.device(options.device)
     try:
         find_device(options.device)
+        if options.output and find_spec("matplotlib") is None:
+            expected = "matplotlib for its figure: pip install 'specmodel[plots]'"
+            raise InputError("output", str(options.output), expected)
         if device.type == "cuda" and not has_grouped_kernel(device):
             raise InputError("device", "cuda", "a GPU with grouped products, Hopper or B200")
         hardware = load_hardware(options.profile, "profile")
