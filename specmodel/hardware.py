@@ -23,7 +23,10 @@ FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[1] / "hw_pr
 """Where the shipped profiles are: in the package when installed, beside it in a checkout."""
 
 RIDGE_POINT_RANGE = (1.0, 2500.0)
-"""Ridge points outside this range [FLOP/B] mean a wrong unit."""
+"""Ridge points of GPUs outside this range [FLOP/B] mean a wrong unit."""
+
+LEAST_CPU_RIDGE_POINT = 0.01
+"""The same on a CPU, which may have to emulate a dtype [FLOP/B]."""
 
 _NEXT_WIDER = {
     "int4": ("int8", "bf16", "fp16", "fp32"),
@@ -130,6 +133,7 @@ class HardwareProfile(Record):
         if len(defaults) > 1:
             raise InputError("fitted", defaults, "one stack with is_default")
         low, high = RIDGE_POINT_RANGE
+        low = LEAST_CPU_RIDGE_POINT if self.kind == "cpu" else low
         for dtype, peak in self.dtype.items():
             ridge = peak.peak_flops_per_s / self.memory.peak_bytes_per_s
             if not low <= ridge <= high:

@@ -224,3 +224,15 @@ def test_unknown_engine_field_is_refused():
     data = {"schema_version": 1, "name": "mine", "source": "made up", "kernel_ms": 1.0}
     with pytest.raises(InputError, match=r"engine\.kernel_ms"):
         records.build(EngineProfile, data, "engine")
+
+
+@pytest.mark.parametrize(("kind", "is_taken"), [("cpu", True), ("gpu", False)])
+def test_a_cpu_may_compute_slower_than_it_reads(kind, is_taken):
+    data = toml_data("h200_sxm") | {"kind": kind, "fitted": {}}
+    bandwidth = data["memory"]["peak_bytes_per_s"]
+    data["dtype"] = {"bf16": {"peak_flops_per_s": 0.5 * bandwidth, "source": "test"}}
+    if is_taken:
+        assert build(data).ridge_point("bf16") == 0.5
+    else:
+        with pytest.raises(InputError, match="peak_bytes_per_s"):
+            build(data)
