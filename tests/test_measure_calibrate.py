@@ -136,7 +136,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     command = [sys.executable, "-c", RUN, "calibrate", "--device", "cpu", "--tiny"]
     rows, seen = path.with_suffix(".csv"), 0
-    for least in (2, 30, 60):
+    for least in (2, 20, 40):
         with subprocess.Popen([*command, "--output", path], stderr=subprocess.DEVNULL) as process:
             until = time.monotonic() + 60
             while process.poll() is None and time.monotonic() < until:
