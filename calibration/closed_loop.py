@@ -69,7 +69,7 @@ class Setting:
 
 def model(name: str, **shape: int) -> Architecture:
     fields = {"schema_version": 1, "source": "closed loop", "head_dim": 64} | shape
-    return Architecture(name=name, **fields)  # type: ignore[arg-type]
+    return Architecture(name=name, **fields)  # type: ignore[arg-type] # by name
 
 
 def moe(h: int, w: int, experts: int, k: int, layers: int, **others: int) -> Architecture:
@@ -233,7 +233,7 @@ def measure(setting: Setting, device: torch.device) -> tuple[pd.DataFrame, pd.Da
 def passes(
     stage: Stage, correlation: float, context: int, batch: int, gamma: int
 ) -> dict[str, float]:
-    """Time plain, verify and plain pass, and drafting between plain passes, back to back."""
+    """Time plain, verify and plain pass and drafting, back to back."""
     plain, step = (
         stage.passed(0, batch, 1, correlation),
         stage.speculator(batch, gamma, correlation),

@@ -16,18 +16,18 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
 
-import specmodel  # noqa: E402 - after the skip
-from specmodel.architecture import Architecture  # noqa: E402
-from specmodel.cli import main  # noqa: E402
-from specmodel.experts import correlated_active_experts  # noqa: E402
-from specmodel.hardware import load_hardware  # noqa: E402
-from specmodel.measure import layers, workloads  # noqa: E402
-from specmodel.measure.bench import OUT_OF_MEMORY, Bench  # noqa: E402
-from specmodel.measure.device import find_device  # noqa: E402
-from specmodel.measure.session import run_suite  # noqa: E402
-from specmodel.measure.suite import CORRELATION, REPEATS, Point, suite  # noqa: E402
-from specmodel.measure.timing import Stopwatch  # noqa: E402
-from specmodel.measurements import COLUMNS, check_measurements, read_measurements  # noqa: E402
+import specmodel
+from specmodel.architecture import Architecture
+from specmodel.cli import main
+from specmodel.experts import correlated_active_experts
+from specmodel.hardware import load_hardware
+from specmodel.measure import layers, workloads
+from specmodel.measure.bench import OUT_OF_MEMORY, Bench
+from specmodel.measure.device import find_device
+from specmodel.measure.session import run_suite
+from specmodel.measure.suite import CORRELATION, REPEATS, Point, suite
+from specmodel.measure.timing import Stopwatch
+from specmodel.measurements import COLUMNS, check_measurements, read_measurements
 
 CPU = torch.device("cpu")
 RUN = "from specmodel.cli import run; raise SystemExit(run())"

@@ -6,18 +6,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specmodel import parallel  # noqa: E402 - after the skip
-from specmodel.errors import InputError  # noqa: E402
-from specmodel.hardware import HardwareProfile, Link, load_hardware  # noqa: E402
-from specmodel.kernels import DATA_SHEET_KERNELS  # noqa: E402
-from specmodel.measure.collectives import (  # noqa: E402
+from specmodel import parallel
+from specmodel.errors import InputError
+from specmodel.hardware import HardwareProfile, Link, load_hardware
+from specmodel.kernels import DATA_SHEET_KERNELS
+from specmodel.measure.collectives import (
     REPEATS,
     SIZES,
     fit_link,
     time_all_reduces,
 )
-from specmodel.passes import component_time  # noqa: E402
-from specmodel.work import Work  # noqa: E402
+from specmodel.passes import component_time
+from specmodel.work import Work
 
 LATENCY, BANDWIDTH = 9.3e-6, 3.7e11
 

@@ -10,14 +10,14 @@ pytest.importorskip("filelock")
 if not torch.cuda.is_available():
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
-from specmodel.architecture import Architecture  # noqa: E402 - after the skip
-from specmodel.cli import main  # noqa: E402
-from specmodel.measure import layers, workloads  # noqa: E402
-from specmodel.measure.bench import Bench  # noqa: E402
-from specmodel.measure.decoder import Decoder  # noqa: E402
-from specmodel.measure.device import find_device, gpu_state  # noqa: E402
-from specmodel.measure.speculation import Pass  # noqa: E402
-from specmodel.measure.suite import suite  # noqa: E402
+from specmodel.architecture import Architecture
+from specmodel.cli import main
+from specmodel.measure import layers, workloads
+from specmodel.measure.bench import Bench
+from specmodel.measure.decoder import Decoder
+from specmodel.measure.device import find_device, gpu_state
+from specmodel.measure.speculation import Pass
+from specmodel.measure.suite import suite
 
 pytestmark = pytest.mark.gpu
 GPU = torch.device("cuda")

@@ -5,11 +5,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specmodel.architecture import Architecture  # noqa: E402 - after the skip
-from specmodel.errors import InputError  # noqa: E402
-from specmodel.measure import layers  # noqa: E402
-from specmodel.measure.decoder import Decoder  # noqa: E402
-from specmodel.measure.speculation import (  # noqa: E402
+from specmodel.architecture import Architecture
+from specmodel.errors import InputError
+from specmodel.measure import layers
+from specmodel.measure.decoder import Decoder
+from specmodel.measure.speculation import (
     Pass,
     Speculator,
     State,

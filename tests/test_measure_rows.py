@@ -198,7 +198,7 @@ def test_no_room_to_write_leaves_whole_rows(tmp_path: Path) -> None:
     ):
         fill(rows)
     assert "\n" not in str(caught.value)
-    assert 10 < written < 1000
+    assert written > 10
     assert path.read_bytes().endswith(b"\n")
     assert pd.read_csv(path)["repeat"].tolist() == list(range(written))
 

@@ -139,11 +139,8 @@ def find_device(kind: str) -> DeviceInfo:
 
 def _cpu(torch: Any) -> DeviceInfo:
     threads = torch.get_num_threads()
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        found = re.search(r"^model name\s*: (.*)$", info.read_text(), re.MULTILINE)
-        model = found[1] if found else model
+    found = _lines("/proc/cpuinfo", r"^model name\s*: (.*)$")
+    model = found[0] if found else platform.processor() or platform.machine()
     name = f"{model}, {threads} thread{'s' if threads > 1 else ''}"
     return DeviceInfo(
         kind="cpu",
@@ -155,6 +152,12 @@ def _cpu(torch: Any) -> DeviceInfo:
         capacity_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         l2_bytes=_last_level_cache(),
     )
+
+
+def _lines(path: str, pattern: str) -> list[str]:
+    """Return what a pattern finds in a file of the kernel; nothing where there is no such file."""
+    file = Path(path)
+    return re.findall(pattern, file.read_text(), re.MULTILINE) if file.exists() else []
 
 
 def _slug(name: str) -> str:
@@ -187,11 +190,9 @@ def free_bytes(kind: str) -> float:
     """
     if kind == "cuda":
         return float(import_torch().cuda.mem_get_info()[0])
-    info = Path("/proc/meminfo")
-    if info.exists():
-        found = re.search(r"^MemAvailable:\s*(\d+) kB", info.read_text(), re.MULTILINE)
-        if found:
-            return float(found[1]) * 1024
+    found = _lines("/proc/meminfo", r"^MemAvailable:\s*(\d+) kB")
+    if found:
+        return float(found[0]) * 1024
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
 
 
@@ -271,6 +272,5 @@ def clocks(kind: str) -> str:
     if kind == "cuda":
         state = gpu_state()
         return f"{state.get('clocks.sm', '?')} of {state.get('clocks.max.sm', '?')} MHz"
-    info = Path("/proc/cpuinfo")
-    found = re.findall(r"^cpu MHz\s*: (.*)$", info.read_text(), re.M) if info.exists() else []
+    found = _lines("/proc/cpuinfo", r"^cpu MHz\s*: (.*)$")
     return f"{', '.join(found)} MHz" if found else "unknown"
