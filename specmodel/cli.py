@@ -12,7 +12,8 @@ from typing import Any
 import click
 
 from specmodel import __version__
-from specmodel.commands import SETTINGS, FitGroup, calibrate, dataset, fit, validate
+from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, validate
+from specmodel.commands.settings import SETTINGS
 from specmodel.errors import InputError
 
 _PACKAGE = Path(__file__).parent

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
+from specmodel.commands.settings import SETTINGS
 from specmodel.errors import InputError
-
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
 
 class FitGroup(click.Group):
@@ -249,7 +248,7 @@ def _commit() -> str | None:
     """Return the commit of the checkout that this file is in; None if it is installed."""
     import subprocess
 
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     command = ["git", "-C", str(root), "describe", "--always", "--dirty"]
     if not (root / "pyproject.toml").exists():
         return None

@@ -1,0 +1,3 @@
+"""What all commands share."""
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
