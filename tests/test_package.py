@@ -38,6 +38,7 @@ LEVELS = {
     "measure.results": 8, "measure.collectives": 7, "measure.calibration": 12,
     "measure.decoder": 6, "measure.speculation": 7,
     "text": 1, "calibration_report": 14, "report": 14, "catalog": 14, "options": 14,
+    "traces.record": 3, "traces": 8,
     "commands": 1, "commands.settings": 1, "commands.calibration": 15,
     "cli": 16,
 }  # fmt: skip
