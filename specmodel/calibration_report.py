@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specmodel.errors import InputError
 from specmodel.text import Columns, align, wrap
 
 if TYPE_CHECKING:
@@ -107,40 +105,3 @@ def error_text(errors: pd.DataFrame) -> str:
         cells = [form.format(value) for value in errors[name]]
         columns.append((titles.get(str(name), str(name)), cells))
     return align(columns, left=["component", "dtype", "rows"])
-
-
-def save_figure(kind: str, table: pd.DataFrame, path: str) -> None:
-    """Draw a figure of `plots` and write it.
-
-    Parameters
-    ----------
-    kind
-        Name of a function of `plots`.
-    table
-        What it draws.
-    path
-        Where; the suffix tells the format.
-
-    Raises
-    ------
-    InputError
-        If matplotlib is not installed or the file cannot be written.
-    """
-    if Path(path).suffix not in (".png", ".pdf", ".svg"):
-        raise InputError("figure", path, "a .png, .pdf or .svg file")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        expected = "it to be installed: pip install 'specmodel[plots]'"
-        raise InputError("figure", "no package matplotlib", expected) from None
-    from specmodel import plots
-
-    figure = Figure(figsize=(3.3, 3.3), dpi=300, layout="constrained")
-    with rc_context({"font.size": 8}):
-        getattr(plots, kind)(table, figure.add_subplot())
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            expected = f"a file that can be written ({error})"
-            raise InputError("figure", path, expected) from None

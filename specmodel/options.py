@@ -1,4 +1,4 @@
-"""Options of ``specmodel predict`` as records and axes."""
+"""Options of the command line as records, deployments and axes."""
 
 import math
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import numpy as np
 
 from specmodel.acceptance import Acceptance
 from specmodel.architecture import Architecture, load_architecture
+from specmodel.deployment import Deployment, deploy
 from specmodel.drafters import Drafter, load_drafter
 from specmodel.engine import load_engine
 from specmodel.errors import InputError
@@ -24,16 +25,14 @@ from specmodel.units import FloatArray, check_dtype
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
-_PASSED = (
+_DEPLOYED = (
     "stack",
-    "verify_tokens",
     "tensor_parallel",
     "expert_parallel",
     "draft_tensor_parallel",
     "routing_correlation",
-    "max_draft_length",
-    "interval",
 )
+_PASSED = ("verify_tokens", "max_draft_length", "interval")
 _DTYPES = ("weight_dtype", "expert_dtype", "embedding_dtype", "activation_dtype", "kv_dtype")
 _ACCEPTANCE = (
     "acceptance_rate",
@@ -96,6 +95,27 @@ def predict_from(options: dict[str, Any]) -> Prediction:
     )
 
 
+def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
+    """Return what the options of the command line deploy, and what was assumed.
+
+    Parameters
+    ----------
+    options
+        Values by name of the option.
+
+    Returns
+    -------
+    tuple
+        As `deploy` gives them.
+
+    Raises
+    ------
+    InputError
+        Names the option at fault.
+    """
+    return deploy(**_records(options))
+
+
 def _records(options: dict[str, Any]) -> dict[str, Any]:
     """Load target, drafter, hardware and engine, with dtypes and what-ifs applied."""
     changes = _changes(options["changes"])
@@ -117,6 +137,7 @@ def _records(options: dict[str, Any]) -> dict[str, Any]:
         "engine": engine,
         "hardware": hardware.with_changes("set hardware", changes["hardware"]),
         "popularity": _popularity(options, target),
+        **{name: options[name] for name in _DEPLOYED},
         **given,
     }
 
@@ -138,7 +159,8 @@ def _popularity(options: dict[str, Any], target: Architecture) -> FloatArray | N
 def _change_drafter(
     drafter: Drafter, options: dict[str, Any], changes: dict[str, object]
 ) -> Drafter:
-    lookup = {k: options[k] for k in ("lookup_time", "proposal_rate") if options[k] is not None}
+    names = ("lookup_time", "proposal_rate")
+    lookup = {name: options[name] for name in names if options.get(name) is not None}
     if lookup and drafter.architecture is not None:
         name, value = next(iter(lookup.items()))
         raise InputError(name, value, "--drafter ngram with it")

@@ -10,10 +10,12 @@ from specmodel.errors import InputError
 from specmodel.units import FloatArray
 
 ARGUMENT = "measurements"
-"""Name that errors carry, a column after a dot."""
+"""Name that errors carry unless told otherwise, a column after a dot."""
 
 
-def read_table(path: str | Path, text_columns: Sequence[str]) -> pd.DataFrame:
+def read_table(
+    path: str | Path, text_columns: Sequence[str], argument: str = ARGUMENT
+) -> pd.DataFrame:
     """Return a table from a CSV or Parquet file.
 
     Parameters
@@ -22,6 +24,8 @@ def read_table(path: str | Path, text_columns: Sequence[str]) -> pd.DataFrame:
         The file; its suffix tells the format. Lines of a CSV that start with # are comments.
     text_columns
         Columns that are text even if they look like numbers, such as a version 1.10.
+    argument
+        Name that an error should carry.
 
     Returns
     -------
@@ -35,10 +39,10 @@ def read_table(path: str | Path, text_columns: Sequence[str]) -> pd.DataFrame:
     """
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
-        raise InputError(ARGUMENT, str(path), "a .csv or .parquet file")
+        raise InputError(argument, str(path), "a .csv or .parquet file")
     if not path.is_file():
         reason = "it is a directory" if path.is_dir() else "no such file"
-        raise InputError(ARGUMENT, str(path), f"a readable CSV or Parquet file ({reason})")
+        raise InputError(argument, str(path), f"a readable CSV or Parquet file ({reason})")
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
@@ -46,16 +50,18 @@ def read_table(path: str | Path, text_columns: Sequence[str]) -> pd.DataFrame:
         return pd.read_csv(path, comment="#", dtype=kinds, low_memory=False, compression=None)
     except ImportError:
         expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
-        raise InputError(ARGUMENT, str(path), expected) from None
+        raise InputError(argument, str(path), expected) from None
     except OSError as error:
         expected = f"a readable CSV or Parquet file ({error.strerror or error})"
-        raise InputError(ARGUMENT, str(path), expected) from None
+        raise InputError(argument, str(path), expected) from None
     except ValueError as error:
         expected = f"a well-formed CSV or Parquet table ({error})"
-        raise InputError(ARGUMENT, str(path), expected) from None
+        raise InputError(argument, str(path), expected) from None
 
 
-def need_columns(table: pd.DataFrame, names: Sequence[str], of: str = "") -> None:
+def need_columns(
+    table: pd.DataFrame, names: Sequence[str], of: str = "", argument: str = ARGUMENT
+) -> None:
     """Refuse a table that lacks columns or has one twice.
 
     Parameters
@@ -66,6 +72,8 @@ def need_columns(table: pd.DataFrame, names: Sequence[str], of: str = "") -> Non
         Columns that it needs.
     of
         What needs them, for the message; the table as a whole if empty.
+    argument
+        Name that an error should carry.
 
     Raises
     ------
@@ -74,11 +82,11 @@ def need_columns(table: pd.DataFrame, names: Sequence[str], of: str = "") -> Non
     """
     doubled = table.columns[table.columns.duplicated()]
     if len(doubled):
-        raise InputError(ARGUMENT, str(doubled[0]), "each column once")
+        raise InputError(argument, str(doubled[0]), "each column once")
     missing = [name for name in names if name not in table]
     if missing:
         expected = f"columns {', '.join(missing)} as well"
-        raise InputError(ARGUMENT, of or list(table.columns), expected)
+        raise InputError(argument, of or list(table.columns), expected)
 
 
 def numbers(
@@ -90,6 +98,7 @@ def numbers(
     maximum: float = np.inf,
     whole: bool = False,
     of: str = "",
+    argument: str = ARGUMENT,
 ) -> FloatArray:
     """Return a column as numbers.
 
@@ -105,6 +114,8 @@ def numbers(
         Refuse what is not a whole number.
     of
         What has these bounds, for the message; every row if empty.
+    argument
+        Name that an error should carry, the column after a dot.
 
     Returns
     -------
@@ -130,4 +141,4 @@ def numbers(
     kind = "a whole number" if whole else "a number"
     low = f"above {above:g}" if above > minimum else f"of at least {minimum:g}"
     high = f" and at most {maximum:g}" if maximum < np.inf else ""
-    raise InputError(f"{ARGUMENT}.{name}", culprit, f"{kind} {low}{high}{of and f' in {of}'}")
+    raise InputError(f"{argument}.{name}", culprit, f"{kind} {low}{high}{of and f' in {of}'}")

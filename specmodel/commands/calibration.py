@@ -220,6 +220,7 @@ def validate(
     Rows whose role is "judge" are judged; where a component has none, those fitted.
     """
     from specmodel import calibration_report as report
+    from specmodel.figures import save_figure
     from specmodel.hardware import load_hardware
     from specmodel.measurements import read_measurements
     from specmodel.validation import ALL_ROWS, error_table, predict_measured
@@ -231,7 +232,7 @@ def validate(
     judged = predict_measured(table, hardware, stack, with_fallbacks=with_fallbacks)
     errors = error_table(judged)
     if figure is not None:
-        report.save_figure("predicted_against_measured", judged, figure)
+        save_figure("predicted_against_measured", judged, figure)
     click.echo(f"{hardware.name}\n\n{report.error_text(errors)}")
     worst = errors[errors["rows"] == ALL_ROWS]["mean_error"].max()
     if max_error is not None and worst > max_error:

@@ -1,3 +1,131 @@
-"""What all commands share."""
+"""What several commands share: settings, and the options that say what runs where."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
+
+_PACKAGE = Path(__file__).parents[1]
+_FOLDERS = {
+    "hardware": (_PACKAGE / "hw_profiles", _PACKAGE.parent / "hw_profiles"),
+    "target": (_PACKAGE / "architectures",),
+    "drafter": (_PACKAGE / "architectures",),
+    "engine": (_PACKAGE / "engines",),
+}
+
+
+def _completer(kind: str) -> Callable[..., list[str]]:
+    """Complete names of shipped records for the shell, without reading them."""
+
+    def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+        names = [p.name.removesuffix(".toml") for f in _FOLDERS[kind] for p in f.glob("*.toml")]
+        if kind == "drafter":
+            from specmodel.drafters import list_drafters
+
+            names += list_drafters()
+        return sorted(name for name in names if name.startswith(start))
+
+    return complete
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def where_options(*, required: bool) -> Callable[[Command], Command]:
+    """Add the options that name target, drafter, hardware, engine and kernels."""
+    return _adding(
+        click.option(
+            "--target",
+            required=required,
+            shell_complete=_completer("target"),
+            metavar="NAME|PATH",
+            help="Model served; a name, TOML or config.json.",
+        ),
+        click.option(
+            "--drafter",
+            required=required,
+            shell_complete=_completer("drafter"),
+            metavar="NAME|PATH",
+            help="ngram, eagle, eagle3, mtp, parallel, or a model.",
+        ),
+        click.option(
+            "--hardware",
+            required=required,
+            shell_complete=_completer("hardware"),
+            metavar="NAME|PATH",
+            help="GPU; a name or TOML.",
+        ),
+        click.option(
+            "--engine",
+            shell_complete=_completer("engine"),
+            metavar="NAME|PATH",
+            help="Overheads of the serving stack.  [default: ideal]",
+        ),
+        click.option(
+            "--stack",
+            metavar="NAME",
+            help="Whose kernels: fitted for the GPU, typical or datasheet."
+            "  [default: the engine's, or the GPU's first]",
+        ),
+    )
+
+
+def detail_options() -> Callable[[Command], Command]:
+    """Add the options that say how the target runs: parallelism, dtypes, routing, what-ifs."""
+    return _adding(
+        click.option("--tensor-parallel", type=int, help="GPUs of the target.  [default: 1]"),
+        click.option(
+            "--expert-parallel",
+            type=int,
+            help="GPUs that experts are spread over; they share the batch.  [default: 1]",
+        ),
+        click.option(
+            "--draft-tensor-parallel", type=int, help="GPUs of a draft model.  [default: 1]"
+        ),
+        click.option(
+            "--weight-dtype", metavar="DTYPE", help="fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."
+        ),
+        click.option("--expert-dtype", metavar="DTYPE", help="Routed experts, where it differs."),
+        click.option("--embedding-dtype", metavar="DTYPE", help="Embedding and head, likewise."),
+        click.option("--activation-dtype", metavar="DTYPE", help="Arithmetic follows it."),
+        click.option("--kv-dtype", metavar="DTYPE", help="Dtype of the KV cache."),
+        click.option(
+            "--routing-correlation",
+            type=float,
+            help="0: a sequence's tokens route independently; 1: all as the first."
+            "  [default: 0.18]",
+        ),
+        click.option(
+            "--popularity-exponent",
+            type=float,
+            help="Experts are used as rank to minus this power.  [default: 0, equally]",
+        ),
+        click.option(
+            "--popularity",
+            metavar="FILE",
+            help="Chance that a token uses each expert, one a number, summing to experts a token.",
+        ),
+        click.option(
+            "--lookup-time", type=float, help="Host seconds of a look-up (ngram).  [default: 0]"
+        ),
+        click.option(
+            "--set",
+            "changes",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="What if: a field of hardware, engine, target or drafter, e.g."
+            " hardware.memory.peak_bytes_per_s=6e12.",
+        ),
+    )
+
+
+def _adding(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add

@@ -1,0 +1,99 @@
+"""The command that predicts."""
+
+from typing import Any
+
+import click
+
+from specmodel.commands.settings import SETTINGS, detail_options, where_options
+from specmodel.errors import InputError
+
+
+@click.command(context_settings=SETTINGS)
+@where_options(required=True)
+@click.option(
+    "--batch-size",
+    required=True,
+    metavar="VALUES",
+    help="Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2.",
+)
+@click.option(
+    "--draft-length",
+    required=True,
+    metavar="VALUES",
+    help="Tokens drafted per sequence and step, 0 for none.",
+)
+@click.option("--acceptance-rate", type=float, help="P(token accepted, all before it were).")
+@click.option("--tokens-per-step", type=float, help="Mean tokens emitted per step, bonus included.")
+@click.option("--step-efficiency", type=float, help="Tokens per step / (draft length + 1).")
+@click.option("--accepted-fraction", type=float, help="Accepted / drafted, as engines report.")
+@click.option(
+    "--acceptance-by-position",
+    metavar="RATES",
+    help="Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6.",
+)
+@click.option(
+    "--measured-draft-length",
+    type=int,
+    help="Draft length of the measured acceptance.  [default: --draft-length]",
+)
+@click.option(
+    "--context-length",
+    metavar="VALUES",
+    help="KV entries per sequence before the step.  [default: 1024]",
+)
+@click.option(
+    "--verify-tokens",
+    type=int,
+    help="Target tokens per sequence, for trees.  [default: draft length + 1]",
+)
+@click.option(
+    "--max-draft-length", type=int, help="Longest draft considered for the best one.  [default: 10]"
+)
+@click.option(
+    "--proposal-rate", type=float, help="Share of steps with a proposal (ngram).  [default: 1]"
+)
+@detail_options()
+@click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
+@click.option("--components", is_flag=True, help="Add the breakdown of each pass.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> None:
+    """Predict target efficiency and speedup of speculative decoding.
+
+    Give exactly one form of acceptance. All but the rate and the rates by position hold at the
+    draft length they were measured at.
+
+    \b
+    Examples:
+      specmodel predict --target qwen2-57b-a14b --drafter qwen2-0.5b \\
+          --hardware a800_sxm_80gb --tensor-parallel 2 --batch-size 1:64:x2 \\
+          --draft-length 4 --acceptance-rate 0.9 --context-length 512
+      specmodel predict --target ./config.json --drafter ngram \\
+          --proposal-rate 0.4 --hardware l40s --batch-size 1 --draft-length 1:5 \\
+          --tokens-per-step 1.4 --measured-draft-length 3 --json
+    """
+    if as_json and as_csv:
+        raise InputError("csv", True, "one of --json and --csv")
+    from specmodel import report
+    from specmodel.options import predict_from
+
+    prediction = predict_from(options)
+
+    if as_json:
+        click.echo(report.to_json(prediction, with_components=components))
+        return
+    if as_csv:
+        if components:
+            raise InputError("components", True, "--json or the table, as CSV has one row a point")
+        click.echo(report.to_csv(prediction))
+        for warning in prediction.warnings:
+            click.echo(f"specmodel: warning: {warning}", err=True)
+        return
+    sections = [
+        f"{report.heading(prediction)}\n{report.verdict(prediction)}",
+        *report.warnings(prediction),
+        report.table(prediction),
+        *([report.components(prediction)] if components else []),
+        report.assumptions(prediction),
+    ]
+    click.echo("\n\n".join(sections))
