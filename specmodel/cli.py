@@ -10,9 +10,11 @@ from collections.abc import Sequence
 import click
 
 from specmodel import __version__
+from specmodel.commands.acceptance import acceptance
 from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, validate
 from specmodel.commands.predict import predict
 from specmodel.commands.settings import SETTINGS
+from specmodel.commands.trace import trace
 from specmodel.errors import InputError
 
 
@@ -61,10 +63,12 @@ def show(name: str) -> None:
     click.echo(report.record_text(*find(name)))
 
 
+main_group.add_command(acceptance)
 main_group.add_command(calibrate)
 main_group.add_command(dataset)
 main_group.add_command(fit)
 main_group.add_command(predict)
+main_group.add_command(trace)
 main_group.add_command(validate)
 
 

@@ -74,13 +74,28 @@ def with_stack(text: str, name: str, stack: FittedStack) -> str:
 
 
 def write_text(path: str | Path, text: str, argument: str = "output") -> None:
-    """Write a file as a whole or not at all.
+    """Write a text file in UTF-8 as a whole or not at all, as `write_bytes` does.
 
     Parameters
     ----------
     path
         Where; a file that is there is replaced.
     text
+        Its content.
+    argument
+        Name that an error should carry.
+    """
+    write_bytes(path, text.encode(), argument)
+
+
+def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> None:
+    """Write a file as a whole or not at all.
+
+    Parameters
+    ----------
+    path
+        Where; a file that is there is replaced.
+    content
         Its content.
     argument
         Name that an error should carry.
@@ -94,14 +109,14 @@ def write_text(path: str | Path, text: str, argument: str = "output") -> None:
     temporary = None
     try:
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")  # a device; a folder raises
+            path.write_bytes(content)  # a device; a folder raises
             return
         mode = path.stat().st_mode if path.exists() else 0o644
         with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+            dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             temporary = file.name
-            file.write(text)
+            file.write(content)
         Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except OSError as error:

@@ -198,7 +198,9 @@ def _counts(values: Sequence[int], maximum: int, name: str) -> Counts:
         array = np.asarray(values)
     except ValueError:
         array = np.array(values, dtype=object)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    # an array takes true for 1
+    has_truth = not isinstance(values, np.ndarray) and bool in set(map(type, values))
+    if array.ndim != 1 or array.dtype.kind not in "iu" or has_truth:
         wrong = (v for v in values if isinstance(v, bool) or not isinstance(v, int | np.integer))
         raise InputError(name, next(wrong, values), "whole numbers, one a position")
     outside = np.flatnonzero((array < 0) | (array > maximum))
