@@ -1,0 +1,16 @@
+"""Draft-length policies: `propose()` a draft length, `observe(emitted_tokens, step_time)`."""
+
+from specmodel.policies.adaptive import AcceptedAverage, DiscountedBandit, Goodput
+from specmodel.policies.base import FixedDraftLength, Policy, scheduled_draft_length
+from specmodel.policies.cascade import Cascade, CascadeSettings
+
+__all__ = [
+    "AcceptedAverage",
+    "Cascade",
+    "CascadeSettings",
+    "DiscountedBandit",
+    "FixedDraftLength",
+    "Goodput",
+    "Policy",
+    "scheduled_draft_length",
+]
