@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,3 +97,56 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
         if handle is not None:
             handle.set_alpha(1)
     return ax
+
+
+_PHASES = {"baseline": "0.82", "test": "#f7e2b8"}
+
+
+def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw draft length and phase over the iterations of a request, and below them utility.
+
+    Parameters
+    ----------
+    table
+        Columns draft_length, emitted_tokens, phase, utility (the policy's own, of its last trial)
+        and window_utility; of one request, in order.
+    axes
+        Two, that share the horizontal axis.
+
+    Returns
+    -------
+    sequence of Axes
+        The same.
+    """
+    top, bottom = axes
+    steps = np.arange(len(table) + 1)
+    changes = np.flatnonzero(table["phase"] != table["phase"].shift())
+    for start, end in itertools.pairwise([*changes, len(table)]):
+        colour = _PHASES.get(table["phase"].iloc[start])
+        for ax in axes if colour else ():
+            ax.axvspan(start, end, color=colour, linewidth=0, zorder=0)
+    for phase in ("baseline", "test"):
+        if (table["phase"] == phase).any():
+            top.fill_between([], [], color=_PHASES[phase], label=phase)
+    accepted = table["emitted_tokens"] - 1
+    top.stairs(accepted, steps, color="0.55", fill=True, label="accepted")
+    top.stairs(table["draft_length"], steps, color=_COLOURS["experts"], label="draft length")
+    top.set(ylabel="tokens", ylim=(0, None))
+    utility, window = table["utility"], table["window_utility"]
+    is_new = utility.notna() & (utility != utility.shift())
+    bottom.axhline(1, color="0.3", linewidth=0.6)
+    bottom.plot(steps[1:], window, color=_COLOURS["gemm"], linewidth=1, label="last 16 iterations")
+    if is_new.any():
+        bottom.plot(
+            steps[1:][is_new],
+            utility[is_new],
+            linestyle="",
+            marker="o",
+            markersize=2.5,
+            color=_COLOURS["attention"],
+            label="trial, as measured",
+        )
+    bottom.set(xlabel="iteration", ylabel="utility", xlim=(0, len(table)))
+    for ax in axes:
+        ax.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    return axes

@@ -1,0 +1,118 @@
+"""A block of requests under all policies: one piece of work, for whichever process takes it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specmodel.simulation.cascade_lanes import CascadeLanes
+from specmodel.simulation.chance import Luck, Variation, draw_luck
+from specmodel.simulation.choices import Choice
+from specmodel.simulation.lanes import Plan, replay_lanes
+from specmodel.simulation.makers import cascade_settings, policy_maker
+from specmodel.simulation.sources import Sample, draw_trace
+from specmodel.simulation.times import ReplayTimes
+from specmodel.simulation.totals import Totals
+from specmodel.simulation.walk import replay_policy
+from specmodel.traces import Trace
+from specmodel.units import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Some requests, and all that their records depend on.
+
+    Parameters
+    ----------
+    requests
+        The requests, or what to draw them from.
+    first, last
+        Their numbers, without the last [-].
+    times, variation
+        Step times, and how much they vary.
+    entropy
+        Seeds of the block [-].
+    """
+
+    requests: Trace | Sample
+    first: int
+    last: int
+    times: ReplayTimes
+    variation: Variation
+    entropy: tuple[int, ...]
+
+
+def draw_block(block: Block) -> tuple[Trace, Luck]:
+    """Return the requests of a block and their luck, always the same.
+
+    Parameters
+    ----------
+    block
+        The piece of work.
+
+    Returns
+    -------
+    tuple
+        Trace and luck.
+    """
+    generator = np.random.default_rng(block.entropy)
+    trace = block.requests
+    if isinstance(trace, Sample):
+        trace = draw_trace(trace, block.first, block.last, generator)
+    return trace, draw_luck(trace, block.variation, generator)
+
+
+def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.DataFrame]:
+    """Return the records of a block by policy.
+
+    Parameters
+    ----------
+    block
+        The piece of work.
+    choices
+        Policies.
+
+    Returns
+    -------
+    dict
+        A table for each policy, a row a request.
+    """
+    trace, luck = draw_block(block)
+    plain = block.times.forward_time * np.add.reduceat(luck.noise, trace.starts, dtype=float)
+    tables = {}
+    for choice in choices:
+        totals = _replay(choice, trace, luck, block, plain)
+        tables[choice.name] = pd.DataFrame(
+            {
+                "request": np.arange(block.first, block.last),
+                "output_tokens": trace.output_tokens,
+                **vars(totals),
+                "plain_time": plain,
+            }
+        )
+    return tables
+
+
+def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: FloatArray) -> Totals:
+    times = block.times
+    if choice.name == "none":
+        return _without_speculation(trace, times, plain)
+    if choice.planner is not None:
+        plan = Plan(choice.planner(trace, times))
+        return replay_lanes(plan, trace, times, luck, times.forward_time)
+    if choice.is_cascade:
+        lanes = CascadeLanes(cascade_settings(choice, times), trace.num_requests)
+        return replay_lanes(lanes, trace, times, luck, times.paused_time)
+    make = policy_maker(choice, times, block.entropy)
+    return replay_policy(make, trace, times, luck, times.paused_time)
+
+
+def _without_speculation(trace: Trace, times: ReplayTimes, plain: FloatArray) -> Totals:
+    none = np.zeros(trace.num_requests, np.int32)
+    return Totals(
+        steps=trace.output_tokens.astype(np.int32),
+        test_steps=none,
+        drafted_tokens=none,
+        time=plain,
+        expected_time=times.forward_time * trace.output_tokens.astype(float),
+    )

@@ -1,0 +1,89 @@
+"""One request step by step: what its policy did when."""
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specmodel.errors import InputError
+from specmodel.policies import Policy
+from specmodel.simulation.block import draw_block
+from specmodel.simulation.chance import Luck, Variation
+from specmodel.simulation.choices import BEST_FIXED, choose
+from specmodel.simulation.makers import policy_maker
+from specmodel.simulation.run import PolicyLike, make_blocks
+from specmodel.simulation.sources import Source
+from specmodel.simulation.times import ReplayTimes
+from specmodel.simulation.walk import Step, replay_policy
+
+WINDOW = 16
+"""Steps that `window_utility` is of [-]."""
+
+
+def timeline(
+    source: Source,
+    times: ReplayTimes,
+    policy: PolicyLike,
+    *,
+    request: int,
+    seed: int,
+    variation: Variation | None = None,
+) -> pd.DataFrame:
+    """Return the steps of one request, as `simulate` replays it with the same seed.
+
+    Parameters
+    ----------
+    source, times, policy, seed, variation
+        As for `simulate` [-].
+    request
+        Number of the request [-].
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each step: position, draft_length, verified_tokens, emitted_tokens, step_time,
+        phase and utility as far as the policy tells, and window_utility of the last 16 steps.
+
+    Raises
+    ------
+    InputError
+        If there is no such request, or the policy is the best fixed one, which needs them all.
+    """
+    choice = choose(policy)
+    if choice.name == BEST_FIXED:
+        raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
+    times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    blocks = list(make_blocks(source, times, variation or Variation(), seed))
+    block = next((block for block in blocks if block.first <= request < block.last), None)
+    if block is None:
+        raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
+    trace, luck = draw_block(block)
+    number = request - block.first
+    one, start = trace.part(number, number + 1), int(trace.starts[number])
+    part = slice(start, start + int(one.output_tokens[0]))
+    its = Luck(experts=luck.experts[part], noise=luck.noise[part])
+    follower: Policy
+    if choice.planner is not None:
+        follower, plain_time = _Follower(choice.planner(one, times)), times.forward_time
+    else:
+        make = policy_maker(choice, times, block.entropy)
+        follower, plain_time = make(number), times.paused_time
+    steps: list[Step] = []
+    replay_policy(lambda _: follower, one, times, its, plain_time, steps)
+    table = pd.DataFrame([vars(step) for step in steps])
+    tokens, seconds = (
+        table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
+    )
+    return table.assign(window_utility=tokens * times.forward_time / seconds)
+
+
+class _Follower:
+    """A policy that follows the plan of its request."""
+
+    def __init__(self, plan: NDArray[np.uint8]) -> None:
+        self._plan, self._position = plan.tolist(), 0
+
+    def propose(self) -> int:
+        return int(self._plan[self._position])
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        self._position += emitted_tokens
