@@ -89,9 +89,13 @@ _MODULES = {
     "parallel",
     "passes",
     "points",
+    "policies",
     "popularity",
     "routing",
+    "scrapes",
+    "simulation",
     "speculation",
+    "traces",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

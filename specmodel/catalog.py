@@ -11,6 +11,8 @@ from specmodel.errors import InputError, nearest
 from specmodel.hardware import FOLDER as HARDWARE
 from specmodel.hardware import HardwareProfile, list_hardware, load_hardware
 from specmodel.records import Record
+from specmodel.traces import list_presets, load_preset
+from specmodel.traces.synthetic import FOLDER as PRESETS
 from specmodel.units import format_si
 
 _DRAFTERS = {
@@ -28,7 +30,7 @@ def catalog(kind: str) -> list[dict[str, str]]:
     Parameters
     ----------
     kind
-        "hardware", "architectures", "engines", "drafters" or "tables".
+        "hardware", "architectures", "engines", "drafters", "presets" or "tables".
 
     Returns
     -------
@@ -46,6 +48,8 @@ def catalog(kind: str) -> list[dict[str, str]]:
         return [_architecture_row(name) for name in list_architectures()]
     if kind == "tables":
         return _tables()
+    if kind == "presets":
+        return [_preset_row(name) for name in list_presets()]
     if kind == "engines":
         return [{"name": name, "source": load_engine(name).source} for name in list_engines()]
     models = {"NAME|PATH": "any architecture, as a model of its own"}
@@ -65,6 +69,16 @@ def _tables() -> list[dict[str, str]]:
         is_shipped = "fitted" if fitted and fitted.version == version else ""
         found.append({"hardware": name, "stack": stack, "version": version, "shipped": is_shipped})
     return found
+
+
+def _preset_row(name: str) -> dict[str, str]:
+    process = load_preset(name)
+    row = {"name": name, "of": process.name, "proposals": f"{process.proposal_share:.0%}"}
+    if process.measured is not None:
+        shown = process.measured
+        tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
+        row["tokens a step at 1, 3, 7 drafted"] = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
+    return row
 
 
 def find(name: str) -> tuple[Record, dict[str, str]]:
@@ -90,6 +104,8 @@ def find(name: str) -> tuple[Record, dict[str, str]]:
             keys = records.read_mapping(Path(name), "name")
             if "memory" in keys:
                 return _with_notes(load_hardware(name))
+            if "survival" in keys:
+                return load_preset(name), {}
             if "hidden_size" not in keys:
                 return load_engine(name), {}
         return _with_notes(load_architecture(name, "name"))
@@ -98,10 +114,11 @@ def find(name: str) -> tuple[Record, dict[str, str]]:
         (HARDWARE, load_hardware),
         (architecture.FOLDER, load_architecture),
         (ENGINES, load_engine),
+        (PRESETS, load_preset),
     ):
         if spellings & set(records.list_names(folder)):
             return _with_notes(load(name))
-    known = [*list_hardware(), *list_architectures(), *list_engines()]
+    known = [*list_hardware(), *list_architectures(), *list_engines(), *list_presets()]
     raise InputError("name", name, f"a path, or a known name such as {nearest(name, known)}")
 
 

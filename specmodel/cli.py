@@ -40,7 +40,8 @@ def main_group() -> None:
 
 @main_group.command("list", context_settings=SETTINGS)
 @click.argument(
-    "kind", type=click.Choice(["hardware", "architectures", "engines", "drafters", "tables"])
+    "kind",
+    type=click.Choice(["hardware", "architectures", "engines", "drafters", "presets", "tables"]),
 )
 def list_command(kind: str) -> None:
     """List what ships with the package."""
@@ -53,7 +54,7 @@ def list_command(kind: str) -> None:
 @main_group.command(context_settings=SETTINGS)
 @click.argument("name")
 def show(name: str) -> None:
-    """Show a hardware, architecture or engine record as TOML.
+    """Show a hardware, architecture, engine or acceptance record as TOML.
 
     NAME is a shipped name, or the path of a TOML or config.json file. Save the output, edit it,
     and give its path to predict.

@@ -1,21 +1,25 @@
 """Commands about acceptance traces. Nothing heavy is imported before they run."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel.commands.settings import SETTINGS
 from specmodel.errors import InputError
 
+if TYPE_CHECKING:
+    from specmodel.traces import Trace
+
 
 @click.group(context_settings=SETTINGS)
 def trace() -> None:
-    """Make acceptance traces: what a drafter proposes, position by position.
+    """Make and describe acceptance traces: what a drafter gets accepted, position by position.
 
     \b
-    Example:
+    Examples:
       specmodel trace ngram ./requests.jsonl --output ./ngram.jsonl
+      specmodel trace describe code-ngram
     """
 
 
@@ -71,3 +75,68 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
         accepted = made.accepted_tokens[has_proposal].mean()
         click.echo(f"Accepted where proposed: {accepted:.2f} tokens on average")
     click.echo(f"Written: {output}")
+
+
+@trace.command(context_settings=SETTINGS)
+@click.argument("preset")
+@click.option("--output", required=True, metavar="FILE", help="Trace to write: .jsonl or .parquet.")
+@click.option("--requests", type=int, default=300, show_default=True, help="Requests to draw.")
+@click.option(
+    "--output-length", type=int, default=512, show_default=True, help="Output tokens of each."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
+def sample(preset: str, output: str, requests: int, output_length: int, seed: int) -> None:
+    """Draw a trace from a preset, or from a TOML file like one.
+
+    \b
+    Example:
+      specmodel trace sample code-ngram --requests 100 --output ./code.jsonl
+    """
+    from specmodel.traces import write_trace
+    from specmodel.traces.files import trace_suffix
+
+    trace_suffix(output, "output")
+    drawn = _drawn(preset, requests, output_length, seed)
+    write_trace(drawn, output)
+    click.echo(f"{requests} requests of {output_length} tokens\nWritten: {output}")
+
+
+@trace.command(context_settings=SETTINGS)
+@click.argument("names", metavar="FILE|PRESET...", nargs=-1, required=True)
+def describe(names: tuple[str, ...]) -> None:
+    """Show tokens per step and how acceptance clusters, of traces or presets.
+
+    Beside a preset, of which 1000 requests of 512 tokens are drawn, stands what was measured.
+
+    \b
+    Example:
+      specmodel trace describe code-ngram math-ngram
+    """
+    from specmodel.traces import load_preset, read_trace, trace_statistics
+    from specmodel.traces.files import SUFFIXES
+    from specmodel.traces_report import statistics_text
+
+    titles, rows = [], []
+    for name in names:
+        is_file = Path(name).suffix in SUFFIXES
+        titles.append(Path(name).name)
+        rows.append(trace_statistics(read_trace(name) if is_file else _drawn(name, 1000, 512, 0)))
+        measured = None if is_file else load_preset(name).measured
+        if measured is not None:
+            titles.append("  measured")
+            rows.append(measured)
+    click.echo(statistics_text(titles, rows))
+
+
+def _drawn(preset: str, requests: int, output_length: int, seed: int) -> "Trace":
+    import numpy as np
+
+    from specmodel.traces import load_preset, sample_trace
+
+    for name, value, least in (
+        ("requests", requests, 1), ("output_length", output_length, 1), ("seed", seed, 0)
+    ):  # fmt: skip
+        if value < least:
+            raise InputError(name, value, f"a whole number of at least {least}")
+    generator = np.random.default_rng(seed)
+    return sample_trace(load_preset(preset), requests, output_length, generator)

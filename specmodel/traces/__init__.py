@@ -1,5 +1,33 @@
 """Acceptance traces: the record, files, n-gram look-up in token ids, synthetic processes."""
 
+from specmodel.traces.files import read_trace, write_trace
+from specmodel.traces.ngram import ngram_trace
 from specmodel.traces.record import Trace, check_request, join_traces, make_trace
+from specmodel.traces.statistics import trace_statistics
+from specmodel.traces.synthetic import (
+    AcceptanceProcess,
+    iid_process,
+    list_presets,
+    load_preset,
+    position_process,
+    sample_trace,
+)
+from specmodel.traces.tokens import read_tokens
 
-__all__ = ["Trace", "check_request", "join_traces", "make_trace"]
+__all__ = [
+    "AcceptanceProcess",
+    "Trace",
+    "check_request",
+    "iid_process",
+    "join_traces",
+    "list_presets",
+    "load_preset",
+    "make_trace",
+    "ngram_trace",
+    "position_process",
+    "read_tokens",
+    "read_trace",
+    "sample_trace",
+    "trace_statistics",
+    "write_trace",
+]
