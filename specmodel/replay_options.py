@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specmodel.errors import InputError
+from specmodel.errors import InputError, nearest
 from specmodel.options import deployment_from
 from specmodel.records import is_path
 from specmodel.simulation import ReplayTimes, Sample, Variation, read_replay_times, replay_times
 from specmodel.simulation.sources import Source
 from specmodel.simulation.times import DEFAULT_DRAFTER_UPKEEP
-from specmodel.traces import load_preset, read_trace
+from specmodel.traces import list_presets, load_preset, read_trace
+from specmodel.traces.files import SUFFIXES
 
 DEFAULT_CONTEXT_LENGTH = 1024
 _DEPLOYED = ("target", "drafter", "hardware")
@@ -121,11 +122,16 @@ def replay_from(options: dict[str, Any]) -> Replay:
 def _source(options: dict[str, Any]) -> tuple[Source, str, Sequence[str]]:
     """Return the requests, how they read in a heading, and the presets among them."""
     name = options["trace"]
-    if is_path(name):
+    if Path(name).suffix in SUFFIXES:
         trace = read_trace(name)
         heading = f"{Path(name).name}, {trace.num_requests} requests"
         return trace, heading, ()
     presets = name.split("+")
+    for preset in presets:
+        if preset not in list_presets() and not is_path(preset):
+            known = nearest(preset, list_presets())
+            expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
+            raise InputError("trace", preset, expected)
     for option in ("requests", "output_length"):
         if options[option] < 1:
             raise InputError(option, options[option], "a whole number of at least 1")
