@@ -78,9 +78,10 @@ main_group.add_command(validate)
 def _error_line(error: InputError, words: Sequence[str]) -> str:
     """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
     options = {
-        parameter.opts[0].strip("-").replace("-", "_"): parameter.opts[0]
+        name: parameter.opts[0]
         for parameter in _command(words).params
         if isinstance(parameter, click.Option)
+        for name in (parameter.name, parameter.opts[0].strip("-").replace("-", "_"))
     }
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
     if name not in options:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specmodel.errors import InputError
+from specmodel.profiles import check_writable, write_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,10 +27,11 @@ def check_figure(argument: str, path: str) -> None:
     Raises
     ------
     InputError
-        If the suffix is unknown or matplotlib is not installed.
+        If the suffix is unknown, matplotlib is not installed, or the file cannot be written.
     """
     if Path(path).suffix not in SUFFIXES:
         raise InputError(argument, path, "a .png, .pdf or .svg file")
+    check_writable(path, argument)
     try:
         import matplotlib  # noqa: F401 - is it there?
     except ImportError:
@@ -61,6 +63,8 @@ def save_figure(
         If matplotlib is not installed or the file cannot be written.
     """
     check_figure(argument, path)
+    from io import BytesIO
+
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -69,7 +73,6 @@ def save_figure(
     figure = Figure(figsize=(3.3 if rows == 1 else 6.8, 3.3), dpi=300, layout="constrained")
     with rc_context({"font.size": 8}):
         getattr(plots, kind)(table, figure.subplots(rows, sharex=True))
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            raise InputError(argument, path, f"a file that can be written ({error})") from None
+        drawn = BytesIO()
+        figure.savefig(drawn, format=Path(path).suffix[1:])
+    write_bytes(path, drawn.getvalue(), argument)

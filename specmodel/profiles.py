@@ -1,5 +1,7 @@
 """Profiles with what was fitted: merged into their text, so that comments survive, and written."""
 
+import errno
+import os
 import re
 import tempfile
 import tomllib
@@ -86,6 +88,33 @@ def write_text(path: str | Path, text: str, argument: str = "output") -> None:
         Name that an error should carry.
     """
     write_bytes(path, text.encode(), argument)
+
+
+def check_writable(path: str | Path, argument: str = "output") -> None:
+    """Refuse what `write_bytes` could not write, before anything is computed.
+
+    Parameters
+    ----------
+    path
+        Where a file is to be written.
+    argument
+        Name that an error should carry.
+
+    Raises
+    ------
+    InputError
+        If it is a folder, or there is none around it that can be written to.
+    """
+    folder, fault = Path(path).resolve().parent, None
+    if Path(path).is_dir():
+        fault = errno.EISDIR
+    elif not folder.is_dir():
+        fault = errno.ENOENT
+    elif not os.access(folder, os.W_OK):
+        fault = errno.EACCES
+    if fault:
+        expected = f"a file that can be written ({os.strerror(fault)})"
+        raise InputError(argument, str(path), expected)
 
 
 def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> None:

@@ -32,8 +32,8 @@ COUNTERS = {
 """Names in a scrape by field here."""
 
 TORN = 0.01
-"""Most that accepted tokens may differ from their sum by position [-]: an engine of several
-processes can be scraped while it raises one counter after another."""
+"""Most that counters may contradict each other [-]: an engine of several processes can be scraped
+while it raises one after another."""
 
 _POSITIONS = {str(position): position for position in range(MAX_DRAFT_LENGTH)}
 _MOST = 2.0**53  # beyond, a counter kept as a double no longer counts
@@ -229,7 +229,9 @@ def measured_acceptance(counters: SpeculationCounters) -> MeasuredAcceptance:
     )
     by_position = counters.accepted_by_position.sum(axis=0).astype(np.int64)
     _check_consistent(drafts, drafted, accepted, by_position)
-    rate = acceptance_rate_from_accepted_fraction(accepted / drafted, drafted / drafts)
+    by_position = np.minimum.accumulate(np.minimum(by_position, drafts))
+    mean_length = min(max(drafted / drafts, 1.0), float(by_position.size))
+    rate = acceptance_rate_from_accepted_fraction(accepted / drafted, mean_length)
     return MeasuredAcceptance(
         model_name=counters.model_name,
         num_engines=len(counters.engines),
@@ -237,7 +239,7 @@ def measured_acceptance(counters: SpeculationCounters) -> MeasuredAcceptance:
         num_draft_tokens=drafted,
         num_accepted_tokens=accepted,
         accepted_by_position=by_position,
-        mean_draft_length=drafted / drafts,
+        mean_draft_length=mean_length,
         max_draft_length=by_position.size,
         acceptance_rate=float(rate),
         acceptance_by_position=conditional_acceptance(by_position / drafts),
@@ -252,7 +254,7 @@ def _check_consistent(
     """Refuse counters that no engine could have counted."""
     if drafts == 0:
         raise InputError(NUM_DRAFTS, 0, "at least 1: no drafts yet, or none between the scrapes")
-    if not drafts <= drafted <= drafts * by_position.size:
+    if not (1 - TORN) * drafts <= drafted <= (1 + TORN) * drafts * by_position.size:
         expected = f"from 1 to {by_position.size} for each of {drafts} drafts"
         raise InputError(NUM_DRAFT_TOKENS, drafted, expected)
     if accepted > drafted:
@@ -260,7 +262,7 @@ def _check_consistent(
         raise InputError(NUM_ACCEPTED_TOKENS, accepted, expected)
     before = drafts
     for position, count in enumerate(by_position.tolist()):
-        if count > before:
+        if count > (1 + TORN) * before:
             expected = f"at most {before}, as at the position before or of drafts in all"
             raise InputError(f"{ACCEPTED_BY_POSITION} position {position}", count, expected)
         before = count

@@ -9,7 +9,6 @@ from specmodel.policies import (
     Cascade,
     CascadeSettings,
     DiscountedBandit,
-    FixedDraftLength,
     Goodput,
     scheduled_draft_length,
 )
@@ -95,6 +94,11 @@ FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
             2,
         ),
         ({1: 0.9, 2: 0.7}, {"first_draft_length": 2, "plain_competes": False}, [2, 1], 0),
+        # a longer draft had a utility of at least 1
+        ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
+        # the climb neither steps over 1 nor ends there where it began
+        ({1: 1.3, 2: 0.95}, {"first_draft_length": 2, "climb_step": 2}, [2, 1], 1),
+        (RISING, {"first_draft_length": 1, "first_direction": "down"}, [1, 2, 3, 4], 4),
         # ablations
         (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
         ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
@@ -279,12 +283,18 @@ def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes(method: str) ->
     assert play(1, 200) > 0.8
 
 
+def test_a_bandit_that_forgets_at_once_goes_on() -> None:
+    policy = DiscountedBandit([0, 1, 3], discount=0.3, width=0)
+    for _ in range(3000):
+        policy.observe(1, 1.0)
+    assert policy.propose() in (0, 1, 3)
+
+
 def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
     lengths = [scheduled_draft_length(schedule, size) for size in (1, 16, 17, 80, 100)]
     assert lengths == [3, 3, 2, 2, 0]
     assert scheduled_draft_length([[5, 9, 3]], 1) == 0
-    assert FixedDraftLength(3).propose() == 3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The simulator: identities, the oracle, both forms of a replay, luck, workers."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -27,9 +28,15 @@ from specmodel.simulation.claims import PAPER, suite_choices, suite_claims
 from specmodel.simulation.foresight import greedy_plan
 from specmodel.simulation.lanes import Plan, replay_lanes
 from specmodel.simulation.sources import block_bounds
-from specmodel.simulation.suite import SuiteSettings, cascade_suite
+from specmodel.simulation.suite import (
+    CHOICES,
+    TASKS,
+    SuiteSettings,
+    cascade_suite,
+    task_process,
+)
 from specmodel.simulation.walk import replay_policy
-from specmodel.traces import Trace, iid_process, make_trace, position_process
+from specmodel.traces import Trace, iid_process, load_preset, make_trace, position_process
 
 OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm"}
 POLICIES = (
@@ -194,7 +201,8 @@ def test_nothing_beats_the_oracles_expected_time(drafter: str, times, eagle_time
     expected = records.pivot_table(
         index="request", columns="policy", values="expected_time", observed=True
     )
-    for policy in POLICIES:
+    assert len(expected.columns) == len(POLICIES)
+    for policy in expected:
         assert (expected[policy] >= expected["oracle"] * (1 - 1e-12)).all(), policy
     assert (expected.drop(columns="oracle").sum() > 1.01 * expected["oracle"].sum()).all()
     summary = summarise(records, np.random.default_rng(0)).set_index("policy")
@@ -217,15 +225,16 @@ def test_greedy_takes_the_most_tokens_per_second_of_each_step(times) -> None:
         assert rates[plan[position]] == max(rates)
 
 
-def test_the_best_fixed_length_is_the_best_of_all(times) -> None:
+def test_the_best_fixed_length_is_the_best_of_all_and_named(times) -> None:
     trace = bursty_trace(40, 10)
     every = [f"fixed:{length}" for length in range(8)]
     records = simulate(trace, times, [*every, "best-fixed"], seed=0)
     alone = simulate(trace, times, ["best-fixed"], seed=0)
     total = records.groupby("policy", observed=True)["time"].sum()
-    assert total["best-fixed"] == total[every].min()
-    assert alone["time"].sum() == pytest.approx(total["best-fixed"])
-    assert set(alone["policy"]) == {"best-fixed"}
+    best = str(total[every].idxmin())
+    assert alone["policy"].unique().tolist() == [best.replace("fixed", "best-fixed")]
+    assert total[best.replace("fixed", "best-fixed")] == total[every].min()
+    assert alone["time"].sum() == pytest.approx(total[best])
 
 
 # both forms of a replay
@@ -317,14 +326,21 @@ def test_luck_has_the_spread_that_was_asked_for() -> None:
     trace = make_trace([[1] * 500] * 400, [[0] * 500] * 400, max_draft_length=1)
     wanted = Variation(timing_noise=0.1, request_expert_spread=0.08, step_expert_spread=0.05)
     luck = draw_luck(trace, wanted, np.random.default_rng(15))
-    assert luck.noise.mean() == pytest.approx(1, abs=4 * 0.1 / np.sqrt(luck.noise.size))
-    assert luck.noise.std() == pytest.approx(0.1, rel=0.01)
-    experts = luck.experts.reshape(400, 500)
-    assert experts.mean(axis=1).std() == pytest.approx(0.08, rel=0.15)
-    assert experts.std(axis=1).mean() == pytest.approx(0.05, rel=0.01)
+    noise = luck.noise_levels[luck.noise_draws]
+    assert noise.mean() == pytest.approx(1, abs=4 * 0.1 / np.sqrt(noise.size))
+    assert noise.std() == pytest.approx(0.1, rel=0.01)
+    assert noise.min() > 0.7
+    steps = luck.expert_levels[luck.expert_draws]
+    assert steps.mean() == pytest.approx(0, abs=4 * 0.05 / np.sqrt(steps.size))
+    assert steps.std() == pytest.approx(0.05, rel=0.01)
+    assert luck.request_experts.std() == pytest.approx(0.08, rel=0.15)
+    assert abs(np.corrcoef(steps, noise)[0, 1]) < 4 / np.sqrt(steps.size)
+    np.testing.assert_allclose(
+        luck.noise_sums(trace), noise.reshape(400, 500).sum(axis=1), rtol=1e-12
+    )
     still = draw_luck(trace, NONE, np.random.default_rng(15))
-    assert (still.noise == 1).all()
-    assert (still.experts == 0).all()
+    assert set(still.noise_levels) == {1}
+    assert set(still.expert_levels) == {0}
 
 
 def test_expert_time_is_what_more_experts_take() -> None:
@@ -450,6 +466,22 @@ def test_cascade_by_its_settings(times) -> None:
     assert by_name["time"].tolist() == record["time"].tolist()
 
 
+def test_settings_and_bound_classes_have_names_of_their_own(times) -> None:
+    settings = [CascadeSettings(), CascadeSettings(first_draft_length=1, tolerance=0.2)]
+    bound = [partial(Own, length=1), partial(Own, length=3)]
+    records = simulate(bursty_trace(5, 23, longest=4), times, [*settings, *bound], seed=0)
+    assert records["policy"].cat.categories.tolist() == [
+        "cascade", "cascade:first_draft_length=1:tolerance=0.2", "Own:length=1", "Own:length=3",
+    ]  # fmt: skip
+
+    def oracle() -> Cascade:
+        return Cascade()
+
+    with pytest.raises(InputError, match="another name than oracle"):
+        choose(oracle)
+    assert choose("cascade:max_draft_length=1").settings == {"max_draft_length": 1}
+
+
 @pytest.mark.parametrize(
     ("policies", "seed", "message"),
     [
@@ -484,25 +516,39 @@ def test_names_of_policies_read_back() -> None:
 
 def test_the_suite_reports_every_claim() -> None:
     settings = SuiteSettings(
-        min_ngrams=(3, 1),
+        look_ups=("3+", "1+ bound"),
         routing_correlations=(0.18,),
         output_lengths=(256,),
-        first_draft_lengths=(1, 2),
+        first_draft_lengths=(1, 3),
         num_requests=20,
     )
     pairs = cascade_suite(settings)
     assert len(pairs.drop_duplicates(["model", "workload"])) == 35
     claims, choices = suite_claims(pairs), suite_choices(pairs)
     assert set(PAPER) <= set(claims)
-    assert claims[["min_ngram", "first_draft_length"]].values.tolist() == [
-        [1, 1], [1, 2], [3, 1], [3, 2],
+    assert claims[["look_up", "first_draft_length"]].to_numpy().tolist() == [
+        ["1+ bound", 1], ["1+ bound", 3], ["3+", 1], ["3+", 3],
     ]  # fmt: skip
-    own = pairs[(pairs["min_ngram"] == 1) & (pairs["policy"] == "cascade:first_draft_length=2")]
+    bound = pairs[pairs["look_up"] == "1+ bound"]
+    own = bound[bound["policy"] == "cascade:first_draft_length=3"]
     assert claims["worst slowdown, cascade"].iloc[1] == own["slowdown"].max()
-    fixed = pairs[(pairs["min_ngram"] == 1) & (pairs["policy"] == "fixed:1")]
-    keys = ["model", "workload"]
-    both = own.merge(fixed, on=keys, suffixes=("", "_fixed"))
+    both = own.merge(
+        bound[bound["policy"] == "fixed:1"], on=["model", "workload"], suffixes=("", "_fixed")
+    )
     gain = (both["speedup"] / both["speedup_fixed"]).mean() - 1
     assert claims["mean gain over fixed:1"].iloc[1] == pytest.approx(gain)
-    assert len(choices) == 2 * 9
+    code = own[(own["model"] == "mixtral-8x7b") & (own["workload"] == "code")]
+    assert claims["Mixtral code, cascade"].iloc[1] == pytest.approx(code["speedup"].iloc[0] - 1)
+    assert len(choices) == 2 * len(CHOICES)
     assert (claims["worst slowdown, cascade"] < claims["worst slowdown, fixed:3"]).all()
+
+
+def test_shorter_look_ups_propose_more_and_get_little_more_accepted() -> None:
+    for task, preset in TASKS.items():
+        own = load_preset(preset)
+        assert task_process(task, "3+").survival == own.survival
+        bound, measured = (task_process(task, look_up) for look_up in ("1+ bound", "1+"))
+        assert bound.proposal_share == measured.proposal_share > own.proposal_share
+        assert bound.survival == own.survival
+        added = measured.proposal_share - own.proposal_share
+        assert measured.survival[0] == pytest.approx(own.survival[0] + 0.19 * added)

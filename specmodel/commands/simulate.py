@@ -1,12 +1,23 @@
 """The command that replays draft-length policies."""
 
+import re
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel.commands.settings import SETTINGS, detail_options, where_options
 from specmodel.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specmodel.replay_options import Replay
+
+_OF_SUITE = ("requests", "engine", "context_length", "seed", "workers")
 
 
 @click.command(context_settings=SETTINGS)
@@ -24,26 +35,19 @@ from specmodel.errors import InputError
 @click.option(
     "--policy",
     "policies",
-    default="none,fixed:1,fixed:2,fixed:3,best-fixed,cascade,oracle",
     metavar="LIST",
     help="none, fixed:K, best-fixed, table:FILE, cascade, goodput, sglang, bandit, greedy, oracle,"
-    " module:Class; settings after colons.  [default: none,fixed:1,fixed:2,fixed:3,best-fixed,"
-    "cascade,oracle]",
+    " module:Class; settings after colons.  [default: none, fixed:1 to fixed:3, best-fixed,"
+    " cascade, oracle]",
 )
 @click.option("--suite", type=click.Choice(["cascade"]), help="Redo the evaluation of a paper.")
-@click.option(
-    "--requests", type=int, default=300, show_default=True, help="Requests drawn from a preset."
-)
+@click.option("--requests", type=int, help="Requests drawn from a preset.  [default: 300]")
 @click.option(
     "--output-length",
     type=int,
-    default=512,
-    show_default=True,
-    help="Output tokens of a request drawn from a preset.",
+    help="Output tokens of a request drawn from a preset.  [default: 512]",
 )
-@click.option(
-    "--max-draft-length", type=int, default=7, show_default=True, help="Longest draft considered."
-)
+@click.option("--max-draft-length", type=int, help="Longest draft considered.  [default: 7]")
 @click.option(
     "--context-length",
     type=int,
@@ -69,7 +73,7 @@ from specmodel.errors import InputError
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
 @click.option("--timeline", metavar="FILE", help="Draw one request: PNG, PDF or SVG.")
-@click.option("--request", type=int, default=0, show_default=True, help="The one drawn.")
+@click.option("--request", type=int, help="The one drawn.  [default: 0]")
 @click.option(
     "--timeline-policy", metavar="NAME", help="Its policy.  [default: cascade, or the last]"
 )
@@ -100,45 +104,37 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     import numpy as np
 
     from specmodel import simulation_report as report
-    from specmodel.figures import check_figure, save_figure
     from specmodel.profiles import write_text
     from specmodel.replay_options import replay_from
     from specmodel.simulation import simulate as replay_all
-    from specmodel.simulation import summarise, timeline
+    from specmodel.simulation import summarise
 
-    if options["timeline"] is not None:
-        check_figure("timeline", options["timeline"])
-    policies, seed = options["policies"].split(","), options["seed"]
-    replay = replay_from(options)
-    sys.path.insert(0, "")  # a policy of the user's own is in the current folder
-    with click.progressbar(
-        length=replay.num_requests, label="Replaying", file=sys.stderr, hidden=_is_quiet()
-    ) as bar:
-        records = replay_all(
-            replay.source,
-            replay.times,
-            policies,
-            seed=seed,
-            variation=replay.variation,
-            workers=options["workers"],
-            progress=bar.update,
-        )
+    _check_files(options)
+    seed, replay, typed = options["seed"], replay_from(options), options["policies"]
+    policies = replay.default_policies
+    if typed is not None:
+        policies = [name.strip() for name in typed.split(",")]
+    with _current_folder():
+        steps = None if options["timeline"] is None else _steps(replay, policies, options)
+        with click.progressbar(
+            length=replay.num_requests, label="Replaying", file=sys.stderr, hidden=_is_quiet()
+        ) as bar:
+            records = replay_all(
+                replay.source,
+                replay.times,
+                policies,
+                seed=seed,
+                variation=replay.variation,
+                workers=options["workers"],
+                progress=bar.update,
+            )
     summary = summarise(records, np.random.default_rng(seed))
+    if steps is not None:
+        from specmodel.figures import save_figure
+
+        save_figure("timeline", steps, options["timeline"], "timeline", rows=2)
     if options["records"] is not None:
         write_text(options["records"], records.to_csv(index=False), "records")
-    if options["timeline"] is not None:
-        chosen = options["timeline_policy"] or (
-            "cascade" if "cascade" in policies else policies[-1]
-        )
-        steps = timeline(
-            replay.source,
-            replay.times,
-            chosen,
-            request=options["request"],
-            seed=seed,
-            variation=replay.variation,
-        )
-        save_figure("timeline", steps, options["timeline"], "timeline", rows=2)
     if as_json:
         click.echo(report.to_json(replay, summary))
         return
@@ -155,18 +151,68 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     click.echo("\n\n".join(filter(None, sections)))
 
 
+def _check_files(options: dict[str, Any]) -> None:
+    """Refuse files that cannot be written, before anything is computed."""
+    from specmodel.figures import check_figure
+    from specmodel.profiles import check_writable
+
+    if options["timeline"] is not None:
+        check_figure("timeline", options["timeline"])
+    if options["records"] is not None:
+        if Path(options["records"]).suffix != ".csv":
+            raise InputError("records", options["records"], "a .csv file")
+        check_writable(options["records"], "records")
+
+
+@contextmanager
+def _current_folder() -> Iterator[None]:
+    """Let a policy of the user's own be imported from the current folder."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _steps(replay: "Replay", policies: list[str], options: dict[str, Any]) -> "pd.DataFrame":
+    """Return the steps of the request that is to be drawn."""
+    from specmodel.simulation import timeline
+
+    chosen = options["timeline_policy"]
+    if chosen is None:
+        single = [name for name in policies if name != "best-fixed"]
+        chosen = "cascade" if "cascade" in single else [policies[-1], *single][-1]
+    try:
+        return timeline(
+            replay.source,
+            replay.times,
+            chosen,
+            request=options["request"] or 0,
+            seed=options["seed"],
+            variation=replay.variation,
+        )
+    except InputError as error:
+        if chosen in policies and chosen != "best-fixed":
+            raise
+        argument = re.sub(r"^policy\b", "timeline_policy", error.argument)
+        raise InputError(argument, error.value, error.expected) from None
+
+
 def _suite(options: dict[str, Any], *, as_json: bool, as_csv: bool) -> None:
     """Redo Cascade's evaluation: everything of the paper's set-up is settled there."""
     from specmodel import simulation_report as report
+    from specmodel.replay_options import DEFAULT_REQUESTS, MOST, refuse_given
     from specmodel.simulation.claims import suite_choices, suite_claims
     from specmodel.simulation.suite import SuiteSettings, cascade_suite
+    from specmodel.units import check
 
-    for name in ("target", "drafter", "hardware", "trace", "step_times", "timeline", "records"):
-        if options[name] is not None:
-            raise InputError(name, options[name], "none with --suite, which settles it")
+    settled = [name for name in options if name not in _OF_SUITE]
+    refuse_given(options, settled, "none with --suite, which settles it")
     given = {name: options[name] for name in ("engine", "context_length", "seed")}
+    requests = DEFAULT_REQUESTS if options["requests"] is None else options["requests"]
     settings = SuiteSettings(
-        num_requests=options["requests"],
+        num_requests=int(check("requests", requests, minimum=1, maximum=MOST, whole=True)),
         **{name: value for name, value in given.items() if value is not None},
     )
     with click.progressbar(

@@ -1,7 +1,7 @@
 """Draft-length policies: `propose()` a draft length, `observe(emitted_tokens, step_time)`."""
 
 from specmodel.policies.adaptive import AcceptedAverage, DiscountedBandit, Goodput
-from specmodel.policies.base import FixedDraftLength, Policy, scheduled_draft_length
+from specmodel.policies.base import Policy, scheduled_draft_length
 from specmodel.policies.cascade import Cascade, CascadeSettings
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "Cascade",
     "CascadeSettings",
     "DiscountedBandit",
-    "FixedDraftLength",
     "Goodput",
     "Policy",
     "scheduled_draft_length",

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from specmodel.errors import InputError
+from specmodel.policies.base import is_number
 
 
 class Goodput:
@@ -40,12 +41,14 @@ class Goodput:
         memory: float = 50.0,
         probe_interval: int = 16,
     ) -> None:
-        if not 0 < first_acceptance_rate < 1:
-            raise InputError("goodput first_acceptance_rate", first_acceptance_rate, "in (0, 1)")
-        if not memory >= 1:
+        if not (is_number(first_acceptance_rate) and 0 < first_acceptance_rate < 1):
+            expected = "a number above 0 and below 1"
+            raise InputError("goodput first_acceptance_rate", first_acceptance_rate, expected)
+        if not (is_number(memory) and memory >= 1):
             raise InputError("goodput memory", memory, "a number of at least 1")
-        if probe_interval < 1:
-            raise InputError("goodput probe_interval", probe_interval, "at least 1")
+        if not (is_number(probe_interval, whole=True) and probe_interval >= 1):
+            expected = "a whole number of at least 1"
+            raise InputError("goodput probe_interval", probe_interval, expected)
         self._step_time = [float(time) for time in step_time]
         self._kept = 1 - 1 / memory
         self._accepted, self._rejected = first_acceptance_rate, 1 - first_acceptance_rate
@@ -111,12 +114,15 @@ class AcceptedAverage:
         warm_up: int = 10,
         update_interval: int = 5,
     ) -> None:
-        if not 0 < weight <= 1:
+        if not (is_number(weight) and 0 < weight <= 1):
             raise InputError("sglang weight", weight, "a number above 0, at most 1")
-        if first_draft_length < 1:
-            raise InputError("sglang first_draft_length", first_draft_length, "at least 1")
-        if update_interval < 1:
-            raise InputError("sglang update_interval", update_interval, "at least 1")
+        for name, value, least in (
+            ("first_draft_length", first_draft_length, 1),
+            ("warm_up", warm_up, 0),
+            ("update_interval", update_interval, 1),
+        ):
+            if not (is_number(value, whole=True) and value >= least):
+                raise InputError(f"sglang {name}", value, f"a whole number of at least {least}")
         self._max_draft_length = max_draft_length
         self._draft_length = min(first_draft_length, max_draft_length)
         self._average = float(self._draft_length)
@@ -169,9 +175,9 @@ class DiscountedBandit:
     ) -> None:
         if method not in ("ucb", "thompson"):
             raise InputError("bandit method", method, "ucb or thompson")
-        if not 0 < discount <= 1:
+        if not (is_number(discount) and 0 < discount <= 1):
             raise InputError("bandit discount", discount, "a number above 0, at most 1")
-        if not width >= 0:
+        if not (is_number(width) and 0 <= width < math.inf):
             raise InputError("bandit width", width, "a number of at least 0")
         if method == "thompson" and generator is None:
             raise InputError("bandit generator", None, "a generator, as thompson draws")
@@ -197,7 +203,7 @@ class DiscountedBandit:
         self._arm = self._choose()
 
     def _choose(self) -> int:
-        unseen = next((arm for arm, weight in enumerate(self._weight) if weight == 0), None)
+        unseen = next((arm for arm, time in enumerate(self._time) if time == 0), None)
         if unseen is not None:
             return unseen
         means = [tokens / time for tokens, time in zip(self._tokens, self._time, strict=True)]

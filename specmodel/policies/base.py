@@ -1,5 +1,6 @@
-"""What a policy is, and the two that do not learn."""
+"""What a policy is; draft lengths by batch size."""
 
+import numbers
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -21,24 +22,10 @@ class Policy(Protocol):
         ...
 
 
-class FixedDraftLength:
-    """Propose the same draft length at each step.
-
-    Parameters
-    ----------
-    draft_length
-        At least 0 [token].
-    """
-
-    def __init__(self, draft_length: int) -> None:
-        self.draft_length = draft_length
-
-    def propose(self) -> int:
-        """Return the draft length [token]."""
-        return self.draft_length
-
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take no notice of an iteration's tokens [token] and time [s]."""
+def is_number(value: object, *, whole: bool = False) -> bool:
+    """Return whether `value` is one number: no truth value, text or list. NaN is one."""
+    kind = numbers.Integral if whole else numbers.Real
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
@@ -59,7 +46,7 @@ def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -
     Raises
     ------
     InputError
-        If an entry is not three whole numbers, or its range is reversed.
+        If there is no entry, one is not three whole numbers, or its range is reversed.
 
     Examples
     --------
@@ -67,6 +54,9 @@ def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -
     2
     """
     chosen = 0
+    if not isinstance(schedule, Sequence) or not schedule:
+        expected = "at least one [first batch size, last batch size, draft length]"
+        raise InputError("table", schedule, expected)
     for entry in schedule:
         is_entry = isinstance(entry, Sequence) and len(entry) == 3
         if not is_entry or any(type(number) is not int for number in entry):

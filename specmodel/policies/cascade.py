@@ -10,9 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from specmodel.errors import InputError
+from specmodel.policies.base import is_number
 
 BASELINE, TEST, SET = "baseline", "test", "set"
 """Phases of the policy."""
+
+MOST = 10**9
+"""Largest whole number of the settings [-]: products of two stay within 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,7 @@ class CascadeSettings:
         draft length is chosen; 1 switches back-off off. Paper, but for the reset [-].
     plain_competes
         Whether no speculation, whose utility is 1, wins against trials that are all below 1; if
-        not, it wins only once the climb arrived at it. Ours.
+        not, the best of them is set unless the climb arrived at no speculation. Ours.
     climb
         Whether draft lengths are climbed; if not, a test tries all from 1 to the longest.
     early_exit
@@ -73,9 +77,10 @@ class CascadeSettings:
             value = getattr(self, field.name)
             if field.type is bool and not isinstance(value, bool):
                 raise InputError(f"cascade {field.name}", value, "true or false")
-            if field.type is int and (type(value) is not int or value < 1):
-                raise InputError(f"cascade {field.name}", value, "a whole number of at least 1")
-        if not 0 <= self.tolerance < float("inf"):
+            if field.type is int and (type(value) is not int or not 1 <= value <= MOST):
+                expected = f"a whole number of at least 1, at most {MOST}"
+                raise InputError(f"cascade {field.name}", value, expected)
+        if not (is_number(self.tolerance) and 0 <= self.tolerance < float("inf")):
             raise InputError("cascade tolerance", self.tolerance, "a number of at least 0")
         if self.first_draft_length > self.max_draft_length:
             expected = f"at most max_draft_length = {self.max_draft_length}"
@@ -98,7 +103,11 @@ class Cascade:
     Notes
     -----
     Utility of a trial is its tokens per iteration over the ratio of its mean iteration time to
-    that of the baseline.
+    that of the baseline. Readings of the paper that are ours: utility "rose" if it is the largest
+    of the test so far; a test starts at the last non-zero draft length that was set; where one
+    token has a utility below 1, the test ends without speculation only if no longer draft had
+    one of at least 1; the climb does not step over a draft length of 1, and at the longest draft,
+    or at 1, it turns after its first trial.
 
     Examples
     --------
@@ -180,28 +189,37 @@ class Cascade:
 
     def _next_trial(self, previous: float, *, rose: bool) -> int:
         """Return the next draft length of the test, 0 if that is none, -1 if the test is over."""
-        s, tried, trials = self.settings, self._draft_length, self._trials
+        s, tried = self.settings, self._draft_length
         if not s.climb:
             return tried + 1 if tried < s.max_draft_length else 0
         if tried == 1 and self.utility < 1:
             return 0
-        if trials >= s.max_trials:
+        if self._is_over(previous, rose=rose):
             return -1
-        if s.early_exit and trials > 1:
-            is_similar = abs(self.utility - previous) <= s.tolerance * previous
-            if is_similar or (trials > 2 and not rose):
-                return -1
-        if trials == 1:
-            by_utility = self.utility >= 1
-            self._up = {"up": True, "down": False, "by utility": by_utility}[s.first_direction]
-            if self._up and tried + s.climb_step > s.max_draft_length:
-                self._up = False
-        elif not rose:
-            self._up = not self._up
+        self._up = self._goes_up(rose=rose)
         if not self._up:
-            return max(self._low - s.climb_step, 0)
+            return max(self._low - s.climb_step, 1) if self._low > 1 else 0
         following = self._high + s.climb_step
         return following if following <= s.max_draft_length else -1
+
+    def _is_over(self, previous: float, *, rose: bool) -> bool:
+        s, trials = self.settings, self._trials
+        if trials >= s.max_trials:
+            return True
+        if not s.early_exit or trials == 1:
+            return False
+        is_similar = abs(self.utility - previous) <= s.tolerance * previous
+        return is_similar or (trials > 2 and not rose)
+
+    def _goes_up(self, *, rose: bool) -> bool:
+        s, tried = self.settings, self._draft_length
+        if self._trials > 1:
+            return self._up == rose  # the same direction, or round
+        if tried + s.climb_step > s.max_draft_length:
+            return False
+        by_utility = self.utility >= 1
+        wanted = {"up": True, "down": False, "by utility": by_utility}[s.first_direction]
+        return wanted or tried == 1
 
     def _set(self, draft_length: int) -> None:
         """Hold a draft length; each time none is chosen, for longer."""

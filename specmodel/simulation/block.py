@@ -1,15 +1,18 @@
 """A block of requests under all policies: one piece of work, for whichever process takes it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from specmodel.simulation.cascade_lanes import CascadeLanes
 from specmodel.simulation.chance import Luck, Variation, draw_luck
 from specmodel.simulation.choices import Choice
 from specmodel.simulation.lanes import Plan, replay_lanes
 from specmodel.simulation.makers import cascade_settings, policy_maker
+from specmodel.simulation.seeds import LUCK, TRACE, stream
 from specmodel.simulation.sources import Sample, draw_trace
 from specmodel.simulation.times import ReplayTimes
 from specmodel.simulation.totals import Totals
@@ -30,8 +33,8 @@ class Block:
         Their numbers, without the last [-].
     times, variation
         Step times, and how much they vary.
-    entropy
-        Seeds of the block [-].
+    seed, number
+        Of all that is drawn, and which block it is [-].
     """
 
     requests: Trace | Sample
@@ -39,7 +42,8 @@ class Block:
     last: int
     times: ReplayTimes
     variation: Variation
-    entropy: tuple[int, ...]
+    seed: int
+    number: int
 
 
 def draw_block(block: Block) -> tuple[Trace, Luck]:
@@ -55,11 +59,11 @@ def draw_block(block: Block) -> tuple[Trace, Luck]:
     tuple
         Trace and luck.
     """
-    generator = np.random.default_rng(block.entropy)
     trace = block.requests
     if isinstance(trace, Sample):
+        generator = stream(block.seed, TRACE, block.number)
         trace = draw_trace(trace, block.first, block.last, generator)
-    return trace, draw_luck(trace, block.variation, generator)
+    return trace, draw_luck(trace, block.variation, stream(block.seed, LUCK, block.number))
 
 
 def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.DataFrame]:
@@ -78,19 +82,23 @@ def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.Data
         A table for each policy, a row a request.
     """
     trace, luck = draw_block(block)
-    plain = block.times.forward_time * np.add.reduceat(luck.noise, trace.starts, dtype=float)
+    plain = block.times.forward_time * luck.noise_sums(trace)
     tables = {}
     for choice in choices:
         totals = _replay(choice, trace, luck, block, plain)
-        tables[choice.name] = pd.DataFrame(
-            {
-                "request": np.arange(block.first, block.last),
-                "output_tokens": trace.output_tokens,
-                **vars(totals),
-                "plain_time": plain,
-            }
-        )
+        columns = {
+            "request": np.arange(block.first, block.last),
+            "output_tokens": trace.output_tokens,
+            **vars(totals),
+        }
+        small = {name: _counts(column) for name, column in columns.items()}
+        tables[choice.name] = pd.DataFrame(small | {"plain_time": plain})
     return tables
+
+
+def _counts(column: NDArray[Any]) -> NDArray[Any]:
+    """Return whole numbers in four bytes; records may be many."""
+    return column.astype(np.int32) if column.dtype.kind == "i" else column
 
 
 def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: FloatArray) -> Totals:
@@ -103,14 +111,14 @@ def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: Float
     if choice.is_cascade:
         lanes = CascadeLanes(cascade_settings(choice, times), trace.num_requests)
         return replay_lanes(lanes, trace, times, luck, times.paused_time)
-    make = policy_maker(choice, times, block.entropy)
-    return replay_policy(make, trace, times, luck, times.paused_time)
+    make = policy_maker(choice, times, block.seed)
+    return replay_policy(lambda i: make(block.first + i), trace, times, luck, times.paused_time)
 
 
 def _without_speculation(trace: Trace, times: ReplayTimes, plain: FloatArray) -> Totals:
-    none = np.zeros(trace.num_requests, np.int32)
+    none = np.zeros(trace.num_requests, np.int64)
     return Totals(
-        steps=trace.output_tokens.astype(np.int32),
+        steps=trace.output_tokens,
         test_steps=none,
         drafted_tokens=none,
         time=plain,

@@ -29,7 +29,9 @@ class CascadeLanes:
         self._phase = np.full(num_lanes, BASELINE, dtype=np.int8)
         self._draft_length = np.zeros(num_lanes, dtype=np.int64)
         self._length = np.full(num_lanes, settings.baseline_iterations, dtype=np.int64)
-        self._left = self._length.copy()
+        self._step, self._next_end = 0, settings.baseline_iterations
+        self._end = self._length.copy()
+        self._is_testing = np.zeros(num_lanes, dtype=bool)
         self._tokens = np.zeros(num_lanes, dtype=np.int64)
         self._time = np.zeros(num_lanes)
         self._base = np.full(num_lanes, np.nan)
@@ -47,7 +49,7 @@ class CascadeLanes:
     @property
     def is_testing(self) -> NDArray[np.bool_]:
         """Which lanes are in a test."""
-        return np.equal(self._phase, TEST)
+        return self._is_testing
 
     def propose(self, positions: Whole) -> Whole:
         """Return the draft length of each lane, wherever it is [token]."""
@@ -57,10 +59,10 @@ class CascadeLanes:
         """Take in what each lane emitted [token] and how long that took [s]."""
         self._tokens += emitted_tokens
         self._time += step_time
-        self._left -= 1
-        ended = np.flatnonzero(self._left == 0)
-        if not len(ended):
+        self._step += 1
+        if self._step < self._next_end:
             return
+        ended = np.flatnonzero(self._end == self._step)
         self._since_baseline[ended] += self._length[ended]
         phase = self._phase[ended]
         tests, sets, baselines = (ended[phase == which] for which in (TEST, SET, BASELINE))
@@ -68,6 +70,8 @@ class CascadeLanes:
         self._end_sets(sets)
         self._take_baselines(baselines)
         self._start_tests(baselines)
+        self._next_end = int(self._end.min())
+        self._is_testing = self._phase == TEST
 
     def keep(self, lanes: Index) -> None:
         """Go on with these lanes only."""
@@ -80,7 +84,8 @@ class CascadeLanes:
     ) -> None:
         self._phase[lanes] = phase
         self._draft_length[lanes] = draft_length
-        self._length[lanes] = self._left[lanes] = length
+        self._length[lanes] = length
+        self._end[lanes] = self._step + length
         self._tokens[lanes] = 0
         self._time[lanes] = 0.0
 
@@ -122,7 +127,8 @@ class CascadeLanes:
         is_first = trials == 1
         by_utility = {"up": True, "down": False}.get(s.first_direction, utility >= 1)
         can_rise = tried + s.climb_step <= s.max_draft_length
-        up = np.where(is_first, by_utility & can_rise, self._up[lanes] == rose)
+        first_up = can_rise & (by_utility | (tried == 1))
+        up = np.where(is_first, first_up, self._up[lanes] == rose)
         is_out = (tried == 1) & (utility < 1)
         is_over = trials >= s.max_trials
         if s.early_exit:
@@ -130,7 +136,9 @@ class CascadeLanes:
             is_over |= ~is_first & (is_similar | ((trials > 2) & ~rose))
         higher = self._high[lanes] + s.climb_step
         higher[higher > s.max_draft_length] = -1
-        following = np.where(up, higher, np.maximum(self._low[lanes] - s.climb_step, 0))
+        low = self._low[lanes]
+        lower = np.where(low > 1, np.maximum(low - s.climb_step, 1), 0)
+        following = np.where(up, higher, lower)
         self._up[lanes] = up
         return np.where(is_out, 0, np.where(is_over, -1, following))
 

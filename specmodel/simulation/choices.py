@@ -3,7 +3,8 @@
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,8 @@ class Choice:
     ----------
     name
         As typed.
+    draft_length
+        Longest draft that is settled beforehand, if one is [token].
     planner
         Of a policy that is settled beforehand.
     factory
@@ -55,6 +58,7 @@ class Choice:
     """
 
     name: str
+    draft_length: int = 0
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     is_cascade: bool = False
@@ -90,11 +94,11 @@ def choose(policy: "str | CascadeSettings | Callable[..., Policy] | Choice") -> 
     if isinstance(policy, Choice):
         return policy
     if isinstance(policy, CascadeSettings):
-        return Choice(name="cascade", is_cascade=True, settings=dict(vars(policy)))
+        defaults = vars(CascadeSettings())
+        changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
+        return Choice(name=_named("cascade", changes), is_cascade=True, settings=changes)
     if not isinstance(policy, str):
-        if not callable(policy):
-            raise InputError("policy", policy, "a name, a class or a function without arguments")
-        return Choice(name=getattr(policy, "__name__", "policy"), factory=policy)
+        return _given(policy)
     name, *words = policy.strip().split(":")
     named: dict[str, Callable[[str, Sequence[str]], Choice]] = {
         "fixed": _fixed,
@@ -105,16 +109,33 @@ def choose(policy: "str | CascadeSettings | Callable[..., Policy] | Choice") -> 
     }
     if name in named:
         return named[name](policy.strip(), words)
-    if not words:
-        expected = f"module:Class, or a known name such as {nearest(name, named)}"
-        raise InputError("policy", policy, expected)
-    return _imported(policy.strip(), name, words)
+    known = f"a known name such as {nearest(name, named)}"
+    if not name or not words or not words[0]:
+        raise InputError("policy", policy, f"module:Class, or {known}")
+    try:
+        return _imported(policy.strip(), name, words)
+    except ModuleNotFoundError as error:
+        expected = f"a module that can be imported from here, or {known} ({error})"
+        raise InputError("policy", policy, expected) from None
+
+
+def _given(policy: object) -> Choice:
+    """Take a class or function; settings bound to it are part of its name."""
+    if not callable(policy):
+        raise InputError("policy", policy, "a name, a class or a function without arguments")
+    bound = policy.keywords if isinstance(policy, partial) else {}
+    function = policy.func if isinstance(policy, partial) else policy
+    name = _named(getattr(function, "__name__", type(function).__name__), bound)
+    if name in (*_PLANNERS, *_FACTORIES, "cascade"):
+        raise InputError("policy", policy, f"another name than {name}, which is taken")
+    return Choice(name=name, factory=policy)
+
+
+def _named(name: str, settings: dict[str, Any]) -> str:
+    return ":".join([name, *(f"{key}={value}" for key, value in settings.items())])
 
 
 def _constant_plan(trace: Trace, times: ReplayTimes, draft_length: int) -> NDArray[np.uint8]:
-    if draft_length > times.max_draft_length:
-        expected = f"at most {times.max_draft_length}, the longest with a step time in the trace"
-        raise InputError("policy", f"fixed:{draft_length}", expected)
     return np.full(len(trace.proposed_tokens), draft_length, np.uint8)
 
 
@@ -138,9 +159,14 @@ def _planned(policy: str, words: Sequence[str]) -> Choice:
 
 
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
-    if len(words) != 1 or not words[0].isdecimal():
+    if len(words) != 1 or not (words[0].isascii() and words[0].isdecimal()):
         raise InputError("policy", policy, "fixed: and a draft length, such as fixed:3")
-    return Choice(name=policy, planner=partial(_constant_plan, draft_length=int(words[0])))
+    return _constant(f"fixed:{int(words[0])}", int(words[0]))
+
+
+def _constant(policy: str, length: int) -> Choice:
+    plan = partial(_constant_plan, draft_length=length)
+    return Choice(name=policy, draft_length=length, planner=plan)
 
 
 def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
@@ -150,17 +176,42 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
             schedule = json.loads(Path(words[0]).read_text(encoding="utf-8"))
         else:
             schedule = [[*map(int, word.replace("=", "-").split("-"))] for word in words]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({error})") from None
-    length = scheduled_draft_length(schedule, 1)
-    return Choice(name=policy, planner=partial(_constant_plan, draft_length=length))
+    with of_policy():
+        return _constant(policy, scheduled_draft_length(schedule, 1))
 
 
 def _cascade(policy: str, words: Sequence[str]) -> Choice:
     settings = _settings(policy, words, [setting.name for setting in fields(CascadeSettings)])
-    CascadeSettings(**settings)
+    with of_policy():
+        complete_settings(settings)
     return Choice(name=policy, is_cascade=True, settings=settings)
+
+
+def complete_settings(
+    settings: dict[str, Any], longest: int = CascadeSettings.max_draft_length
+) -> CascadeSettings:
+    """Return settings of Cascade; draft lengths that are not given keep within those that are.
+
+    Parameters
+    ----------
+    settings
+        Some, by name.
+    longest
+        Longest draft unless it is given [token].
+
+    Returns
+    -------
+    CascadeSettings
+        All.
+    """
+    longest = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
+    defaults = {"max_draft_length": longest}
+    if isinstance(longest, int):
+        defaults["first_draft_length"] = min(CascadeSettings.first_draft_length, max(longest, 1))
+    return CascadeSettings(**defaults | settings)
 
 
 def _learning(policy: str, words: Sequence[str]) -> Choice:
@@ -172,7 +223,9 @@ def _learning(policy: str, words: Sequence[str]) -> Choice:
 def _imported(policy: str, module: str, words: Sequence[str]) -> Choice:
     try:
         factory = getattr(importlib.import_module(module), words[0])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
+            raise
         given = f"{type(error).__name__}: {error}"
         expected = f"a module that can be imported from here and has {words[0]} ({given})"
         raise InputError("policy", policy, expected) from None
@@ -191,8 +244,20 @@ def _settings(
             raise InputError("policy", policy, "settings as name=value, after colons")
         if known is not None and name not in known:
             raise InputError("policy", policy, f"a setting it has: {nearest(name, known)}")
+        if name in settings:
+            raise InputError("policy", policy, f"{name} once")
         settings[name] = _literal(text)
     return settings
+
+
+@contextmanager
+def of_policy() -> Iterator[None]:
+    """Let errors in the settings of a policy say that they are one's."""
+    try:
+        yield
+    except InputError as error:
+        argument = f"policy {error.argument}"
+        raise InputError(argument, error.value, error.expected) from None
 
 
 def _literal(text: str) -> Any:

@@ -53,12 +53,12 @@ def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
         Draft length by position, as if every position were reached [token].
     """
     plan = np.empty(len(trace.proposed_tokens), np.uint8)
-    longest = int(trace.output_tokens.max())
-    at_once = max(CHUNK // (longest * 8), 1)
-    starts = trace.starts
-    for first in range(0, trace.num_requests, at_once):
-        lengths = trace.output_tokens[first : first + at_once]
-        _plan_backwards(plan, starts[first : first + at_once] + lengths, lengths, trace, times)
+    ends = trace.starts + trace.output_tokens
+    waiting = np.argsort(-trace.output_tokens, kind="stable")  # alike in length, for little waste
+    while len(waiting):
+        at_once = max(CHUNK // int(trace.output_tokens[waiting[0]]), 1)
+        chunk, waiting = waiting[:at_once], waiting[at_once:]
+        _plan_backwards(plan, ends[chunk], trace.output_tokens[chunk], trace, times)
     return plan
 
 

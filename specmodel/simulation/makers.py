@@ -1,20 +1,17 @@
 """What makes the policy of each request: the arguments it takes by name, and its settings."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from specmodel.errors import InputError
 from specmodel.policies import Cascade, CascadeSettings, Policy
-from specmodel.simulation.choices import Choice
+from specmodel.simulation.choices import Choice, complete_settings, of_policy
+from specmodel.simulation.seeds import POLICY, stream
 from specmodel.simulation.times import ReplayTimes
 
 
-def policy_maker(
-    choice: Choice, times: ReplayTimes, entropy: Sequence[int]
-) -> Callable[[int], Policy]:
+def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int], Policy]:
     """Return what makes the policy of a request by its number.
 
     Parameters
@@ -23,18 +20,14 @@ def policy_maker(
         A policy that learns.
     times
         Step times.
-    entropy
-        Seeds; the number of the request is added [-].
+    seed
+        Of what the policies draw; each request has a stream of its own [-].
 
     Returns
     -------
     callable
-        Gives the arguments of `GIVEN` that the policy takes by name, and its settings.
-
-    Raises
-    ------
-    InputError
-        If the policy cannot be made.
+        Gives the arguments of `GIVEN` that the policy takes by name, and its settings. Raises
+        `InputError` if the policy cannot be made.
     """
     if choice.is_cascade:
         settings = cascade_settings(choice, times)
@@ -51,21 +44,47 @@ def policy_maker(
     taken = _parameters(factory)
     given = {name: value for name, value in available.items() if name in taken} | choice.settings
 
-    def make(request: int) -> Policy:
-        own = {"generator": np.random.default_rng([*entropy, request])} if draws else {}
-        return factory(**given, **own)
-
     draws = "generator" in taken
-    try:
-        policy = make(0)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"policy {choice.name}", error, "one that can be made") from error
-    if not (hasattr(policy, "propose") and hasattr(policy, "observe")):
-        expected = "a policy with propose() and observe(emitted_tokens, step_time)"
-        raise InputError(f"policy {choice.name}", policy, expected)
+
+    def make(request: int) -> Policy:
+        own = {"generator": stream(seed, POLICY, request)} if draws else {}
+        try:
+            with of_policy():
+                policy = factory(**given, **own)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            text = f"{type(error).__name__}: {error}"
+            raise InputError(f"policy {choice.name}", text, "one that can be made") from error
+        if not all(callable(getattr(policy, name, None)) for name in ("propose", "observe")):
+            expected = "a policy with propose() and observe(emitted_tokens, step_time)"
+            raise InputError(f"policy {choice.name}", f"a {type(policy).__name__}", expected)
+        return policy
+
     return make
+
+
+def check_choice(choice: Choice, times: ReplayTimes) -> None:
+    """Refuse a policy that cannot be made or asks for too long a draft, before any replay.
+
+    Parameters
+    ----------
+    choice
+        Any policy.
+    times
+        Step times.
+
+    Raises
+    ------
+    InputError
+        Names the policy, or its setting.
+    """
+    longest = times.max_draft_length
+    if choice.draft_length > longest:
+        expected = f"at most {longest}, the longest draft considered (max_draft_length)"
+        raise InputError("policy", choice.name, expected)
+    if choice.planner is None:
+        policy_maker(choice, times, 0)(0)
 
 
 def cascade_settings(choice: Choice, times: ReplayTimes) -> CascadeSettings:
@@ -88,13 +107,12 @@ def cascade_settings(choice: Choice, times: ReplayTimes) -> CascadeSettings:
     InputError
         If a longer one was asked for.
     """
-    settings, longest = dict(choice.settings), times.max_draft_length
+    longest = times.max_draft_length
     for name in ("first_draft_length", "max_draft_length"):
-        if settings.get(name, 0) > longest:
-            expected = f"at most {longest}, the longest draft with a step time in the trace"
-            raise InputError(f"cascade {name}", settings[name], expected)
-        settings.setdefault(name, min(getattr(CascadeSettings, name), longest))
-    return CascadeSettings(**settings)
+        if choice.settings.get(name, 0) > longest:
+            expected = f"at most {longest}, the longest draft considered"
+            raise InputError(f"policy cascade {name}", choice.settings[name], expected)
+    return complete_settings(choice.settings, longest)
 
 
 def _parameters(factory: Callable[..., Policy]) -> set[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from specmodel.errors import InputError
@@ -10,6 +11,7 @@ from specmodel.policies import CascadeSettings, Policy
 from specmodel.simulation.block import Block, replay_block
 from specmodel.simulation.chance import Variation
 from specmodel.simulation.choices import BEST_FIXED, Choice, choose
+from specmodel.simulation.makers import check_choice
 from specmodel.simulation.sources import Source, block_bounds
 from specmodel.simulation.times import ReplayTimes
 from specmodel.simulation.workers import spread
@@ -54,8 +56,9 @@ def simulate(
     Returns
     -------
     pandas.DataFrame
-        A row for each policy and request: policy, request, output_tokens, steps, test_steps,
-        drafted_tokens, time, expected_time (without luck), plain_time (without speculation).
+        A row for each policy and request: policy (the best fixed one with its length), request,
+        output_tokens, steps, test_steps, drafted_tokens, time,
+        expected_time (without luck), plain_time (without speculation).
 
     Raises
     ------
@@ -77,6 +80,8 @@ def simulate(
     chosen = _chosen(policies)
     times = times.up_to(min(times.max_draft_length, source.max_draft_length))
     replayed = tuple(_with_all_fixed(chosen, times))
+    for choice in replayed:
+        check_choice(choice, times)
     blocks = list(make_blocks(source, times, variation or Variation(), seed))
     done: dict[int, dict[str, pd.DataFrame]] = {}
     work = partial(replay_block, choices=replayed)
@@ -84,11 +89,7 @@ def simulate(
         done[block.first] = tables
         if progress is not None:
             progress(block.last - block.first)
-    by_policy = {
-        choice.name: pd.concat([done[first][choice.name] for first in sorted(done)])
-        for choice in replayed
-    }
-    return _joined(chosen, by_policy)
+    return _joined(chosen, [done[first] for first in sorted(done)])
 
 
 def make_blocks(
@@ -115,7 +116,8 @@ def make_blocks(
             last=last,
             times=times,
             variation=variation,
-            entropy=(seed, i),
+            seed=seed,
+            number=i,
         )
 
 
@@ -139,14 +141,20 @@ def _with_all_fixed(chosen: Sequence[Choice], times: ReplayTimes) -> Iterator[Ch
         yield from (choose(name) for name in every if name not in names)
 
 
-def _joined(chosen: Sequence[Choice], by_policy: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    tables = {}
-    for choice in chosen:
-        name = choice.name
-        if name == BEST_FIXED:
-            fixed = (each for each in by_policy if each.startswith("fixed:"))
-            name = min(fixed, key=lambda each: float(by_policy[each]["time"].sum()))
-        tables[choice.name] = by_policy[name]
-    records = pd.concat(tables, names=["policy"]).reset_index(level="policy")
-    records["policy"] = pd.Categorical(records["policy"], categories=list(tables))
-    return records.reset_index(drop=True)
+def _joined(chosen: Sequence[Choice], blocks: Sequence[dict[str, pd.DataFrame]]) -> pd.DataFrame:
+    names = {choice.name: choice.name for choice in chosen}
+    if BEST_FIXED in names:
+        names[BEST_FIXED] = min(
+            (name for name in blocks[0] if name.startswith("fixed:")),
+            key=lambda name: sum(float(block[name]["time"].sum()) for block in blocks),
+        )
+    tables = [block[name] for name in names.values() for block in blocks]
+    records = pd.concat(tables, ignore_index=True)
+    policies = np.repeat(np.arange(len(names)), len(records) // len(names))
+    labels = [
+        name.replace("fixed", label, 1) if label == BEST_FIXED else label
+        for label, name in names.items()
+    ]
+    column = pd.Series(pd.Categorical.from_codes(policies, pd.Index(labels)))
+    records.insert(0, "policy", column)
+    return records

@@ -26,8 +26,9 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
     Returns
     -------
     pandas.DataFrame
-        A row for each policy: speedup, 95 % interval (speedup_low, speedup_high) by a bootstrap
-        over requests, slowdown, tokens_per_step, mean draft length, share of steps in tests,
+        A row for each policy: speedup, 95 % interval (speedup_low, speedup_high) of as many
+        independent requests by a bootstrap (drawn ones are stratified, so that their mean is
+        closer), slowdown, tokens_per_step, mean draft length, share of steps in tests,
         percentiles over requests of tpot, and, if the oracle is there, regret: how much longer
         than the oracle's the expected time is.
 
@@ -69,6 +70,8 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
 
 def _interval(records: pd.DataFrame, generator: np.random.Generator) -> FloatArray:
     """Bootstrap the ratio of sums; many requests are summed in groups first."""
+    if len(records) == 1:
+        return np.full(2, np.nan)
     group = np.arange(len(records)) % min(len(records), GROUPS)
     plain, time = (np.bincount(group, records[name]) for name in ("plain_time", "time"))
     counts = generator.multinomial(len(time), np.full(len(time), 1 / len(time)), RESAMPLES)

@@ -6,10 +6,11 @@ from numpy.typing import NDArray
 
 from specmodel.errors import InputError
 from specmodel.policies import Policy
+from specmodel.policies.base import is_number
 from specmodel.simulation.block import draw_block
-from specmodel.simulation.chance import Luck, Variation
+from specmodel.simulation.chance import Variation
 from specmodel.simulation.choices import BEST_FIXED, choose
-from specmodel.simulation.makers import policy_maker
+from specmodel.simulation.makers import check_choice, policy_maker
 from specmodel.simulation.run import PolicyLike, make_blocks
 from specmodel.simulation.sources import Source
 from specmodel.simulation.times import ReplayTimes
@@ -41,7 +42,8 @@ def timeline(
     -------
     pandas.DataFrame
         A row for each step: position, draft_length, verified_tokens, emitted_tokens, step_time,
-        phase and utility as far as the policy tells, and window_utility of the last 16 steps.
+        phase (text) and utility (number) as far as the policy tells, and window_utility of the
+        last 16 steps.
 
     Raises
     ------
@@ -52,6 +54,7 @@ def timeline(
     if choice.name == BEST_FIXED:
         raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
     times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    check_choice(choice, times)
     blocks = list(make_blocks(source, times, variation or Variation(), seed))
     block = next((block for block in blocks if block.first <= request < block.last), None)
     if block is None:
@@ -60,20 +63,24 @@ def timeline(
     number = request - block.first
     one, start = trace.part(number, number + 1), int(trace.starts[number])
     part = slice(start, start + int(one.output_tokens[0]))
-    its = Luck(experts=luck.experts[part], noise=luck.noise[part])
+    its = luck.of(number, part)
     follower: Policy
     if choice.planner is not None:
         follower, plain_time = _Follower(choice.planner(one, times)), times.forward_time
     else:
-        make = policy_maker(choice, times, block.entropy)
-        follower, plain_time = make(number), times.paused_time
+        make = policy_maker(choice, times, seed)
+        follower, plain_time = make(request), times.paused_time
     steps: list[Step] = []
     replay_policy(lambda _: follower, one, times, its, plain_time, steps)
     table = pd.DataFrame([vars(step) for step in steps])
     tokens, seconds = (
         table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
     )
-    return table.assign(window_utility=tokens * times.forward_time / seconds)
+    return table.assign(
+        phase=table["phase"].map(str),
+        utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
+        window_utility=tokens * times.forward_time / seconds,
+    )
 
 
 class _Follower:

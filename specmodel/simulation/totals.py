@@ -22,9 +22,9 @@ class Totals:
         With what varies, and without [s].
     """
 
-    steps: NDArray[np.int32]
-    test_steps: NDArray[np.int32]
-    drafted_tokens: NDArray[np.int32]
+    steps: NDArray[np.int64]
+    test_steps: NDArray[np.int64]
+    drafted_tokens: NDArray[np.int64]
     time: FloatArray
     expected_time: FloatArray
 
@@ -32,6 +32,6 @@ class Totals:
 def empty_totals(num_requests: int) -> Totals:
     """Return zeros for `num_requests` [request]."""
     counts = {
-        name: np.zeros(num_requests, np.int32) for name in ("steps", "test_steps", "drafted_tokens")
+        name: np.zeros(num_requests, np.int64) for name in ("steps", "test_steps", "drafted_tokens")
     }
     return Totals(**counts, time=np.zeros(num_requests), expected_time=np.zeros(num_requests))

@@ -1,7 +1,10 @@
 """Requests under a policy, step by step: the readable form of a replay, for any policy."""
 
+import operator
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from specmodel.errors import InputError
 from specmodel.policies import Policy
@@ -77,12 +80,12 @@ def replay_policy(
         start += length
         policy = make(i)
         try:
-            sums = _replay(policy, _Request(trace, luck, part), base, slope, log)
+            sums = _replay(policy, _Request(trace, luck, i, part), base, slope, log)
         except InputError:
             raise
-        except Exception as error:
-            expected = "a policy that replays the whole trace"
+        except (Exception, SystemExit) as error:
             given = f"{type(error).__name__}: {error}"
+            expected = f"a policy that replays the whole trace{_place(error)}"
             raise InputError(f"policy {type(policy).__name__}", given, expected) from error
         totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = sums[:3]
         totals.time[i], totals.expected_time[i] = sums[3:]
@@ -92,11 +95,12 @@ def replay_policy(
 class _Request:
     """Positions of one request as lists, which Python reads faster than arrays."""
 
-    def __init__(self, trace: Trace, luck: Luck, part: slice) -> None:
+    def __init__(self, trace: Trace, luck: Luck, number: int, part: slice) -> None:
         self.proposed = trace.proposed_tokens[part].tolist()
         self.accepted = trace.accepted_tokens[part].tolist()
-        self.experts = luck.experts[part].tolist()
-        self.noise = luck.noise[part].tolist()
+        experts = luck.expert_levels[luck.expert_draws[part]]
+        self.experts = (luck.request_experts[number] + experts).tolist()
+        self.noise = luck.noise_levels[luck.noise_draws[part]].tolist()
 
 
 def _replay(
@@ -118,11 +122,11 @@ def _replay(
         asked = propose()
         if type(asked) is not int or not 0 <= asked <= longest:
             asked = _whole(asked, longest, policy)
-        verified, held = proposed[position], accepted[position]
-        verified = asked if asked < verified else verified
-        emitted = 1 + (asked if asked < held else held)
-        emitted = min(emitted, length - position)
-        column = verified + (asked > 0)
+        offered, held, left = proposed[position], accepted[position], length - position
+        verified = asked if asked < offered else offered
+        emitted = (asked if asked < held else held) + 1
+        emitted = emitted if emitted < left else left  # min() is slower
+        column = verified + 1 if asked else 0
         seconds = (base[column] + slope[column] * experts[position]) * noise[position]
         observe(emitted, seconds)
         if log is not None:
@@ -133,20 +137,29 @@ def _replay(
             ))  # fmt: skip
         position += emitted
         steps += 1
-        tested += phase == "test"
+        if phase == "test":
+            tested += 1
         drafted += verified
         total += seconds
         expected += base[column]
     return steps, tested, drafted, total, expected
 
 
+def _place(error: BaseException) -> str:
+    """Return where in the policy an error was raised, if it was there."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return "" if frame.filename == __file__ else f" ({Path(frame.filename).name}:{frame.lineno})"
+
+
 def _whole(asked: object, longest: int, policy: Policy) -> int:
     """Return what was proposed as an int, if it is one in range."""
     try:
-        number = asked.__index__()  # type: ignore[attr-defined] # as NumPy's whole numbers have
-    except AttributeError:
+        number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type]
+    except TypeError:
         number = -1
     if 0 <= number <= longest:
-        return int(number)
+        return number
+    is_plain = asked is None or isinstance(asked, int | float | str)
+    given = asked if is_plain else type(asked).__name__  # which other processes can send
     name = f"policy {type(policy).__name__}"
-    raise InputError(name, asked, f"a whole draft length from 0 to {longest}")
+    raise InputError(name, given, f"a whole draft length from 0 to {longest}")

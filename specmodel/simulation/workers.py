@@ -1,7 +1,10 @@
 """Pieces of work spread over processes."""
 
+import pickle
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -33,7 +36,7 @@ def spread(
     Raises
     ------
     InputError
-        If there is no worker.
+        If there is no worker, a piece cannot be handed to one, or one died.
     """
     if workers < 1:
         raise InputError("workers", workers, "at least 1")
@@ -41,8 +44,13 @@ def spread(
     if workers == 1:
         yield from ((piece, function(piece)) for piece in pieces)
         return
+    try:
+        pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        expected = f"1, as not all policies can be handed to other processes ({error})"
+        raise InputError("workers", workers, expected) from None
     waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
-    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_quietly)
     try:
         while waiting or running:
             while waiting and len(running) < 2 * workers:
@@ -50,5 +58,14 @@ def spread(
                 running[pool.submit(function, piece)] = piece
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future.result()
+    except BrokenProcessPool:
+        expected = "fewer, or more memory: one ended before its work was done"
+        raise InputError("workers", workers, expected) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _end_quietly() -> None:
+    """Let Ctrl-C end a worker without a traceback, unless it is ignored."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

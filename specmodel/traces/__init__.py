@@ -2,7 +2,7 @@
 
 from specmodel.traces.files import read_trace, write_trace
 from specmodel.traces.ngram import ngram_trace
-from specmodel.traces.record import Trace, check_request, join_traces, make_trace
+from specmodel.traces.record import LONGEST_DRAFT, Trace, check_request, join_traces, make_trace
 from specmodel.traces.statistics import trace_statistics
 from specmodel.traces.synthetic import (
     AcceptanceProcess,
@@ -16,6 +16,7 @@ from specmodel.traces.tokens import read_tokens
 
 __all__ = [
     "AcceptanceProcess",
+    "LONGEST_DRAFT",
     "Trace",
     "check_request",
     "iid_process",

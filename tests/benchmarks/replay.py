@@ -1,7 +1,7 @@
 """Request-steps a second of the simulator at batch size 1, noise and expert variation on.
 
 Run by hand: python tests/benchmarks/replay.py [rounds] [--billion]
-Exits 1 if Cascade takes more than 14 times as long a step, on one core, as NumPy takes to draw a
+Exits 1 if Cascade takes more than 12 times as long a step, on one core, as NumPy takes to draw a
 normal float32. With --billion a billion steps are drawn and replayed, for the peak of memory.
 """
 
@@ -19,7 +19,7 @@ from specmodel.simulation.chance import Variation
 from specmodel.simulation.run import make_blocks
 from specmodel.traces import Trace, join_traces, load_preset
 
-BOUND = 14.0
+BOUND = 12.0
 
 
 class Averaging:
@@ -70,12 +70,12 @@ def draw_time() -> float:
 
 def main(rounds: int, *, billion: bool) -> bool:
     times = step_times()
-    large, small = recorded(160_000, times), recorded(16_000, times)
+    large, small = recorded(320_000, times), recorded(32_000, times)
     cases = [
         ("Cascade, one core", large, "cascade", 1),
         ("Cascade, two cores", large, "cascade", 2),
         ("fixed:3, one core", large, "fixed:3", 1),
-        ("Cascade and its draws, two cores", sample(160_000), "cascade", 2),
+        ("Cascade and its draws, two cores", sample(320_000), "cascade", 2),
         ("a user's class, one core", small, Averaging, 1),
         ("a user's class, two cores", small, Averaging, 2),
     ]
