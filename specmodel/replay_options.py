@@ -16,7 +16,7 @@ from specmodel.traces.files import SUFFIXES
 from specmodel.units import check
 
 DEFAULT_REQUESTS = 300
-DEFAULT_OUTPUT_LENGTH = 512
+DEFAULT_OUTPUT_TOKENS = 512
 DEFAULT_MAX_DRAFT_LENGTH = 7
 DEFAULT_CONTEXT_LENGTH = 1024
 
@@ -191,12 +191,12 @@ def _source(options: dict[str, Any]) -> tuple[Source, str, Sequence[str]]:
     """Return the requests, how they read in a heading, and the presets among them."""
     name = options["trace"]
     if Path(name).suffix in SUFFIXES:
-        refuse_given(options, ["requests", "output_length"], "none, as the trace has its own")
+        refuse_given(options, ["requests", "output_tokens"], "none, as the trace has its own")
         trace = read_trace(name)
         heading = f"{Path(name).name}, {trace.num_requests} requests"
         return trace, heading, ()
     presets = [preset.strip() for preset in name.split("+")]
-    sizes = {"requests": DEFAULT_REQUESTS, "output_length": DEFAULT_OUTPUT_LENGTH}
+    sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS}
     sizes |= _given(options, sizes)
     for option, size in sizes.items():
         check(option, size, minimum=1, maximum=MOST, whole=True)

@@ -107,7 +107,7 @@ def suite_text(settings: SuiteSettings, claims: pd.DataFrame, choices: pd.DataFr
         f" {settings.context_length}. Acceptance is that of presets for code edits, math and"
         " summaries by a dense 8B model, step times are predicted. Figures in %: ours at"
         f" {_middle_text(settings)}, and the range over routing correlations"
-        f" {_list(settings.routing_correlations)}, outputs of {_list(settings.output_lengths)}"
+        f" {_list(settings.routing_correlations)}, outputs of {_list(settings.output_tokens)}"
         f" tokens and first draft lengths {_list(settings.first_draft_lengths)}. Look-up of 3 or"
         " more last tokens, as in the presets; of 1 or more, with the proposals that this adds as"
         " right as on licence texts; or, a bound, all wrong."
@@ -150,16 +150,16 @@ def suite_json(
 
 
 def _is_middle(claims: pd.DataFrame, settings: SuiteSettings) -> pd.Series:
-    correlation, length = middle(settings.routing_correlations), middle(settings.output_lengths)
+    correlation, length = middle(settings.routing_correlations), middle(settings.output_tokens)
     return (
         (claims["routing_correlation"] == correlation)
-        & (claims["output_length"] == length)
+        & (claims["output_tokens"] == length)
         & (claims["first_draft_length"] == DEFAULT_FIRST)
     )
 
 
 def _middle_text(settings: SuiteSettings) -> str:
-    correlation, length = middle(settings.routing_correlations), middle(settings.output_lengths)
+    correlation, length = middle(settings.routing_correlations), middle(settings.output_tokens)
     return (
         f"routing correlation {correlation:g}, outputs of {length:g} tokens and a first draft"
         f" length of {DEFAULT_FIRST}"

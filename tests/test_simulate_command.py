@@ -23,7 +23,7 @@ from specmodel.traces import iid_process, load_preset, read_trace, sample_trace,
 MEASURED = "simulate --step-times times.csv --trace trace.jsonl"
 PREDICTED = (
     "simulate --target mixtral-8x7b --weight-dtype fp8 --drafter ngram --hardware rtx_6000_ada"
-    " --trace code-ngram --requests 12 --output-length 60"
+    " --trace code-ngram --requests 12 --output-tokens 60"
 )
 HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
 NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]
@@ -298,7 +298,7 @@ VARIETY = [
     PREDICTED + " --policy none",
     PREDICTED + " --max-draft-length 20 --seed 3 --engine vllm",
     PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
-    PREDICTED + " --requests 1 --output-length 1",
+    PREDICTED + " --requests 1 --output-tokens 1",
     PREDICTED + " --context-length 0 --timing-noise 0 --step-expert-spread 0.1",
     PREDICTED + " --context-length 131072 --tensor-parallel 2 --routing-correlation 0 --json=",
     PREDICTED + " --trace code-ngram+math-ngram+chat-ngram --requests 10",
@@ -359,7 +359,7 @@ def test_defaults_are_those_of_the_help(run):
     help_text = " ".join(run("simulate --help").split())
     assert "[default: 1024]" in help_text
     assert "[default: none, fixed:1 to fixed:3, best- fixed, cascade, oracle]" in help_text
-    drawn = PREDICTED.replace("--requests 12 --output-length 60", "--policy none")
+    drawn = PREDICTED.replace("--requests 12 --output-tokens 60", "--policy none")
     assert "300 requests of 512 tokens" in " ".join(run(drawn).split())
 
 
@@ -510,7 +510,7 @@ def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path):
 
 def test_workers_change_nothing(run, tmp_path):
     command = (
-        f"{MEASURED} --trace code-ngram --requests 5000 --output-length 4"
+        f"{MEASURED} --trace code-ngram --requests 5000 --output-tokens 4"
         f" --policy none,cascade,{MINE}:Given,{MINE}:Fixed:length=1 --csv --records {tmp_path}"
     )
     outs = [run(f"{command}/{workers}.csv --workers {workers}") for workers in (1, 2)]
@@ -604,7 +604,7 @@ def small(monkeypatch):
     settings = functools.partial(
         SuiteSettings,
         routing_correlations=(0.18,),
-        output_lengths=(64,),
+        output_tokens=(64,),
         first_draft_lengths=(2,),
     )
     monkeypatch.setattr("specmodel.simulation.suite.SuiteSettings", settings)
@@ -615,7 +615,7 @@ def pairs():
     return cascade_suite(
         SuiteSettings(
             routing_correlations=(0.18,),
-            output_lengths=(64,),
+            output_tokens=(64,),
             first_draft_lengths=(2,),
             num_requests=3,
             seed=1,
@@ -935,17 +935,17 @@ STEP_TIMES = [
 NUMBERS = [
     *(
         (f"{PREDICTED} {option} {value}", f"{option}: got {value};", "whole numbers from 1 to")
-        for option in ("--requests", "--output-length")
+        for option in ("--requests", "--output-tokens")
         for value in (0, -1, 10**10, 10**30)
     ),
     (
-        f"{PREDICTED} --requests 1000000 --output-length 1000000",
+        f"{PREDICTED} --requests 1000000 --output-tokens 1000000",
         "--requests: got 1000000;",
         "at most 100000 of 1000000 tokens",
     ),
     *(
         (f"{MEASURED} {option} 5", f"{option}: got 5;", "none, as the trace has its own")
-        for option in ("--requests", "--output-length")
+        for option in ("--requests", "--output-tokens")
     ),
     *(
         (f"{PREDICTED} --max-draft-length {value}", f"--max-draft-length: got {value};", "1 to 20")
@@ -1042,7 +1042,7 @@ OF_SUITE = [
         for option, value in (
             *(("--target", "mixtral-8x7b"), ("--drafter", "ngram"), ("--hardware", "l4")),
             *(("--trace", "code-ngram"), ("--step-times", "times.csv"), ("--policy", "none")),
-            *(("--output-length", "0"), ("--max-draft-length", "3"), ("--drafter-upkeep", "0")),
+            *(("--output-tokens", "0"), ("--max-draft-length", "3"), ("--drafter-upkeep", "0")),
             *(("--timing-noise", "0"), ("--stack", "typical"), ("--weight-dtype", "fp8")),
             *(("--set", "engine.pass_time=0"), ("--routing-correlation", "0")),
             *(("--timeline", "x.png"), ("--request", "0"), ("--timeline-policy", "none")),
@@ -1132,7 +1132,7 @@ def test_a_policy_that_can_be_made_only_some_times(capsys, monkeypatch):
     ],
 )
 def test_what_workers_cannot_do(policy, fragments, capsys):
-    sizes = "--trace code-ngram --requests 5000 --output-length 1"
+    sizes = "--trace code-ngram --requests 5000 --output-tokens 1"
     status = cli.main(shlex.split(f"{MEASURED} {sizes} --policy {policy} --workers 2"))
     check_one_line(status, *capsys.readouterr(), fragments)
 

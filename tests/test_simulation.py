@@ -133,7 +133,7 @@ def test_tokens_are_conserved_and_utility_is_the_speedup(times) -> None:
             row = records.iloc[request]
             assert steps["emitted_tokens"].sum() == trace.output_tokens[request]
             assert len(steps) == row["steps"]
-            assert steps["verified_tokens"].sum() == row["drafted_tokens"]
+            assert steps["drafted_tokens"].sum() == row["drafted_tokens"]
             assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
             assert (steps["phase"] == "test").sum() == row["test_steps"]
             per_step = row["output_tokens"] / row["steps"]
@@ -145,7 +145,7 @@ def test_steps_advance_as_recorded(times) -> None:
     trace = make_trace([[3, 0, 2, 2, 1, 0, 3]], [[2, 0, 1, 2, 0, 0, 3]], max_draft_length=3)
     steps = timeline(trace, times, "fixed:2", request=0, seed=0, variation=NONE)
     assert steps["position"].tolist() == [0, 3, 6]
-    assert steps["verified_tokens"].tolist() == [2, 2, 2]
+    assert steps["drafted_tokens"].tolist() == [2, 2, 2]
     assert steps["emitted_tokens"].tolist() == [3, 3, 1]  # the last is cut at the end
     nothing = make_trace([[0, 2, 0]], [[0, 1, 0]], max_draft_length=2)
     steps = timeline(nothing, times, "fixed:2", request=0, seed=0, variation=NONE)
@@ -518,7 +518,7 @@ def test_the_suite_reports_every_claim() -> None:
     settings = SuiteSettings(
         look_ups=("3+", "1+ bound"),
         routing_correlations=(0.18,),
-        output_lengths=(256,),
+        output_tokens=(256,),
         first_draft_lengths=(1, 3),
         num_requests=20,
     )

@@ -43,7 +43,7 @@ _OF_SUITE = ("requests", "engine", "context_length", "seed", "workers")
 @click.option("--suite", type=click.Choice(["cascade"]), help="Redo the evaluation of a paper.")
 @click.option("--requests", type=int, help="Requests drawn from a preset.  [default: 300]")
 @click.option(
-    "--output-length",
+    "--output-tokens",
     type=int,
     help="Output tokens of a request drawn from a preset.  [default: 512]",
 )

@@ -82,10 +82,10 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
 @click.option("--output", required=True, metavar="FILE", help="Trace to write: .jsonl or .parquet.")
 @click.option("--requests", type=int, default=300, show_default=True, help="Requests to draw.")
 @click.option(
-    "--output-length", type=int, default=512, show_default=True, help="Output tokens of each."
+    "--output-tokens", type=int, default=512, show_default=True, help="Output tokens of each."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
-def sample(preset: str, output: str, requests: int, output_length: int, seed: int) -> None:
+def sample(preset: str, output: str, requests: int, output_tokens: int, seed: int) -> None:
     """Draw a trace from a preset, or from a TOML file like one.
 
     \b
@@ -96,9 +96,9 @@ def sample(preset: str, output: str, requests: int, output_length: int, seed: in
     from specmodel.traces.files import trace_suffix
 
     trace_suffix(output, "output")
-    drawn = _drawn(preset, requests, output_length, seed)
+    drawn = _drawn(preset, requests, output_tokens, seed)
     write_trace(drawn, output)
-    click.echo(f"{requests} requests of {output_length} tokens\nWritten: {output}")
+    click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
 
 
 @trace.command(context_settings=SETTINGS)
@@ -128,15 +128,15 @@ def describe(names: tuple[str, ...]) -> None:
     click.echo(statistics_text(titles, rows))
 
 
-def _drawn(preset: str, requests: int, output_length: int, seed: int) -> "Trace":
+def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace":
     import numpy as np
 
     from specmodel.traces import load_preset, sample_trace
 
     for name, value, least in (
-        ("requests", requests, 1), ("output_length", output_length, 1), ("seed", seed, 0)
+        ("requests", requests, 1), ("output_tokens", output_tokens, 1), ("seed", seed, 0)
     ):  # fmt: skip
         if value < least:
             raise InputError(name, value, f"a whole number of at least {least}")
     generator = np.random.default_rng(seed)
-    return sample_trace(load_preset(preset), requests, output_length, generator)
+    return sample_trace(load_preset(preset), requests, output_tokens, generator)

@@ -57,7 +57,7 @@ def suite_claims(pairs: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each look_up, routing_correlation, output_length and first_draft_length, with
+        A row for each look_up, routing_correlation, output_tokens and first_draft_length, with
         a column for each claim of `PAPER` and three more variants; shares as fractions, NaN where
         there is no slowdown to cut.
     """

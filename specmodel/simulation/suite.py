@@ -85,7 +85,7 @@ CHOICES = {
 }
 """What the paper leaves open, one at a time."""
 
-SETTING = ["look_up", "routing_correlation", "output_length"]
+SETTING = ["look_up", "routing_correlation", "output_tokens"]
 """What the paper leaves open of its runs."""
 
 
@@ -99,7 +99,7 @@ class SuiteSettings:
         How the drafter looks up, of `LOOK_UPS`.
     routing_correlations
         How far tokens of a sequence share experts [-].
-    output_lengths
+    output_tokens
         Output tokens of a request [token].
     first_draft_lengths
         Of Cascade's very first trial [token].
@@ -115,7 +115,7 @@ class SuiteSettings:
 
     look_ups: Sequence[str] = tuple(LOOK_UPS)
     routing_correlations: Sequence[float] = (0.0, 0.18, 0.3)
-    output_lengths: Sequence[int] = (256, 512, 1024)
+    output_tokens: Sequence[int] = (256, 512, 1024)
     first_draft_lengths: Sequence[int] = (1, 2, 3)
     num_requests: int = 200
     context_length: int = 512
@@ -129,7 +129,7 @@ class SuiteSettings:
     @property
     def num_cases(self) -> int:
         """Simulations to run [-]."""
-        settings = (self.look_ups, self.routing_correlations, self.output_lengths)
+        settings = (self.look_ups, self.routing_correlations, self.output_tokens)
         return len(MODELS) * math.prod(map(len, settings))
 
 
@@ -140,7 +140,7 @@ class _Case:
     look_up: str
     model: str
     routing_correlation: float
-    output_length: int
+    output_tokens: int
     times: ReplayTimes
     policies: Sequence[str]
     settings: SuiteSettings
@@ -166,7 +166,7 @@ def cascade_suite(
     Returns
     -------
     pandas.DataFrame
-        A row for each look_up, routing_correlation, output_length, model, workload and policy:
+        A row for each look_up, routing_correlation, output_tokens, model, workload and policy:
         speedup, slowdown and test_share. Names of policies are those of `simulate`.
     """
     sums = []
@@ -244,7 +244,7 @@ def _cases(settings: SuiteSettings) -> Iterator[_Case]:
     for first in settings.first_draft_lengths:
         policies += [suite_policy(variant, first) for variant in VARIANTS.values()]
     choices = [suite_policy(setting, DEFAULT_FIRST) for setting in CHOICES.values()]
-    centre = [middle(settings.routing_correlations), middle(settings.output_lengths)]
+    centre = [middle(settings.routing_correlations), middle(settings.output_tokens)]
     for correlation, model in itertools.product(settings.routing_correlations, MODELS):
         deployment, _ = deploy(
             target=model,
@@ -259,13 +259,13 @@ def _cases(settings: SuiteSettings) -> Iterator[_Case]:
             max_draft_length=min(CascadeSettings.max_draft_length, longest),
             context_length=settings.context_length,
         )
-        for look_up, length in itertools.product(settings.look_ups, settings.output_lengths):
+        for look_up, length in itertools.product(settings.look_ups, settings.output_tokens):
             extra = choices if [correlation, length] == centre else []
             yield _Case(
                 look_up=look_up,
                 model=model,
                 routing_correlation=correlation,
-                output_length=length,
+                output_tokens=length,
                 times=times,
                 policies=list(dict.fromkeys([*policies, *extra])),
                 settings=settings,
@@ -278,7 +278,7 @@ def _run(case: _Case) -> pd.DataFrame:
     trace = join_traces(
         [
             sample_trace(
-                task_process(task, case.look_up), size, case.output_length, stream(seed, TRACE, i)
+                task_process(task, case.look_up), size, case.output_tokens, stream(seed, TRACE, i)
             )
             for i, task in enumerate(TASKS)
         ]
@@ -292,5 +292,5 @@ def _run(case: _Case) -> pd.DataFrame:
         model=case.model,
         look_up=case.look_up,
         routing_correlation=case.routing_correlation,
-        output_length=case.output_length,
+        output_tokens=case.output_tokens,
     )

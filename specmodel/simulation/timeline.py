@@ -41,7 +41,7 @@ def timeline(
     Returns
     -------
     pandas.DataFrame
-        A row for each step: position, draft_length, verified_tokens, emitted_tokens, step_time,
+        A row for each step: position, draft_length, drafted_tokens, emitted_tokens, step_time,
         phase (text) and utility (number) as far as the policy tells, and window_utility of the
         last 16 steps.
 

@@ -22,7 +22,7 @@ class Step:
     ----------
     position
         Output tokens before it [token].
-    draft_length, verified_tokens, emitted_tokens
+    draft_length, drafted_tokens, emitted_tokens
         What was asked for, what the drafter had of it, and what came out [token].
     step_time
         How long it took [s].
@@ -34,7 +34,7 @@ class Step:
 
     position: int
     draft_length: int
-    verified_tokens: int
+    drafted_tokens: int
     emitted_tokens: int
     step_time: float
     phase: str
@@ -132,7 +132,7 @@ def _replay(
         if log is not None:
             utility = getattr(policy, "utility", float("nan"))
             log.append(Step(
-                position=position, draft_length=asked, verified_tokens=verified,
+                position=position, draft_length=asked, drafted_tokens=verified,
                 emitted_tokens=emitted, step_time=seconds, phase=phase, utility=utility,
             ))  # fmt: skip
         position += emitted
