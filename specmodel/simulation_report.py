@@ -47,7 +47,7 @@ def verdict(summary: pd.DataFrame) -> str:
             text += (
                 f" Cascade: {row['speedup']:.2f}x, {row['test_share']:.0%} of its steps in tests."
             )
-    return wrap(text)
+    return _fill(text)
 
 
 def table(summary: pd.DataFrame) -> str:

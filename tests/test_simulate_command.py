@@ -295,6 +295,8 @@ VARIETY = [
     PREDICTED + f" --policy none,oracle,{LONG}",
     PREDICTED + f" --policy {LONG}",
     PREDICTED + " --policy oracle,best-fixed",
+    PREDICTED + " --policy cascade:first_draft_length=1:backoff_factor=1:baseline_interval=50"
+    ":tolerance=0.2:set_iterations=8:max_trials=3:trial_iterations=5",
     PREDICTED + " --policy none",
     PREDICTED + " --max-draft-length 20 --seed 3 --engine vllm",
     PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
@@ -329,7 +331,8 @@ def test_table_json_and_csv_hold_the_same(command, run):
     assert "speedup" in head
     for row, line in zip(rows, lines, strict=False):
         label, *cells = re.split(r"  +", line)
-        assert row["policy"] == label or f"\n{label}: {row['policy']}" in out
+        note = "".join(f"{label}:{row['policy']}".split())
+        assert row["policy"] == label or note in "".join(out.split())
         assert cells[0] == f"{row['speedup']:.3f}"
         if row["requests"] == 1:
             assert (cells[1], row["speedup_low"], row["speedup_high"]) == ("-", None, None)
@@ -375,6 +378,16 @@ def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
     assert f"Best: {best}, {rows[best]:.2f}x" in out
     assert rows[best] < rows["oracle"]
     assert re.search(r"Cascade: \d\.\d\dx, \d+% of its\s+steps in tests", out)
+
+
+def test_long_names_are_numbered_and_explained(run):
+    lines = run(f"{MEASURED} --policy none,{LONG},oracle").splitlines()
+    first = lines.index("cascade [1]: cascade:first_draft_length=1:backoff_factor=1")
+    assert lines[first + 1] == "cascade [2]: cascade:first_draft_length=1:climb=false"
+    assert lines[first + 2] == f"test_simulate_po [3]: {MINE}:Fixed:length=3"
+    labels = ["none", "cascade [1]", "cascade [2]", "test_simulate_po [3]"]
+    assert [re.split("  +", line)[0] for line in lines[first - 7 : first - 3]] == labels
+    assert re.match(r"policy +speedup +95 % +down +a step +tests +median +regret", lines[first - 8])
 
 
 def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
@@ -501,11 +514,19 @@ def test_policies_of_the_package_by_their_class(run):
         assert rows[own]["speedup"] == pytest.approx(rows[known]["speedup"], rel=1e-12)
 
 
-def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path):
+def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     path = tmp_path / "odd.svg"
-    run(f"{MEASURED} --policy {MINE}:Odd --timeline {path}")
+    command = f"{MEASURED} --policy {MINE}:Odd --timeline {path}"
+    run(command)
     assert b"<svg" in path.read_bytes()
+    tables = []
+    monkeypatch.setattr(
+        "specmodel.figures.save_figure", lambda kind, table, *_, **__: tables.append(table)
+    )
+    run(command)
+    assert tables[0]["utility"].isna().all()
+    assert set(tables[0]["phase"]) == {"['a', 'list']"}
 
 
 def test_workers_change_nothing(run, tmp_path):
@@ -777,7 +798,7 @@ OWN = [
     policy_case("test_simulate_broken:A", "--policy:", "has A (RuntimeError: at import)"),
     policy_case("test_simulate_syntax:A", "--policy:", "SyntaxError", "line 1"),
     policy_case("test_simulate_exit:A", "--policy:", "SystemExit: 5"),
-    policy_case("test_simulate_needy:A", "--policy:", "No module named 'no_such_module_at_all'"),
+    policy_case("test_simulate_needy:A", "--policy:", "has A (", "named 'no_such_module_at_all'"),
     policy_case("no_such_module:A", "--policy:", "No module named 'no_such_module'"),
     policy_case("casade:tolerance=0.1", "--policy:", "a known name such as cascade"),
     policy_case("Fixed:3", "--policy:", "a known name such as", "fixed"),
