@@ -531,7 +531,7 @@ def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, mon
 
 def test_workers_change_nothing(run, tmp_path):
     command = (
-        f"{MEASURED} --trace code-ngram --requests 5000 --output-tokens 4"
+        f"{MEASURED} --trace code-ngram --requests 20000 --output-tokens 4"
         f" --policy none,cascade,{MINE}:Given,{MINE}:Fixed:length=1 --csv --records {tmp_path}"
     )
     outs = [run(f"{command}/{workers}.csv --workers {workers}") for workers in (1, 2)]
@@ -1153,7 +1153,7 @@ def test_a_policy_that_can_be_made_only_some_times(capsys, monkeypatch):
     ],
 )
 def test_what_workers_cannot_do(policy, fragments, capsys):
-    sizes = "--trace code-ngram --requests 5000 --output-tokens 1"
+    sizes = "--trace code-ngram --requests 20000 --output-tokens 1"
     status = cli.main(shlex.split(f"{MEASURED} {sizes} --policy {policy} --workers 2"))
     check_one_line(status, *capsys.readouterr(), fragments)
 

@@ -14,9 +14,9 @@ from specmodel.errors import InputError
 from specmodel.traces import AcceptanceProcess, Trace, join_traces, sample_trace
 from specmodel.units import check
 
-BLOCK_REQUESTS = 4096
+BLOCK_REQUESTS = 8192
 """Most requests of a block [request]: enough to forget Python in a step of all of them."""
-BLOCK_POSITIONS = 2_500_000
+BLOCK_POSITIONS = 5_000_000
 """Most positions of a block that has more than one request [token]."""
 
 

@@ -26,7 +26,7 @@ def spread(
     pieces
         What is to be done.
     workers
-        Processes; with one, or one piece, nothing is started [-].
+        Processes, this one among them; with one, or one piece, nothing is started [-].
 
     Yields
     ------
@@ -50,13 +50,18 @@ def spread(
         expected = f"1, as not all policies can be handed to other processes ({error})"
         raise InputError("workers", workers, expected) from None
     waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_end_quietly)
+    others = workers - 1  # this process does its share: it need not start, nor be sent anything
+    pool = ProcessPoolExecutor(others, get_context("spawn"), initializer=_end_quietly)
     try:
         while waiting or running:
-            while waiting and len(running) < 2 * workers:
+            while waiting and len(running) < 2 * others:
                 piece = waiting.pop()
                 running[pool.submit(function, piece)] = piece
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            if waiting:
+                piece = waiting.pop()
+                yield piece, function(piece)
+            done = wait(running, 0 if waiting else None, FIRST_COMPLETED).done
+            for future in done:
                 yield running.pop(future), future.result()
     except BrokenProcessPool:
         expected = "fewer, or more memory: one ended before its work was done"
