@@ -40,7 +40,11 @@ _OF_SUITE = ("requests", "engine", "context_length", "seed", "workers")
     " module:Class; settings after colons.  [default: none, fixed:1 to fixed:3, best-fixed,"
     " cascade, oracle]",
 )
-@click.option("--suite", type=click.Choice(["cascade"]), help="Redo the evaluation of a paper.")
+@click.option(
+    "--suite",
+    type=click.Choice(["cascade"]),
+    help="Redo the evaluation of a paper; engine vllm and context 512 unless given.",
+)
 @click.option("--requests", type=int, help="Requests drawn from a preset.  [default: 300]")
 @click.option(
     "--output-tokens",

@@ -114,7 +114,7 @@ def trace_suffix(path: str | Path, argument: str) -> str:
     if suffix not in SUFFIXES:
         raise InputError(argument, str(path), f"a {' or '.join(SUFFIXES)} file")
     if suffix == ".parquet":
-        _pyarrow()
+        _pyarrow(argument)
     return suffix
 
 
@@ -216,13 +216,13 @@ def _parquet_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
     return content
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def _pyarrow(argument: str = "trace") -> tuple[Any, Any]:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
         expected = "it to be installed: pip install 'specmodel[traces]'"
-        raise InputError("trace", "no package pyarrow", expected) from None
+        raise InputError(argument, "no package pyarrow", expected) from None
     return pyarrow, pyarrow.parquet
 
 
