@@ -1,5 +1,6 @@
 """Frozen records read from TOML and JSON files, with errors that name the file, key and value."""
 
+import io
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -261,7 +262,7 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
         If the file is missing, too large, not UTF-8 or malformed.
     """
     kind = "JSON" if path.suffix == ".json" else "TOML"
-    text = _read_text(path, argument, kind)
+    text = read_text(path, argument, kind)
     try:
         data = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -291,7 +292,7 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
     InputError
         If the file cannot be read or holds anything else.
     """
-    words = _read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
+    words = read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
     if not words:
         raise InputError(argument, str(path), "at least one number")
     try:
@@ -300,17 +301,41 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
         raise InputError(argument, str(path), f"numbers only ({error})") from None
 
 
-def _read_text(path: Path, argument: str, kind: str) -> str:
+def read_text(path: Path, argument: str, kind: str) -> str:
+    """Return a text in UTF-8 that people write or save, which is small.
+
+    Parameters
+    ----------
+    path
+        The file.
+    argument
+        Name that an error should carry.
+    kind
+        What it should be, for the message.
+
+    Returns
+    -------
+    str
+        Its text.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is no such text, or is too large.
+    """
     try:
-        if path.stat().st_size <= MAX_FILE_BYTES:
-            return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         reason = f"a readable {kind} file ({error.strerror})"
         raise InputError(argument, str(path), reason) from None
+    if len(content) > MAX_FILE_BYTES:
+        limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
+        raise InputError(argument, str(path), limit)
+    try:
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except UnicodeDecodeError:
         raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
-    limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
-    raise InputError(argument, str(path), limit)
 
 
 def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> InputError:

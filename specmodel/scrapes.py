@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from specmodel.acceptance import acceptance_rate_from_accepted_fraction, conditional_acceptance
 from specmodel.errors import InputError, nearest
-from specmodel.records import MAX_FILE_BYTES
+from specmodel.records import read_text
 from specmodel.speculation import MAX_DRAFT_LENGTH
 from specmodel.units import FloatArray, check
 
@@ -331,7 +331,7 @@ class _CountedLines(io.StringIO):
 def _samples(path: Path) -> Iterator[tuple[str, dict[str, str], float]]:
     from prometheus_client.parser import text_fd_to_metric_families
 
-    text = _read_text(path)
+    text = read_text(path, "scrape", "text")
     lines = _CountedLines(text)
     try:
         for family in text_fd_to_metric_families(lines):
@@ -341,18 +341,3 @@ def _samples(path: Path) -> Iterator[tuple[str, dict[str, str], float]]:
         culprit = text.split("\n")[lines.last - 1]
         expected = "a line in Prometheus' text format"
         raise InputError(f"scrape {path} line {lines.last}", culprit, expected) from None
-
-
-def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InputError("scrape", str(path), f"a readable file ({error.strerror})") from None
-    if len(content) > MAX_FILE_BYTES:
-        limit = f"a text file of at most {MAX_FILE_BYTES / 1e6:g} MB"
-        raise InputError("scrape", str(path), limit)
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise InputError("scrape", str(path), "a text file in UTF-8") from None

@@ -13,7 +13,7 @@ import pandas as pd
 from specmodel import __version__
 from specmodel.replay_options import Replay
 from specmodel.simulation.claims import PAPER
-from specmodel.simulation.suite import DEFAULT_FIRST, SuiteSettings, middle
+from specmodel.simulation.suite import DEFAULT_FIRST, SuiteSettings
 from specmodel.text import Columns, align, column_width, wrap
 from specmodel.units import format_si
 
@@ -150,7 +150,7 @@ def suite_json(
 
 
 def _is_middle(claims: pd.DataFrame, settings: SuiteSettings) -> pd.Series:
-    correlation, length = middle(settings.routing_correlations), middle(settings.output_tokens)
+    correlation, length = settings.centre
     return (
         (claims["routing_correlation"] == correlation)
         & (claims["output_tokens"] == length)
@@ -159,7 +159,7 @@ def _is_middle(claims: pd.DataFrame, settings: SuiteSettings) -> pd.Series:
 
 
 def _middle_text(settings: SuiteSettings) -> str:
-    correlation, length = middle(settings.routing_correlations), middle(settings.output_tokens)
+    correlation, length = settings.centre
     return (
         f"routing correlation {correlation:g}, outputs of {length:g} tokens and a first draft"
         f" length of {DEFAULT_FIRST}"

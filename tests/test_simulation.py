@@ -22,7 +22,7 @@ from specmodel.simulation import (
     timeline,
 )
 from specmodel.simulation.cascade_lanes import CascadeLanes
-from specmodel.simulation.chance import NONE, draw_luck
+from specmodel.simulation.chance import draw_luck
 from specmodel.simulation.choices import choose
 from specmodel.simulation.claims import PAPER, suite_choices, suite_claims
 from specmodel.simulation.foresight import greedy_plan
@@ -38,6 +38,7 @@ from specmodel.simulation.suite import (
 from specmodel.simulation.walk import replay_policy
 from specmodel.traces import Trace, iid_process, load_preset, make_trace, position_process
 
+NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm"}
 POLICIES = (
     "none", "fixed:1", "fixed:3", "best-fixed", "cascade", "cascade:backoff_factor=1", "goodput",

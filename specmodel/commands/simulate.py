@@ -186,7 +186,7 @@ def _steps(replay: "Replay", policies: list[str], options: dict[str, Any]) -> "p
     chosen = options["timeline_policy"]
     if chosen is None:
         single = [name for name in policies if name != "best-fixed"]
-        chosen = "cascade" if "cascade" in single else [policies[-1], *single][-1]
+        chosen = "cascade" if "cascade" in single else (single or policies)[-1]
     try:
         return timeline(
             replay.source,

@@ -36,10 +36,6 @@ class Variation:
             check(name, getattr(self, name), minimum=0, maximum=0.2)
 
 
-NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
-"""Every step takes the time of the model."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Luck:
     """What was drawn for a trace: a byte by position, and what it stands for.

@@ -143,7 +143,7 @@ _PLANNERS: dict[str, Planner] = {
     "none": partial(_constant_plan, draft_length=0),
     "greedy": greedy_plan,
     "oracle": oracle_plan,
-    BEST_FIXED: partial(_constant_plan, draft_length=0),
+    BEST_FIXED: partial(_constant_plan, draft_length=0),  # stands for all lengths, in `run`
 }
 _FACTORIES: dict[str, Callable[..., Policy]] = {
     "goodput": Goodput,

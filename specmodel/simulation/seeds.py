@@ -2,7 +2,7 @@
 
 import numpy as np
 
-TRACE, LUCK, POLICY, BOOTSTRAP = range(4)
+TRACE, LUCK, POLICY = range(3)
 """Purposes."""
 
 

@@ -127,6 +127,13 @@ class SuiteSettings:
         check("seed", self.seed, minimum=0, whole=True)
 
     @property
+    def centre(self) -> tuple[float, int]:
+        """Routing correlation and output tokens in the middle of those run [-] [token]."""
+        values = (self.routing_correlations, self.output_tokens)
+        correlation, tokens = (sorted(each)[len(each) // 2] for each in values)
+        return correlation, int(tokens)
+
+    @property
     def num_cases(self) -> int:
         """Simulations to run [-]."""
         settings = (self.look_ups, self.routing_correlations, self.output_tokens)
@@ -191,11 +198,6 @@ def cascade_suite(
     )
 
 
-def middle(values: Sequence[float]) -> float:
-    """Return the middle one of `values` [-]."""
-    return sorted(values)[len(values) // 2]
-
-
 def suite_policy(variant: str, first_draft_length: int) -> str:
     """Return the name of a policy of the suite.
 
@@ -244,7 +246,6 @@ def _cases(settings: SuiteSettings) -> Iterator[_Case]:
     for first in settings.first_draft_lengths:
         policies += [suite_policy(variant, first) for variant in VARIANTS.values()]
     choices = [suite_policy(setting, DEFAULT_FIRST) for setting in CHOICES.values()]
-    centre = [middle(settings.routing_correlations), middle(settings.output_tokens)]
     for correlation, model in itertools.product(settings.routing_correlations, MODELS):
         deployment, _ = deploy(
             target=model,
@@ -260,7 +261,7 @@ def _cases(settings: SuiteSettings) -> Iterator[_Case]:
             context_length=settings.context_length,
         )
         for look_up, length in itertools.product(settings.look_ups, settings.output_tokens):
-            extra = choices if [correlation, length] == centre else []
+            extra = choices if (correlation, length) == settings.centre else []
             yield _Case(
                 look_up=look_up,
                 model=model,

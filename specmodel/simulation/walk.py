@@ -154,7 +154,7 @@ def _place(error: BaseException) -> str:
 def _whole(asked: object, longest: int, policy: Policy) -> int:
     """Return what was proposed as an int, if it is one in range."""
     try:
-        number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type]
+        number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type] # raises if not
     except TypeError:
         number = -1
     if 0 <= number <= longest:
