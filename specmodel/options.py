@@ -88,8 +88,8 @@ def predict_from(options: dict[str, Any]) -> Prediction:
         raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
     return predict(
-        acceptance=_acceptance(options),
-        **{name: options[name] for name in _PASSED},
+        acceptance=acceptance_from(options),
+        **{name: options[name] for name in _PASSED if name in options},
         **_records(options),
         **dict(zip(axes, cast(Any, grid), strict=True)),
     )
@@ -114,6 +114,37 @@ def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]
         Names the option at fault.
     """
     return deploy(**_records(options))
+
+
+def acceptance_from(options: dict[str, Any]) -> Acceptance:
+    """Return the acceptance that the options of the command line give.
+
+    Parameters
+    ----------
+    options
+        Values by name of the option.
+
+    Returns
+    -------
+    Acceptance
+        In the form that was given.
+
+    Raises
+    ------
+    InputError
+        If it is not exactly one, or not a number.
+    """
+    given: dict[str, Any] = {n: options[n] for n in _ACCEPTANCE if options[n] is not None}
+    if len(given) != 1:
+        flags = [flag(name) for name in given] or None
+        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, _ACCEPTANCE)))
+    if "acceptance_by_position" in given:
+        text = given["acceptance_by_position"]
+        try:
+            given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
+        except ValueError:
+            raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
+    return Acceptance(**given, measured_draft_length=options["measured_draft_length"])
 
 
 def _records(options: dict[str, Any]) -> dict[str, Any]:
@@ -195,17 +226,3 @@ def _literal(text: str) -> object:
         except ValueError:
             continue
     return text
-
-
-def _acceptance(options: dict[str, Any]) -> Any:
-    given = {name: options[name] for name in _ACCEPTANCE if options[name] is not None}
-    if len(given) != 1:
-        flags = [flag(name) for name in given] or None
-        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, _ACCEPTANCE)))
-    if "acceptance_by_position" in given:
-        text = given["acceptance_by_position"]
-        try:
-            given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
-        except ValueError:
-            raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
-    return Acceptance(**given, measured_draft_length=options["measured_draft_length"])

@@ -10,6 +10,7 @@ import numpy as np
 from specmodel.deployment import Deployment
 from specmodel.intervals import Interval
 from specmodel.latency import StepTimes
+from specmodel.passes import CAUSES
 from specmodel.units import FloatArray
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ COLUMN_UNITS = {
 }
 """Columns of a prediction in their order, and their units."""
 
+LIMITS = (*CAUSES, "none")
+"""What `limited_by` may say."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Prediction:
@@ -64,8 +68,8 @@ class Prediction:
         The same number: tokens per step over relative step time [-].
     tpot, throughput
         Time per output token of a request [s], output tokens of all requests [token/s].
-    limited_by
-        What lengthens the step most: one of `CAUSES`, or "none" without a draft.
+    limit
+        Place in `LIMITS` of what lengthens the step most [-].
     break_even_acceptance_rate
         Rate from which speculation pays; NaN where none does or it has no meaning [-].
     best_draft_length
@@ -103,7 +107,7 @@ class Prediction:
     speedup: FloatArray
     tpot: FloatArray
     throughput: FloatArray
-    limited_by: np.ndarray[Any, np.dtype[np.str_]]
+    limit: np.ndarray[Any, np.dtype[np.int8]]
     break_even_acceptance_rate: FloatArray
     best_draft_length: FloatArray
     memory_bytes: FloatArray
@@ -114,6 +118,11 @@ class Prediction:
     deployment: Deployment
     times: StepTimes
     intervals: dict[str, Interval] | None = None
+
+    @property
+    def limited_by(self) -> np.ndarray[Any, np.dtype[np.str_]]:
+        """What lengthens the step most: one of `CAUSES`, or "none" without a draft."""
+        return np.asarray(np.array(LIMITS)[self.limit])
 
     def units(self) -> dict[str, str]:
         """Return the unit of each column, ends of intervals included."""

@@ -19,7 +19,7 @@ from specmodel.hardware import HardwareProfile
 from specmodel.intervals import central_intervals
 from specmodel.latency import StepTimes, step_times
 from specmodel.memory import memory_use, memory_warnings
-from specmodel.outcome import COLUMN_UNITS, Prediction
+from specmodel.outcome import LIMITS, Prediction
 from specmodel.passes import CAUSES
 from specmodel.units import FloatArray, Numeric, check
 
@@ -211,7 +211,7 @@ def _evaluate(
         if rate:
             needed = np.maximum(1 + (relative - 1) / rate, 1e-9)
             break_even = speculation.break_even_acceptance_rate(needed, gamma)
-    columns = points | {
+    columns: dict[str, np.ndarray[Any, Any]] = points | {
         "tokens_per_step": tokens,
         "step_efficiency": tokens / (gamma + 1),
         "active_experts": times.forward.active_experts,
@@ -227,14 +227,14 @@ def _evaluate(
         "speedup": gain,
         "tpot": step / tokens,
         "throughput": B * tokens / step,
-        "limited_by": _limited_by(times, gamma),
+        "limit": _limit(times, gamma),
         "break_even_acceptance_rate": break_even,
         "best_draft_length": best,
         "memory_bytes": memory.total_bytes(B),
         "max_batch_size": memory.max_batch_size,
     }
     shape = np.broadcast_shapes(*(column.shape for column in columns.values()))
-    arrays: dict[str, Any] = {n: np.broadcast_to(columns[n], shape) for n in COLUMN_UNITS}
+    arrays: dict[str, Any] = {n: np.broadcast_to(a, shape) for n, a in columns.items()}
     return Prediction(
         **arrays,
         max_draft_length=longest,
@@ -287,8 +287,9 @@ def _best_draft_length(
     return np.asarray(speculation.best_draft_length(gain, candidates, axis=0))
 
 
-def _limited_by(times: StepTimes, gamma: FloatArray) -> np.ndarray[Any, np.dtype[np.str_]]:
+def _limit(times: StepTimes, gamma: FloatArray) -> np.ndarray[Any, np.dtype[np.int8]]:
     growth = times.growth_by_cause()
     stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
-    largest = np.array(CAUSES)[stacked.argmax(axis=0)]
-    return np.where((gamma > 0) & (stacked.max(axis=0) > 0), largest, "none")
+    largest = stacked.argmax(axis=0).astype(np.int8)
+    is_limited = (gamma > 0) & (stacked.max(axis=0) > 0)
+    return np.where(is_limited, largest, np.int8(LIMITS.index("none")))

@@ -1,4 +1,6 @@
-"""Lists and ranges as people type them: ``1,2,4``, ``1:64:2``, ``1:128:x2``."""
+"""Lists and ranges as people type them: ``1,2,4``, ``1:64:2``, ``1:128:x2``, ``0.5:0.9:0.1``."""
+
+import math
 
 from specmodel.errors import InputError
 
@@ -6,6 +8,7 @@ MAX_VALUES = 100_000
 """Most values that one list may have [-]."""
 
 _EXPECTED = "whole numbers as a list or range: 1,2,4 or 1:64:2 or 1:128:x2"
+_EXPECTED_NUMBERS = "numbers as a list or range: 0.5,0.7 or 0.5:0.9:0.1 or 1e9:1e12:x10"
 
 
 def parse_values(argument: str, text: str) -> list[int]:
@@ -40,6 +43,61 @@ def parse_values(argument: str, text: str) -> list[int]:
         if len(values) > MAX_VALUES:
             raise InputError(argument, text, f"at most {MAX_VALUES} values")
     return values
+
+
+def parse_numbers(argument: str, text: str) -> list[float]:
+    """Return the numbers of a list whose entries may be ranges, ends included.
+
+    Parameters
+    ----------
+    argument
+        Name that an error should carry.
+    text
+        Entries separated by commas: a number, ``first:last:step`` or ``first:last:xfactor``.
+
+    Returns
+    -------
+    list of float
+        The numbers in the order given, steps counted from the first.
+
+    Raises
+    ------
+    InputError
+        If an entry is not a number or range, is reversed, or there are too many.
+
+    Examples
+    --------
+    >>> parse_numbers("acceptance_rate", "0.5:0.8:0.1,0.95")
+    [0.5, 0.6, 0.7, 0.8, 0.95]
+    """
+    numbers: list[float] = []
+    for entry in text.split(","):
+        numbers += _parse_number_entry(argument, text, entry.strip())
+        if len(numbers) > MAX_VALUES:
+            raise InputError(argument, text, f"at most {MAX_VALUES} values")
+    return numbers
+
+
+def _parse_number_entry(argument: str, text: str, entry: str) -> list[float]:
+    parts = entry.split(":")
+    is_geometric = parts[-1].startswith("x")
+    try:
+        first, *rest = (float(part.removeprefix("x")) for part in parts)
+    except ValueError:
+        raise InputError(argument, text, _EXPECTED_NUMBERS) from None
+    if not all(map(math.isfinite, [first, *rest])) or len(rest) not in (0, 2):
+        raise InputError(argument, text, _EXPECTED_NUMBERS)
+    if not rest:
+        return [first]
+    last, step = rest
+    if last < first or (step <= 1 or first <= 0 if is_geometric else step <= 0):
+        raise InputError(argument, text, _EXPECTED_NUMBERS)
+    span = math.log(last / first) / math.log(step) if is_geometric else (last - first) / step
+    if span >= MAX_VALUES:
+        raise InputError(argument, text, f"at most {MAX_VALUES} values")
+    steps = range(math.floor(span * (1 + 1e-12) + 1e-9) + 1)
+    values = (first * step**i if is_geometric else first + i * step for i in steps)
+    return [float(f"{value:.12g}") for value in values]
 
 
 def _parse_entry(argument: str, text: str, entry: str) -> list[int]:

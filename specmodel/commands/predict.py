@@ -4,7 +4,12 @@ from typing import Any
 
 import click
 
-from specmodel.commands.settings import SETTINGS, detail_options, where_options
+from specmodel.commands.settings import (
+    SETTINGS,
+    acceptance_options,
+    detail_options,
+    where_options,
+)
 from specmodel.errors import InputError
 
 
@@ -22,20 +27,7 @@ from specmodel.errors import InputError
     metavar="VALUES",
     help="Tokens drafted per sequence and step, 0 for none.",
 )
-@click.option("--acceptance-rate", type=float, help="P(token accepted, all before it were).")
-@click.option("--tokens-per-step", type=float, help="Mean tokens emitted per step, bonus included.")
-@click.option("--step-efficiency", type=float, help="Tokens per step / (draft length + 1).")
-@click.option("--accepted-fraction", type=float, help="Accepted / drafted, as engines report.")
-@click.option(
-    "--acceptance-by-position",
-    metavar="RATES",
-    help="Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6.",
-)
-@click.option(
-    "--measured-draft-length",
-    type=int,
-    help="Draft length of the measured acceptance.  [default: --draft-length]",
-)
+@acceptance_options()
 @click.option(
     "--context-length",
     metavar="VALUES",
@@ -48,9 +40,6 @@ from specmodel.errors import InputError
 )
 @click.option(
     "--max-draft-length", type=int, help="Longest draft considered for the best one.  [default: 10]"
-)
-@click.option(
-    "--proposal-rate", type=float, help="Share of steps with a proposal (ngram).  [default: 1]"
 )
 @detail_options()
 @click.option("--interval", is_flag=True, help="Add central 80 % intervals.")

@@ -73,6 +73,39 @@ def where_options(*, required: bool) -> Callable[[Command], Command]:
     )
 
 
+def acceptance_options() -> Callable[[Command], Command]:
+    """Add the options that say how often drafted tokens are accepted, in exactly one form."""
+    return _adding(
+        click.option(
+            "--acceptance-rate", type=float, help="P(token accepted, all before it were)."
+        ),
+        click.option(
+            "--tokens-per-step",
+            type=float,
+            help="Mean tokens emitted per step, bonus included.",
+        ),
+        click.option("--step-efficiency", type=float, help="Tokens per step / (draft length + 1)."),
+        click.option(
+            "--accepted-fraction", type=float, help="Accepted / drafted, as engines report."
+        ),
+        click.option(
+            "--acceptance-by-position",
+            metavar="RATES",
+            help="Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6.",
+        ),
+        click.option(
+            "--measured-draft-length",
+            type=int,
+            help="Draft length of the measured acceptance.  [default: --draft-length]",
+        ),
+        click.option(
+            "--proposal-rate",
+            type=float,
+            help="Share of steps with a proposal (ngram).  [default: 1]",
+        ),
+    )
+
+
 def detail_options() -> Callable[[Command], Command]:
     """Add the options that say how the target runs: parallelism, dtypes, routing, what-ifs."""
     return _adding(
