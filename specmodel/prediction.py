@@ -208,9 +208,7 @@ def _evaluate(
     best = break_even = np.full((), np.nan)
     if is_chain:
         best = _best_draft_length(deployment, points, acceptance, longest, times)
-        if rate:
-            needed = np.maximum(1 + (relative - 1) / rate, 1e-9)
-            break_even = speculation.break_even_acceptance_rate(needed, gamma)
+        break_even = speculation.break_even_acceptance_rate(relative, gamma, rate)
     columns: dict[str, np.ndarray[Any, Any]] = points | {
         "tokens_per_step": tokens,
         "step_efficiency": tokens / (gamma + 1),

@@ -258,7 +258,9 @@ def speedup(
     return utility(tokens_per_step, relative_step_time(forward_time, step_time))
 
 
-def break_even_acceptance_rate(relative_step_time: Numeric, draft_length: Numeric) -> FloatArray:
+def break_even_acceptance_rate(
+    relative_step_time: Numeric, draft_length: Numeric, proposal_rate: float = 1.0
+) -> FloatArray:
     """Return the acceptance rate from which speculation pays.
 
     Parameters
@@ -267,6 +269,8 @@ def break_even_acceptance_rate(relative_step_time: Numeric, draft_length: Numeri
         Time of a step relative to a plain pass [-].
     draft_length
         Tokens drafted per sequence and step [token].
+    proposal_rate
+        Share of the steps that have a proposal; the others emit one token [-].
 
     Returns
     -------
@@ -280,6 +284,11 @@ def break_even_acceptance_rate(relative_step_time: Numeric, draft_length: Numeri
     """
     cost = check("relative_step_time", relative_step_time, above=0)
     gamma = check_draft_length(draft_length)
+    rate_of_proposals = float(check("proposal_rate", proposal_rate, minimum=0, maximum=1))
+    if rate_of_proposals == 0:
+        shape = np.broadcast_shapes(cost.shape, gamma.shape)
+        return unwrap(np.full(shape, np.nan))
+    cost = 1 + (cost - 1) / rate_of_proposals
     attainable = (gamma >= 1) & (cost <= gamma + 1)
     rate = _invert_tokens_per_step(np.where(attainable, np.maximum(cost, 1), 1), gamma)
     return unwrap(np.where(attainable, rate, np.nan))
