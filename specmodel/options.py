@@ -2,38 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
 from specmodel.acceptance import Acceptance
-from specmodel.architecture import Architecture, load_architecture
+from specmodel.assembly import NAMES, RECORDS, assemble
 from specmodel.deployment import Deployment, deploy
-from specmodel.drafters import Drafter, load_drafter
-from specmodel.engine import load_engine
 from specmodel.errors import InputError
-from specmodel.hardware import load_hardware
 from specmodel.outcome import Prediction
-from specmodel.popularity import zipf_popularity
 from specmodel.prediction import predict
 from specmodel.ranges import parse_values
-from specmodel.records import read_numbers
-from specmodel.units import FloatArray, check_dtype
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
-_DEPLOYED = (
-    "stack",
-    "tensor_parallel",
-    "expert_parallel",
-    "draft_tensor_parallel",
-    "routing_correlation",
-)
 _PASSED = ("verify_tokens", "max_draft_length", "interval")
-_DTYPES = ("weight_dtype", "expert_dtype", "embedding_dtype", "activation_dtype", "kv_dtype")
 _ACCEPTANCE = (
     "acceptance_rate",
     "tokens_per_step",
@@ -149,75 +133,41 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
 
 def _records(options: dict[str, Any]) -> dict[str, Any]:
     """Load target, drafter, hardware and engine, with dtypes and what-ifs applied."""
-    changes = _changes(options["changes"])
-    given = {
-        name: check_dtype(name, options[name]) for name in _DTYPES if options[name] is not None
-    }
-    target = load_architecture(options["target"]).with_changes(
-        "set target", changes["target"] | given
-    )
-    drafter = load_drafter(options["drafter"], target)
-    drafter = _change_drafter(drafter, options, changes["drafter"])
-    engine = options["engine"]
-    if engine is not None or changes["engine"]:
-        engine = load_engine(engine or "ideal").with_changes("set engine", changes["engine"])
-    hardware = load_hardware(options["hardware"])
-    return {
-        "target": target,
-        "drafter": drafter,
-        "engine": engine,
-        "hardware": hardware.with_changes("set hardware", changes["hardware"]),
-        "popularity": _popularity(options, target),
-        **{name: options[name] for name in _DEPLOYED},
-        **given,
-    }
+    given = {name: options[name] for name in NAMES if name in options}
+    return assemble(given | settings_from(options["changes"]), prefix="set ")
 
 
-def _popularity(options: dict[str, Any], target: Architecture) -> FloatArray | None:
-    exponent, file = options["popularity_exponent"], options["popularity"]
-    if exponent is None and file is None:
-        return None
-    if exponent is not None and file is not None:
-        raise InputError("popularity", file, "one of --popularity and --popularity-exponent")
-    if not target.is_moe:
-        name = "popularity" if file else "popularity_exponent"
-        raise InputError(name, file or exponent, f"none, as {target.name} has no routed experts")
-    if file is not None:
-        return read_numbers(Path(file), "popularity")
-    return zipf_popularity(target.num_experts, target.experts_per_token, exponent)
+def settings_from(settings: Sequence[str]) -> dict[str, object]:
+    """Return what ``--set`` replaces, by the dotted name of the field.
 
+    Parameters
+    ----------
+    settings
+        Each KEY=VALUE.
 
-def _change_drafter(
-    drafter: Drafter, options: dict[str, Any], changes: dict[str, object]
-) -> Drafter:
-    names = ("lookup_time", "proposal_rate")
-    lookup = {name: options[name] for name in names if options.get(name) is not None}
-    if lookup and drafter.architecture is not None:
-        name, value = next(iter(lookup.items()))
-        raise InputError(name, value, "--drafter ngram with it")
-    if changes:
-        if drafter.architecture is None:
-            key, value = next(iter(changes.items()))
-            raise InputError(f"set drafter.{key}", value, "a drafter with an architecture")
-        lookup["architecture"] = drafter.architecture.with_changes("set drafter", changes)
-    return replace(drafter, **lookup)
+    Returns
+    -------
+    dict
+        Numbers, truth values and texts.
 
-
-def _changes(settings: Sequence[str]) -> dict[str, dict[str, object]]:
-    changes: dict[str, dict[str, object]] = {
-        record: {} for record in ("hardware", "engine", "target", "drafter")
-    }
+    Raises
+    ------
+    InputError
+        If one is not of that form.
+    """
+    changes: dict[str, object] = {}
     for setting in settings:
-        key, has_value, value = setting.partition("=")
-        record, has_field, field = key.strip().partition(".")
-        if not has_value or not has_field or record not in changes:
-            expected = "KEY=VALUE with a key that starts with " + "., ".join(changes) + "."
+        key, has_value, value = (part.strip() for part in setting.partition("="))
+        record, has_field, _ = key.partition(".")
+        if not has_value or not has_field or record not in RECORDS:
+            expected = "KEY=VALUE with a key that starts with " + "., ".join(RECORDS) + "."
             raise InputError("set", setting, expected)
-        changes[record][field] = _literal(value.strip())
+        changes[key] = literal(value)
     return changes
 
 
-def _literal(text: str) -> object:
+def literal(text: str) -> object:
+    """Return a typed value as a truth value, a number or as it stands."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):

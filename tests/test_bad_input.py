@@ -433,7 +433,7 @@ SPREAD = [
     (
         f"{MOE} --popularity {{folder}}/sum.txt --popularity-exponent 1",
         "--popularity",
-        "one of --popularity and --popularity-exponent",
+        "one of popularity and popularity_exponent",
     ),
     *(
         (f"{GOOD} {option} {value}", option, f"'{value}'", "mxfp4")

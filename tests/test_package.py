@@ -25,7 +25,7 @@ LEVELS = {
     "architecture": 5, "datasets": 5, "fallbacks": 2, "published": 9,
     "routing": 3, "parallel": 6, "drafters": 6, "work": 6,
     "blocks": 7, "deployment": 7, "passes": 7,
-    "attention": 8,
+    "attention": 8, "assembly": 7,
     "forward": 9,
     "latency": 10,
     "measurements": 8, "fitting.kernels": 11, "fitting.typical": 12, "fitting.engine": 11,
