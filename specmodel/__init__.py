@@ -95,6 +95,7 @@ _MODULES = {
     "scrapes",
     "simulation",
     "speculation",
+    "sweeps",
     "traces",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

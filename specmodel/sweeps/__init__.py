@@ -1,0 +1,160 @@
+"""Sweeps: any parameter over lists, any size, as a tidy table or written while it is computed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmodel.errors import InputError
+from specmodel.sweeps.cluster import cluster
+from specmodel.sweeps.columns import Column, data_frame, num_points, part_columns
+from specmodel.sweeps.files import add, finish, open_sink
+from specmodel.sweeps.plan import Part, Plan, plan_sweep
+from specmodel.sweeps.run import results, threads
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from distributed import Client
+
+__all__ = ["MOST_IN_FRAME", "Plan", "SweepInterrupted", "plan_sweep", "sweep", "sweep_to_file"]
+
+MOST_IN_FRAME = 20_000_000
+"""Most points of a table in memory [-]."""
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Say what an interrupted sweep leaves.
+
+    Parameters
+    ----------
+    num_points
+        Points computed and written [-].
+    path
+        Where they are.
+    """
+
+    def __init__(self, num_points: int, path: Path) -> None:
+        super().__init__(f"interrupted: the first {num_points:,} points are kept in {path}")
+        self.num_points = num_points
+        self.path = path
+
+
+def sweep(
+    axes: Mapping[str, Any],
+    *,
+    columns: Sequence[str] | None = None,
+    interval: bool = False,
+    skip_impossible: bool = False,
+    workers: int | None = None,
+    client: Client | str | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> pd.DataFrame:
+    """Predict every combination of the axes.
+
+    Parameters
+    ----------
+    axes, columns, interval, skip_impossible
+        As for `plan_sweep`.
+    workers
+        Threads; one for each core by default [-].
+    client
+        A Dask client, or the address of a scheduler, in place of threads.
+    progress
+        Called with the number of points of each part that is done [-].
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row a point, in the order of `Plan`; `attrs["skipped"]` says what was left out.
+
+    Raises
+    ------
+    InputError
+        Names the parameter at fault, or that there are too many points for a table.
+
+    Examples
+    --------
+    >>> table = sweep({"target": "mixtral-8x7b", "hardware": ["h100_sxm", "h200_sxm"],
+    ...                "drafter": "ngram", "tensor_parallel": 2, "batch_size": [1, 16, 256],
+    ...                "draft_length": 3, "acceptance_rate": 0.5, "engine": "vllm"})
+    >>> len(table), list(table.columns[:4])
+    (6, ['target', 'drafter', 'hardware', 'engine'])
+    """
+    plan = plan_sweep(axes, columns=columns, interval=interval, skip_impossible=skip_impossible)
+    if plan.num_points > MOST_IN_FRAME:
+        expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
+        raise InputError("num_points", plan.num_points, expected)
+    found = []
+    with _executor(workers, client) as (pool, num_workers):
+        for labels, part in results(plan, labelled_columns, pool, num_workers):
+            found.append((labels, part))
+            if progress:
+                progress(num_points(part))
+    frame = data_frame(found)
+    frame.attrs["skipped"] = list(plan.skipped)
+    return frame
+
+
+def sweep_to_file(
+    plan: Plan,
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    workers: int | None = None,
+    client: Client | str | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Compute a sweep of any size and write it while it is computed, in float32.
+
+    Parameters
+    ----------
+    plan
+        The sweep.
+    output
+        NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts, which are
+        encoded where they are computed: the choice past one machine.
+    overwrite
+        Whether what has the name may be replaced.
+    workers, client, progress
+        As for `sweep` [-].
+
+    Raises
+    ------
+    InputError
+        If the output cannot be written; nothing is left under its name.
+    SweepInterrupted
+        On Ctrl-C; what was written is kept beside the name.
+    """
+    with _executor(workers, client) as (pool, num_workers):
+        sink, done = open_sink(plan, output, overwrite=overwrite), 0
+        try:
+            for part, encoded in zip(
+                plan.parts(), results(plan, sink.encode, pool, num_workers), strict=True
+            ):
+                add(sink, encoded, output)
+                done += part.num_points
+                if progress:
+                    progress(part.num_points)
+        except KeyboardInterrupt:
+            sink.close()
+            raise SweepInterrupted(done, sink.working) from None
+    finish(sink, output)
+
+
+def labelled_columns(part: Part) -> tuple[dict[str, Any], dict[str, Column]]:
+    """Compute a part for a table in memory."""
+    return part.labels, part_columns(part)
+
+
+def _executor(
+    workers: int | None, client: Client | str | None
+) -> AbstractContextManager[tuple[Executor, Callable[[], int]]]:
+    if client is None:
+        return threads(len(os.sched_getaffinity(0)) if workers is None else workers)
+    if workers is not None:
+        raise InputError("workers", workers, "none with a scheduler, which has its own")
+    return cluster(client)

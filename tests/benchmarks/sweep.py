@@ -1,0 +1,79 @@
+"""Points a second of a sweep to Parquet, every column, and what bounds it.
+
+Run by hand: python tests/benchmarks/sweep.py [points, in millions; default 100] [FOLDER]
+Writes into FOLDER, by default a temporary one, some 20 bytes a point. The unit of comparison is a
+copy of as many float32 columns by NumPy in one thread, in the same run.
+"""
+
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from specmodel.sweeps import Plan, plan_sweep, sweep_to_file
+from specmodel.sweeps.columns import part_columns
+from specmodel.sweeps.files import arrow_table, parquet_bytes
+
+
+def plan_of(millions: float) -> Plan:
+    """256 batch sizes, 10 draft lengths, 19 acceptance rates, on 2 targets and 2 GPUs."""
+    inner = 4 * 256 * 10 * 19
+    contexts = max(round(millions * 1e6 / inner), 1)
+    return plan_sweep(
+        {
+            "target": ["mixtral-8x7b", "qwen3-30b-a3b"],
+            "drafter": "eagle",
+            "hardware": ["h100_sxm", "h200_sxm"],
+            "engine": "vllm",
+            "tensor_parallel": 2,
+            "context_length": range(256, 256 + 8 * contexts, 8),
+            "batch_size": range(1, 257),
+            "draft_length": range(1, 11),
+            "acceptance_rate": np.linspace(0.05, 0.95, 19).round(2),
+        }
+    )
+
+
+def seconds_a_point(function, parts) -> float:
+    start = time.perf_counter()
+    for part in parts:
+        function(part)
+    return (time.perf_counter() - start) / sum(part.num_points for part in parts)
+
+
+def main(millions: float, folder: Path) -> None:
+    plan = plan_of(millions)
+    parts = [part for part, _ in zip(plan.parts(), range(6), strict=False)]
+    copied = np.ones((len(plan.columns), parts[0].num_points), dtype=np.float32)
+    stages = {
+        "predict, columns flat": lambda part: part_columns(part, np.float32),
+        "and as an Arrow table": arrow_table,
+        "and encoded as Parquet": parquet_bytes,
+        "a copy of the columns": lambda _: copied.copy(),
+    }
+    for name, function in stages.items():
+        function(parts[0])
+        print(f"{name:24} {seconds_a_point(function, parts) * 1e9:6.1f} ns a point, one thread")
+    for output in (folder / "one.parquet", f"{folder}/parts/"):
+        start = time.perf_counter()
+        sweep_to_file(plan, output)
+        elapsed = time.perf_counter() - start
+        size = sum(p.stat().st_size for p in [*folder.rglob("*.parquet")] if p.is_file())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        print(
+            f"{plan.num_points:,} points in {elapsed:.1f} s: {plan.num_points / elapsed / 1e6:.1f}"
+            f" M points/s, {size / plan.num_points:.1f} B a point, peak memory {peak:.0f} MB"
+            f" ({Path(output).name})"
+        )
+        shutil.rmtree(folder)
+        folder.mkdir()
+
+
+if __name__ == "__main__":
+    chosen = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(tempfile.mkdtemp())
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 100, chosen)
+    shutil.rmtree(chosen)
