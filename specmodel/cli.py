@@ -15,6 +15,7 @@ from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, va
 from specmodel.commands.predict import predict
 from specmodel.commands.settings import SETTINGS
 from specmodel.commands.simulate import simulate
+from specmodel.commands.sweep import sweep
 from specmodel.commands.trace import trace
 from specmodel.errors import InputError
 
@@ -71,6 +72,7 @@ main_group.add_command(dataset)
 main_group.add_command(fit)
 main_group.add_command(predict)
 main_group.add_command(simulate)
+main_group.add_command(sweep)
 main_group.add_command(trace)
 main_group.add_command(validate)
 

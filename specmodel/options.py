@@ -7,17 +7,21 @@ from typing import Any, cast
 import numpy as np
 
 from specmodel.acceptance import Acceptance
-from specmodel.assembly import NAMES, RECORDS, assemble
+from specmodel.assembly import DEGREES, LOOKUP, NAMES, RECORDS, assemble
 from specmodel.deployment import Deployment, deploy
 from specmodel.errors import InputError
 from specmodel.outcome import Prediction
 from specmodel.prediction import predict
-from specmodel.ranges import parse_values
+from specmodel.ranges import parse_numbers, parse_values
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
 _PASSED = ("verify_tokens", "max_draft_length", "interval")
+_WHOLE = (
+    *("batch_size", "draft_length", "context_length", "verify_tokens", "measured_draft_length"),
+    *("max_draft_length", *DEGREES),
+)
 _ACCEPTANCE = (
     "acceptance_rate",
     "tokens_per_step",
@@ -25,6 +29,7 @@ _ACCEPTANCE = (
     "accepted_fraction",
     "acceptance_by_position",
 )
+_REAL = (*_ACCEPTANCE, *LOOKUP, "routing_correlation", "popularity_exponent")
 
 
 def flag(name: str) -> str:
@@ -129,6 +134,44 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
         except ValueError:
             raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
     return Acceptance(**given, measured_draft_length=options["measured_draft_length"])
+
+
+def axes_from(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the axes of a sweep from lists and ranges as typed.
+
+    Parameters
+    ----------
+    options
+        Texts by name of the option, and settings as `settings_from` takes them.
+
+    Returns
+    -------
+    dict
+        Values by parameter.
+
+    Raises
+    ------
+    InputError
+        Names the option at fault.
+    """
+    axes: dict[str, Any] = {}
+    for name, text in options.items():
+        if name in _WHOLE:
+            axes[name] = None if text is None else parse_values(name, text)
+        elif name in _REAL:
+            axes[name] = None if text is None else parse_numbers(name, text)
+        elif name != "changes":
+            axes[name] = None if text is None else [word.strip() for word in text.split(",")]
+    for setting in options["changes"]:
+        key, values = next(iter(settings_from([setting]).items()))
+        axes[key] = values if not isinstance(values, str) else _listed(f"set {key}", values)
+    return axes
+
+
+def _listed(argument: str, text: str) -> list[Any]:
+    if ":" in text:
+        return parse_numbers(argument, text)
+    return [literal(word.strip()) for word in text.split(",")]
 
 
 def _records(options: dict[str, Any]) -> dict[str, Any]:

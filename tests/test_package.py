@@ -52,6 +52,7 @@ LEVELS = {
     "figures": 6, "traces_report": 9, "replay_options": 20, "simulation_report": 21,
     "commands": 1, "commands.settings": 7, "commands.calibration": 15, "commands.predict": 15,
     "commands.acceptance": 15, "commands.trace": 15, "commands.simulate": 22,
+    "commands.sweep": 18,
     "cli": 23,
 }  # fmt: skip
 UNITS = [

@@ -17,7 +17,7 @@ _FOLDERS = {
 }
 
 
-def _completer(kind: str) -> Callable[..., list[str]]:
+def completer(kind: str) -> Callable[..., list[str]]:
     """Complete names of shipped records for the shell, without reading them."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
@@ -40,27 +40,27 @@ def where_options(*, required: bool) -> Callable[[Command], Command]:
         click.option(
             "--target",
             required=required,
-            shell_complete=_completer("target"),
+            shell_complete=completer("target"),
             metavar="NAME|PATH",
             help="Model served; a name, TOML or config.json.",
         ),
         click.option(
             "--drafter",
             required=required,
-            shell_complete=_completer("drafter"),
+            shell_complete=completer("drafter"),
             metavar="NAME|PATH",
             help="ngram, eagle, eagle3, mtp, parallel, or a model.",
         ),
         click.option(
             "--hardware",
             required=required,
-            shell_complete=_completer("hardware"),
+            shell_complete=completer("hardware"),
             metavar="NAME|PATH",
             help="GPU; a name or TOML.",
         ),
         click.option(
             "--engine",
-            shell_complete=_completer("engine"),
+            shell_complete=completer("engine"),
             metavar="NAME|PATH",
             help="Overheads of the serving stack.  [default: ideal]",
         ),

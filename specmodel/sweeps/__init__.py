@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.errors import InputError
 from specmodel.sweeps.cluster import cluster
 from specmodel.sweeps.columns import Column, data_frame, num_points, part_columns
-from specmodel.sweeps.files import add, finish, open_sink
+from specmodel.sweeps.files import add, csv_header, csv_text, finish, open_sink
 from specmodel.sweeps.plan import Part, Plan, plan_sweep
 from specmodel.sweeps.run import results, threads
 
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     import pandas as pd
     from distributed import Client
 
-__all__ = ["MOST_IN_FRAME", "Plan", "SweepInterrupted", "plan_sweep", "sweep", "sweep_to_file"]
+__all__ = [
+    "MOST_IN_FRAME",
+    "Plan",
+    "SweepInterrupted",
+    "csv_chunks",
+    "plan_sweep",
+    "sweep",
+    "sweep_to_file",
+]
 
 MOST_IN_FRAME = 20_000_000
 """Most points of a table in memory [-]."""
@@ -143,6 +151,28 @@ def sweep_to_file(
             sink.close()
             raise SweepInterrupted(done, sink.working) from None
     finish(sink, output)
+
+
+def csv_chunks(
+    plan: Plan, *, workers: int | None = None, client: Client | str | None = None
+) -> Iterator[str]:
+    """Compute a sweep and give it as CSV text, for a pipe.
+
+    Parameters
+    ----------
+    plan
+        The sweep.
+    workers, client
+        As for `sweep` [-].
+
+    Yields
+    ------
+    str
+        The header, then the lines of each part.
+    """
+    with _executor(workers, client) as (pool, num_workers):
+        yield csv_header(plan)
+        yield from results(plan, csv_text, pool, num_workers)
 
 
 def labelled_columns(part: Part) -> tuple[dict[str, Any], dict[str, Column]]:
