@@ -11,6 +11,13 @@ import click
 
 from specmodel import __version__
 from specmodel.commands.acceptance import acceptance
+from specmodel.commands.answers import (
+    best_draft_length,
+    break_even,
+    compare,
+    explain,
+    sweet_spot,
+)
 from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, validate
 from specmodel.commands.predict import predict
 from specmodel.commands.settings import SETTINGS
@@ -66,15 +73,23 @@ def show(name: str) -> None:
     click.echo(report.record_text(*find(name)))
 
 
-main_group.add_command(acceptance)
-main_group.add_command(calibrate)
-main_group.add_command(dataset)
-main_group.add_command(fit)
-main_group.add_command(predict)
-main_group.add_command(simulate)
-main_group.add_command(sweep)
-main_group.add_command(trace)
-main_group.add_command(validate)
+for command in (
+    acceptance,
+    best_draft_length,
+    break_even,
+    calibrate,
+    compare,
+    dataset,
+    explain,
+    fit,
+    predict,
+    simulate,
+    sweep,
+    sweet_spot,
+    trace,
+    validate,
+):
+    main_group.add_command(command)
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:

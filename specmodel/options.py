@@ -1,5 +1,6 @@
 """Options of the command line as records, deployments and axes."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -11,8 +12,10 @@ from specmodel.assembly import DEGREES, LOOKUP, NAMES, RECORDS, assemble
 from specmodel.deployment import Deployment, deploy
 from specmodel.errors import InputError
 from specmodel.outcome import Prediction
-from specmodel.prediction import predict
+from specmodel.prediction import DEFAULT_MAX_DRAFT_LENGTH, predict
 from specmodel.ranges import parse_numbers, parse_values
+from specmodel.speculation import MAX_DRAFT_LENGTH
+from specmodel.units import check
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
@@ -66,11 +69,7 @@ def predict_from(options: dict[str, Any]) -> Prediction:
     InputError
         Names the option at fault.
     """
-    axes = {
-        name: parse_values(name, options[name])
-        for name in ("context_length", "draft_length", "batch_size")
-        if options[name] is not None
-    }
+    axes = values_from(options)
     points = math.prod(map(len, axes.values()))
     if points > MAX_POINTS:
         given = {flag(name): len(values) for name, values in axes.items()}
@@ -82,6 +81,89 @@ def predict_from(options: dict[str, Any]) -> Prediction:
         **_records(options),
         **dict(zip(axes, cast(Any, grid), strict=True)),
     )
+
+
+def values_from(options: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the operating points that the options of the command line ask for.
+
+    Parameters
+    ----------
+    options
+        Lists and ranges as typed, by name of the option.
+
+    Returns
+    -------
+    dict
+        Values of context_length, draft_length and batch_size, of those that are given.
+    """
+    return {
+        name: parse_values(name, options[name])
+        for name in ("context_length", "draft_length", "batch_size")
+        if options.get(name) is not None
+    }
+
+
+def lengths_option(options: dict[str, Any]) -> str:
+    """Return all draft lengths that are considered, as an option.
+
+    Parameters
+    ----------
+    options
+        Values by name of the option.
+
+    Returns
+    -------
+    str
+        From 1 to the longest, or to the last that acceptance by position says anything about.
+    """
+    longest = options["max_draft_length"]
+    longest = DEFAULT_MAX_DRAFT_LENGTH if longest is None else longest
+    check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH)
+    if options.get("acceptance_by_position") is not None:
+        longest = min(longest, int(acceptance_from(options).max_draft_length))
+    return f"1:{longest}"
+
+
+def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
+    """Return a prediction for each combination of targets, drafters, hardware and engines.
+
+    Parameters
+    ----------
+    options
+        Values by name of the option; the four are lists, with an acceptance rate for all drafters
+        or one for each.
+
+    Returns
+    -------
+    dict
+        By what tells them apart, over all draft lengths.
+
+    Raises
+    ------
+    InputError
+        Names the option at fault.
+    """
+    lists = {
+        name: [None] if options[name] is None else [w.strip() for w in options[name].split(",")]
+        for name in ("target", "drafter", "hardware", "engine")
+    }
+    rates = parse_numbers("acceptance_rate", options["acceptance_rate"])
+    if len(rates) not in (1, len(lists["drafter"])):
+        expected = f"one rate, or one for each of {len(lists['drafter'])} drafters"
+        raise InputError("acceptance_rate", rates, expected)
+    rate_of = dict(
+        zip(lists["drafter"], rates * (len(lists["drafter"]) // len(rates)), strict=True)
+    )
+    lengths = {"draft_length": lengths_option(options)}
+    found = {}
+    for chosen in itertools.product(*lists.values()):
+        named = dict(zip(lists, chosen, strict=True))
+        label = ", ".join(str(named[n]) for n, values in lists.items() if len(values) > 1)
+        rate = {"acceptance_rate": rate_of[named["drafter"]]}
+        is_lookup = named["drafter"] == "ngram"
+        lookup = {n: options[n] if is_lookup else None for n in LOOKUP}
+        found[label or str(chosen[0])] = predict_from(options | named | lengths | rate | lookup)
+    return found
 
 
 def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
@@ -123,7 +205,7 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
     InputError
         If it is not exactly one, or not a number.
     """
-    given: dict[str, Any] = {n: options[n] for n in _ACCEPTANCE if options[n] is not None}
+    given: dict[str, Any] = {n: options[n] for n in _ACCEPTANCE if options.get(n) is not None}
     if len(given) != 1:
         flags = [flag(name) for name in given] or None
         raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, _ACCEPTANCE)))
@@ -133,7 +215,7 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
             given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
         except ValueError:
             raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
-    return Acceptance(**given, measured_draft_length=options["measured_draft_length"])
+    return Acceptance(**given, measured_draft_length=options.get("measured_draft_length"))
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
     document = {
         "schema_version": JSON_SCHEMA_VERSION,
         "version": __version__,
-        "deployment": _deployment(prediction),
+        "deployment": deployment_record(prediction),
         "assumptions": prediction.assumptions,
         "warnings": list(prediction.warnings),
         "units": prediction.units(),
@@ -141,7 +141,7 @@ def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def _deployment(prediction: Prediction) -> dict[str, Any]:
+def deployment_record(prediction: Prediction) -> dict[str, Any]:
     """Return what was predicted, so that a saved file can be told from another."""
     d = prediction.deployment
     return {
