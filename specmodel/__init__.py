@@ -79,6 +79,7 @@ _HOMES = {
 }
 _MODULES = {
     "acceptance",
+    "answers",
     "datasets",
     "experts",
     "fitting",

@@ -48,6 +48,8 @@ LEVELS = {
     "simulation.block": 15, "simulation.run": 16, "simulation.timeline": 17,
     "simulation.suite": 17, "simulation.claims": 18, "simulation": 19,
     "figures": 6, "traces_report": 9, "replay_options": 20, "simulation_report": 21,
+    "answers.schedule": 3, "answers.fragments": 4, "answers": 14, "schedule_options": 15,
+    "schedule_report": 16, "commands.schedule": 17,
     "commands": 1, "commands.settings": 7, "commands.calibration": 15, "commands.predict": 15,
     "commands.acceptance": 15, "commands.trace": 15, "commands.simulate": 22,
     "cli": 23,
