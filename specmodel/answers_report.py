@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from specmodel import __version__
 from specmodel.answers import Explanation
 from specmodel.outcome import Prediction
-from specmodel.report import JSON_SCHEMA_VERSION, assumptions, deployment_record, heading, warnings
+from specmodel.report import (
+    IDEAL,
+    JSON_SCHEMA_VERSION,
+    assumptions,
+    deployment_record,
+    heading,
+    kernels_line,
+    warnings,
+)
 from specmodel.text import Columns, align, wrap
 from specmodel.units import format_si
 
@@ -19,7 +27,9 @@ if TYPE_CHECKING:
 
 def page(prediction: Prediction, verdict: str, *parts: str) -> str:
     """Return an answer: what runs where and the verdict, warnings, tables, what was assumed."""
-    opening = f"{heading(prediction)}\n{wrap(verdict)}"
+    words = [verdict, kernels_line(prediction)]
+    words += [IDEAL] if prediction.deployment.engine.is_ideal else []
+    opening = "\n".join([heading(prediction), *map(wrap, words)])
     return "\n\n".join([opening, *warnings(prediction), *parts, assumptions(prediction)])
 
 

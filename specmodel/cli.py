@@ -20,6 +20,7 @@ from specmodel.commands.answers import (
 )
 from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, validate
 from specmodel.commands.predict import predict
+from specmodel.commands.schedule import schedule
 from specmodel.commands.settings import SETTINGS
 from specmodel.commands.simulate import simulate
 from specmodel.commands.sweep import sweep
@@ -83,6 +84,7 @@ for command in (
     explain,
     fit,
     predict,
+    schedule,
     simulate,
     sweep,
     sweet_spot,

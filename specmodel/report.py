@@ -21,7 +21,7 @@ from specmodel.work import arithmetic_dtype, stored_dtype
 
 JSON_SCHEMA_VERSION = 1
 
-_IDEAL = (
+IDEAL = (
     "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
     " each pass acts up, of drafting and rejection down."
 )
@@ -50,8 +50,8 @@ def verdict(prediction: Prediction) -> str:
         answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
         answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
-    lines = [wrap(answer), wrap(_why(best, rows, prediction)), wrap(_kernels(prediction))]
-    return "\n".join([*lines, wrap(_IDEAL)] if is_ideal else lines)
+    lines = [wrap(answer), wrap(_why(best, rows, prediction)), wrap(kernels_line(prediction))]
+    return "\n".join([*lines, wrap(IDEAL)] if is_ideal else lines)
 
 
 def table(prediction: Prediction) -> str:
@@ -264,7 +264,7 @@ def _seconds(value: float) -> str:
     return format_si(value, "s").replace(" ", "")
 
 
-def _kernels(prediction: Prediction) -> str:
+def kernels_line(prediction: Prediction) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
     deployment = prediction.deployment
     kernels, target, hardware = deployment.kernels, deployment.target, deployment.hardware.name

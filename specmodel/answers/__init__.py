@@ -9,14 +9,21 @@ from specmodel.answers.curves import (
     sweet_spots,
 )
 from specmodel.answers.explain import Explanation, explain
+from specmodel.answers.fragments import FORMATS, Format
+from specmodel.answers.schedule import Schedule, draft_length_schedule, runs
 
 __all__ = [
+    "FORMATS",
     "Explanation",
+    "Format",
+    "Schedule",
     "SweetSpot",
     "best_draft_lengths",
     "break_even",
     "compare",
+    "draft_length_schedule",
     "explain",
+    "runs",
     "sweet_spot",
     "sweet_spots",
 ]

@@ -172,7 +172,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
             "limited_by": np.where(pays, taken(prediction.limited_by), "none"),
             "tpot_plain": forward,
             "throughput_plain": B / forward,
-            "fits": B <= taken(prediction.max_batch_size),
+            "fits": taken(prediction.max_batch_size) >= B,
         }
     )
 

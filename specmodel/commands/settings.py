@@ -34,8 +34,22 @@ def completer(kind: str) -> Callable[..., list[str]]:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def where_options(*, required: bool) -> Callable[[Command], Command]:
-    """Add the options that name target, drafter, hardware, engine and kernels."""
+def where_options(*, required: bool, overheads: bool = False) -> Callable[[Command], Command]:
+    """Add the options that name target, drafter, hardware, engine and kernels.
+
+    Parameters
+    ----------
+    required
+        Whether target, drafter and hardware must be given.
+    overheads
+        Whether the engine's profile goes by ``--overheads``, as ``--engine`` says something else.
+
+    Returns
+    -------
+    Callable
+        Decorator of a command.
+    """
+    default = "the engine's own, or ideal" if overheads else "ideal"
     return _adding(
         click.option(
             "--target",
@@ -59,10 +73,11 @@ def where_options(*, required: bool) -> Callable[[Command], Command]:
             help="GPU; a name or TOML.",
         ),
         click.option(
-            "--engine",
+            "--overheads" if overheads else "--engine",
+            "engine",
             shell_complete=completer("engine"),
             metavar="NAME|PATH",
-            help="Overheads of the serving stack.  [default: ideal]",
+            help=f"Overheads of the serving stack.  [default: {default}]",
         ),
         click.option(
             "--stack",
@@ -73,8 +88,20 @@ def where_options(*, required: bool) -> Callable[[Command], Command]:
     )
 
 
-def acceptance_options() -> Callable[[Command], Command]:
-    """Add the options that say how often drafted tokens are accepted, in exactly one form."""
+def acceptance_options(*, one_length: bool = True) -> Callable[[Command], Command]:
+    """Add the options that say how often drafted tokens are accepted, in exactly one form.
+
+    Parameters
+    ----------
+    one_length
+        Whether there is a ``--draft-length`` at which it may have been measured.
+
+    Returns
+    -------
+    Callable
+        Decorator of a command.
+    """
+    default = "  [default: --draft-length]" if one_length else ""
     return _adding(
         click.option(
             "--acceptance-rate", type=float, help="P(token accepted, all before it were)."
@@ -96,7 +123,7 @@ def acceptance_options() -> Callable[[Command], Command]:
         click.option(
             "--measured-draft-length",
             type=int,
-            help="Draft length of the measured acceptance.  [default: --draft-length]",
+            help=f"Draft length of the measured acceptance.{default}",
         ),
         click.option(
             "--proposal-rate",

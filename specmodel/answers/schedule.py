@@ -1,0 +1,269 @@
+"""Draft length by batch size: the most predicted speedup with the fewest changes of length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel import speculation
+from specmodel.errors import InputError
+from specmodel.units import FloatArray, Numeric, check
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_TOLERANCE = 0.01
+
+COLUMN_UNITS = {
+    "batch_size": "request",
+    "draft_length": "token",
+    "speedup": "-",
+    "best_draft_length": "token",
+    "best_speedup": "-",
+}
+"""Columns of a schedule as a table, and their units."""
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Schedule:
+    """A draft length for each batch size 1, 2, …, and what it gains.
+
+    Parameters
+    ----------
+    draft_length
+        Tokens drafted at each batch size, 0 for none [token].
+    speedup
+        Predicted with them, 1 where there are none [-].
+    best_draft_length, best_speedup
+        The length with the largest speedup at each batch size, whatever its neighbours [token],
+        and that speedup [-].
+    """
+
+    draft_length: IntArray
+    speedup: FloatArray
+    best_draft_length: IntArray
+    best_speedup: FloatArray
+
+    @property
+    def batch_size(self) -> IntArray:
+        """Batch sizes, 1 and on without gaps [request]."""
+        return np.arange(1, self.draft_length.size + 1)
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int, int], ...]:
+        """First and last batch size of each range [request], and its draft length [token]."""
+        return runs(self.draft_length)
+
+    @property
+    def max_draft_length(self) -> int:
+        """Longest draft; 0 if there is none at any batch size [token]."""
+        return int(self.draft_length.max())
+
+    @property
+    def mean_speedup(self) -> float:
+        """Geometric mean, batch sizes equally likely on a logarithmic scale [-]."""
+        return mean_speedup(self.speedup)
+
+    @property
+    def loss(self) -> FloatArray:
+        """Share of the best speedup that is given up at each batch size [-]."""
+        return np.asarray(1 - self.speedup / self.best_speedup)
+
+    @property
+    def mean_loss(self) -> float:
+        """Share of the mean of the best speedups that is given up [-]."""
+        return 1 - mean_speedup(self.speedup) / mean_speedup(self.best_speedup)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns named in `COLUMN_UNITS`, batch sizes rising."""
+        return {name: getattr(self, name) for name in COLUMN_UNITS}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one plain dict a batch size."""
+        columns = {name: column.tolist() for name, column in self.columns().items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each batch size, columns as in `COLUMN_UNITS`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns())
+
+
+def draft_length_schedule(
+    speedup: Numeric, *, tolerance: float = DEFAULT_TOLERANCE, longest_first: bool = False
+) -> Schedule:
+    """Return the draft length by batch size that gains most, with few changes of length.
+
+    At each batch size the speedup is within the tolerance of the best there, and drafts are made
+    only where they pay. Of the schedules that do so, those with the fewest changes of length are
+    kept, and of these the one that gives up least: exact, by dynamic programming.
+
+    Parameters
+    ----------
+    speedup
+        Predicted at batch sizes 1, 2, … on the last axis but one, and draft lengths 1, 2, … on
+        the last; without a draft it is 1. Axes before, such as contexts, enter as geometric
+        means [-].
+    tolerance
+        Share of the best speedup that may be given up at a batch size, from 0 to below 1 [-].
+    longest_first
+        Whether no draft may be longer than that at batch size 1. Its length is then chosen for
+        the best mean over batch sizes, even if it is not the best, or does not pay, at 1.
+
+    Returns
+    -------
+    Schedule
+        Lengths, speedups and what they could be.
+
+    Raises
+    ------
+    InputError
+        If a speedup is not above 0, an axis is missing, or the tolerance is out of bounds.
+
+    Notes
+    -----
+    Means and losses weight batch size B by 1/B: equally likely on a logarithmic scale.
+
+    Examples
+    --------
+    >>> gains = [[1.30, 1.31], [1.20, 1.25], [1.10, 1.12], [0.95, 0.90]]
+    >>> draft_length_schedule(gains).ranges
+    ((1, 3, 2), (4, 4, 0))
+    """
+    bound = float(check("tolerance", tolerance, minimum=0))
+    if bound >= 1:
+        raise InputError("tolerance", tolerance, "a number from 0 to below 1")
+    gain = _mean_over_contexts(check("speedup", speedup, above=0))
+    candidates = np.arange(1, gain.shape[1] + 1)
+    best = speculation.best_draft_length(gain, candidates).astype(np.int64)
+    gain = np.column_stack([np.ones(len(gain)), gain])
+    choose = _longest_first if longest_first else _fewest_changes
+    lengths = choose(gain, bound)
+    return Schedule(
+        draft_length=lengths,
+        speedup=_along(gain, lengths),
+        best_draft_length=best,
+        best_speedup=_along(gain, best),
+    )
+
+
+def mean_speedup(speedup: Numeric) -> float:
+    """Return the mean over batch sizes 1, 2, … that are equally likely on a logarithmic scale.
+
+    Parameters
+    ----------
+    speedup
+        At batch sizes 1, 2, … [-].
+
+    Returns
+    -------
+    float
+        Geometric mean, batch size B weighted by 1/B [-].
+
+    Examples
+    --------
+    >>> round(mean_speedup([2.0, 1.0, 1.0]), 3)  # 2 ** (6 / 11)
+    1.459
+    """
+    gain = np.log(check("speedup", speedup, above=0))
+    return float(np.exp(np.average(gain, weights=1 / np.arange(1, gain.size + 1))))
+
+
+def runs(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
+    """Return ranges of neighbouring batch sizes with one draft length each.
+
+    Parameters
+    ----------
+    draft_length
+        At batch sizes 1, 2, … [token].
+
+    Returns
+    -------
+    tuple
+        First and last batch size [request] and draft length [token] of each range.
+
+    Examples
+    --------
+    >>> runs([3, 3, 2, 0, 0])
+    ((1, 2, 3), (3, 3, 2), (4, 5, 0))
+    """
+    lengths = np.asarray(draft_length).astype(np.int64)
+    ends = [*np.flatnonzero(np.diff(lengths)) + 1, lengths.size]
+    starts = [0, *ends[:-1]]
+    return tuple(
+        (int(start) + 1, int(end), int(lengths[start]))
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
+def _mean_over_contexts(speedup: FloatArray) -> FloatArray:
+    if speedup.ndim < 2:
+        expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
+        raise InputError("speedup", f"shape {speedup.shape}", expected)
+    if speedup.ndim == 2:
+        return speedup
+    axes = tuple(range(speedup.ndim - 2))
+    return np.asarray(np.exp(np.log(speedup).mean(axis=axes)))
+
+
+def _along(gain: FloatArray, lengths: IntArray) -> FloatArray:
+    """Return the speedup of one length at each batch size."""
+    return np.asarray(gain[np.arange(len(gain)), lengths])
+
+
+def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
+    """Return the weighted loss of each length; infinite where it is not allowed."""
+    best = gain.max(axis=1, keepdims=True)
+    is_allowed = gain >= (1 - tolerance) * best
+    is_allowed[:, 1:] &= gain[:, 1:] >= 1
+    loss = np.log(best / gain) / np.arange(1, len(gain) + 1)[:, None]
+    return np.where(is_allowed, loss, np.inf)
+
+
+def _fewest_changes(gain: FloatArray, tolerance: float) -> IntArray:
+    return _cheapest_path(_losses(gain, tolerance))
+
+
+def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
+    """Try every length as the longest, at batch size 1 in any case; keep the best mean."""
+    tried = []
+    for longest in range(gain.shape[1]):
+        losses = _losses(gain[:, : longest + 1], tolerance)
+        losses[0] = np.inf
+        losses[0, longest] = 0.0
+        tried.append(_cheapest_path(losses))
+    means = [mean_speedup(_along(gain, lengths)) for lengths in tried]
+    return tried[int(np.argmax(means))]
+
+
+def _cheapest_path(losses: FloatArray) -> IntArray:
+    """Return a column for each row: fewest changes of column, then least sum.
+
+    The state after each row is, for each column to end in, the changes and the sum so far. To
+    change, the best state is left, whichever column it ends in.
+    """
+    num_columns = losses.shape[1]
+    stay = np.arange(num_columns)
+    total = losses[0]
+    changes = np.where(np.isfinite(total), 0.0, np.inf)
+    came_from = np.empty(losses.shape, dtype=np.int64)
+    for row, loss in enumerate(losses[1:], start=1):
+        leave = np.lexsort((total, changes))[0]
+        fewer = changes[leave] + 1 < changes
+        as_few = changes[leave] + 1 == changes
+        is_change = fewer | (as_few & (total[leave] < total))
+        came_from[row] = np.where(is_change, leave, stay)
+        total = total[came_from[row]] + loss
+        changes = changes[came_from[row]] + is_change
+        changes[np.isinf(loss)] = np.inf
+    path = np.empty(len(losses), dtype=np.int64)
+    path[-1] = np.lexsort((total, changes))[0]
+    for row in range(len(losses) - 1, 0, -1):
+        path[row - 1] = came_from[row, path[row]]
+    return path

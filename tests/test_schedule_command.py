@@ -1,0 +1,390 @@
+"""``specmodel schedule``: what it prints in each form, against ``predict``, and used wrong."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from specmodel import cli
+
+WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
+EAGLE = WHERE + " --drafter eagle3 --acceptance-rate 0.7"
+BASE = "schedule --engine vllm" + EAGLE
+SMALL = BASE + " --max-batch-size 64"
+TENSORRT = SMALL.replace("vllm", "tensorrt-llm")
+SGLANG = SMALL.replace("vllm", "sglang")
+HOPELESS = SMALL.replace("0.7", "0.05")
+CONTEXTS = SGLANG + " --context-length 1024,8192"
+NGRAM = "schedule --engine vllm" + WHERE + " --drafter ngram --proposal-rate 0.4"
+BY_POSITION = SMALL.replace("--acceptance-rate 0.7", "--acceptance-by-position 0.8,0.7,0.6,0.5")
+ON_T4 = SMALL.replace("h200_sxm", "t4")
+VARIETY = [
+    BASE,
+    TENSORRT,
+    TENSORRT.replace("0.7", "0.05"),
+    SGLANG,
+    SGLANG + " --max-batch-size 1",
+    SGLANG + " --tolerance 0 --max-batch-size 512",
+    HOPELESS,
+    CONTEXTS,
+    CONTEXTS.replace("sglang", "tensorrt-llm"),
+    SMALL + " --context-length 0:1000000:100000 --max-batch-size 1000",
+    SMALL + " --max-batch-size 20000 --max-draft-length 2 --context-length 0,1000000",
+    SMALL + " --max-draft-length 1",
+    SMALL + " --overheads sglang --tensor-parallel 4 --expert-parallel 8",
+    NGRAM + " --tokens-per-step 1.5 --measured-draft-length 4 --max-batch-size 64",
+    BY_POSITION,
+    ON_T4,
+]
+
+
+@pytest.fixture
+def run_both(capsys):
+    """Run a command line that must succeed; return what it prints for people and on stderr."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert status == 0
+        return out, err
+
+    return run
+
+
+@pytest.fixture
+def run(run_both):
+    def run(command):
+        out, err = run_both(command)
+        assert not err
+        return out
+
+    return run
+
+
+@pytest.fixture
+def document(run):
+    return lambda command: parse(run(command + " --json"))
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def parse(text):
+    return json.loads(text, parse_constant=refuse)
+
+
+def in_one_line(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("command", VARIETY)
+def test_people_see_80_columns(command, run):
+    out = run(command)
+    widest = max(out.splitlines(), key=len)
+    assert len(widest) <= 80, widest
+    heading, *lines = out.partition("\n\n")[0].splitlines()
+    assert heading.startswith("Qwen3-30B-A3B + ")
+    assert any(line.startswith(("Speculation ", "No schedule")) for line in lines[:2])
+    assert out.rstrip().rpartition("\n\n")[2].startswith("Assumed: ")
+
+
+@pytest.mark.parametrize("command", VARIETY)
+def test_json_is_strict_and_agrees_with_the_text(command, run, document):
+    answer = document(command)
+    out = run(command)
+    assert answer["fragment"] in out
+    assert answer["rows"][0].keys() == answer["units"].keys()
+    assert [row["batch_size"] for row in answer["rows"]] == [*range(1, len(answer["rows"]) + 1)]
+    ranges = [
+        (r["first_batch_size"], r["last_batch_size"], r["draft_length"]) for r in answer["ranges"]
+    ]
+    by_size = [k for first, last, k in ranges for _ in range(first, last + 1)]
+    assert by_size == [row["draft_length"] for row in answer["rows"]]
+    gain = [row["speedup"] for row in answer["rows"]]
+    least = [min(gain[first - 1 : last]) for first, last, _ in ranges]
+    assert least == [r["min_speedup"] for r in answer["ranges"]]
+    for first, last, length in ranges:
+        span = f"{first}-{last}" if last > first else f"{first}"
+        assert re.search(rf"^ *{span} +{length} +\d", out, re.MULTILINE)
+    if 0 in by_size and any(by_size):
+        paying = [k > 0 for k in by_size]
+        first, last = paying.index(True) + 1, len(paying) - paying[::-1].index(True)
+        assert all(paying[first - 1 : last])
+        assert f"at batch sizes {first}-{last}: " in in_one_line(out)
+
+
+def test_speedups_are_those_of_predict(document, run):
+    rows = document(SMALL)["rows"]
+    predict = "predict --engine vllm" + EAGLE + " --batch-size 1:64 --draft-length 1:10 --json"
+    gain = {
+        (row["batch_size"], row["draft_length"]): row["speedup"]
+        for row in parse(run(predict))["rows"]
+    }
+    for row in rows:
+        size = row["batch_size"]
+        best = max(1.0, *(gain[size, k] for k in range(1, 11)))
+        assert row["best_speedup"] == pytest.approx(best, rel=1e-12)
+        chosen = gain[size, row["draft_length"]] if row["draft_length"] else 1.0
+        assert row["speedup"] == pytest.approx(chosen, rel=1e-12)
+        assert 0.99 * best <= chosen
+
+
+@pytest.mark.parametrize("command", [SMALL, TENSORRT, SGLANG, CONTEXTS])
+def test_fragment_alone_is_the_fragment(command, run, document):
+    assert run(command + " --fragment-only") == document(command)["fragment"] + "\n"
+
+
+def test_csv_has_a_row_for_each_batch_size(run, document):
+    rows = document(SMALL)["rows"]
+    table = list(csv.DictReader(io.StringIO(run(SMALL + " --csv"))))
+    assert table == [{name: str(value) for name, value in row.items()} for row in rows]
+
+
+def test_where_nothing_pays_it_says_to_leave_it_off(run_both, run, document):
+    out = run(HOPELESS)
+    assert "pays at no batch size up to 64: leave it off." in out
+    assert parse(document(HOPELESS)["fragment"])["num_speculative_tokens_per_batch_size"] == [
+        [1, 64, 0]
+    ]
+    for form in ("--fragment-only", "--csv"):
+        _, err = run_both(f"{HOPELESS} {form}")
+        assert err == (
+            "specmodel: warning: Speculation pays at no batch size up to 64: leave it off\n"
+        )
+
+
+def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
+    command = SMALL + " --max-draft-length 1 --acceptance-rate"
+    below = next(r / 100 for r in range(100) if document(f"{command} {r / 100}")["ranges"][1:])
+    loose = f"{command} {below} --tolerance 0.5"
+    assert "No schedule that vLLM takes is worth it" in in_one_line(run(loose))
+    best = max(row["best_speedup"] for row in document(loose)["rows"])
+    assert f"is {best:.3f}x at batch size" in in_one_line(run(loose))
+
+
+def test_overheads_are_the_engines_own_unless_given(document, run):
+    def pair(answer):
+        return answer["deployment"]["engine"], answer["assumptions"].get("overheads")
+
+    engines = {parse_name(run, name): name for name in ("vllm", "sglang", "ideal")}
+    name, assumed = pair(document(SMALL))
+    assert (engines[name], assumed) == ("vllm", "vllm")
+    name, assumed = pair(document(SGLANG))
+    assert (engines[name], assumed) == ("sglang", "sglang")
+    name, assumed = pair(document(TENSORRT))
+    assert engines[name] == "ideal"
+    assert "ideal" in assumed
+    assert "tensorrt-llm" in assumed
+    assert "upper bound" in in_one_line(run(TENSORRT))
+    name, assumed = pair(document(TENSORRT + " --overheads sglang"))
+    assert (engines[name], assumed) == ("sglang", None)
+    assert "may pay" not in run(TENSORRT + " --overheads sglang")
+    assert "engine" not in document(TENSORRT)["assumptions"]
+
+
+def parse_name(run, engine):
+    return re.search(r'^name = "(.*)"', run(f"show {engine}"), re.MULTILINE)[1]
+
+
+def test_overheads_by_path(tmp_path, document, run):
+    path = tmp_path / "mine.toml"
+    path.write_text(run("show sglang"), encoding="utf-8")
+    own = document(SMALL.replace("vllm", "sglang"))
+    assert document(f"{SMALL} --overheads {path}")["rows"] == own["rows"]
+    assert document(SMALL)["rows"] != own["rows"]
+
+
+def test_what_tensorrt_llm_costs_is_said(run, document):
+    free, bound = document(SMALL + " --overheads ideal"), document(TENSORRT)
+    lengths = [row["draft_length"] for row in bound["rows"]]
+    assert lengths[0] == max(lengths) > bound["rows"][0]["best_draft_length"]
+    first = bound["rows"][0]
+    assert bound["loss_at_batch_size_1"] == 1 - first["speedup"] / first["best_speedup"]
+    cost = 1 - bound["mean_speedup"] / free["mean_speedup"]
+    assert bound["cost_of_rule"] == pytest.approx(cost)
+    own = free["rows"][0]
+    assert (
+        f"TensorRT-LLM wants its longest draft at batch size 1: {first['speedup']:.2f}x there"
+        f" with {lengths[0]} tokens instead of {own['speedup']:.2f}x with"
+        f" {own['draft_length']} tokens; {cost:.1%} over all batch sizes."
+    ) in in_one_line(run(TENSORRT))
+    assert "wants" not in run(SMALL)
+    assert free["cost_of_rule"] == 0
+
+
+def test_contexts_in_a_table_and_as_a_mean(run, document):
+    parts = [document(f"{SGLANG} --context-length {c}") for c in (1024, 8192)]
+    both = document(CONTEXTS)
+    for k, row in enumerate(both["rows"]):
+        best = [part["rows"][k]["best_speedup"] for part in parts]
+        assert row["best_speedup"] <= (best[0] * best[1]) ** 0.5 * (1 + 1e-12)
+    table = run(CONTEXTS).partition("Best draft length by context and batch size:\n")[2]
+    cells = [line.split() for line in table.partition("\n\n")[0].splitlines()]
+    assert cells[0] == ["context", "1", "2", "4", "8", "16", "32", "64"]
+    for line, part in zip(cells[1:3], parts, strict=True):
+        best = [str(part["rows"][int(size) - 1]["best_draft_length"]) for size in cells[0][1:]]
+        assert line[1:] == best
+    assert [line[0] for line in cells[1:]] == ["1024", "8192", "schedule"]
+    chosen = [str(both["rows"][int(size) - 1]["draft_length"]) for size in cells[0][1:]]
+    assert cells[3][1:] == chosen
+    assert "Best draft length by context" not in run(SGLANG)
+    for context, part in zip(both["contexts"], parts, strict=True):
+        size = part["rows"][-1]["batch_size"]
+        assert context["best_ranges"][-1][1] == size
+        assert context["best_ranges"][0][2] == part["rows"][0]["best_draft_length"]
+
+
+def test_contexts_that_lose_are_named(run, document):
+    command = SMALL + " --context-length 0,60000"
+    contexts = document(command)["contexts"]
+    worst = min(contexts, key=lambda context: context["min_speedup"])
+    assert worst["min_speedup"] < 0.99
+    idle = CONTEXTS.replace("0.7", "0.05")
+    assert [context["min_speedup"] for context in document(idle)["contexts"]] == [1, 1]
+    assert "slows some down" not in run(idle)
+    said = in_one_line(run(command))
+    assert f"slows some down: {worst['min_speedup']:.2f}x at batch size" in said
+    assert f"and context {worst['context_length']}." in said
+
+
+def test_largest_batch_is_what_fits_in_memory(run, document):
+    command = BASE + " --context-length 1024,65536"
+    rows = document(command)["rows"]
+    predict = "predict" + EAGLE + " --context-length 65536 --draft-length 10 --json --batch-size "
+    assert parse(run(f"{predict}1"))["rows"][0]["max_batch_size"] == len(rows) < 512
+    assert f"up to {len(rows)}, the largest that fits in memory at context 65536" in in_one_line(
+        run(command)
+    )
+    assert document(command)["assumptions"]["max_batch_size"] == len(rows)
+    assert document(BASE)["assumptions"]["max_batch_size"] == 512
+    assert "max_batch_size" not in document(SMALL)["assumptions"]
+    beyond = document(f"{command} --max-batch-size {len(rows) + 1}")
+    assert len(beyond["rows"]) == len(rows) + 1
+    assert "largest batch that fits" in " ".join(beyond["warnings"])
+    assert not document(command)["warnings"]
+
+
+def test_nothing_fits_and_still_there_is_an_answer(run, run_both, document):
+    command = BASE.replace("h200_sxm", "t4")
+    assert len(document(command)["rows"]) == 512
+    assert "not even the weights fit" in in_one_line(run(command))
+    _, err = run_both(command + " --fragment-only")
+    assert "not even the weights fit" in err
+
+
+def test_longest_draft_is_what_acceptance_covers(document):
+    answer = document(BY_POSITION)
+    assert answer["assumptions"]["max_draft_length"] == 4
+    assert document(SMALL)["assumptions"]["max_draft_length"] == 10
+    short = document(SMALL + " --max-draft-length 2")
+    assert "max_draft_length" not in short["assumptions"]
+    assert max(row["best_draft_length"] for row in short["rows"]) == 2
+
+
+def test_measured_acceptance_needs_its_length_and_gives_the_same(document):
+    rows = document(SMALL)["rows"]
+    tokens = sum(0.7**i for i in range(4))
+    same = SMALL.replace("--acceptance-rate 0.7", f"--tokens-per-step {tokens}")
+    measured = document(same + " --measured-draft-length 3")["rows"]
+    for row, other in zip(rows, measured, strict=True):
+        assert row["draft_length"] == other["draft_length"]
+        assert row["speedup"] == pytest.approx(other["speedup"], rel=1e-9)
+
+
+def test_look_up_that_rarely_proposes_gains_less(document):
+    at = [
+        document(NGRAM.replace("0.4", f"{rate}") + " --acceptance-rate 0.7")["mean_speedup"]
+        for rate in (0, 0.4, 1)
+    ]
+    assert 1 == at[0] < at[1] < at[2]
+
+
+def test_help_fits_80_columns_and_names_what_is_there(run):
+    out = run("schedule --help")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "[vllm|tensorrt-llm|sglang]" in out
+    assert "--overheads NAME|PATH" in out
+    assert "--draft-length]" not in out
+    assert "[default: --draft-length]" in in_one_line(run("predict --help"))
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [("--overheads id", "ideal"), ("--engine tens", "tensorrt-llm"), ("--drafter eag", "eagle3")],
+)
+def test_shell_completes_names(words, expected, monkeypatch, capsys):
+    monkeypatch.setenv("_SPECMODEL_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"specmodel schedule {words}")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    with pytest.raises(SystemExit):
+        cli.main([])
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "sglang"])
+def test_pandas_and_scipy_stay_out(engine):
+    code = (
+        "import sys\n"
+        "from specmodel.cli import main\n"
+        f"status = main({shlex.split(SMALL.replace('vllm', engine))!r})\n"
+        "heavy = {'pandas', 'scipy', 'matplotlib', 'torch'} & set(sys.modules)\n"
+        "raise SystemExit(status or len(heavy))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+WRONG = [
+    (BASE.replace("vllm", "trt"), "--engine", "'trt'", "tensorrt-llm", "sglang"),
+    (BASE.replace("--engine vllm", ""), "Missing", "--engine"),
+    (BASE + " --overheads vlm", "--overheads: got 'vlm'", "vllm"),
+    (BASE + " --overheads ./no.toml", "--overheads", "no.toml"),
+    (BASE + " --set engine.kernel_time=-1", "--set engine.kernel_time", "-1"),
+    (BASE + " --tolerance -0.1", "--tolerance: got -0.1"),
+    (BASE + " --tolerance 1", "--tolerance: got 1.0; expected a number from 0 to below 1"),
+    (BASE + " --tolerance nan", "--tolerance: got nan"),
+    (BASE + " --tolerance little", "--tolerance", "'little'"),
+    (BASE + " --max-batch-size 0", "--max-batch-size: got 0"),
+    (BASE + " --max-batch-size -5", "--max-batch-size: got -5"),
+    (BASE + " --max-batch-size 1000000", "--max-batch-size: got 1000000", "from 1 to 100000"),
+    (BASE + " --max-batch-size 100000", "--max-batch-size: got {", "100000", "200000 points"),
+    (SMALL + " --max-batch-size 100001 --max-draft-length 1", "--max-batch-size: got 100001"),
+    (BASE + " --max-draft-length 0", "--max-draft-length: got 0", "from 1 to 1000"),
+    (BASE + " --max-draft-length 1001", "--max-draft-length: got 1001"),
+    (BY_POSITION + " --max-draft-length 5", "--max-draft-length: got 5", "at most 4"),
+    (BASE + " --context-length 10:1", "--context-length: got '10:1'"),
+    (BASE + " --context-length -1", "--context-length: got -1"),
+    (BASE + " --context-length 1:90000", "--max-batch-size: got {", "90000", "points"),
+    (BASE + " --accepted-fraction 0.5", "acceptance: got ['--acceptance-rate'"),
+    (BASE.replace("--acceptance-rate 0.7", ""), "acceptance: got None", "--tokens-per-step"),
+    (
+        BASE.replace("--acceptance-rate 0.7", "--tokens-per-step 1.5 --max-draft-length 1"),
+        "--measured-draft-length: got None; expected the draft length at which tokens_per_step",
+    ),
+    (BASE + " --draft-length 3", "--draft-length"),
+    (BASE + " --batch-size 3", "--batch-size"),
+    (BASE + " --json --csv", "csv: got True", "--fragment-only"),
+    (BASE + " --json --fragment-only", "--fragment-only: got True", "--json"),
+    (BASE + " --csv --fragment-only", "csv: got True", "--fragment-only"),
+    (BASE + " --proposal-rate 0.5", "--proposal-rate: got 0.5", "ngram"),
+    (BASE.replace("h200_sxm", "h200"), "--hardware: got 'h200'", "h200_sxm"),
+    (BASE + " --stack sglang", "--stack: got 'sglang'", "trtllm"),
+]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda case: case[0][-45:])
+def test_wrong_input_ends_in_one_line(case, capsys):
+    command, *fragments = case
+    assert cli.main(shlex.split(command)) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("specmodel: error: ")
+    assert err.count("\n") == 1
+    for fragment in fragments:
+        assert fragment in err, err
