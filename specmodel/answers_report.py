@@ -94,10 +94,7 @@ def sweet_spot_table(spots: pd.DataFrame) -> str:
 
 
 def best_length_table(best: pd.DataFrame) -> str:
-    """Return the best draft length and its speedup, batch sizes down, contexts across.
-
-    Points that do not fit in memory are left open, unless none fits.
-    """
+    """Return the best draft length and its speedup where it fits, contexts across."""
     best = fitting(best)
     sizes = sorted(best["batch_size"].unique())
     columns: Columns = [("batch\nsize", [f"{size}" for size in sizes])]

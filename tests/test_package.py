@@ -47,15 +47,14 @@ LEVELS = {
     "simulation.foresight": 12, "simulation.choices": 13, "simulation.makers": 14,
     "simulation.block": 15, "simulation.run": 16, "simulation.timeline": 17,
     "simulation.suite": 17, "simulation.claims": 18, "simulation": 19,
-    "answers.curves": 14, "answers.explain": 14,
+    "answers.schedule": 3, "answers.fragments": 4, "answers.curves": 14, "answers.explain": 14,
+    "answers": 15, "answers_report": 16, "schedule_options": 16, "schedule_report": 17,
     "sweeps.plan": 14, "sweeps.columns": 15, "sweeps.run": 15, "sweeps.cluster": 1,
     "sweeps.files": 16, "sweeps": 17,
     "figures": 6, "traces_report": 9, "replay_options": 20, "simulation_report": 21,
-    "answers.schedule": 3, "answers.fragments": 4, "answers": 15, "schedule_options": 16,
-    "schedule_report": 16, "commands.schedule": 17,
     "commands": 1, "commands.settings": 7, "commands.calibration": 15, "commands.predict": 15,
     "commands.acceptance": 15, "commands.trace": 15, "commands.simulate": 22,
-    "commands.sweep": 18, "answers_report": 16, "commands.answers": 17,
+    "commands.sweep": 18, "commands.answers": 17, "commands.schedule": 18,
     "cli": 23,
 }  # fmt: skip
 UNITS = [

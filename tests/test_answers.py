@@ -1,0 +1,365 @@
+"""Answers from predictions, against brute force, closed forms and MoESD's own definitions."""
+
+import itertools
+from math import factorial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specmodel import InputError, deploy, load_architecture, predict
+from specmodel.answers import (
+    best_draft_lengths,
+    break_even,
+    compare,
+    explain,
+    sweet_spot,
+    sweet_spots,
+)
+from specmodel.answers.explain import SPEEDUP_TERMS, VERIFY_TERMS, coalition_sums, shapley_values
+
+QWEN = {
+    "target": "qwen2-57b-a14b",
+    "drafter": "qwen2-0.5b",
+    "hardware": "a800_sxm_80gb",
+    "tensor_parallel": 2,
+    "engine": "vllm",
+    "context_length": 512,
+}
+CASES = {
+    "draft model": QWEN,
+    "eagle": {"target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm"}
+    | {"tensor_parallel": 2},
+    "n-gram": {"target": "qwen3-30b-a3b", "drafter": "ngram", "hardware": "h200_sxm"}
+    | {"engine": "sglang"},
+    "dense": {"target": "llama-3.1-8b", "drafter": "eagle3", "hardware": "l40s"},
+    "expert parallel": {"target": "deepseek-v3", "drafter": "mtp", "hardware": "h200_sxm"}
+    | {"expert_parallel": 16},
+}
+
+
+def grid(name, **changes):
+    given = CASES[name] | {"acceptance": 0.7, "batch_size": [1, 16, 128, 512]} | changes
+    return predict(**{"draft_length": [[1], [3], [7]]} | given)
+
+
+# sweet spots
+
+
+def brute_spot(batch, gain):
+    """By looking at every pair of ends."""
+    peak = max(range(len(batch)), key=lambda i: (gain[i], -i))
+    runs = [
+        (i, j)
+        for i in range(len(batch))
+        for j in range(i, len(batch))
+        if all(g > 1 for g in gain[i : j + 1])
+        and (i == 0 or gain[i - 1] <= 1)
+        and (j == len(batch) - 1 or gain[j + 1] <= 1)
+    ]
+    bar = gain[peak] / 2**0.5
+    low = high = peak
+    while low > 0 and gain[low - 1] >= bar:
+        low -= 1
+    while high < len(batch) - 1 and gain[high + 1] >= bar:
+        high += 1
+    paying = tuple((batch[i], batch[j]) for i, j in runs)
+    return batch[peak], gain[peak], paying, (batch[low], batch[high])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.sampled_from([0.5, 0.9, 1.0, 1.1, 1.4, 1.5, 2.0, 2.9])),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_a_sweet_spot_is_what_looking_at_every_range_finds(steps):
+    batch = list(itertools.accumulate(step for step, _ in steps))
+    gain = [value for _, value in steps]
+    spot = sweet_spot(batch, gain)
+    found = (spot.peak_batch_size, spot.peak_speedup, spot.paying, spot.near_peak)
+    assert found == brute_spot(batch, gain)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "speedup", "match"),
+    [
+        ([2, 1], [1.0, 1.0], r"batch_size: got \[2.0, 1.0\]; expected rising"),
+        ([1, 2], [1.0], r"speedup: got 'shape \(1,\)'; expected one for each of 2"),
+        ([0, 1], [1.0, 1.0], "batch_size: got 0"),
+        ([1, 2], [1.0, float("nan")], "speedup: got"),
+        ([], [], "batch_size"),
+    ],
+)
+def test_curves_that_are_none_are_refused(batch_size, speedup, match):
+    with pytest.raises(InputError, match=match):
+        sweet_spot(batch_size, speedup)
+
+
+def test_sweet_spots_take_the_curves_apart_whatever_the_axes():
+    batch = np.arange(1, 300)
+    p = grid(
+        "draft model",
+        batch_size=batch[:, None, None],
+        draft_length=[[1], [4]],
+        acceptance=[0.5, 0.9],
+    )
+    table = sweet_spots(p)
+    assert len(table) == 4
+    for row in table.itertuples():
+        rate = 0.5 if row.Index % 2 == 0 else 0.9
+        alone = predict(
+            **QWEN, batch_size=batch, draft_length=int(row.draft_length), acceptance=rate
+        )
+        assert row.tokens_per_step == pytest.approx(float(alone.tokens_per_step[0]), rel=1e-12)
+        expected = sweet_spot(batch, alone.speedup)
+        assert (row.peak_batch_size, row.peak_speedup) == (
+            expected.peak_batch_size,
+            pytest.approx(expected.peak_speedup, rel=1e-12),
+        )
+        assert (row.paying, row.near_peak) == (expected.paying, expected.near_peak)
+
+
+def test_the_range_widens_as_experts_get_sparser():
+    """MoESD's Figure 4 in words: B_max - B_min grows as fewer experts are used for a token."""
+    target = load_architecture("qwen2-57b-a14b")
+    widths = []
+    for k in (4, 8, 16):
+        sparse = target.with_changes("target", {"experts_per_token": k})
+        p = predict(
+            **QWEN | {"target": sparse, "engine": None},
+            batch_size=np.arange(1, 1200),
+            draft_length=4,
+            acceptance=0.9,
+        )
+        low, high = sweet_spot(p.batch_size, p.speedup).near_peak
+        widths.append(high - low)
+    assert widths == sorted(widths, reverse=True)
+    assert len(set(widths)) == 3
+
+
+def test_batch_sizes_that_do_not_fit_are_left_out():
+    p = grid("eagle", context_length=16384, batch_size=np.arange(1, 200), draft_length=3)
+    most = int(p.max_batch_size[0])
+    assert 1 < most < 199
+    assert sweet_spots(p).loc[0, "largest_batch_size"] == most
+    huge = grid("eagle", tensor_parallel=1, batch_size=[1, 2, 4], draft_length=3)
+    assert huge.max_batch_size.max() == 0
+    assert sweet_spots(huge).loc[0, "largest_batch_size"] == 4
+
+
+def test_two_axes_of_batch_sizes_are_refused():
+    p = predict(**QWEN, batch_size=[[1, 2], [3, 5]], draft_length=3, acceptance=0.7)
+    with pytest.raises(InputError, match="a prediction with batch_size along one axis"):
+        sweet_spots(p)
+
+
+# best draft length, break-even, comparison
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_best_draft_lengths_are_those_of_predict(name):
+    lengths = np.arange(1, 11)
+    p = grid(name, batch_size=[1, 3, 40, 300], draft_length=lengths[:, None])
+    table = best_draft_lengths(p)
+    assert table["best_draft_length"].tolist() == p.best_draft_length[0].astype(int).tolist()
+    for i, row in enumerate(table.itertuples()):
+        length = row.best_draft_length
+        if length == 0:
+            assert row.speedup == 1
+            assert row.tpot == row.tpot_plain == p.forward_time[0, i]
+            assert row.limited_by == "none"
+        else:
+            assert row.speedup == p.speedup[length - 1, i] == p.speedup[:, i].max() > 1
+            assert row.tpot == p.tpot[length - 1, i]
+            assert row.limited_by == p.limited_by[length - 1, i]
+        assert row.tpot_plain / row.tpot == pytest.approx(row.speedup, rel=1e-12)
+        assert row.throughput / row.throughput_plain == pytest.approx(row.speedup, rel=1e-12)
+        assert row.fits == (row.batch_size <= p.max_batch_size[0, i])
+
+
+def test_draft_length_zero_counts_as_no_speculation():
+    p = grid("n-gram", batch_size=[1, 2], draft_length=[[0], [1]], acceptance=0.01)
+    table = best_draft_lengths(p)
+    assert table["best_draft_length"].tolist() == [0, 0]
+    assert table["speedup"].tolist() == [1, 1]
+
+
+def test_one_draft_length_is_compared_with_none():
+    p = grid("n-gram", batch_size=[1, 256], draft_length=2, acceptance=0.5)
+    table = best_draft_lengths(p)
+    expected = [2 if gain > 1 else 0 for gain in p.speedup]
+    assert table["best_draft_length"].tolist() == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_at_the_break_even_rate_the_speedup_is_one(name):
+    arguments = {k: v for k, v in CASES[name].items() if k != "context_length"}
+    deployment, _ = deploy(**arguments)
+    table = break_even(
+        deployment, batch_size=[1, 8, 300], draft_length=[1, 4], context_length=[0, 4096]
+    )
+    assert len(table) == 12
+    assert table["break_even_acceptance_rate"].between(0.001, 0.999).sum() > 6
+    for row in table.itertuples():
+        rate = row.break_even_acceptance_rate
+        point = {
+            "batch_size": row.batch_size,
+            "draft_length": row.draft_length,
+            "context_length": row.context_length,
+        }
+        if np.isnan(rate):
+            assert predict(**arguments, **point, acceptance=1.0).speedup < 1
+        elif rate == 0:
+            assert predict(**arguments, **point, acceptance=0.0).speedup >= 1
+        else:
+            assert predict(**arguments, **point, acceptance=rate).speedup == pytest.approx(1)
+
+
+def test_alternatives_keep_their_rows_and_share_gpus():
+    found = {
+        "one": grid("n-gram", batch_size=[1, 8]),
+        "two": grid("n-gram", batch_size=[1, 8], tensor_parallel=2),
+    }
+    table = compare(found)
+    assert table["alternative"].tolist() == ["one", "one", "two", "two"]
+    for name, rows in table.groupby("alternative"):
+        expected = best_draft_lengths(found[name])
+        for column in expected:
+            assert rows[column].tolist() == expected[column].tolist()
+    share = table["throughput"] / table["throughput_per_gpu"]
+    assert share.tolist() == [1, 1, 2, 2]
+    with pytest.raises(InputError, match="at least one alternative"):
+        compare({})
+
+
+# Shapley values and waterfalls
+
+
+def brute_shapley(values):
+    """Average the marginal contribution over all orders, one by one."""
+    n = len(values).bit_length() - 1
+    found = np.zeros((n, *values.shape[1:]))
+    for order in itertools.permutations(range(n)):
+        coalition = 0
+        for player in order:
+            joined = coalition | 1 << player
+            found[player] += values[joined] - values[coalition]
+            coalition = joined
+    return found / factorial(n)
+
+
+@pytest.mark.parametrize("players", [1, 2, 3, 5])
+def test_shapley_values_are_the_mean_over_all_orders(players):
+    values = np.random.default_rng(players).normal(size=(2**players, 3))
+    found = shapley_values(values)
+    np.testing.assert_allclose(found, brute_shapley(values), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=0), values[-1] - values[0], rtol=0, atol=1e-12)
+
+
+def test_the_glove_game():
+    """One left glove, two right: a pair is worth 1; the left hand gets 2/3."""
+    worth = [float(c & 1 and bool(c & 6)) for c in range(8)]
+    np.testing.assert_allclose(shapley_values(np.array(worth)), [2 / 3, 1 / 6, 1 / 6])
+
+
+def test_values_that_are_no_game_are_refused():
+    with pytest.raises(InputError, match="values: got '3 values'; expected one for each of 2"):
+        shapley_values(np.zeros(3))
+
+
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=6))
+def test_sums_of_coalitions(terms):
+    sums = coalition_sums(np.array(terms))
+    for coalition in range(2 ** len(terms)):
+        members = [t for i, t in enumerate(terms) if coalition >> i & 1]
+        assert sums[coalition] == pytest.approx(sum(members), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rate", [0.0, 0.7, 1.0])
+def test_waterfalls_sum_exactly_and_name_what_limits(name, rate):
+    p = grid(name, acceptance=rate, draft_length=[[1], [2], [5], [10]])
+    e = explain(p)
+    assert tuple(e.target_efficiency) == VERIFY_TERMS
+    assert tuple(e.speedup) == SPEEDUP_TERMS
+    np.testing.assert_allclose(
+        1 + sum(e.target_efficiency.values()), p.target_efficiency, rtol=0, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        e.ideal_speedup + sum(e.speedup.values()), p.speedup, rtol=1e-12, atol=1e-12
+    )
+    np.testing.assert_array_equal(e.ideal_speedup, p.draft_length + 1)
+    lengthening = np.stack([e.speedup[name] for name in SPEEDUP_TERMS[:-1]])
+    largest = np.array(SPEEDUP_TERMS[:-1])[lengthening.argmin(axis=0)]
+    assert (largest == e.limited_by).all()
+    assert (np.stack(list(e.speedup.values())) <= 1e-12).all()
+    if rate == 1:
+        np.testing.assert_allclose(e.speedup["rejection"], 0, atol=1e-12)
+
+
+def test_the_waterfall_is_the_mean_over_orders_of_the_step_itself():
+    """With nothing but numbers of the prediction: seconds by cause, then all 40,320 orders."""
+    p = predict(**QWEN, batch_size=24, draft_length=4, acceptance=0.8)
+    growth = p.times.growth_by_cause()
+    seconds = [float(growth[cause]) for cause in SPEEDUP_TERMS[:-1]]
+    assert sum(seconds) == pytest.approx(float(p.step_time - p.forward_time), rel=1e-12)
+    found = dict.fromkeys(SPEEDUP_TERMS, 0.0)
+    for order in itertools.permutations(range(8)):
+        time, tokens = float(p.forward_time), 5.0
+        for i in order:
+            before = tokens * float(p.forward_time) / time
+            if i == 7:
+                tokens = float(p.tokens_per_step)
+            else:
+                time += seconds[i]
+            found[SPEEDUP_TERMS[i]] += tokens * float(p.forward_time) / time - before
+    for term, value in explain(p).speedup.items():
+        assert float(value) == pytest.approx(found[term] / factorial(8), rel=1e-9, abs=1e-12)
+
+
+def test_a_dense_model_loads_no_experts_and_one_gpu_sends_nothing():
+    e = explain(grid("dense"))
+    for terms in (e.target_efficiency, e.speedup):
+        assert not terms["experts"].any()
+        assert not terms["communication"].any()
+    assert explain(grid("expert parallel")).speedup["communication"].min() < 0
+
+
+def test_proposals_at_some_steps_set_the_ideal():
+    from specmodel import ngram_drafter
+
+    drafter = ngram_drafter(proposal_rate=0.25)
+    e = explain(grid("n-gram", drafter=drafter, draft_length=[[4]]))
+    np.testing.assert_array_equal(e.ideal_speedup, 2.0)
+    total = e.ideal_speedup + sum(e.speedup.values())
+    np.testing.assert_allclose(total, e.prediction.speedup, rtol=1e-12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.sampled_from(sorted(CASES)),
+    st.integers(1, 2000),
+    st.integers(1, 12),
+    st.floats(0, 1),
+    st.integers(0, 60_000),
+)
+def test_anywhere_the_terms_sum(name, batch, length, rate, context):
+    e = explain(
+        grid(name, batch_size=batch, draft_length=length, acceptance=rate, context_length=context)
+    )
+    total = float(e.ideal_speedup + sum(e.speedup.values()))
+    assert total == pytest.approx(float(e.prediction.speedup), rel=1e-12, abs=1e-12)
+
+
+def test_an_explanation_as_a_table_has_both_ends():
+    e = explain(grid("eagle", draft_length=[[1], [3]]))
+    frame = e.to_frame()
+    assert len(frame) == 8 * (len(VERIFY_TERMS) + len(SPEEDUP_TERMS) + 4)
+    for _, rows in frame.groupby(["quantity", "batch_size", "draft_length"]):
+        assert rows["term"].iloc[0] == "ideal"
+        assert rows["term"].iloc[-1] == "predicted"
+        steps = rows["value"].iloc[:-1].sum()
+        assert steps == pytest.approx(rows["value"].iloc[-1], abs=1e-12)
