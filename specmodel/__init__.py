@@ -93,6 +93,7 @@ _MODULES = {
     "popularity",
     "routing",
     "scrapes",
+    "sensitivity",
     "simulation",
     "speculation",
     "traces",

@@ -13,6 +13,7 @@ from specmodel import __version__
 from specmodel.commands.acceptance import acceptance
 from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, validate
 from specmodel.commands.predict import predict
+from specmodel.commands.sensitivity import sensitivity
 from specmodel.commands.settings import SETTINGS
 from specmodel.commands.simulate import simulate
 from specmodel.commands.trace import trace
@@ -70,6 +71,7 @@ main_group.add_command(calibrate)
 main_group.add_command(dataset)
 main_group.add_command(fit)
 main_group.add_command(predict)
+main_group.add_command(sensitivity)
 main_group.add_command(simulate)
 main_group.add_command(trace)
 main_group.add_command(validate)

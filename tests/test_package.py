@@ -47,9 +47,13 @@ LEVELS = {
     "simulation.foresight": 12, "simulation.choices": 13, "simulation.makers": 14,
     "simulation.block": 15, "simulation.run": 16, "simulation.timeline": 17,
     "simulation.suite": 17, "simulation.claims": 18, "simulation": 19,
+    "sensitivity.indices": 2, "sensitivity.inputs": 14, "sensitivity.evaluation": 15,
+    "sensitivity.uncertainty": 15, "sensitivity.analyses": 16, "sensitivity": 17,
+    "sensitivity_options": 18, "sensitivity_report": 19,
     "figures": 6, "traces_report": 9, "replay_options": 20, "simulation_report": 21,
     "commands": 1, "commands.settings": 7, "commands.calibration": 15, "commands.predict": 15,
     "commands.acceptance": 15, "commands.trace": 15, "commands.simulate": 22,
+    "commands.sensitivity": 22,
     "cli": 23,
 }  # fmt: skip
 UNITS = [
