@@ -62,7 +62,7 @@ def verdict(found: Sensitivity) -> str:
         first = max(decided, key=lambda row: row["first_order"])
         is_same = first["input"] == swing["input"]
         ending += f"{' and' if is_same else '; ' + first['input']} decides"
-        ending += f" {_per_cent(first['first_order'])} of its variance"
+        ending += f" {_per_cent(first['first_order'])} of the variance"
     return wrap(" ".join([*sentences, ending]) + ".")
 
 

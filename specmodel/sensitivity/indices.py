@@ -190,10 +190,9 @@ def _weights(n: int, generator: np.random.Generator) -> Iterator[FloatArray]:
 def _estimates(
     weights: FloatArray, f_A: FloatArray, f_B: FloatArray, f_AB: FloatArray
 ) -> FloatArray:
-    """Return both indices, shape (2, resamples, outputs, inputs), with rows weighted."""
+    """Return both indices, shape (2, resamples, outputs, inputs), of centred values by row."""
     d, s, n = f_AB.shape
-    mean = weights @ (f_A + f_B).T / (2 * n)
-    variance = weights @ (f_A**2 + f_B**2).T / (2 * n) - mean**2
+    variance = weights @ (f_A**2 + f_B**2).T / (2 * n)
     parts = np.stack([f_B * (f_AB - f_A), (f_A - f_AB) ** 2 / 2])  # Table 2 (b), (f)
     sums = weights @ parts.reshape(2, d * s, n).transpose(0, 2, 1) / n
     sums = sums.reshape(2, -1, d, s)
