@@ -94,6 +94,7 @@ _MODULES = {
     "popularity",
     "routing",
     "scrapes",
+    "sensitivity",
     "simulation",
     "speculation",
     "sweeps",

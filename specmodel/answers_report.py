@@ -12,8 +12,9 @@ from specmodel.outcome import Prediction
 from specmodel.report import (
     IDEAL,
     JSON_SCHEMA_VERSION,
+    assumed_text,
     assumptions,
-    deployment_record,
+    deployment_fields,
     heading,
     kernels_line,
     warnings,
@@ -42,9 +43,7 @@ def compare_page(predictions: Mapping[str, Prediction], verdict: str, table: str
         for name, value in found[0].assumptions.items()
         if all(p.assumptions.get(name) == value for p in found)
     }
-    words = ", ".join(f"{name}\xa0{value}" for name, value in shared.items())
-    assumed = wrap(f"Assumed: {words or 'nothing'}.")
-    return "\n\n".join([wrap(verdict), *told, table, assumed.replace("\xa0", " ")])
+    return "\n\n".join([wrap(verdict), *told, table, assumed_text(shared)])
 
 
 def to_json(predictions: Sequence[Prediction], frame: pd.DataFrame) -> str:
@@ -52,7 +51,7 @@ def to_json(predictions: Sequence[Prediction], frame: pd.DataFrame) -> str:
     document = {
         "schema_version": JSON_SCHEMA_VERSION,
         "version": __version__,
-        "deployments": [deployment_record(p) for p in predictions],
+        "deployments": [deployment_fields(p.deployment) for p in predictions],
         "assumptions": [p.assumptions for p in predictions],
         "warnings": list(dict.fromkeys(w for p in predictions for w in p.warnings)),
         "rows": json.loads(frame.to_json(orient="records", double_precision=12)),

@@ -21,6 +21,7 @@ from specmodel.commands.answers import (
 from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, validate
 from specmodel.commands.predict import predict
 from specmodel.commands.schedule import schedule
+from specmodel.commands.sensitivity import sensitivity
 from specmodel.commands.settings import SETTINGS
 from specmodel.commands.simulate import simulate
 from specmodel.commands.sweep import sweep
@@ -85,6 +86,7 @@ for command in (
     fit,
     predict,
     schedule,
+    sensitivity,
     simulate,
     sweep,
     sweet_spot,

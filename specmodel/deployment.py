@@ -38,7 +38,8 @@ class Deployment:
         GPUs that the target's matrices are cut over, that its experts are spread over (`Layout`),
         and that a draft model is cut over; a head follows the target [-].
     routing_correlation
-        How far tokens of one sequence share experts, from 0 to 1 [-].
+        How far tokens of one sequence share experts, from 0 to 1; a number, or an array of draws
+        that broadcasts with the points [-].
     popularity
         Probability that a token uses each expert of the target; equal if None [-].
     """
@@ -50,7 +51,7 @@ class Deployment:
     tensor_parallel: int = 1
     expert_parallel: int = 1
     draft_tensor_parallel: int = 1
-    routing_correlation: float = 0.0
+    routing_correlation: FloatArray | float = 0.0
     popularity: FloatArray | None = None
     kernels: Kernels = DATA_SHEET_KERNELS
     overheads: Overheads | None = None
@@ -60,9 +61,7 @@ class Deployment:
         if self.expert_parallel > 1 and not self.target.is_moe:
             expected = f"1, as {self.target.name} has no routed experts"
             raise InputError("expert_parallel", self.expert_parallel, expected)
-        c = check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
-        if c.ndim:
-            raise InputError("routing_correlation", c.tolist(), "one number for the deployment")
+        check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
         if self.popularity is not None:
             check_popularity(
                 self.popularity, self.target.num_experts, self.target.experts_per_token
@@ -193,6 +192,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     }
     assumed = {name: value for name, value in _DEFAULTS.items() if given[name] is None}
     chosen = given | assumed
+    _check_single("routing_correlation", chosen["routing_correlation"])
     dtypes = {
         "weight_dtype": weight_dtype,
         "activation_dtype": activation_dtype,
@@ -247,6 +247,11 @@ _DEFAULTS: dict[str, Any] = {
     "expert_parallel": 1,
     "draft_tensor_parallel": 1,
 }
+
+
+def _check_single(argument: str, value: object) -> None:
+    if np.ndim(np.asarray(value, dtype=object)):
+        raise InputError(argument, value, "one number for the deployment")
 
 
 def _target(

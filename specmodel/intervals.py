@@ -14,7 +14,7 @@ from specmodel.errors import InputError
 from specmodel.kernels import MAIN_KINDS, STANDS_IN, KernelFit, Kernels
 from specmodel.latency import StepTimes, combine_passes, step_times
 from specmodel.roofline import KernelParameters
-from specmodel.units import FloatArray
+from specmodel.units import FloatArray, Numeric
 from specmodel.work import arithmetic_dtype, stored_dtype
 
 DRAWS = 400
@@ -40,7 +40,9 @@ COLUMNS = (
 )
 """Columns of a prediction that have an interval."""
 
-_FARTHEST = 2.0
+FARTHEST = 2.0
+"""Most that the logarithm of a drawn parameter moves [-]."""
+
 _LARGEST = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "tile_growth": 0.95}
 
 
@@ -118,6 +120,38 @@ def central_intervals(
     return {name: _interval(columns[name], shape) for name in COLUMNS}
 
 
+def fits_of_target(deployment: Deployment) -> list[KernelFit | None]:
+    """Return for each of `MAIN_KINDS` the fit of the dtypes of the target."""
+    record, target = deployment.kernels.record, deployment.target
+    if record is None:
+        return [None] * len(MAIN_KINDS)
+    stored = [stored_dtype(target, kind) for kind in MAIN_KINDS]
+    return [
+        record.fit(kind, dtype, arithmetic_dtype(target, dtype))
+        for kind, dtype in zip(MAIN_KINDS, stored, strict=True)
+    ]
+
+
+def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
+    """Return how the errors of a plain and of a verify pass correlate, shape aside.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    verify_tokens
+        Tokens of each sequence in the verify pass [token].
+
+    Returns
+    -------
+    FloatArray
+        ``q^(-1/2)``, as residuals of measured kernels do; 1 under a fitted engine, whose errors
+        are of whole steps [-].
+    """
+    q = np.asarray(verify_tokens, dtype=float)
+    return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
+
+
 def _drawn_step(
     deployment: Deployment,
     points: Mapping[str, Any],
@@ -130,12 +164,12 @@ def _drawn_step(
         kernels=_drawn_kernels(deployment.kernels, generator, draws),
         overheads=_drawn_overheads(deployment, generator, draws),
     )
-    times, fits = step_times(drawn, **points), _fits(deployment)
+    times, fits = step_times(drawn, **points), fits_of_target(deployment)
     common, forward, fresh, draft_common, draft = generator.standard_normal(
         (5, len(MAIN_KINDS), *draws)
     )
     engine = deployment.engine.fit
-    likeness = 1.0 if engine else np.maximum(points["verify_tokens"], 1.0) ** -0.5
+    likeness = likeness_of_passes(deployment, points["verify_tokens"])
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
     of_draft = _factors(fits, *((common, forward) if engine else (draft_common, draft)))
     passes = (
@@ -150,18 +184,6 @@ def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
     tail = (1 - CENTRAL) / 2
     low, high = np.quantile(values, [tail, 1 - tail], axis=0)
     return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
-
-
-def _fits(deployment: Deployment) -> list[KernelFit | None]:
-    """Return for each kind the fit of the dtypes of the target."""
-    record, target = deployment.kernels.record, deployment.target
-    if record is None:
-        return [None] * len(MAIN_KINDS)
-    stored = [stored_dtype(target, kind) for kind in MAIN_KINDS]
-    return [
-        record.fit(kind, dtype, arithmetic_dtype(target, dtype))
-        for kind, dtype in zip(MAIN_KINDS, stored, strict=True)
-    ]
 
 
 def _factors(
@@ -215,7 +237,7 @@ def _drawn_values(
     if not varied:
         return {}
     moved = _normal(np.array(covariance), generator, draws[0])
-    factors = np.exp(np.clip(moved, -_FARTHEST, _FARTHEST)).T
+    factors = np.exp(np.clip(moved, -FARTHEST, FARTHEST)).T
     return {
         name: getattr(base, name) * factor.reshape(draws)
         for name, factor in zip(varied, factors, strict=True)

@@ -183,12 +183,19 @@ class Kernels:
     fits: Mapping[str, Mapping[str, KernelParameters]]
     record: FittedStack | None = None
 
-    def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
-        """Return the parameters of the fit for a kind and dtypes, or the data sheet's."""
+    def taken(
+        self, kind: str, stored: str, arithmetic: str | None = None
+    ) -> tuple[str, str] | None:
+        """Return kind and dtype of the fit that is taken for a kind and dtypes, if there is one."""
         dtype = self.record.dtype_of_fit(kind, stored, arithmetic) if self.record else None
         if dtype is None and kind in STANDS_IN:
-            return self.parameters(STANDS_IN[kind], stored, arithmetic)
-        return self.fits[kind][dtype] if dtype else DATA_SHEET
+            return self.taken(STANDS_IN[kind], stored, arithmetic)
+        return (kind, dtype) if dtype else None
+
+    def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
+        """Return the parameters of the fit for a kind and dtypes, or the data sheet's."""
+        place = self.taken(kind, stored, arithmetic)
+        return self.fits[place[0]][place[1]] if place else DATA_SHEET
 
 
 DATA_SHEET_KERNELS = Kernels("datasheet", {})

@@ -243,11 +243,12 @@ def draft_pass(
     )
 
 
-def _proposals(rate: float, batch_size: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _proposals(rate: FloatArray | float, batch_size: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Chance that any sequence has a proposal, and the share that has one when any does."""
-    if rate == 1:
+    if np.ndim(rate) == 0 and rate == 1:
         return np.ones(()), np.ones(())
-    chance = -np.expm1(batch_size * np.log1p(-rate))
+    with np.errstate(divide="ignore"):
+        chance = -np.expm1(batch_size * np.log1p(-rate))
     share = np.divide(rate, chance, out=np.zeros_like(chance), where=chance > 0)
     return chance, np.minimum(share, 1.0)
 

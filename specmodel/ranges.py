@@ -78,6 +78,41 @@ def parse_numbers(argument: str, text: str) -> list[float]:
     return numbers
 
 
+def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
+    """Return name and ends of a range of one input.
+
+    Parameters
+    ----------
+    argument
+        Name that an error should carry.
+    text
+        ``name=low:high``.
+
+    Returns
+    -------
+    tuple
+        Name, low and high end; the caller knows which ends would do [-].
+
+    Raises
+    ------
+    InputError
+        If it is not of that form, or an end is not a finite number.
+
+    Examples
+    --------
+    >>> parse_named_range("range", "acceptance_rate=0.6:0.8")
+    ('acceptance_rate', 0.6, 0.8)
+    """
+    name, _, ends = text.partition("=")
+    try:
+        low, high = (float(end) for end in ends.split(":"))
+    except ValueError:
+        low = high = math.nan
+    if not name.strip() or not (math.isfinite(low) and math.isfinite(high)):
+        raise InputError(argument, text, "NAME=LOW:HIGH, such as acceptance_rate=0.6:0.8")
+    return name.strip(), low, high
+
+
 def _parse_number_entry(argument: str, text: str, entry: str) -> list[float]:
     parts = entry.split(":")
     is_geometric = parts[-1].startswith("x")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from specmodel import __version__
+from specmodel.deployment import Deployment
 from specmodel.kernels import KINDS, TYPICAL
 from specmodel.outcome import Prediction
 from specmodel.passes import PassTime
@@ -89,13 +90,23 @@ def _interval_column(rows: list[dict[str, Any]]) -> Columns:
 
 def assumptions(prediction: Prediction) -> str:
     """Return what was assumed because the user did not give it, wrapped to 80 columns."""
-    words = [f"{name}\xa0{value}" for name, value in prediction.assumptions.items()]
+    return assumed_text(prediction.assumptions)
+
+
+def assumed_text(assumed: Mapping[str, Any]) -> str:
+    """Return assumed values by name, wrapped to 80 columns."""
+    words = [f"{name}\xa0{value}" for name, value in assumed.items()]
     return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
 
 
 def warnings(prediction: Prediction) -> list[str]:
     """Return what the reader must know, wrapped to 80 columns."""
-    return [wrap(f"Warning: {warning}.") for warning in prediction.warnings]
+    return [warning_text(warning) for warning in prediction.warnings]
+
+
+def warning_text(warning: str) -> str:
+    """Return a warning, wrapped to 80 columns."""
+    return wrap(f"Warning: {warning}.")
 
 
 def components(prediction: Prediction) -> str:
@@ -132,7 +143,7 @@ def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
     document = {
         "schema_version": JSON_SCHEMA_VERSION,
         "version": __version__,
-        "deployment": deployment_record(prediction),
+        "deployment": deployment_fields(prediction.deployment),
         "assumptions": prediction.assumptions,
         "warnings": list(prediction.warnings),
         "units": prediction.units(),
@@ -141,9 +152,9 @@ def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def deployment_record(prediction: Prediction) -> dict[str, Any]:
+def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return what was predicted, so that a saved file can be told from another."""
-    d = prediction.deployment
+    d = deployment
     return {
         "target": d.target.name,
         "drafter": d.drafter.name,
@@ -170,7 +181,12 @@ def to_csv(prediction: Prediction) -> str:
 
 def heading(prediction: Prediction) -> str:
     """Return what runs where, wrapped to 80 columns."""
-    d = prediction.deployment
+    return deployment_heading(prediction.deployment)
+
+
+def deployment_heading(deployment: Deployment) -> str:
+    """Return target, drafter and GPUs, wrapped to 80 columns."""
+    d = deployment
     count = d.layout.num_gpus
     gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
     if d.expert_parallel > 1:

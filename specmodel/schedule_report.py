@@ -89,7 +89,7 @@ def to_json(plan: Plan) -> str:
     document = {
         "schema_version": JSON_SCHEMA_VERSION,
         "version": __version__,
-        "deployment": report.deployment_record(prediction),
+        "deployment": report.deployment_fields(prediction.deployment),
         "assumptions": prediction.assumptions,
         "warnings": warnings(plan),
         "serving_engine": plan.engine,

@@ -55,6 +55,10 @@ LEVELS = {
     "commands": 1, "commands.settings": 7, "commands.calibration": 15, "commands.predict": 15,
     "commands.acceptance": 15, "commands.trace": 15, "commands.simulate": 22,
     "commands.sweep": 18, "commands.answers": 17, "commands.schedule": 18,
+    "sensitivity.indices": 2, "sensitivity.inputs": 14, "sensitivity.evaluation": 15,
+    "sensitivity.uncertainty": 15, "sensitivity.analyses": 16, "sensitivity": 17,
+    "sensitivity_options": 18, "sensitivity_report": 19,
+    "commands.sensitivity": 22,
     "cli": 23,
 }  # fmt: skip
 UNITS = [

@@ -1,0 +1,216 @@
+"""Three analyses of one operating point as tables: elasticities, one at a time, Sobol' indices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmodel.deployment import Deployment
+from specmodel.sensitivity.evaluation import OUTPUTS, evaluate
+from specmodel.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
+from specmodel.sensitivity.inputs import Input, OperatingPoint, list_inputs
+from specmodel.sensitivity.uncertainty import Range
+from specmodel.units import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STEP = 1e-5
+"""Relative step of differences [-]: rounding and curvature err as little."""
+
+
+def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
+    """Return by how many per cent the outcome rises if an input rises by one per cent.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    point
+        The operating point.
+
+    Returns
+    -------
+    DataFrame
+        A row for each input that is not 0, with columns input, value, unit and, for each of
+        `OUTPUTS`, the logarithmic derivative; the largest effect on the speedup first.
+
+    Notes
+    -----
+    ``d ln(output) / d ln(input)`` by central differences; one-sided where the value is at a bound
+    of the input, as an acceptance rate of 1 is. The derivative by draft length is that by a
+    continuous one, at whole lengths the mean of the slopes on both sides, at 1 the one above.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> table = elasticities(deployment, OperatingPoint(batch_size=8, draft_length=1,
+    ...                                                 acceptance=0.6))
+    >>> round(float(table.set_index("input").speedup["acceptance_rate"]), 6)  # 0.6 / 1.6
+    0.375
+    """
+    import pandas as pd
+
+    items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
+    centres = np.array([_centre(item) for item in items])
+    logs = np.log([item.value for item in items])
+    moves = centres + _STEP * np.array([[-1.0], [0.0], [1.0]])
+    columns = {}
+    for j, item in enumerate(items):
+        column = np.full((3, len(items)), item.value)
+        column[:, j] = np.exp(logs[j] + moves[:, j])
+        columns[item.name] = np.clip(column, item.minimum or 0.0, item.maximum).ravel()
+    outcome = evaluate(deployment, point, columns)
+    table = pd.DataFrame(
+        {
+            "input": [item.name for item in items],
+            "value": [item.value for item in items],
+            "unit": [item.unit for item in items],
+            **{name: _slope(np.log(values), centres) for name, values in outcome.items()},
+        }
+    )
+    return _largest_first(table, table["speedup"])
+
+
+def tornado(
+    deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
+) -> pd.DataFrame:
+    """Return the outcome at both ends of the range of each input, one at a time.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    point
+        The operating point, where the other inputs stay.
+    ranges
+        Of the inputs, as `uncertain_ranges` gives them.
+
+    Returns
+    -------
+    DataFrame
+        A row for each input, with columns input, value, unit, low, high, source and, for each of
+        `OUTPUTS`, ``<output>_at_low`` and ``<output>_at_high``; the largest swing of the speedup
+        first.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> from specmodel.sensitivity import uncertain_ranges
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> point = OperatingPoint(batch_size=8, draft_length=3, acceptance=0.6)
+    >>> table = tornado(deployment, point, uncertain_ranges(deployment, point))
+    >>> float(table.set_index("input").high["routing_correlation"])
+    0.3
+    """
+    import pandas as pd
+
+    known = list_inputs(deployment, point)
+    columns = {}
+    for i, (name, span) in enumerate(ranges.items()):
+        column = np.full((len(ranges), 2), known[name].value)
+        column[i] = span.ends
+        columns[name] = column.ravel()
+    outcome = evaluate(deployment, point, columns)
+    table = pd.DataFrame(
+        {
+            "input": list(ranges),
+            "value": [known[name].value for name in ranges],
+            "unit": [known[name].unit for name in ranges],
+            "low": [span.ends[0] for span in ranges.values()],
+            "high": [span.ends[1] for span in ranges.values()],
+            "source": [span.source for span in ranges.values()],
+        }
+    )
+    for name, values in outcome.items():
+        table[f"{name}_at_low"], table[f"{name}_at_high"] = values.reshape(-1, 2).T
+    return _largest_first(table, table["speedup_at_high"] - table["speedup_at_low"])
+
+
+def sobol(
+    deployment: Deployment,
+    point: OperatingPoint,
+    ranges: Mapping[str, Range],
+    *,
+    samples: int,
+    generator: np.random.Generator,
+    outputs: Sequence[str] = OUTPUTS,
+) -> pd.DataFrame:
+    """Return which share of the variance of the outcome each uncertain input decides.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    point
+        The operating point.
+    ranges
+        Of the inputs, as `uncertain_ranges` gives them, taken as independent.
+    samples
+        A power of two; ``samples * (inputs + 2)`` points are computed [-].
+    generator
+        Source of the draws.
+    outputs
+        Of `OUTPUTS`, those wanted; each must vary.
+
+    Returns
+    -------
+    DataFrame
+        A row for each output and input, with columns input, output, first_order,
+        first_order_low, first_order_high, total, total_low and total_high, the ends of 95 %
+        bootstrap intervals; for each output the largest total first.
+
+    Raises
+    ------
+    InputError
+        If `samples` is not a power of two, or an output does not vary over the ranges.
+    """
+    import pandas as pd
+
+    names = list(ranges)
+
+    def function(values: FloatArray) -> FloatArray:
+        outcome = evaluate(deployment, point, dict(zip(names, values, strict=True)))
+        return np.stack([outcome[name] for name in outputs])
+
+    indices = sobol_indices(
+        function, list(ranges.values()), samples=samples, generator=generator, outputs=outputs
+    )
+    tables = []
+    for i, output in enumerate(outputs):
+        columns = {field.name: getattr(indices, field.name)[i] for field in fields(SobolIndices)}
+        table = pd.DataFrame({"input": names, "output": output, **columns})
+        tables.append(_largest_first(table, table["total"]))
+    return pd.concat(tables, ignore_index=True)
+
+
+def varying_outputs(swings: pd.DataFrame) -> list[str]:
+    """Return the outputs that some range of a `tornado` moves."""
+    moved = {
+        name: np.abs(swings[f"{name}_at_high"] / swings[f"{name}_at_low"] - 1).max()
+        for name in OUTPUTS
+    }
+    return [name for name, most in moved.items() if most > NO_VARIATION]
+
+
+def _centre(item: Input) -> float:
+    """Return by how much the logarithm of the middle point is moved off a bound, inwards."""
+    room_above = np.log(item.maximum / item.value)
+    room_below = np.log(item.value / item.minimum) if item.minimum else np.inf
+    return float(min(0.0, room_above - _STEP) + max(0.0, _STEP - room_below))
+
+
+def _slope(logs: FloatArray, centres: FloatArray) -> FloatArray:
+    """Return the slope at the value of the parabola through three points, moved by `centres`."""
+    below, middle, above = logs.reshape(3, -1)
+    bend = (above - 2 * middle + below) / _STEP**2
+    return np.asarray((above - below) / (2 * _STEP) - centres * bend)
+
+
+def _largest_first(table: pd.DataFrame, effect: pd.Series[float]) -> pd.DataFrame:
+    order = np.argsort(-np.abs(effect.to_numpy()), kind="stable")
+    return table.iloc[order].reset_index(drop=True)

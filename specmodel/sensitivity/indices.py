@@ -1,0 +1,202 @@
+"""Sobol' indices of any vectorised function, with bootstrap confidence intervals."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from specmodel.errors import InputError
+from specmodel.units import FloatArray
+
+CONFIDENCE = 0.95
+"""Share of intervals that should hold the index [-]."""
+
+RESAMPLES = 1000
+"""Bootstrap resamples [-]."""
+
+FEWEST_SAMPLES, MOST_SAMPLES = 64, 65_536
+"""Fewest and most samples [-]."""
+
+NO_VARIATION = 1e-9
+"""Relative variation below which an output is taken as constant [-]: not far above rounding."""
+
+_AT_ONCE = 2**22
+
+
+class Distribution(Protocol):
+    """Whatever has quantiles: a frozen distribution of scipy.stats, or a `Range`."""
+
+    def ppf(self, q: FloatArray) -> FloatArray:
+        """Return quantiles, the shape of the probabilities."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SobolIndices:
+    """Indices and ends of their confidence intervals; arrays of shape (outputs, inputs).
+
+    Parameters
+    ----------
+    first_order, first_order_low, first_order_high
+        Share of the variance that an input decides by itself [-].
+    total, total_low, total_high
+        The same with what it decides together with others [-].
+    """
+
+    first_order: FloatArray
+    first_order_low: FloatArray
+    first_order_high: FloatArray
+    total: FloatArray
+    total_low: FloatArray
+    total_high: FloatArray
+
+
+def sobol_indices(
+    function: Callable[[FloatArray], FloatArray],
+    distributions: Sequence[Distribution],
+    *,
+    samples: int,
+    generator: np.random.Generator,
+    outputs: Sequence[str] = ("output",),
+) -> SobolIndices:
+    """Return first-order and total Sobol' indices of a function of independent inputs.
+
+    Parameters
+    ----------
+    function
+        Takes points of shape (inputs, n), returns values of shape (outputs, n) or (n,).
+    distributions
+        Of the inputs.
+    samples
+        Rows of each of the two sample matrices, a power of two; the function is evaluated at
+        ``samples * (inputs + 2)`` points [-].
+    generator
+        Source of the scrambling and of the resamples.
+    outputs
+        Names of the outputs, for errors.
+
+    Returns
+    -------
+    SobolIndices
+        With 95 % bootstrap intervals.
+
+    Raises
+    ------
+    InputError
+        If `samples` is not a power of two, or an output does not vary.
+
+    Notes
+    -----
+    Estimators (b) and (f) of Table 2 in Saltelli et al. [1]_ on a scrambled Sobol' sequence, the
+    ones of ``scipy.stats.sobol_indices``. Its own bootstrap draws from NumPy's global state, takes
+    a time that grows with the square of the samples, and gives no interval for an input without
+    effect; here rows are resampled by weight, and ends are percentiles. As the sequence covers
+    space more evenly than independent points, they are wider than need be: of 100 intervals of each
+    index of Ishigami's function and of a product of four, 92 held at the least with 256 samples
+    (all of the product's), and all with 1024 and 4096.
+
+    References
+    ----------
+    .. [1] A. Saltelli et al., "Variance based sensitivity analysis of model output. Design and
+       estimator for the total sensitivity index," Computer Physics Communications, vol. 181,
+       no. 2, pp. 259-270, 2010.
+
+    Examples
+    --------
+    >>> from scipy.stats import uniform
+    >>> indices = sobol_indices(lambda x: x[0] + 2 * x[1], [uniform(), uniform()], samples=4096,
+    ...                         generator=np.random.default_rng(0))
+    >>> indices.first_order.round(1).tolist()
+    [[0.2, 0.8]]
+    """
+    n, d = check_samples(samples), len(distributions)
+    if not d:
+        raise InputError("distributions", [], "at least one")
+    first, second = _points(distributions, n, generator)
+    mixed = np.tile(first, (d, 1, 1))
+    mixed[np.arange(d), np.arange(d)] = second
+    f_A, f_B = (np.atleast_2d(function(points)) for points in (first, second))
+    f_AB = np.stack([np.atleast_2d(function(points)) for points in mixed])
+    centre = (f_A + f_B).mean(axis=-1, keepdims=True) / 2
+    spread = np.concatenate([f_A, f_B], axis=-1).std(axis=-1)
+    for i, deviation in enumerate(spread):
+        if deviation <= NO_VARIATION * abs(centre[i, 0]):
+            name = outputs[i] if i < len(outputs) else f"output {i + 1}"
+            raise InputError("outputs", name, "an output that varies over the ranges")
+    values = (f_A - centre, f_B - centre, f_AB - centre)
+    estimate = _estimates(np.ones((1, n)), *values)[:, 0]
+    resampled = np.concatenate(
+        [_estimates(weights, *values) for weights in _weights(n, generator)], axis=1
+    )
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(resampled, [tail, 1 - tail], axis=1)
+    return SobolIndices(
+        first_order=estimate[0],
+        first_order_low=low[0],
+        first_order_high=high[0],
+        total=estimate[1],
+        total_low=low[1],
+        total_high=high[1],
+    )
+
+
+def check_samples(samples: int) -> int:
+    """Return the number of samples, or say in one line why it cannot be used.
+
+    Parameters
+    ----------
+    samples
+        Rows of a sample matrix [-].
+
+    Returns
+    -------
+    int
+        The same, a power of two [-].
+
+    Raises
+    ------
+    InputError
+        If it is not one, or too small or large.
+    """
+    powers = [2**i for i in range(30) if FEWEST_SAMPLES <= 2**i <= MOST_SAMPLES]
+    if samples not in powers:
+        expected = f"a power of two from {FEWEST_SAMPLES} to {MOST_SAMPLES}"
+        raise InputError("samples", samples, expected)
+    return int(samples)
+
+
+def _points(
+    distributions: Sequence[Distribution], n: int, generator: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Draw the two matrices, each of shape (inputs, n), from one sequence."""
+    from scipy.stats import qmc
+
+    d = len(distributions)
+    uniform = qmc.Sobol(d=2 * d, seed=generator, bits=64).random(n).T
+    inside = np.clip(uniform, np.finfo(float).eps, 1 - np.finfo(float).eps).reshape(2, d, n)
+    drawn = np.stack([dist.ppf(inside[:, i]) for i, dist in enumerate(distributions)], axis=1)
+    return drawn[0], drawn[1]
+
+
+def _weights(n: int, generator: np.random.Generator) -> Iterator[FloatArray]:
+    """Yield how often each resample takes each row, in blocks of shape (resamples, n)."""
+    most = max(_AT_ONCE // n, 1)
+    for start in range(0, RESAMPLES, most):
+        count = min(most, RESAMPLES - start)
+        rows = generator.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
+        yield np.bincount(rows.ravel(), minlength=count * n).reshape(count, n).astype(float)
+
+
+def _estimates(
+    weights: FloatArray, f_A: FloatArray, f_B: FloatArray, f_AB: FloatArray
+) -> FloatArray:
+    """Return both indices, shape (2, resamples, outputs, inputs), of centred values by row."""
+    d, s, n = f_AB.shape
+    variance = weights @ (f_A**2 + f_B**2).T / (2 * n)
+    parts = np.stack([f_B * (f_AB - f_A), (f_A - f_AB) ** 2 / 2])  # Table 2 (b), (f)
+    sums = weights @ parts.reshape(2, d * s, n).transpose(0, 2, 1) / n
+    sums = sums.reshape(2, -1, d, s)
+    shares = np.divide(
+        sums, variance[:, None], out=np.zeros_like(sums), where=variance[:, None] > 0
+    )
+    return np.asarray(shares.transpose(0, 1, 3, 2))

@@ -1,0 +1,324 @@
+"""The continuous inputs of a deployment at one operating point, by the names users know."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmodel import speculation
+from specmodel.acceptance import Acceptance
+from specmodel.deployment import Deployment
+from specmodel.engine import OVERHEADS
+from specmodel.errors import InputError, nearest
+from specmodel.forward import pass_work
+from specmodel.hardware import HardwareProfile
+from specmodel.kernels import MAIN_KINDS, STANDS_IN, Kernels
+from specmodel.prediction import DEFAULT_CONTEXT_LENGTH, MOST
+from specmodel.units import FloatArray, Numeric, check
+from specmodel.work import Work
+
+_LEAST_RATE = 1e8
+_PARAMETERS = {
+    "launch_time": ("s", 0.0, 1.0),
+    "memory_efficiency": ("-", None, 1.0),
+    "compute_efficiency": ("-", None, 1.0),
+    "activation_efficiency": ("-", None, 100.0),
+    "tile_rows": ("-", 0.0, 4096.0),
+    "tile_growth": ("-", 0.0, 1.0),
+    "tile_width": ("-", 0.0, 4096.0),
+    "group_time": ("s", 0.0, 1e-3),
+    "ramp_time": ("s", 0.0, 1.0),
+}
+"""Unit and bounds of the parameters of kernels; None for above 0. Sharpness is chosen, not fitted
+continuously."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OperatingPoint:
+    """One operating point of a deployment; drafts are chains.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences decoded together [request].
+    draft_length
+        Tokens drafted per sequence and step, at least 1 [token].
+    acceptance
+        Acceptance rate [-], or an `Acceptance` in another form; one number, or rates by position.
+    context_length
+        KV entries of each sequence before the step [token].
+    """
+
+    batch_size: int
+    draft_length: int
+    acceptance: Acceptance | float
+    context_length: int = DEFAULT_CONTEXT_LENGTH
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "batch_size": (1, MOST),
+            "draft_length": (1, speculation.MAX_DRAFT_LENGTH),
+            "context_length": (0, MOST),
+        }
+        for name, (low, high) in bounds.items():
+            value = check(name, getattr(self, name), minimum=low, maximum=high, whole=True)
+            if value.ndim:
+                raise InputError(name, value.tolist(), "one number")
+
+    def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
+        """Return the acceptance of drafted tokens: a rate, unless it was given by position.
+
+        Parameters
+        ----------
+        deployment
+            What runs where.
+
+        Returns
+        -------
+        Acceptance
+            In one of these two forms.
+        """
+        acceptance = self.acceptance
+        if not isinstance(acceptance, Acceptance):
+            acceptance = Acceptance(acceptance_rate=acceptance)
+        acceptance = acceptance.measured_at(self.draft_length)
+        acceptance = acceptance.where_proposed(deployment.drafter.proposal_rate)
+        if acceptance.form == "acceptance_by_position":
+            return acceptance
+        rate = acceptance.rate()
+        if rate.ndim:
+            raise InputError(acceptance.form, rate.tolist(), "one number for the operating point")
+        return Acceptance(acceptance_rate=float(rate))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One continuous input: its value, its unit and the values it can have.
+
+    Parameters
+    ----------
+    name
+        Dotted, as in profiles.
+    value
+        At the operating point, in its unit [-].
+    unit
+        One of the SI units of the library.
+    minimum, maximum
+        Closed bounds; a minimum of None is an open one at 0 [-].
+    """
+
+    name: str
+    value: float
+    unit: str = "-"
+    minimum: float | None = 0.0
+    maximum: float = np.inf
+
+    def check(self, values: Numeric, argument: str | None = None) -> FloatArray:
+        """Return values of the input as an array, or say in one line why they cannot be used.
+
+        Parameters
+        ----------
+        values
+            Any shape [-].
+        argument
+            Name that an error should carry, by default the input's.
+
+        Returns
+        -------
+        FloatArray
+            The same numbers [-].
+        """
+        low = -np.inf if self.minimum is None else self.minimum
+        above = 0.0 if self.minimum is None else -np.inf
+        return check(argument or self.name, values, minimum=low, maximum=self.maximum, above=above)
+
+
+def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
+    """Return every continuous input that the outcome at a point may depend on.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    point
+        The operating point.
+
+    Returns
+    -------
+    dict
+        By name: the point's own, those of the hardware, the engine and the kernels. With
+        acceptance by position there is neither `acceptance_rate` nor `draft_length`.
+
+    Notes
+    -----
+    ``kernels.<kind>.error`` is a factor, 1, on the time of kernels of that kind in both passes of
+    the target (under a fitted engine, in draft passes too, as its errors are of whole steps),
+    ``kernels.<kind>.verify_error`` one on the verify pass over that on the plain pass,
+    ``kernels.<kind>.draft_error`` one on draft passes, and ``engine.error`` one on the time of a
+    step under a fitted engine. The data sheet's kernels have no inputs but these factors.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> point = OperatingPoint(batch_size=1, draft_length=3, acceptance=0.6)
+    >>> list_inputs(deployment, point)["hardware.memory.peak_bytes_per_s"].value
+    3350000000000.0
+    """
+    target, drafter = works_of(deployment)
+    found = [
+        *_of_point(deployment, point),
+        *_of_hardware(deployment.hardware, [*target, *drafter]),
+        *_of_engine(deployment),
+        *_of_kernels(deployment.kernels, [*target, *drafter]),
+        *_errors(deployment, target, drafter),
+    ]
+    return {item.name: item for item in found}
+
+
+def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
+    """Return an input by name, or suggest the nearest.
+
+    Parameters
+    ----------
+    inputs
+        As `list_inputs` gives them.
+    name
+        What was typed.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Input
+        The one of that name.
+
+    Raises
+    ------
+    InputError
+        If there is none.
+    """
+    if name not in inputs:
+        raise InputError(argument, name, f"an input: {nearest(name, inputs)}")
+    return inputs[name]
+
+
+def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
+    """Return the components that passes of the target and of the drafter consist of."""
+    models = (
+        (deployment.target, deployment.layout),
+        (deployment.drafter.architecture, deployment.draft_layout),
+    )
+    target, drafter = (
+        list(
+            pass_work(
+                model, batch_size=1, tokens_per_sequence=1, context_length=0, layout=layout
+            ).components.values()
+        )
+        if model
+        else []
+        for model, layout in models
+    )
+    return target, drafter
+
+
+def fits_taken(kernels: Kernels, works: Iterable[Work]) -> list[tuple[str, str]]:
+    """Return kind and dtype of the fits that components take, in order, each once."""
+    taken = (kernels.taken(work.kind, work.stored_dtype, work.dtype) for work in works)
+    return list(dict.fromkeys(place for place in taken if place))
+
+
+def kinds_of(works: Iterable[Work]) -> list[str]:
+    """Return the kinds of kernels with errors of their own that components have, each once."""
+    kinds = {STANDS_IN.get(work.kind, work.kind) for work in works}
+    return [kind for kind in MAIN_KINDS if kind in kinds]
+
+
+def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
+    acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
+    found = []
+    if acceptance.form == "acceptance_rate":
+        longest = float(speculation.MAX_DRAFT_LENGTH)
+        found += [
+            Input(name="acceptance_rate", value=float(acceptance.rate()), maximum=1.0),
+            Input(
+                name="draft_length",
+                value=float(point.draft_length),
+                unit="token",
+                minimum=1.0,
+                maximum=longest,
+            ),
+        ]
+    batch, context = float(point.batch_size), float(point.context_length)
+    found += [
+        Input(name="batch_size", value=batch, unit="request", minimum=1.0, maximum=MOST),
+        Input(name="context_length", value=context, unit="token", maximum=MOST),
+    ]
+    if deployment.target.is_moe:
+        correlation = float(deployment.routing_correlation)
+        found.append(Input(name="routing_correlation", value=correlation, maximum=1.0))
+    if drafter.architecture is None:
+        found += [
+            Input(name="proposal_rate", value=drafter.proposal_rate, maximum=1.0),
+            Input(name="lookup_time", value=drafter.lookup_time, unit="s"),
+        ]
+    return found
+
+
+def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
+    dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
+    rates = {"memory.peak_bytes_per_s": (hardware.memory.peak_bytes_per_s, "B/s")}
+    for dtype in dtypes:
+        rates[f"dtype.{dtype}.peak_flops_per_s"] = (hardware.peak_flops_per_s(dtype), "FLOP/s")
+    latencies = {}
+    if hardware.link and any(work.collectives for work in works):
+        rates["link.peak_bytes_per_s"] = (hardware.link.peak_bytes_per_s, "B/s")
+        latencies["link.collective_latency"] = hardware.link.collective_latency
+        latencies["link.hop_latency"] = hardware.link.hop_latency
+    if hardware.network and any(work.network_hops for work in works):
+        rates["network.peak_bytes_per_s"] = (hardware.network.peak_bytes_per_s, "B/s")
+        latencies["network.hop_latency"] = hardware.network.hop_latency
+    return [
+        *(
+            Input(name=f"hardware.{name}", value=value, unit=unit, minimum=_LEAST_RATE)
+            for name, (value, unit) in rates.items()
+        ),
+        *(
+            Input(name=f"hardware.{name}", value=value, unit="s", maximum=1.0)
+            for name, value in latencies.items()
+        ),
+    ]
+
+
+def _of_engine(deployment: Deployment) -> list[Input]:
+    seconds = deployment.engine_seconds
+    found = [
+        Input(name=f"engine.{name}", value=float(getattr(seconds, name)), unit="s", maximum=10.0)
+        for name in OVERHEADS
+    ]
+    return [*found, _factor("engine.error")] if deployment.engine.fit else found
+
+
+def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
+    found = []
+    for kind, dtype in fits_taken(kernels, works):
+        parameters = kernels.fits[kind][dtype]
+        for name, (unit, low, high) in _PARAMETERS.items():
+            value = getattr(parameters, name)
+            if value is not None:
+                path = f"kernels.{kind}.{dtype}.{name}"
+                found.append(Input(name=path, value=value, unit=unit, minimum=low, maximum=high))
+    return found
+
+
+def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
+    names = [f"{kind}.{error}" for kind in kinds_of(target) for error in ("error", "verify_error")]
+    if deployment.engine.fit is None:
+        names += [f"{kind}.draft_error" for kind in kinds_of(drafter)]
+    else:
+        names += [f"{kind}.error" for kind in kinds_of(drafter)]
+    return [_factor(f"kernels.{name}") for name in dict.fromkeys(names)]
+
+
+def _factor(name: str) -> Input:
+    return Input(name=name, value=1.0, minimum=None)

@@ -1,0 +1,235 @@
+"""Ranges of inputs: as given, of published models, and from the covariance of the calibration."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from specmodel.deployment import Deployment
+from specmodel.errors import InputError
+from specmodel.intervals import CENTRAL, FARTHEST, fits_of_target, likeness_of_passes
+from specmodel.kernels import MAIN_KINDS
+from specmodel.sensitivity.inputs import (
+    Input,
+    OperatingPoint,
+    find_input,
+    fits_taken,
+    list_inputs,
+    works_of,
+)
+from specmodel.units import FloatArray
+
+ROUTING_CORRELATIONS = (0.0, 0.3)
+"""Where routing correlations of published models lie: 0.157, 0.180 and 0.291 were measured, and
+routers trained hard for balance are near 0 [-]."""
+
+_KNOWN = 1e-6
+_CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What is known of an input: two ends, and how probable is what lies between.
+
+    Parameters
+    ----------
+    low, high
+        Ends: of all of a uniform law, else of the central 80 % [-].
+    law
+        Of the value.
+    source
+        "given", "published" or "calibration".
+    minimum, maximum
+        Bounds to which quantiles are clipped [-].
+    """
+
+    low: float
+    high: float
+    law: Literal["uniform", "normal", "lognormal"] = "uniform"
+    source: Literal["given", "published", "calibration"] = "given"
+    minimum: float = -math.inf
+    maximum: float = math.inf
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends within the bounds [-]."""
+        low, high = np.clip([self.low, self.high], self.minimum, self.maximum).tolist()
+        return low, high
+
+    def ppf(self, q: FloatArray) -> FloatArray:
+        """Return quantiles.
+
+        Parameters
+        ----------
+        q
+            Probabilities above 0 and below 1, any shape [-].
+
+        Returns
+        -------
+        FloatArray
+            Values of that shape [-].
+        """
+        if self.law == "uniform":
+            return np.asarray(self.low + q * (self.high - self.low))
+        from scipy.special import ndtri
+
+        is_log = self.law == "lognormal"
+        low, high = (math.log(end) if is_log else end for end in (self.low, self.high))
+        values = (low + high) / 2 + (high - low) / 2 / _CENTRAL_END * ndtri(q)
+        return np.asarray(np.clip(np.exp(values) if is_log else values, self.minimum, self.maximum))
+
+
+def uncertain_ranges(
+    deployment: Deployment,
+    point: OperatingPoint,
+    given: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    routing_is_known: bool = False,
+) -> dict[str, Range]:
+    """Return the ranges of what is uncertain: what was given, and what the calibration says.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    point
+        The operating point.
+    given
+        Low and high end by name of `list_inputs`, taken as uniform; they go before others [-].
+    routing_is_known
+        Whether the routing correlation of the model was measured; if not, it is uniform between
+        those of published models.
+
+    Returns
+    -------
+    dict
+        By name of the input, in the order of `list_inputs`.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown, a range reversed or out of bounds, or nothing is uncertain.
+
+    Notes
+    -----
+    Parameters of kernels and their errors are lognormal, overheads of an engine normal and not
+    negative, as for the intervals of a prediction: ends are of the central 80 %. Each is taken by
+    itself, at the marginal variance of its fit. Parameters of one fit correlate, mostly so that
+    their effects on measured times cancel: taken as independent they are shares of somewhat more
+    variance than there is, and what each decides cannot be told as sharply as indices make it
+    seem. The errors of kernels are exactly those of the intervals, written as independent
+    factors: one that both passes share, and one by which they differ.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> point = OperatingPoint(batch_size=1, draft_length=3, acceptance=0.6)
+    >>> ranges = uncertain_ranges(deployment, point, {"acceptance_rate": (0.5, 0.7)})
+    >>> ranges["acceptance_rate"].ends, ranges["routing_correlation"].ends
+    ((0.5, 0.7), (0.0, 0.3))
+    """
+    known = list_inputs(deployment, point)
+    found = calibrated_ranges(deployment, point)
+    if "routing_correlation" in known and not routing_is_known:
+        low, high = ROUTING_CORRELATIONS
+        found["routing_correlation"] = Range(low=low, high=high, source="published")
+    for name, ends in (given or {}).items():
+        found[name] = _given_range(find_input(known, name, "range"), ends)
+    if not found:
+        expected = (
+            "a range such as acceptance_rate=0.6:0.8, as"
+            f" {deployment.kernels.stack} kernels state no error"
+        )
+        raise InputError("range", None, expected)
+    return {name: found[name] for name in known if name in found}
+
+
+def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
+    """Return the ranges that the fits of kernels and engine give.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    point
+        The operating point: errors of passes correlate by their tokens.
+
+    Returns
+    -------
+    dict
+        By name of the input; none for kernels and an engine that were fitted to nothing.
+    """
+    known = list_inputs(deployment, point)
+    spreads = _parameter_spreads(deployment) | _error_spreads(deployment, point)
+    logarithmic = {
+        name: _lognormal(known[name], spread)
+        for name, spread in spreads.items()
+        if name in known and spread > _KNOWN and known[name].value > 0
+    }
+    return logarithmic | _engine_ranges(deployment)
+
+
+def _given_range(item: Input, ends: tuple[float, float]) -> Range:
+    low, high = item.check(ends, f"range {item.name}").tolist()
+    if not low < high:
+        raise InputError(f"range {item.name}", f"{low:g}:{high:g}", "a low end below the high one")
+    return Range(low=low, high=high)
+
+
+def _lognormal(item: Input, spread: float) -> Range:
+    """Return the range of a positive input from the standard deviation of its logarithm."""
+    end = math.exp(_CENTRAL_END * spread)
+    farthest = math.exp(FARTHEST)
+    return Range(
+        low=item.value / end,
+        high=item.value * end,
+        law="lognormal",
+        source="calibration",
+        minimum=max(item.minimum or 0.0, item.value / farthest),
+        maximum=min(item.maximum, item.value * farthest),
+    )
+
+
+def _parameter_spreads(deployment: Deployment) -> dict[str, float]:
+    target, drafter = works_of(deployment)
+    taken = fits_taken(deployment.kernels, [*target, *drafter])
+    fits = deployment.kernels.record.fits() if deployment.kernels.record else ()
+    return {
+        f"kernels.{kind}.{dtype}.{name}": math.sqrt(max(row[i], 0.0))
+        for kind, dtype, fit in fits
+        if (kind, dtype) in taken
+        for i, (name, row) in enumerate(zip(fit.varied, fit.covariance, strict=True))
+    }
+
+
+def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:
+    """Write two correlated errors of passes as independent ones: their mean, their difference."""
+    likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
+    spreads = {}
+    for kind, fit in zip(MAIN_KINDS, fits_of_target(deployment), strict=True):
+        if fit:
+            common, row = fit.shape_spread, fit.row_spread
+            both = math.sqrt((1 + likeness) / 2)
+            spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
+            spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
+            spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
+    if deployment.engine.fit:
+        spreads["engine.error"] = deployment.engine.fit.spread
+    return spreads
+
+
+def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
+    fit, seconds = deployment.engine.fit, deployment.engine_seconds
+    found = {}
+    for i, name in enumerate(fit.varied if fit else ()):
+        value = float(getattr(seconds, name))
+        half = _CENTRAL_END * value * math.sqrt(max(fit.covariance[i][i], 0.0)) if fit else 0.0
+        if half > _KNOWN * value:
+            found[f"engine.{name}"] = Range(
+                low=value - half, high=value + half, law="normal", source="calibration", minimum=0.0
+            )
+    return found

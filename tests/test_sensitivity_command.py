@@ -1,0 +1,212 @@
+"""`specmodel sensitivity`: what it prints, in each form, and what it says of bad input."""
+
+import csv
+import io
+import json
+import re
+import shlex
+
+import pytest
+
+from specmodel import cli, predict
+
+COMMAND = (
+    "sensitivity --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm --batch-size 8"
+    " --draft-length 3 --acceptance-rate 0.7 --samples 64"
+)
+LOOK_UP = COMMAND + " --drafter ngram --proposal-rate 0.4 --lookup-time 1e-4"
+DATA_SHEET = COMMAND + " --stack datasheet --routing-correlation 0.1"
+VARIETY = [
+    COMMAND,
+    COMMAND + " --range acceptance_rate=0.6:0.8 --range draft_length=1:5 --range batch_size=1:64",
+    COMMAND + " --engine vllm",
+    COMMAND + " --target mixtral-8x7b --drafter mtp --weight-dtype fp8 --batch-size 4000",
+    COMMAND + " --target deepseek-v3 --expert-parallel 16 --kv-dtype fp8 --drafter mtp",
+    COMMAND + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --draft-length 1",
+    COMMAND.replace("--acceptance-rate 0.7", "--acceptance-by-position 0.8,0.7,0.6"),
+    LOOK_UP + " --range proposal_rate=0:1 --range lookup_time=0:1e-3",
+    LOOK_UP + " --target gpt-oss-120b --stack typical --popularity-exponent 0.5",
+    DATA_SHEET + " --range acceptance_rate=0.6:0.8",
+    DATA_SHEET + " --batch-size 256 --range hardware.dtype.bf16.peak_flops_per_s=5e14:1e15"
+    " --context-length 0",
+]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line that must succeed; return what it prints."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert all(line.startswith("specmodel: warning: ") for line in err.splitlines())
+        assert not err or "--csv" in command
+        assert status == 0
+        return out
+
+    return run
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def parse(text):
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("command", VARIETY)
+def test_people_see_80_columns_programs_all(command, run):
+    out = run(command)
+    assert len(max(out.splitlines(), key=len)) <= 80
+    document = parse(run(command + " --json"))
+    titles = ("elasticity to", "one at a time", "share of the variance", "Ranges:", "Assumed:")
+    places = [out.index(title) for title in titles]
+    assert places == sorted(places)
+    assert f"Speedup {document['speedup']:.2f}, " in out
+    rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
+    assert all(row["value"] for row in rows)
+    by_key = {
+        (r["analysis"], r["input"], r["output"], r["quantity"]): float(r["value"]) for r in rows
+    }
+    assert len(by_key) == len(rows)
+    for row in document["elasticities"]:
+        assert by_key["elasticity", row["input"], "speedup", "elasticity"] == row["speedup"]
+    for row in document["tornado"]:
+        key = ("tornado", row["input"], "target_efficiency", "at_low")
+        assert by_key[key] == row["target_efficiency_at_low"]
+        assert by_key["tornado", row["input"], "", "high"] == row["high"]
+    for row in document["sobol"]:
+        assert by_key["sobol", row["input"], row["output"], "total_high"] == row["total_high"]
+    count = 2 * len(document["elasticities"]) + 6 * len(document["tornado"])
+    assert len(rows) == count + 6 * len(document["sobol"])
+
+
+def in_one_line(text):
+    return " ".join(text.split())
+
+
+def test_the_answer_is_that_of_predict(run):
+    document = parse(run(COMMAND + " --json"))
+    p = predict(
+        target="qwen3-30b-a3b",
+        drafter="eagle",
+        hardware="h200_sxm",
+        batch_size=8,
+        draft_length=3,
+        acceptance=0.7,
+    )
+    assert document["speedup"] == pytest.approx(float(p.speedup), rel=1e-12)
+    assert document["target_efficiency"] == pytest.approx(float(p.target_efficiency), rel=1e-12)
+    assert document["point"] == {"batch_size": 8, "draft_length": 3, "context_length": 1024}
+    assert document["assumptions"]["context_length"] == 1024
+    assert "max_draft_length" not in document["assumptions"]
+
+
+def test_verdict_says_what_matters(run):
+    command = COMMAND + " --stack datasheet --range routing_correlation=0:0.3"
+    out, document = in_one_line(run(command)), parse(run(command + " --json"))
+    (first,) = (r for r in document["elasticities"] if r["input"] == "acceptance_rate")
+    assert f"A 1 % higher acceptance_rate raises the speedup by {first['speedup']:.2g} %." in out
+    (row,) = document["tornado"]
+    moved = f"{row['speedup_at_low']:.2f} to {row['speedup_at_high']:.2f}"
+    assert f"routing_correlation moves it most, from {moved} and decides" in out
+
+
+def test_long_tables_are_cut_and_the_rest_counted(run):
+    out, document = run(COMMAND), parse(run(COMMAND + " --json"))
+    table = out.split("elasticity to")[1].split("\n\n")[0].splitlines()[1:]
+    (rest,) = re.findall(r"^and (\d+) more", table[-1])
+    assert len(table) - 1 == 15
+    assert 15 + int(rest) == len(document["elasticities"])
+    sobol = out.split("of speedup  ")[1].split("\n\n")[0].splitlines()[1:]
+    (rest,) = re.findall(r"^and (\d+) more", sobol[-1])
+    assert len(sobol) - 1 + int(rest) == len(document["tornado"])
+
+
+def test_seed_decides_the_draws(run):
+    first, again, other = (
+        run(f"{COMMAND} --json --seed {seed}") for seed in (0, 0, 1)
+    )  # fmt: skip
+    assert first == again != other
+    assert parse(first)["elasticities"] == parse(other)["elasticities"]
+
+
+def test_routing_given_is_known(run):
+    assert "routing_correlation" in {r["input"] for r in parse(run(COMMAND + " --json"))["tornado"]}
+    document = parse(run(COMMAND + " --routing-correlation 0.2 --json"))
+    assert "routing_correlation" not in {row["input"] for row in document["tornado"]}
+    assert "routing_correlation" in {row["input"] for row in document["elasticities"]}
+
+
+def test_what_no_range_moves_is_said(run):
+    command = DATA_SHEET + " --range acceptance_rate=0.6:0.8"
+    assert "No range moves the target efficiency." in run(command)
+    assert {row["output"] for row in parse(run(command + " --json"))["sobol"]} == {"speedup"}
+
+
+def test_too_large_a_batch_is_told(run, capsys):
+    command = COMMAND + " --batch-size 4000"
+    assert "Warning: batch size 4000 needs" in run(command)
+    assert parse(run(command + " --json"))["warnings"]
+    assert cli.main(shlex.split(command + " --csv")) == 0
+    assert capsys.readouterr().err.startswith("specmodel: warning: batch size 4000 needs")
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ("--range acceptance_rat=0.1:0.2", "--range: got 'acceptance_rat'; .*acceptance_rate"),
+    ("--range kernels.gemm.memory=0.1:0.2", "--range: got .*kernels.gemm.bf16.memory_efficiency"),
+    ("--range proposal_rate=0.1:0.2", "--range: got 'proposal_rate'"),
+    ("--range link.hop_latency=0:1e-5", "--range: got 'link.hop_latency'"),
+    ("--range acceptance_rate=0.8:0.6", "--range acceptance_rate: got '0.8:0.6'"),
+    ("--range acceptance_rate=0.6:0.6", "--range acceptance_rate: got '0.6:0.6'"),
+    ("--range acceptance_rate=0.5:1.5", "--range acceptance_rate: got 1.5; .* from 0 to 1"),
+    ("--range acceptance_rate=-0.1:0.5", "--range acceptance_rate: got -0.1"),
+    ("--range kernels.gemm.error=0:2", "--range kernels.gemm.error: got 0.0; .*above 0"),
+    ("--range hardware.memory.peak_bytes_per_s=4:5", "peak_bytes_per_s: got 4.0; .*1e.08"),
+    ("--range draft_length=0:5", "--range draft_length: got 0.0"),
+    ("--range acceptance_rate=", "--range: got 'acceptance_rate='; expected NAME=LOW:HIGH"),
+    ("--range acceptance_rate", "--range: .*NAME=LOW:HIGH"),
+    ("--range =0.1:0.2", "--range: .*NAME=LOW:HIGH"),
+    ("--range ''", "--range: .*NAME=LOW:HIGH"),
+    ("--range acceptance_rate=0.5", "--range: .*NAME=LOW:HIGH"),
+    ("--range acceptance_rate=0.5:0.6:0.7", "--range: .*NAME=LOW:HIGH"),
+    ("--range acceptance_rate=a:b", "--range: .*NAME=LOW:HIGH"),
+    ("--range acceptance_rate=nan:0.5", "--range: .*NAME=LOW:HIGH"),
+    ("--range batch_size=1:inf", "--range: .*NAME=LOW:HIGH"),
+    ("--range batch_size=1:2 --range batch_size=1:3", "--range batch_size: .*one range"),
+    ("--samples 1000", "--samples: got 1000; expected a power of two"),
+    ("--samples 0", "--samples: got 0"),
+    ("--samples -64", "--samples: got -64"),
+    ("--samples 131072", "--samples: got 131072"),
+    ("--samples many", "--samples.*not a valid integer"),
+    ("--seed -1", "--seed: got -1"),
+    ("--seed 0.5", "--seed.*not a valid integer"),
+    ("--batch-size 0", "--batch-size: got 0"),
+    ("--batch-size 1:4", "--batch-size.*not a valid integer"),
+    ("--draft-length 0", "--draft-length: got 0; expected whole numbers from 1"),
+    ("--context-length -1", "--context-length: got -1"),
+    ("--acceptance-rate 1.5", "--acceptance-rate: got 1.5"),
+    ("--tokens-per-step 2", "acceptance: got .*exactly one"),
+    ("--proposal-rate 0.5", "--proposal-rate: got 0.5; expected --drafter ngram"),
+    ("--json --csv", "--csv: got True; expected one of --json and --csv"),
+    ("--target nothing", "--target: got 'nothing'"),
+    ("--stack datasheet --routing-correlation 0.1", "--range: got None; .*datasheet"),
+    (
+        "--stack datasheet --routing-correlation 0.1 --draft-length 1 --drafter ngram"
+        " --range kernels.gemm.error=0.9:0.9000000001",
+        "--range: got .'kernels.gemm.error'.; expected a range that moves speedup",
+    ),
+])  # fmt: skip
+def test_bad_input_is_one_line(options, message, capsys):
+    assert cli.main(shlex.split(f"{COMMAND} {options}")) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert re.match(r"specmodel: error: .*" + message, line), line
+
+
+@pytest.mark.parametrize("missing", ["--batch-size 8", "--draft-length 3", "--acceptance-rate 0.7"])
+def test_what_decides_must_be_given(missing, capsys):
+    assert cli.main(shlex.split(COMMAND.replace(missing, ""))) == 2
+    assert missing.split()[0] in capsys.readouterr().err
