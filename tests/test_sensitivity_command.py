@@ -188,7 +188,7 @@ def test_too_large_a_batch_is_told(run, capsys):
     ("--context-length -1", "--context-length: got -1"),
     ("--acceptance-rate 1.5", "--acceptance-rate: got 1.5"),
     ("--tokens-per-step 2", "acceptance: got .*exactly one"),
-    ("--proposal-rate 0.5", "--proposal-rate: got 0.5; expected --drafter ngram"),
+    ("--proposal-rate 0.5", "--proposal-rate: got 0.5; expected the drafter ngram"),
     ("--json --csv", "--csv: got True; expected one of --json and --csv"),
     ("--target nothing", "--target: got 'nothing'"),
     ("--stack datasheet --routing-correlation 0.1", "--range: got None; .*datasheet"),
