@@ -46,6 +46,11 @@ def compare_page(predictions: Mapping[str, Prediction], verdict: str, table: str
     return "\n\n".join([wrap(verdict), *told, table, assumed_text(shared)])
 
 
+def pays_or_may(prediction: Prediction) -> str:
+    """Return the verb of a verdict: without overheads of an engine, it only may."""
+    return "may pay" if prediction.deployment.engine.is_ideal else "pays"
+
+
 def to_json(predictions: Sequence[Prediction], frame: pd.DataFrame) -> str:
     """Return rows as JSON with what they are about; what has no meaning is null, never NaN."""
     document = {
@@ -59,20 +64,20 @@ def to_json(predictions: Sequence[Prediction], frame: pd.DataFrame) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def sweet_spot_verdict(spots: pd.DataFrame) -> str:
+def sweet_spot_verdict(spots: pd.DataFrame, pays: str) -> str:
     """Return in a sentence or two where speculation pays most."""
     best = spots.iloc[int(spots["peak_speedup"].argmax())]
     place = _place(best, spots)
     if best["peak_speedup"] <= 1:
         return (
-            f"Speculation pays at no batch size: at most {best['peak_speedup']:.2f}x at"
-            f" {best['peak_batch_size']}{place}."
+            f"Speculation {pays} at no batch size: at most {best['peak_speedup']:.2f}x"
+            f" at {best['peak_batch_size']}{place}."
         )
     low, high = best["near_peak"]
     width = ranges([(low, high)])
     return (
-        f"Speculation pays at batch sizes {ranges(best['paying'])}{place}; most at"
-        f" {best['peak_batch_size']}, {best['peak_speedup']:.2f}x; above"
+        f"Speculation {pays} at batch sizes {ranges(best['paying'])}{place}; most"
+        f" at {best['peak_batch_size']}, {best['peak_speedup']:.2f}x; above"
         f" {best['peak_speedup'] / 2**0.5:.2f}x (peak/√2) at {width}. Considered: up to"
         f" {best['largest_batch_size']}."
     )
@@ -106,13 +111,13 @@ def best_length_table(best: pd.DataFrame) -> str:
     return align(columns)
 
 
-def best_length_verdict(best: pd.DataFrame) -> str:
+def best_length_verdict(best: pd.DataFrame, pays: str) -> str:
     """Return in a sentence which lengths are best."""
     best = fitting(best)
     lengths = best["best_draft_length"]
     top = best.iloc[int(best["speedup"].argmax())]
     if top["best_draft_length"] == 0:
-        return "Speculation pays at none of these points."
+        return f"Speculation {pays} at none of these points."
     idle = int((lengths == 0).sum())
     none = f"; it does not pay at {idle} of {len(best)} points" if idle else ""
     span = f"{lengths.min()} to {lengths.max()}" if lengths.min() < lengths.max() else lengths.max()

@@ -66,9 +66,9 @@ def _form_options(command: Command) -> Command:
 @detail_options()
 @_form_options
 def sweet_spot(*, as_json: bool, as_csv: bool, **options: Any) -> None:
-    """Find the batch sizes where speculation pays, and where it pays most.
+    """Find the batch sizes where speculation pays.
 
-    Batch sizes that do not fit in memory are left out.
+    And where it pays most. Batch sizes that do not fit in memory are left out.
 
     \b
     Example:
@@ -85,7 +85,7 @@ def sweet_spot(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     _need_drafts(prediction, options)
     spots = sweet_spots(prediction)
     if not _printed([prediction], spots, as_json, as_csv):
-        verdict = report.sweet_spot_verdict(spots)
+        verdict = report.sweet_spot_verdict(spots, report.pays_or_may(prediction))
         click.echo(report.page(prediction, verdict, report.sweet_spot_table(spots)))
 
 
@@ -98,7 +98,9 @@ def sweet_spot(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 @detail_options()
 @_form_options
 def best_draft_length(*, as_json: bool, as_csv: bool, **options: Any) -> None:
-    """Find the draft length with the largest speedup, by batch size and context.
+    """Find the best draft length.
+
+    The one with the largest speedup, by batch size and context.
 
     \b
     Example:
@@ -114,7 +116,7 @@ def best_draft_length(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     prediction = predict_from(options | {"draft_length": lengths_option(options)})
     best = best_draft_lengths(prediction)
     if not _printed([prediction], best, as_json, as_csv):
-        verdict = report.best_length_verdict(best)
+        verdict = report.best_length_verdict(best, report.pays_or_may(prediction))
         click.echo(report.page(prediction, verdict, report.best_length_table(best)))
 
 
@@ -129,7 +131,9 @@ def best_draft_length(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 @detail_options()
 @_form_options
 def break_even(*, as_json: bool, as_csv: bool, **options: Any) -> None:
-    """Find the acceptance rate from which speculation pays, by batch size.
+    """Find the acceptance that is needed.
+
+    The acceptance rate from which speculation pays, by batch size and draft length.
 
     \b
     Example:
@@ -167,7 +171,9 @@ def break_even(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 @detail_options()
 @_form_options
 def compare(*, as_json: bool, as_csv: bool, **options: Any) -> None:
-    """Compare targets, drafters, GPUs or engines, each a list, with the best draft length of each.
+    """Compare targets, drafters, GPUs or engines.
+
+    Each may be a list; every alternative has its best draft length.
 
     \b
     Example:
@@ -196,9 +202,10 @@ def compare(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 @detail_options()
 @_form_options
 def explain(*, as_json: bool, as_csv: bool, **options: Any) -> None:
-    """Explain target efficiency and speedup: what takes how much from the ideal.
+    """Explain what limits the speedup.
 
-    Contributions are Shapley values: they sum exactly, and no order is chosen.
+    What takes how much from target efficiency and speedup. Contributions are Shapley values: they
+    sum exactly, and no order is chosen.
 
     \b
     Example:

@@ -44,7 +44,7 @@ from specmodel.errors import InputError
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a batch size.")
 def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any) -> None:
-    """Schedule draft lengths by batch size, as an engine reads them.
+    """Schedule draft lengths for an engine.
 
     At each batch size the draft length is one whose speedup is within the tolerance of the best
     there, 0 where none pays; the schedule changes it as seldom as that allows.

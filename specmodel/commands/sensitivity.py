@@ -42,7 +42,7 @@ from specmodel.errors import InputError
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def sensitivity(*, as_json: bool, as_csv: bool, **options: Any) -> None:
-    """Tell how much speedup and target efficiency depend on every input.
+    """Tell what the speedup depends on most.
 
     Elasticities: per cent of outcome per per cent of an input. One at a time: the outcome at both
     ends of each range. Shares of the variance: Sobol' indices, all inputs varying at once. Ranges
