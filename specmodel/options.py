@@ -147,6 +147,12 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         name: [None] if options[name] is None else [w.strip() for w in options[name].split(",")]
         for name in ("target", "drafter", "hardware", "engine")
     }
+    for name, values in lists.items():
+        if len(set(values)) < len(values):
+            raise InputError(name, options[name], "alternatives, each once")
+    for name in LOOKUP:
+        if options[name] is not None and "ngram" not in lists["drafter"]:
+            raise InputError(name, options[name], "the drafter ngram with it")
     rates = parse_numbers("acceptance_rate", options["acceptance_rate"])
     if len(rates) not in (1, len(lists["drafter"])):
         expected = f"one rate, or one for each of {len(lists['drafter'])} drafters"

@@ -30,26 +30,19 @@ _CONTEXT = click.option(
 )
 
 
-def _batch_size(default: str | None) -> Callable[[Command], Command]:
-    return click.option(
-        "--batch-size",
-        required=default is None,
-        default=default,
-        show_default=default is not None,
-        metavar="VALUES",
-        help="Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2.",
-    )
+def _batch_size(default: str | None = None) -> Callable[[Command], Command]:
+    words = "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2."
+    return _values("--batch-size", words, default)
 
 
-def _draft_length(default: str | None) -> Callable[[Command], Command]:
-    return click.option(
-        "--draft-length",
-        required=default is None,
-        default=default,
-        show_default=default is not None,
-        metavar="VALUES",
-        help="Tokens drafted per sequence and step.",
-    )
+def _draft_length(default: str | None = None) -> Callable[[Command], Command]:
+    return _values("--draft-length", "Tokens drafted per sequence and step.", default)
+
+
+def _values(name: str, words: str, default: str | None) -> Callable[[Command], Command]:
+    if default is None:
+        return click.option(name, required=True, metavar="VALUES", help=words)
+    return click.option(name, default=default, show_default=True, metavar="VALUES", help=words)
 
 
 def _form_options(command: Command) -> Command:
@@ -60,7 +53,7 @@ def _form_options(command: Command) -> Command:
 @click.command("sweet-spot", context_settings=SETTINGS)
 @where_options(required=True)
 @_batch_size("1:512")
-@_draft_length(None)
+@_draft_length()
 @acceptance_options()
 @_CONTEXT
 @detail_options()
@@ -195,8 +188,8 @@ def compare(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 
 @click.command(context_settings=SETTINGS)
 @where_options(required=True)
-@_batch_size(None)
-@_draft_length(None)
+@_batch_size()
+@_draft_length()
 @acceptance_options()
 @_CONTEXT
 @detail_options()

@@ -1,0 +1,210 @@
+"""The commands that answer: what they print, in each form, and what they refuse."""
+
+import csv
+import io
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+from specmodel import cli, predict
+
+WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
+RATE = "--acceptance-rate 0.7"
+ARGUMENTS = {"target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h200_sxm"}
+SWEET = f"sweet-spot {WHERE} {RATE} --draft-length 3"
+BEST = f"best-draft-length {WHERE} {RATE}"
+EVEN = f"break-even {WHERE}"
+COMPARE = "compare --target qwen3-30b-a3b --drafter ngram,eagle3 --hardware h100_sxm,h200_sxm"
+COMPARE += " --acceptance-rate 0.4,0.7"
+EXPLAIN = f"explain {WHERE} {RATE} --batch-size 1,16,128 --draft-length 3"
+NGRAM = " --drafter ngram --proposal-rate 0.4 --lookup-time 1e-4"
+BIG = " --target mixtral-8x22b --context-length 1024,65536"
+COMMANDS = [
+    *(SWEET, SWEET + " --engine vllm", SWEET + " --context-length 0,32768 --draft-length 1:4"),
+    *(SWEET + NGRAM, SWEET + BIG, SWEET + " --acceptance-rate 0.02", SWEET + " --batch-size 7"),
+    *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
+    *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
+    *(EVEN, EVEN + " --engine sglang --context-length 0,4096", EVEN + NGRAM),
+    EVEN + " --hardware t4 --target opt-30b --weight-dtype int4 --drafter llama-3.1-70b",
+    *(COMPARE, COMPARE + " --engine vllm,sglang,ideal", COMPARE + " --drafter eagle3,mtp"),
+    COMPARE.replace("--target qwen3-30b-a3b", "--target mixtral-8x22b,qwen3-32b"),
+    COMPARE.replace("--acceptance-rate 0.4,0.7", "--acceptance-rate 0.6") + NGRAM,
+    *(EXPLAIN, EXPLAIN + " --engine vllm", EXPLAIN + NGRAM, EXPLAIN + " --draft-length 1"),
+    f"explain {WHERE} --hardware h100_sxm --batch-size 64 --draft-length 2 --tokens-per-step 2"
+    " --measured-draft-length 3 --tensor-parallel 4",
+    f"explain {WHERE} --batch-size 9 --draft-length 2 --acceptance-by-position 0.9,0.5",
+]
+
+
+@pytest.fixture
+def run(capsys):
+    def run(command):
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        assert all(line.startswith("specmodel: warning: ") for line in err.splitlines())
+        return out
+
+    return run
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def parse(text):
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_people_see_80_columns_and_what_was_assumed(command, run):
+    out = run(command)
+    widest = max(out.splitlines(), key=len)
+    assert len(widest) <= 80, widest
+    assert "Assumed:" in out
+    assert "nan" not in re.findall(r"\b\w+\b", out)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_programs_read_the_same_rows_from_json_and_csv(command, run):
+    document = parse(run(command + " --json"))
+    rows = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
+    assert len(rows) == len(document["rows"]) > 0
+    assert list(rows[0]) == list(document["rows"][0])
+    for row, same in zip(rows, document["rows"], strict=True):
+        for name, value in same.items():
+            if isinstance(value, float):
+                assert float(row[name]) == pytest.approx(value, rel=1e-9, abs=1e-11)
+    assert len(document["deployments"]) == len(document["assumptions"])
+
+
+def test_the_sweet_spot_is_that_of_the_curve(run):
+    batch = np.arange(1, 513)
+    p = predict(**ARGUMENTS, batch_size=batch, draft_length=3, acceptance=0.7)
+    (row,) = parse(run(SWEET + " --json"))["rows"]
+    peak = int(p.speedup.argmax())
+    assert (row["peak_batch_size"], row["largest_batch_size"]) == (peak + 1, 512)
+    assert row["peak_speedup"] == pytest.approx(p.speedup[peak], rel=1e-9)
+    low, high = row["near_peak"]
+    assert low <= peak + 1 <= high
+    bar = p.speedup[peak] / 2**0.5
+    assert (p.speedup[low - 1 : high] >= bar).all()
+    assert low == 1 or p.speedup[low - 2] < bar
+    assert high == 512 or p.speedup[high] < bar
+    text = " ".join(run(SWEET).split())
+    assert f"most at {peak + 1}, {p.speedup[peak]:.2f}x" in text
+    assert "Speculation may pay" in text
+    assert "Speculation pays" in " ".join(run(SWEET + " --engine sglang").split())
+
+
+def test_what_does_not_fit_is_left_open(run):
+    out = run(BEST + BIG + " --tensor-parallel 4 --hardware h200_sxm")
+    cells = [line.split()[-1] for line in out.splitlines() if re.match(r" *\d+  ", line)]
+    assert cells[0] != "-"
+    assert cells[-1] == "-"
+    assert "Warning: batch size 512 needs" in out
+
+
+def test_the_best_lengths_are_in_the_table(run):
+    p = predict(
+        **ARGUMENTS, batch_size=[1, 64], draft_length=1, acceptance=0.7, context_length=2048
+    )
+    out = run(BEST + " --batch-size 1,64 --context-length 2048")
+    cells = [line.split()[1] for line in out.splitlines() if re.match(r" *(1|64)  ", line)]
+    assert cells == [f"{length:.0f}" for length in p.best_draft_length]
+
+
+def test_break_even_needs_no_acceptance(run):
+    rows = parse(run(EVEN + " --batch-size 1,8 --draft-length 2 --json"))["rows"]
+    p = predict(**ARGUMENTS, batch_size=[1, 8], draft_length=2, acceptance=0.123)
+    found = [row["break_even_acceptance_rate"] for row in rows]
+    assert found == pytest.approx(p.break_even_acceptance_rate.tolist(), rel=1e-9)
+
+
+def test_alternatives_have_an_acceptance_each(run):
+    rows = parse(run(COMPARE + " --batch-size 8 --json"))["rows"]
+    names = ["ngram, h100_sxm", "ngram, h200_sxm", "eagle3, h100_sxm", "eagle3, h200_sxm"]
+    assert [row["alternative"] for row in rows] == names
+    for row in rows:
+        drafter, hardware = row["alternative"].split(", ")
+        p = predict(
+            target="qwen3-30b-a3b",
+            drafter=drafter,
+            hardware=hardware,
+            batch_size=8,
+            draft_length=np.arange(1, 11),
+            acceptance={"ngram": 0.4, "eagle3": 0.7}[drafter],
+        )
+        assert row["speedup"] == pytest.approx(max(p.speedup.max(), 1), rel=1e-9)
+
+
+def test_a_lookup_setting_is_for_the_lookup_among_the_alternatives(run):
+    rows = parse(run(COMPARE + " --batch-size 1 --proposal-rate 0.1 --json"))["rows"]
+    free = parse(run(COMPARE + " --batch-size 1 --json"))["rows"]
+    assert rows[0]["speedup"] < free[0]["speedup"]
+    assert rows[2:] == free[2:]
+
+
+def test_the_waterfalls_are_printed_with_both_ends(run):
+    p = predict(**ARGUMENTS, batch_size=[1, 16, 128], draft_length=3, acceptance=0.7)
+    out = run(EXPLAIN)
+    predicted = [line.split()[1:] for line in out.splitlines() if line.startswith("predicted")]
+    expected = [p.target_efficiency, p.speedup]
+    assert predicted == [[f"{value:.3f}" for value in values] for values in expected]
+    words = " ".join(out.split())
+    for limit in p.limited_by:
+        assert f"limited by {limit}" in words
+    lines = out.split("Speedup, from")[1].split("Assumed")[0].splitlines()
+    columns = [line.split() for line in lines if re.match(r"[a-zK]\w+ +[-\d]", line)]
+    total = sum(float(line[1]) for line in columns if line[0] != "predicted")
+    assert total == pytest.approx(p.speedup[0], abs=0.004)
+
+
+BAD = [
+    (f"sweet-spot {WHERE} {RATE}", "--draft-length"),
+    (SWEET + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
+    (SWEET + " --draft-length 0:3", "--draft-length: got '0:3'; expected at least 1"),
+    (SWEET + " --batch-size 8,4", "--batch-size", "rising"),
+    (SWEET + " --batch-size 8:1", "--batch-size: got '8:1'"),
+    (SWEET + " --batch-size 0", "--batch-size: got 0"),
+    (SWEET + " --json --csv", "--csv: got True; expected one of --json and --csv"),
+    (SWEET + " --tokens-per-step 2", "acceptance: got ['--acceptance-rate', '--tokens-per-step']"),
+    (SWEET + " --target mixtrl", "--target: got 'mixtrl'", "mixtral-8x7b"),
+    (f"sweet-spot {WHERE} --draft-length 3", "acceptance: got None", "--acceptance-rate"),
+    (BEST + " --max-draft-length 0", "--max-draft-length: got 0"),
+    (BEST + " --max-draft-length 1001", "--max-draft-length: got 1001"),
+    (BEST + " --context-length -1", "--context-length"),
+    (EVEN + " --acceptance-rate 0.5", "No such option", "--acceptance-rate"),
+    (EVEN + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
+    (EVEN + " --proposal-rate 0.5", "--proposal-rate: got 0.5; expected the drafter ngram"),
+    (COMPARE + " --acceptance-rate 0.1,0.2,0.3", "--acceptance-rate", "one for each of 2"),
+    (COMPARE + " --acceptance-rate x", "--acceptance-rate: got 'x'; expected numbers"),
+    (COMPARE + " --acceptance-rate 1.5", "--acceptance-rate", "1.5", "0 to 1"),
+    (COMPARE + " --hardware h100_sxm,", "--hardware: got ''"),
+    (COMPARE + " --hardware h100_sxm,h999", "--hardware: got 'h999'"),
+    (COMPARE + " --drafter eagle3,mtp --proposal-rate 0.5", "--proposal-rate: got 0.5", "ngram"),
+    (COMPARE + " --drafter ngram,ngram", "--drafter", "each once"),
+    (COMPARE + " --batch-size 0", "--batch-size: got 0"),
+    (EXPLAIN + " --batch-size 1:6", "--batch-size: got '6 points'; expected at most 5"),
+    (EXPLAIN + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
+    (EXPLAIN + " --batch-size x", "--batch-size: got 'x'"),
+]
+
+
+@pytest.mark.parametrize(("command", "fragments"), [(c, f) for c, *f in BAD])
+def test_bad_input_is_one_line(command, fragments, capsys):
+    assert cli.main(shlex.split(command)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: error: ")
+    for fragment in fragments:
+        assert fragment in err
+
+
+def test_more_points_are_explained_to_programs(run):
+    rows = parse(run(EXPLAIN + " --batch-size 1:6 --json"))["rows"]
+    assert len({row["batch_size"] for row in rows}) == 6
