@@ -24,7 +24,7 @@ SAME_CHIP = {"a800_sxm_80gb": "a100_sxm_80gb"}
 ENGINES = {
     "vllm": {
         "table": "moesd_vllm_a800.csv",
-        "name": "vLLM of the MoESD paper",
+        "name": "vLLM of the MoESD paper (2025)",
         "vary": ["draft_kernel_time", "reject_time_per_request", "reject_time_per_token"],
         "leave_out": ["target", "draft_length", "data"],
         "source": "MoESD (arXiv:2505.19645), Table 1: peak speedups on 2 A800",

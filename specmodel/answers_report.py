@@ -10,13 +10,12 @@ from specmodel import __version__
 from specmodel.answers import Explanation
 from specmodel.outcome import Prediction
 from specmodel.report import (
-    IDEAL,
     JSON_SCHEMA_VERSION,
     assumed_text,
     assumptions,
+    behind,
     deployment_fields,
     heading,
-    kernels_line,
     warnings,
 )
 from specmodel.text import Columns, align, wrap
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
 
 def page(prediction: Prediction, verdict: str, *parts: str) -> str:
     """Return an answer: what runs where and the verdict, warnings, tables, what was assumed."""
-    words = [verdict, kernels_line(prediction)]
-    words += [IDEAL] if prediction.deployment.engine.is_ideal else []
-    opening = "\n".join([heading(prediction), *map(wrap, words)])
+    opening = "\n".join([heading(prediction), *map(wrap, [verdict, *behind(prediction)])])
     return "\n\n".join([opening, *warnings(prediction), *parts, assumptions(prediction)])
 
 

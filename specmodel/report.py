@@ -22,7 +22,7 @@ from specmodel.work import arithmetic_dtype, stored_dtype
 
 JSON_SCHEMA_VERSION = 1
 
-IDEAL = (
+_IDEAL = (
     "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
     " each pass acts up, of drafting and rejection down."
 )
@@ -51,8 +51,8 @@ def verdict(prediction: Prediction) -> str:
         answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
         answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
-    lines = [wrap(answer), wrap(_why(best, rows, prediction)), wrap(kernels_line(prediction))]
-    return "\n".join([*lines, wrap(IDEAL)] if is_ideal else lines)
+    lines = [answer, _why(best, rows, prediction), *behind(prediction)]
+    return "\n".join(map(wrap, lines))
 
 
 def table(prediction: Prediction) -> str:
@@ -280,7 +280,18 @@ def _seconds(value: float) -> str:
     return format_si(value, "s").replace(" ", "")
 
 
-def kernels_line(prediction: Prediction) -> str:
+def behind(prediction: Prediction) -> list[str]:
+    """Say in a sentence each whose kernels and engine were taken, and how wrong they were."""
+    engine = prediction.deployment.engine
+    told = f"Engine: {engine.name}"
+    if engine.fit:
+        left_out = engine.fit.left_out_error.get("target")
+        told += f", fitted; off by {engine.fit.mean_error:.0%}"
+        told += f", {left_out:.0%} on a target left out" if left_out else ""
+    return [_kernels(prediction), _IDEAL if engine.is_ideal else f"{told}."]
+
+
+def _kernels(prediction: Prediction) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
     deployment = prediction.deployment
     kernels, target, hardware = deployment.kernels, deployment.target, deployment.hardware.name

@@ -44,8 +44,8 @@ def verdict(plan: Plan) -> str:
             f" Against the best length at each, the schedule gives up {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
         )
-    lines += [*_rule(plan), *_slowest(plan), report.kernels_line(prediction)]
-    return "\n".join(wrap(line) for line in [*lines, *([report.IDEAL] if is_ideal else [])])
+    lines += [*_rule(plan), *_slowest(plan), *report.behind(prediction)]
+    return "\n".join(map(wrap, lines))
 
 
 def warnings(plan: Plan) -> list[str]:
