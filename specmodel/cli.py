@@ -6,30 +6,42 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from specmodel import __version__
-from specmodel.commands.acceptance import acceptance
-from specmodel.commands.answers import (
-    best_draft_length,
-    break_even,
-    compare,
-    explain,
-    sweet_spot,
-)
-from specmodel.commands.calibration import FitGroup, calibrate, dataset, fit, validate
-from specmodel.commands.predict import predict
-from specmodel.commands.schedule import schedule
-from specmodel.commands.sensitivity import sensitivity
 from specmodel.commands.settings import SETTINGS
-from specmodel.commands.simulate import simulate
-from specmodel.commands.sweep import sweep
-from specmodel.commands.trace import trace
 from specmodel.errors import InputError
 
+_MODULES = {
+    "acceptance": ("acceptance",),
+    "answers": ("best-draft-length", "break-even", "compare", "explain", "sweet-spot"),
+    "calibration": ("calibrate", "dataset", "fit", "validate"),
+    "predict": ("predict",),
+    "schedule": ("schedule",),
+    "sensitivity": ("sensitivity",),
+    "simulate": ("simulate",),
+    "sweep": ("sweep",),
+    "trace": ("trace",),
+}
+_HOME = {command: module for module, commands in _MODULES.items() for command in commands}
 
-@click.group(context_settings=SETTINGS, no_args_is_help=True)
+
+class _Commands(click.Group):
+    """Commands that are imported when they are typed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_HOME])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in _HOME and name not in self.commands:
+            module = import_module(f"specmodel.commands.{_HOME[name]}")
+            self.add_command(getattr(module, name.replace("-", "_")))
+        return super().get_command(ctx, name)
+
+
+@click.group(cls=_Commands, context_settings=SETTINGS, no_args_is_help=True)
 @click.version_option(__version__, prog_name="specmodel")
 def main_group() -> None:
     """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
@@ -75,27 +87,6 @@ def show(name: str) -> None:
     click.echo(report.record_text(*find(name)))
 
 
-for command in (
-    acceptance,
-    best_draft_length,
-    break_even,
-    calibrate,
-    compare,
-    dataset,
-    explain,
-    fit,
-    predict,
-    schedule,
-    sensitivity,
-    simulate,
-    sweep,
-    sweet_spot,
-    trace,
-    validate,
-):
-    main_group.add_command(command)
-
-
 def _error_line(error: InputError, words: Sequence[str]) -> str:
     """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
     options = {
@@ -113,11 +104,11 @@ def _error_line(error: InputError, words: Sequence[str]) -> str:
 def _command(words: Sequence[str]) -> click.Command:
     """Return the command that was typed."""
     command: click.Command = main_group
+    context = click.Context(main_group)
     for word in words:
-        if isinstance(command, FitGroup):
-            return command.commands.get(word, command.commands["kernels"])
         if isinstance(command, click.Group):
-            command = command.commands.get(word, command)
+            default = command.get_command(context, getattr(command, "default", ""))
+            command = command.get_command(context, word) or default or command
     return command
 
 

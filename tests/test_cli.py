@@ -11,6 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 
 import specmodel
@@ -357,7 +358,20 @@ def test_every_record_is_shown(name, run):
     assert "schema_version = 1" in run(f"show {name}")
 
 
-@pytest.mark.parametrize("command", ["", "predict", "list", "show"])
+CONTEXT = click.Context(cli.main_group)
+COMMANDS = {
+    name: cli.main_group.get_command(CONTEXT, name)
+    for name in cli.main_group.list_commands(CONTEXT)
+}
+
+
+def test_every_command_is_found_and_named_as_it_is_typed():
+    assert len(COMMANDS) >= 18
+    for name, command in COMMANDS.items():
+        assert command.name == name
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "fit kernels", "fit engine", "trace ngram"])
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_fits_80_columns(command, flag, run):
     out = run(f"{command} {flag}")
@@ -367,7 +381,7 @@ def test_help_fits_80_columns(command, flag, run):
 
 def examples():
     """Command lines of the help texts that need neither a file nor a GPU of the user."""
-    for command in (cli.main_group, *cli.main_group.commands.values()):
+    for command in (cli.main_group, *COMMANDS.values()):
         text = (command.help or "").replace("\\\n", " ")
         for line in text.splitlines():
             if line.strip().startswith("specmodel ") and "./" not in line:

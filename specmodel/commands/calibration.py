@@ -15,12 +15,14 @@ from specmodel.errors import InputError
 class FitGroup(click.Group):
     """A group whose command may be left out: ``fit FILE`` means ``fit kernels FILE``."""
 
+    default = "kernels"
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Take what names no command as the arguments of the first."""
         if args and args[0] not in self.commands:
-            args = ["kernels", *args]
+            args = [self.default, *args]
         return super().resolve_command(ctx, args)
 
 

@@ -107,8 +107,9 @@ def sweep(
           --hardware h100_sxm,h200_sxm --tensor-parallel 2 --batch-size 1:256 \\
           --draft-length 1:8 --acceptance-rate 0.3:0.9:0.1 \\
           --columns speedup,target_efficiency --output ./landscape.parquet
-      specmodel sweep --target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm \\
-          --batch-size 1,8,64 --draft-length 3 --acceptance-rate 0.7 \\
+      specmodel sweep --target qwen3-30b-a3b --drafter eagle3 \\
+          --hardware h200_sxm --batch-size 1,8,64 --draft-length 3 \\
+          --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
     from specmodel.options import axes_from
