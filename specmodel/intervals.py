@@ -43,7 +43,8 @@ COLUMNS = (
 FARTHEST = 2.0
 """Most that the logarithm of a drawn parameter moves [-]."""
 
-_LARGEST = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "tile_growth": 0.95}
+LARGEST = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "tile_growth": 0.95}
+"""Bounds of what is drawn [-]."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -205,8 +206,8 @@ def _drawn_kernels(
     for kind, dtype, fit in kernels.record.fits() if kernels.record else ():
         base = kernels.fits[kind][dtype]
         values = _drawn_values(fit.varied, fit.covariance, base, generator, draws)
-        for name in values.keys() & _LARGEST.keys():
-            values[name] = np.minimum(values[name], _LARGEST[name])
+        for name in values.keys() & LARGEST.keys():
+            values[name] = np.minimum(values[name], LARGEST[name])
         drawn.setdefault(kind, {})[dtype] = replace(base, **values)
     return replace(kernels, fits=drawn)
 

@@ -1,6 +1,5 @@
 """Options of the command line as records, deployments and axes."""
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, cast
@@ -103,73 +102,35 @@ def values_from(options: dict[str, Any]) -> dict[str, list[int]]:
     }
 
 
-def lengths_option(options: dict[str, Any]) -> str:
-    """Return all draft lengths that are considered, as an option.
+def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
+    """Return the longest draft to consider.
 
     Parameters
     ----------
-    options
-        Values by name of the option.
+    acceptance
+        Of the drafted tokens.
+    asked
+        What was typed, None if nothing was [token].
 
     Returns
     -------
-    str
-        From 1 to the longest, or to the last that acceptance by position says anything about.
-    """
-    longest = options["max_draft_length"]
-    longest = DEFAULT_MAX_DRAFT_LENGTH if longest is None else longest
-    check("max_draft_length", longest, minimum=1, maximum=MAX_DRAFT_LENGTH)
-    if options.get("acceptance_by_position") is not None:
-        longest = min(longest, int(acceptance_from(options).max_draft_length))
-    return f"1:{longest}"
-
-
-def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
-    """Return a prediction for each combination of targets, drafters, hardware and engines.
-
-    Parameters
-    ----------
-    options
-        Values by name of the option; the four are lists, with an acceptance rate for all drafters
-        or one for each.
-
-    Returns
-    -------
-    dict
-        By what tells them apart, over all draft lengths.
+    int
+        At most as long as acceptance is known for [token].
 
     Raises
     ------
     InputError
-        Names the option at fault.
+        If more was asked for, or acceptance was measured at no stated length.
     """
-    lists = {
-        name: [None] if options[name] is None else [w.strip() for w in options[name].split(",")]
-        for name in ("target", "drafter", "hardware", "engine")
-    }
-    for name, values in lists.items():
-        if len(set(values)) < len(values):
-            raise InputError(name, options[name], "alternatives, each once")
-    for name in LOOKUP:
-        if options[name] is not None and "ngram" not in lists["drafter"]:
-            raise InputError(name, options[name], "the drafter ngram with it")
-    rates = parse_numbers("acceptance_rate", options["acceptance_rate"])
-    if len(rates) not in (1, len(lists["drafter"])):
-        expected = f"one rate, or one for each of {len(lists['drafter'])} drafters"
-        raise InputError("acceptance_rate", rates, expected)
-    rate_of = dict(
-        zip(lists["drafter"], rates * (len(lists["drafter"]) // len(rates)), strict=True)
-    )
-    lengths = {"draft_length": lengths_option(options)}
-    found = {}
-    for chosen in itertools.product(*lists.values()):
-        named = dict(zip(lists, chosen, strict=True))
-        label = ", ".join(str(named[n]) for n, values in lists.items() if len(values) > 1)
-        rate = {"acceptance_rate": rate_of[named["drafter"]]}
-        is_lookup = named["drafter"] == "ngram"
-        lookup = {n: options[n] if is_lookup else None for n in LOOKUP}
-        found[label or str(chosen[0])] = predict_from(options | named | lengths | rate | lookup)
-    return found
+    acceptance.measured_at([1, 2])  # lengths differ, so that a measured one must have been given
+    known = int(acceptance.max_draft_length)
+    if asked is None:
+        return min(DEFAULT_MAX_DRAFT_LENGTH, known)
+    if known < asked <= MAX_DRAFT_LENGTH:
+        expected = f"at most {known}, the positions that acceptance_by_position covers"
+        raise InputError("max_draft_length", asked, expected)
+    check("max_draft_length", asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    return asked
 
 
 def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:

@@ -1,8 +1,13 @@
 """Lists and ranges as people type them: ``1,2,4``, ``1:64:2``, ``1:128:x2``, ``0.5:0.9:0.1``."""
 
+import itertools
 import math
+from collections.abc import Iterable
+from typing import TypeVar
 
 from specmodel.errors import InputError
+
+Value = TypeVar("Value")
 
 MAX_VALUES = 100_000
 """Most values that one list may have [-]."""
@@ -111,6 +116,53 @@ def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
     if not name.strip() or not (math.isfinite(low) and math.isfinite(high)):
         raise InputError(argument, text, "NAME=LOW:HIGH, such as acceptance_rate=0.6:0.8")
     return name.strip(), low, high
+
+
+def runs(values: Iterable[Value]) -> list[tuple[int, int, Value]]:
+    """Return the runs of equal neighbours in a list.
+
+    Parameters
+    ----------
+    values
+        The list.
+
+    Returns
+    -------
+    list of tuple
+        Places of the first and the last of each run, from 0, and their value.
+
+    Examples
+    --------
+    >>> runs("aab")
+    [(0, 1, 'a'), (2, 2, 'b')]
+    """
+    found, start = [], 0
+    for value, group in itertools.groupby(values):
+        size = sum(1 for _ in group)
+        found.append((start, start + size - 1, value))
+        start += size
+    return found
+
+
+def ranges_text(pairs: Iterable[tuple[int, int]]) -> str:
+    """Return ranges as people write them.
+
+    Parameters
+    ----------
+    pairs
+        First and last number of each [-].
+
+    Returns
+    -------
+    str
+        Separated by commas.
+
+    Examples
+    --------
+    >>> ranges_text([(1, 4), (7, 7)])
+    '1-4, 7'
+    """
+    return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in pairs)
 
 
 def _parse_number_entry(argument: str, text: str, entry: str) -> list[float]:

@@ -15,6 +15,7 @@ from specmodel.deployment import Deployment
 from specmodel.kernels import KINDS, TYPICAL
 from specmodel.outcome import Prediction
 from specmodel.passes import PassTime
+from specmodel.ranges import ranges_text, runs
 from specmodel.records import Record, toml_text
 from specmodel.text import Columns, align, column_width, wrap
 from specmodel.units import format_si
@@ -34,8 +35,7 @@ def verdict(prediction: Prediction) -> str:
     if not drafted:
         return "No draft, no speculation: speedup 1 by definition."
     rows = [row for row in drafted if row["batch_size"] <= row["max_batch_size"]]
-    is_ideal = prediction.deployment.engine.is_ideal
-    pays = "may pay" if is_ideal else "pays"
+    pays, denial = verbs(prediction.deployment)
     opening = "Speculation"
     if not rows:
         rows, opening = drafted, "Nothing fits in memory. If it did, speculation"
@@ -44,14 +44,13 @@ def verdict(prediction: Prediction) -> str:
     best = max(rows, key=lambda row: row["speedup"])
     worst = min(rows, key=lambda row: row["speedup"])
     if round(best["speedup"], 2) <= 1:
-        denial = "may not pay" if is_ideal else "does not pay"
         answer = f"{opening} {denial}: {_at(best, rows)}."
     elif round(worst["speedup"], 2) > 1:
         least = f"; least {_at(worst, rows)}" if len(rows) > 1 else ""
         answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
         answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
-    lines = [answer, _why(best, rows, prediction), *behind(prediction)]
+    lines = [answer, _why(best, rows, prediction), *behind(prediction.deployment)]
     return "\n".join(map(wrap, lines))
 
 
@@ -140,15 +139,20 @@ def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
                 kind: {name: float(times[i]) for name, times in columns.items()}
                 for kind, columns in passes.items()
             }
-    document = {
-        "schema_version": JSON_SCHEMA_VERSION,
-        "version": __version__,
-        "deployment": deployment_fields(prediction.deployment),
-        "assumptions": prediction.assumptions,
-        "warnings": list(prediction.warnings),
-        "units": prediction.units(),
-        "rows": rows,
-    }
+    return json_text(
+        {
+            "deployment": deployment_fields(prediction.deployment),
+            "assumptions": prediction.assumptions,
+            "warnings": list(prediction.warnings),
+            "units": prediction.units(),
+            "rows": rows,
+        }
+    )
+
+
+def json_text(fields: dict[str, Any]) -> str:
+    """Return strict JSON, with the version of its form and of the package in front."""
+    document = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__} | fields
     return json.dumps(document, indent=2, allow_nan=False)
 
 
@@ -179,12 +183,7 @@ def to_csv(prediction: Prediction) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def heading(prediction: Prediction) -> str:
-    """Return what runs where, wrapped to 80 columns."""
-    return deployment_heading(prediction.deployment)
-
-
-def deployment_heading(deployment: Deployment) -> str:
+def heading(deployment: Deployment) -> str:
     """Return target, drafter and GPUs, wrapped to 80 columns."""
     d = deployment
     count = d.layout.num_gpus
@@ -229,10 +228,10 @@ def _passes(prediction: Prediction) -> dict[str, dict[str, list[float]]]:
 
 
 def _at(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    return f"{row['speedup']:.2f}x at {_place(row, rows)}"
+    return f"{row['speedup']:.2f}x at {place(row, rows)}"
 
 
-def _place(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+def place(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """Return the batch size of a point, and of its other coordinates those that vary."""
     place = f"batch size {row['batch_size']}"
     for title, name in (("draft length", "draft_length"), ("context", "context_length")):
@@ -246,22 +245,13 @@ def _paying(rows: list[dict[str, Any]]) -> str:
     paying = [row for row in rows if round(row["speedup"], 2) > 1]
     if len({(row["draft_length"], row["context_length"]) for row in rows}) > 1:
         return f"{len(paying)} of {len(rows)} points"
-    sizes = sorted({row["batch_size"] for row in rows})
-    good = {row["batch_size"] for row in paying}
-    runs: list[list[int]] = []
-    for before, size in zip([None, *sizes], sizes, strict=False):
-        if size in good:
-            if runs and runs[-1][-1] == before:
-                runs[-1].append(size)
-            else:
-                runs.append([size])
-    parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
-    plural = "s" if len(good) > 1 else ""
-    return f"batch size{plural} " + ", ".join(parts)
+    sizes, good = sorted({r["batch_size"] for r in rows}), {r["batch_size"] for r in paying}
+    found = [(sizes[i], sizes[j]) for i, j, pays in runs(size in good for size in sizes) if pays]
+    return f"batch size{'s' if len(good) > 1 else ''} {ranges_text(found)}"
 
 
 def _why(row: dict[str, Any], rows: list[dict[str, Any]], prediction: Prediction) -> str:
-    parts = [f"At {_place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
+    parts = [f"At {place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
     if prediction.deployment.target.is_moe:
         total = prediction.deployment.target.num_experts
         before, after = row["active_experts"], row["active_experts_verify"]
@@ -280,20 +270,25 @@ def _seconds(value: float) -> str:
     return format_si(value, "s").replace(" ", "")
 
 
-def behind(prediction: Prediction) -> list[str]:
+def verbs(deployment: Deployment) -> tuple[str, str]:
+    """Return what speculation does where it gains, and where not: without overheads, it may."""
+    may = deployment.engine.is_ideal
+    return ("may pay", "may not pay") if may else ("pays", "does not pay")
+
+
+def behind(deployment: Deployment) -> list[str]:
     """Say in a sentence each whose kernels and engine were taken, and how wrong they were."""
-    engine = prediction.deployment.engine
+    engine = deployment.engine
     told = f"Engine: {engine.name}"
     if engine.fit:
         left_out = engine.fit.left_out_error.get("target")
         told += f", fitted; off by {engine.fit.mean_error:.0%}"
         told += f", {left_out:.0%} on a target left out" if left_out else ""
-    return [_kernels(prediction), _IDEAL if engine.is_ideal else f"{told}."]
+    return [_kernels(deployment), _IDEAL if engine.is_ideal else f"{told}."]
 
 
-def _kernels(prediction: Prediction) -> str:
+def _kernels(deployment: Deployment) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
-    deployment = prediction.deployment
     kernels, target, hardware = deployment.kernels, deployment.target, deployment.hardware.name
     if kernels.record is None:
         return "Kernels: the data sheet's peaks, which none reaches."

@@ -5,17 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.acceptance import Acceptance
 from specmodel.answers import FORMATS, Format, Schedule, draft_length_schedule
 from specmodel.answers.schedule import DEFAULT_TOLERANCE
 from specmodel.engine import list_engines
 from specmodel.errors import InputError
 from specmodel.memory import memory_use
-from specmodel.options import MAX_POINTS, acceptance_from, deployment_from, predict_from
+from specmodel.options import (
+    MAX_POINTS,
+    acceptance_from,
+    deployment_from,
+    longest_draft,
+    predict_from,
+)
 from specmodel.outcome import Prediction
-from specmodel.prediction import DEFAULT_CONTEXT_LENGTH, DEFAULT_MAX_DRAFT_LENGTH
+from specmodel.prediction import DEFAULT_CONTEXT_LENGTH
 from specmodel.ranges import MAX_VALUES, parse_values
-from specmodel.speculation import MAX_DRAFT_LENGTH
 from specmodel.units import FloatArray, check
 
 DEFAULT_MAX_BATCH_SIZE = 512
@@ -89,7 +93,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
     """
     engine = options["serving_engine"]
     overheads = {"engine": _overheads(options)}
-    longest = _longest_draft(acceptance_from(options), options["max_draft_length"])
+    longest = longest_draft(acceptance_from(options), options["max_draft_length"])
     contexts = [DEFAULT_CONTEXT_LENGTH]
     if options["context_length"] is not None:
         contexts = parse_values("context_length", options["context_length"])
@@ -127,19 +131,6 @@ def _overheads(options: dict[str, Any]) -> str | None:
     return serving if given is None and serving in list_engines() else given
 
 
-def _longest_draft(acceptance: Acceptance, asked: int | None) -> int:
-    """Return the longest draft to consider, at most as long as acceptance is known for."""
-    acceptance.measured_at([1, 2])  # lengths differ, so that a measured one must have been given
-    known = int(acceptance.max_draft_length)
-    if asked is None:
-        return min(DEFAULT_MAX_DRAFT_LENGTH, known)
-    if known < asked <= MAX_DRAFT_LENGTH:
-        expected = f"at most {known}, the positions that acceptance_by_position covers"
-        raise InputError("max_draft_length", asked, expected)
-    check("max_draft_length", asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
-    return asked
-
-
 def _largest_batch(options: dict[str, Any], context: int, longest: int) -> tuple[int, str]:
     """Return the last batch size of the schedule, and why it is the last."""
     asked = options["max_batch_size"]
@@ -148,9 +139,10 @@ def _largest_batch(options: dict[str, Any], context: int, longest: int) -> tuple
         return asked, "as asked"
     deployment, _ = deployment_from(options)
     fits = memory_use(deployment, context, longest + 1).max_batch_size
-    if 1 <= fits < DEFAULT_MAX_BATCH_SIZE:
+    if 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
         return int(fits), f"the largest that fits in memory at context {context}"
-    return DEFAULT_MAX_BATCH_SIZE, "though more fit in memory" if fits else "as if they fitted"
+    end = "though more fit in memory" if fits else "as if they fitted"
+    return DEFAULT_MAX_BATCH_SIZE, end
 
 
 def _check_points(largest: int, longest: int, num_contexts: int) -> None:

@@ -2,18 +2,16 @@
 
 import csv
 import io
-import json
 from typing import Any
 
 import numpy as np
 
-from specmodel import __version__, report
-from specmodel.answers import runs
-from specmodel.answers.schedule import COLUMN_UNITS
+from specmodel import report
+from specmodel.answers.schedule import COLUMN_UNITS, draft_ranges
+from specmodel.ranges import ranges_text, runs
 from specmodel.schedule_options import Plan
 from specmodel.text import Columns, align, wrap
 
-JSON_SCHEMA_VERSION = 1
 _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
@@ -23,7 +21,7 @@ def to_text(plan: Plan) -> str:
     prediction = plan.prediction
     fragment = f"{wrap(f'For {plan.format.name}, {plan.format.place}:')}\n{plan.fragment}"
     sections = [
-        f"{report.heading(prediction)}\n{verdict(plan)}",
+        f"{report.heading(prediction.deployment)}\n{verdict(plan)}",
         *report.warnings(prediction),
         fragment,
         ranges_table(plan),
@@ -36,15 +34,15 @@ def to_text(plan: Plan) -> str:
 def verdict(plan: Plan) -> str:
     """Return whether speculation pays and where, and what the schedule gives up."""
     schedule, prediction = plan.schedule, plan.prediction
-    is_ideal = prediction.deployment.engine.is_ideal
+    pays, _ = report.verbs(prediction.deployment)
     sizes = f"Batch sizes up to {schedule.batch_size[-1]}, {plan.end}."
-    lines = [_gain(plan, "may pay" if is_ideal else "pays"), sizes]
+    lines = [_gain(plan, pays), sizes]
     if schedule.max_draft_length:
         lines[1] += (
             f" Against the best length at each, the schedule gives up {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
         )
-    lines += [*_rule(plan), *_slowest(plan), *report.behind(prediction)]
+    lines += [*_rule(plan), *_slowest(plan), *report.behind(prediction.deployment)]
     return "\n".join(map(wrap, lines))
 
 
@@ -58,7 +56,7 @@ def ranges_table(plan: Plan) -> str:
     """Return the ranges of batch sizes with their draft lengths and speedups."""
     rows = _ranges(plan)
     columns: Columns = [
-        ("batch\nsizes", [_span(r["first_batch_size"], r["last_batch_size"]) for r in rows]),
+        ("batch\nsizes", [ranges_text([row[:2]]) for row in plan.schedule.ranges]),
         ("draft\nlength", [f"{row['draft_length']}" for row in rows]),
         ("speedup", [f"{_low_high(row['min_speedup'], row['max_speedup'])}" for row in rows]),
         ("given up\nat most", [f"{row['max_loss']:.1%}" for row in rows]),
@@ -81,14 +79,16 @@ def to_json(plan: Plan) -> str:
     """Return the schedule as JSON, in SI units."""
     schedule, prediction = plan.schedule, plan.prediction
     contexts = [
-        {"context_length": context, "best_ranges": runs(lengths), "min_speedup": float(gain.min())}
+        {
+            "context_length": context,
+            "best_ranges": draft_ranges(lengths),
+            "min_speedup": float(gain.min()),
+        }
         for context, lengths, gain in zip(
             plan.context_length, plan.best_draft_length, plan.speedup, strict=True
         )
     ]
     document = {
-        "schema_version": JSON_SCHEMA_VERSION,
-        "version": __version__,
         "deployment": report.deployment_fields(prediction.deployment),
         "assumptions": prediction.assumptions,
         "warnings": warnings(plan),
@@ -104,7 +104,7 @@ def to_json(plan: Plan) -> str:
         "units": COLUMN_UNITS,
         "rows": schedule.rows(),
     }
-    return json.dumps(document, indent=2, allow_nan=False)
+    return report.json_text(document)
 
 
 def to_csv(plan: Plan) -> str:
@@ -141,20 +141,24 @@ def _gain(plan: Plan, pays: str) -> str:
         best = int(schedule.best_speedup.argmax())
         if schedule.best_speedup[best] == 1:
             return f"Speculation pays at no batch size up to {last}: leave it off."
-        return (
-            f"No schedule that {plan.format.name} takes is worth it: leave speculation off. The"
-            f" most it could gain is {schedule.best_speedup[best]:.3f}x at batch size {best + 1}."
-        )
+        gain = f"{schedule.best_speedup[best]:.3f}x at batch size {best + 1}"
+        if plan.unbound.max_draft_length:
+            return (
+                f"No schedule that {plan.format.name} takes is worth it: leave speculation off. The"
+                f" most it could gain is {gain}."
+            )
+        return f"Speculation gains at most {gain}, within the tolerance: leave it off."
     if last == 1:
         return f"Speculation {pays}: {schedule.speedup[0]:.2f}x at batch size 1."
     most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
     top = f"most {schedule.speedup[most]:.2f}x at {most + 1}"
-    if schedule.draft_length.all():
+    is_paying = schedule.speedup > 1
+    if is_paying.all():
         where = "at every batch size"
         top += f", least {schedule.speedup[least]:.2f}x at {least + 1}"
     else:
-        paying = [(first, end) for first, end, is_on in runs(schedule.draft_length > 0) if is_on]
-        where = "at batch sizes " + ", ".join(_span(first, end) for first, end in paying)
+        paying = [(first + 1, end + 1) for first, end, gains in runs(is_paying.tolist()) if gains]
+        where = f"at batch sizes {ranges_text(paying)}"
     contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
     return (
         f"Speculation {pays} {where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
@@ -203,10 +207,6 @@ def _tokens(count: int) -> str:
     if count == 0:
         return "no draft"
     return f"{count} tokens" if count > 1 else "1 token"
-
-
-def _span(first: int, last: int) -> str:
-    return f"{first}-{last}" if last > first else f"{first}"
 
 
 def _low_high(low: float, high: float) -> str:

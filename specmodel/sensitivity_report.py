@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from specmodel import __version__
-from specmodel.report import assumed_text, deployment_fields, deployment_heading
+from specmodel import report
+from specmodel.report import assumed_text, behind, deployment_fields, json_text
 from specmodel.sensitivity import OUTPUTS
 from specmodel.sensitivity_options import Sensitivity
 from specmodel.text import Columns, align, column_width, wrap
 from specmodel.units import format_si
 
-JSON_SCHEMA_VERSION = 1
 MOST_ROWS = 15
 """Rows of a table for people [-]."""
 
 _VISIBLE = 0.005
+_WIDE = 0.3
 _WORDS = {"speedup": "speedup", "target_efficiency": "target efficiency"}
 _SOURCES = {
     "given": "given ones are uniform",
@@ -41,7 +41,7 @@ def heading(found: Sensitivity) -> str:
         f"batch size {point.batch_size}, draft length {point.draft_length},"
         f" context {point.context_length}"
     )
-    return f"{deployment_heading(found.deployment)}\n{wrap(place)}"
+    return f"{report.heading(found.deployment)}\n{wrap(place)}"
 
 
 def verdict(found: Sensitivity) -> str:
@@ -63,7 +63,8 @@ def verdict(found: Sensitivity) -> str:
         is_same = first["input"] == swing["input"]
         ending += f"{' and' if is_same else '; ' + first['input']} decides"
         ending += f" {_per_cent(first['first_order'])} of the variance"
-    return wrap(" ".join([*sentences, ending]) + ".")
+    told = " ".join([*sentences, ending]) + "."
+    return "\n".join(map(wrap, [told, *behind(found.deployment)]))
 
 
 def elasticity_table(found: Sensitivity) -> str:
@@ -115,6 +116,8 @@ def sobol_tables(found: Sensitivity) -> list[str]:
             most = max((row["total"] for row in rows[count:]), default=0.0)
             note = f"each at most {100 * most:.1g} % in all"
             tables.append(_with_rest(columns, len(rows) - count, note))
+            if any(row["first_order_high"] - row["first_order_low"] > _WIDE for row in rows):
+                tables[-1] += f"\nThese shares are not settled: more than {found.samples} samples."
         else:
             tables.append(wrap(f"No range moves the {_WORDS[output]}."))
     return tables
@@ -141,8 +144,6 @@ def to_json(found: Sensitivity) -> str:
     """Return everything for a program; numbers in full, in SI units."""
     point = found.point
     document = {
-        "schema_version": JSON_SCHEMA_VERSION,
-        "version": __version__,
         "deployment": deployment_fields(found.deployment),
         "point": {
             "batch_size": point.batch_size,
@@ -158,7 +159,7 @@ def to_json(found: Sensitivity) -> str:
         "assumptions": found.assumptions,
         "warnings": list(found.warnings),
     }
-    return json.dumps(document, indent=2, allow_nan=False)
+    return json_text(document)
 
 
 def to_csv(found: Sensitivity) -> str:
@@ -220,10 +221,10 @@ def _range(low: float, high: float, unit: str) -> str:
 
 
 def _per_cent(share: float) -> str:
-    return f"{100 * max(share, 0.0):.0f} %"
+    return f"{100 * np.clip(share, 0.0, 1.0):.0f} %"
 
 
 def _interval(row: dict[Any, Any], name: str) -> str:
-    """Return the ends in per cent; a share below 0 is one of the estimate alone."""
-    low, high = (100 * max(row[f"{name}_{end}"], 0.0) for end in ("low", "high"))
+    """Return the ends in per cent; what is beyond 0 or 1 is the estimate's alone."""
+    low, high = (100 * np.clip(row[f"{name}_{end}"], 0.0, 1.0) for end in ("low", "high"))
     return f"{low:.0f}-{high:.0f}"

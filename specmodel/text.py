@@ -18,6 +18,22 @@ def column_width(column: tuple[str, list[str]]) -> int:
     return max(map(len, [*title.split("\n"), *cells]))
 
 
+def align_blocks(first: tuple[str, list[str]], rest: Columns, left: Collection[str] = ()) -> str:
+    """Lay columns beside a first one, in as many blocks as 80 columns need."""
+    blocks, block = [], [first]
+    for column in rest:
+        if len(block) > 1 and table_width([*block, column]) > 80:
+            blocks.append(block)
+            block = [first]
+        block.append(column)
+    return "\n\n".join(align(block, left) for block in [*blocks, block])
+
+
+def table_width(columns: Columns) -> int:
+    """Return the characters that a table needs."""
+    return sum(map(column_width, columns)) + 2 * (len(columns) - 1)
+
+
 def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
     """Lay columns side by side; a title of two lines stands on two lines."""
     depth = max(title.count("\n") for title, _ in columns) + 1

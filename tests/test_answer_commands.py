@@ -78,7 +78,8 @@ def test_programs_read_the_same_rows_from_json_and_csv(command, run):
         for name, value in same.items():
             if isinstance(value, float):
                 assert float(row[name]) == pytest.approx(value, rel=1e-9, abs=1e-11)
-    assert len(document["deployments"]) == len(document["assumptions"])
+    names = {row.get("alternative", "") for row in document["rows"]}
+    assert {case["alternative"] for case in document["cases"]} == names
 
 
 def test_the_sweet_spot_is_that_of_the_curve(run):
@@ -88,15 +89,14 @@ def test_the_sweet_spot_is_that_of_the_curve(run):
     peak = int(p.speedup.argmax())
     assert (row["peak_batch_size"], row["largest_batch_size"]) == (peak + 1, 512)
     assert row["peak_speedup"] == pytest.approx(p.speedup[peak], rel=1e-9)
-    low, high = row["near_peak"]
+    low, high = row["near_peak_first"], row["near_peak_last"]
     assert low <= peak + 1 <= high
     bar = p.speedup[peak] / 2**0.5
     assert (p.speedup[low - 1 : high] >= bar).all()
     assert low == 1 or p.speedup[low - 2] < bar
     assert high == 512 or p.speedup[high] < bar
     text = " ".join(run(SWEET).split())
-    assert f"most at {peak + 1}, {p.speedup[peak]:.2f}x" in text
-    assert "Speculation may pay" in text
+    assert f"Speculation may pay most at batch size {peak + 1}: {p.speedup[peak]:.2f}x" in text
     assert "Speculation pays" in " ".join(run(SWEET + " --engine sglang").split())
 
 
@@ -113,8 +113,8 @@ def test_the_best_lengths_are_in_the_table(run):
         **ARGUMENTS, batch_size=[1, 64], draft_length=1, acceptance=0.7, context_length=2048
     )
     out = run(BEST + " --batch-size 1,64 --context-length 2048")
-    cells = [line.split()[1] for line in out.splitlines() if re.match(r" *(1|64)  ", line)]
-    assert cells == [f"{length:.0f}" for length in p.best_draft_length]
+    cells = [line.split()[2] for line in out.splitlines() if re.match(r" *(1|64)  ", line)]
+    assert cells == [f"({length:.0f})" for length in p.best_draft_length]
 
 
 def test_break_even_needs_no_acceptance(run):
@@ -163,7 +163,75 @@ def test_the_waterfalls_are_printed_with_both_ends(run):
     assert total == pytest.approx(p.speedup[0], abs=0.004)
 
 
+@pytest.mark.parametrize("command", [SWEET, BEST, EVEN, COMPARE])
+def test_a_value_typed_twice_is_no_error(command, run):
+    assert run(command + " --context-length 5000") != run(command)
+    if command is not SWEET:
+        assert run(command + " --batch-size 4,4")
+
+
+def test_break_even_says_where_nothing_pays_and_leaves_out_what_does_not_fit(run):
+    command = "break-even --target qwen3-30b-a3b --drafter ngram --proposal-rate 0.3"
+    command += " --hardware h100_sxm --engine vllm"
+    text = " ".join(run(command).split())
+    rows = [r for r in parse(run(command + " --json"))["rows"] if r["fits"]]
+    easiest = {}
+    for row in rows:
+        rate = row["break_even_acceptance_rate"]
+        known = easiest.setdefault(row["batch_size"], None)
+        easiest[row["batch_size"]] = rate if known is None else min(known, rate or known)
+    able = {size: rate for size, rate in easiest.items() if rate is not None}
+    most = max(able, key=able.get)
+    assert f"of {able[most]:.2f} at batch size {most}" in text
+    hopeless = len(easiest) - len(able)
+    assert (f"None pays at {hopeless} of {len(easiest)} points" in text) == (hopeless > 0)
+
+
+def test_where_nothing_pays_no_alternative_wins(run):
+    text = " ".join(run(COMPARE + " --acceptance-rate 0").split())
+    assert "Largest speedup: none at every batch size" in text
+
+
+def test_what_is_assumed_for_one_alternative_is_said_of_it(run):
+    out = run(COMPARE + " --hardware h100_sxm,l4")
+    lines = [line for line in out.splitlines() if line.startswith("[1] Assumed")]
+    assert "proposal_rate 1.0" in lines[0]
+    assert "stack trtllm" in out
+    assert "stack typical" in out
+    assert "typical ones are assumed" in " ".join(out.split())
+
+
+def test_explained_points_are_told_apart(run):
+    out = run(EXPLAIN + " --batch-size 16 --draft-length 1,2 --context-length 100,100000")
+    words = " ".join(out.split())
+    for length in (1, 2):
+        for context in (100, 100_000):
+            assert f"At batch size 16, draft length {length}, context {context}:" in words
+    assert "context 100000" in out.split("Target efficiency, from")[1]
+
+
+def test_nothing_that_fits_is_said_first(run):
+    for command in (SWEET, BEST, EVEN, EXPLAIN):
+        text = run(command + " --target deepseek-v3 --drafter mtp")
+        assert "Nothing fits in memory. If it did: " in " ".join(text.split())
+
+
+def test_numbers_of_json_are_those_of_the_table(run):
+    rows = parse(run(BEST + " --batch-size 3 --json"))["rows"]
+    p = predict(**ARGUMENTS, batch_size=3, draft_length=np.arange(1, 11), acceptance=0.7)
+    assert rows[0]["tpot"] == float(p.tpot[p.speedup.argmax()])
+
+
+def test_by_position_no_longer_length_is_claimed(run):
+    command = f"best-draft-length {WHERE} --acceptance-by-position 0.9,0.9,0.9"
+    assert "max_draft_length 3" in " ".join(run(command).split())
+    assert "max_draft_length" not in run(SWEET)
+
+
 BAD = [
+    (COMPARE + " --context-length 1,2", "--context-length: got '1,2'; expected one context"),
+    (BEST.replace(RATE, "--acceptance-by-position 0.9,0.8") + " --max-draft-length 3", "covers"),
+    (BEST.replace(RATE, "--tokens-per-step 2"), "--measured-draft-length"),
     (f"sweet-spot {WHERE} {RATE}", "--draft-length"),
     (SWEET + " --draft-length 0", "--draft-length: got '0'; expected at least 1"),
     (SWEET + " --draft-length 0:3", "--draft-length: got '0:3'; expected at least 1"),

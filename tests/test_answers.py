@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmodel import InputError, deploy, load_architecture, predict
+from specmodel import InputError, load_architecture, predict
 from specmodel.answers import (
     best_draft_lengths,
     break_even,
@@ -119,7 +119,10 @@ def test_sweet_spots_take_the_curves_apart_whatever_the_axes():
             expected.peak_batch_size,
             pytest.approx(expected.peak_speedup, rel=1e-12),
         )
-        assert (row.paying, row.near_peak) == (expected.paying, expected.near_peak)
+        assert row.paying == ", ".join(
+            f"{low}-{high}" if high > low else f"{low}" for low, high in expected.paying
+        )
+        assert (row.near_peak_first, row.near_peak_last) == expected.near_peak
 
 
 def test_the_range_widens_as_experts_get_sparser():
@@ -154,6 +157,13 @@ def test_two_axes_of_batch_sizes_are_refused():
     p = predict(**QWEN, batch_size=[[1, 2], [3, 5]], draft_length=3, acceptance=0.7)
     with pytest.raises(InputError, match="a prediction with batch_size along one axis"):
         sweet_spots(p)
+
+
+@pytest.mark.parametrize("function", [sweet_spots, best_draft_lengths])
+def test_points_that_are_no_grid_are_refused(function):
+    p = predict(**QWEN, batch_size=[1, 64, 2], draft_length=[1, 3, 5], acceptance=0.7)
+    with pytest.raises(InputError, match="along another axis"):
+        function(p)
 
 
 # best draft length, break-even, comparison
@@ -197,11 +207,16 @@ def test_one_draft_length_is_compared_with_none():
 @pytest.mark.parametrize("name", CASES)
 def test_at_the_break_even_rate_the_speedup_is_one(name):
     arguments = {k: v for k, v in CASES[name].items() if k != "context_length"}
-    deployment, _ = deploy(**arguments)
-    table = break_even(
-        deployment, batch_size=[1, 8, 300], draft_length=[1, 4], context_length=[0, 4096]
+    p = predict(
+        **arguments,
+        batch_size=[1, 8, 300],
+        draft_length=[[1], [4]],
+        context_length=[[[0]], [[4096]]],
+        acceptance=np.array([0.2, 0.9])[:, None, None, None],
     )
+    table = break_even(p)
     assert len(table) == 12
+    assert table["fits"].tolist() == (p.max_batch_size >= p.batch_size)[0].ravel().tolist()
     assert table["break_even_acceptance_rate"].between(0.001, 0.999).sum() > 6
     for row in table.itertuples():
         rate = row.break_even_acceptance_rate

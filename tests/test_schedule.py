@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import specmodel
-from specmodel.answers import FORMATS, Schedule, draft_length_schedule, runs
+from specmodel.answers import FORMATS, Schedule, draft_length_schedule, draft_ranges
 from specmodel.answers.schedule import mean_speedup
 from specmodel.errors import InputError
 from specmodel.memory import memory_use
@@ -177,7 +177,7 @@ def test_frame_has_a_row_for_each_batch_size():
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
 def test_runs_are_the_longest_that_give_the_lengths_back(lengths):
-    found = runs(lengths)
+    found = draft_ranges(lengths)
     assert [k for first, last, k in found for _ in range(first, last + 1)] == lengths
     assert len(found) == len(list(itertools.groupby(lengths)))
 

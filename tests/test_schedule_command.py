@@ -163,9 +163,9 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     command = SMALL + " --max-draft-length 1 --acceptance-rate"
     below = next(r / 100 for r in range(100) if document(f"{command} {r / 100}")["ranges"][1:])
     loose = f"{command} {below} --tolerance 0.5"
-    assert "No schedule that vLLM takes is worth it" in in_one_line(run(loose))
+    assert "within the tolerance: leave it off" in in_one_line(run(loose))
     best = max(row["best_speedup"] for row in document(loose)["rows"])
-    assert f"is {best:.3f}x at batch size" in in_one_line(run(loose))
+    assert f"at most {best:.3f}x at batch size" in in_one_line(run(loose))
 
 
 def test_overheads_are_the_engines_own_unless_given(document, run):
@@ -388,3 +388,21 @@ def test_wrong_input_ends_in_one_line(case, capsys):
     assert err.count("\n") == 1
     for fragment in fragments:
         assert fragment in err, err
+
+
+def test_the_verdict_names_the_batch_sizes_that_gain(run):
+    """Where the engine's rule forces a draft at batch size 1, it may lose there."""
+    command = (
+        "schedule --engine tensorrt-llm --target mixtral-8x7b --drafter eagle"
+        " --hardware h100_sxm --tensor-parallel 2 --acceptance-rate 0.3"
+    )
+    rows = json.loads(run(command + " --json"))["rows"]
+    losing = [row["batch_size"] for row in rows if row["speedup"] < 1]
+    assert losing
+    text = in_one_line(run(command))
+    named = re.search(r"at batch sizes ([-\d, ]+): ", text).group(1)
+    paying = set()
+    for pair in named.split(", "):
+        first, _, last = pair.partition("-")
+        paying |= set(range(int(first), int(last or first) + 1))
+    assert paying == {row["batch_size"] for row in rows if row["speedup"] > 1}

@@ -10,7 +10,7 @@ from specmodel.answers.curves import (
 )
 from specmodel.answers.explain import Explanation, explain
 from specmodel.answers.fragments import FORMATS, Format
-from specmodel.answers.schedule import Schedule, draft_length_schedule, runs
+from specmodel.answers.schedule import Schedule, draft_length_schedule, draft_ranges
 
 __all__ = [
     "FORMATS",
@@ -22,8 +22,8 @@ __all__ = [
     "break_even",
     "compare",
     "draft_length_schedule",
+    "draft_ranges",
     "explain",
-    "runs",
     "sweet_spot",
     "sweet_spots",
 ]

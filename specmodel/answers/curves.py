@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.deployment import Deployment
 from specmodel.errors import InputError
-from specmodel.latency import step_times
 from specmodel.outcome import Prediction
-from specmodel.prediction import DEFAULT_CONTEXT_LENGTH
-from specmodel.speculation import break_even_acceptance_rate, check_draft_length
+from specmodel.ranges import ranges_text, runs
 from specmodel.units import Numeric, check
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +97,9 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row a curve: draft_length, context_length, tokens_per_step, the fields of `SweetSpot`,
-        and largest_batch_size, the last that was considered.
+        A row a curve: draft_length, context_length, tokens_per_step, peak_batch_size,
+        peak_speedup, paying (as text), near_peak_first, near_peak_last, and largest_batch_size,
+        the last that was considered.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     >>> p = predict(target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle", acceptance=0.7,
     ...             batch_size=range(1, 257), draft_length=[[1], [3]], stack="datasheet")
     >>> sweet_spots(p)[["draft_length", "peak_batch_size"]].values.tolist()
-    [[1.0, 85.0], [3.0, 64.0]]
+    [[1, 85], [3, 64]]
     """
     import pandas as pd
 
@@ -122,8 +122,19 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
         if not kept.any():
             kept[:] = True
         spot = sweet_spot(batch[kept], curves["speedup"][i][kept])
-        place = {name: float(curves[name][i][0]) for name in names[2:]}
-        rows.append(place | vars(spot) | {"largest_batch_size": int(batch[kept][-1])})
+        rows.append(
+            {
+                "draft_length": int(curves["draft_length"][i][0]),
+                "context_length": int(curves["context_length"][i][0]),
+                "tokens_per_step": float(curves["tokens_per_step"][i][0]),
+                "peak_batch_size": spot.peak_batch_size,
+                "peak_speedup": spot.peak_speedup,
+                "paying": ranges_text(spot.paying),
+                "near_peak_first": spot.near_peak[0],
+                "near_peak_last": spot.near_peak[1],
+                "largest_batch_size": int(batch[kept][-1]),
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -177,60 +188,37 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     )
 
 
-def break_even(
-    deployment: Deployment,
-    *,
-    batch_size: Numeric,
-    draft_length: Numeric,
-    context_length: Numeric = DEFAULT_CONTEXT_LENGTH,
-) -> pd.DataFrame:
-    """Return the acceptance rate from which speculation pays.
+def break_even(prediction: Prediction) -> pd.DataFrame:
+    """Return the acceptance rate from which speculation pays, whatever rate was predicted with.
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    batch_size, draft_length, context_length
-        Lists, of which every combination is considered [request] [token] [token].
+    prediction
+        Its points.
 
     Returns
     -------
     pandas.DataFrame
-        A row a combination: batch_size, context_length, draft_length, and
-        break_even_acceptance_rate, NaN where no rate pays.
+        A row a point: batch_size, context_length, draft_length, break_even_acceptance_rate, NaN
+        where no rate pays, and fits, whether it does in memory.
 
     Examples
     --------
-    >>> from specmodel import deploy
-    >>> d, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram",
-    ...               stack="datasheet", routing_correlation=0)
-    >>> table = break_even(d, batch_size=[1, 64], draft_length=1, context_length=0)
-    >>> table["break_even_acceptance_rate"].round(2).tolist()
+    >>> from specmodel import predict
+    >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", acceptance=0,
+    ...             batch_size=[1, 64], draft_length=1, context_length=0, stack="datasheet",
+    ...             routing_correlation=0)
+    >>> break_even(p)["break_even_acceptance_rate"].round(2).tolist()
     [0.66, 0.01]
     """
     import pandas as pd
 
-    lists = {
-        "context_length": check("context_length", context_length, minimum=0, whole=True),
-        "batch_size": check("batch_size", batch_size, minimum=1, whole=True),
-        "draft_length": check_draft_length(draft_length, minimum=1, whole=True),
-    }
-    grid = np.meshgrid(*map(np.ravel, lists.values()), indexing="ij")
-    points = dict(zip(lists, grid, strict=True))
-    times = step_times(
-        deployment,
-        batch_size=points["batch_size"],
-        draft_length=points["draft_length"],
-        verify_tokens=points["draft_length"] + 1,
-        context_length=points["context_length"],
-    )
-    rate = break_even_acceptance_rate(
-        times.step_time / times.forward_time,
-        points["draft_length"],
-        deployment.drafter.proposal_rate,
-    )
-    columns = {name: points[name].ravel().astype(int) for name in sorted(points)}
-    return pd.DataFrame(columns | {"break_even_acceptance_rate": rate.ravel()})
+    whole = ("batch_size", "context_length", "draft_length")
+    columns = {name: np.ravel(getattr(prediction, name)).astype(int) for name in whole}
+    rate = np.ravel(prediction.break_even_acceptance_rate)
+    fits = np.ravel(prediction.max_batch_size) >= columns["batch_size"]
+    frame = pd.DataFrame(columns | {"break_even_acceptance_rate": rate, "fits": fits})
+    return frame.drop_duplicates(ignore_index=True)
 
 
 def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
@@ -268,8 +256,7 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
 
 def _runs(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int]]:
     """Return first and last place of each run of neighbours that hold."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(int)))
-    return [(int(i), int(j) - 1) for i, j in edges.reshape(-1, 2)]
+    return [(first, last) for first, last, holds in runs(flags.tolist()) if holds]
 
 
 def _axis(prediction: Prediction, name: str) -> int | None:
@@ -279,6 +266,10 @@ def _axis(prediction: Prediction, name: str) -> int | None:
     if len(axes) > 1:
         expected = f"a prediction with {name} along one axis"
         raise InputError(name, f"shape {prediction.speedup.shape}", expected)
+    for other in {*_COORDINATES} - {name}:
+        if axes and np.ptp(getattr(prediction, other), axis=axes[0]).any():
+            expected = f"a prediction with {other} along another axis than {name}"
+            raise InputError(other, f"shape {prediction.speedup.shape}", expected)
     return axes[0] if axes else None
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from specmodel import speculation
 from specmodel.errors import InputError
+from specmodel.ranges import runs
 from specmodel.units import FloatArray, Numeric, check
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Schedule:
     @property
     def ranges(self) -> tuple[tuple[int, int, int], ...]:
         """First and last batch size of each range [request], and its draft length [token]."""
-        return runs(self.draft_length)
+        return draft_ranges(self.draft_length)
 
     @property
     def max_draft_length(self) -> int:
@@ -175,7 +176,7 @@ def mean_speedup(speedup: Numeric) -> float:
     return float(np.exp(np.average(gain, weights=1 / np.arange(1, gain.size + 1))))
 
 
-def runs(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
+def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
     """Return ranges of neighbouring batch sizes with one draft length each.
 
     Parameters
@@ -190,16 +191,11 @@ def runs(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
 
     Examples
     --------
-    >>> runs([3, 3, 2, 0, 0])
+    >>> draft_ranges([3, 3, 2, 0, 0])
     ((1, 2, 3), (3, 3, 2), (4, 5, 0))
     """
-    lengths = np.asarray(draft_length).astype(np.int64)
-    ends = [*np.flatnonzero(np.diff(lengths)) + 1, lengths.size]
-    starts = [0, *ends[:-1]]
-    return tuple(
-        (int(start) + 1, int(end), int(lengths[start]))
-        for start, end in zip(starts, ends, strict=True)
-    )
+    lengths = np.asarray(draft_length).astype(int).tolist()
+    return tuple((first + 1, last + 1, length) for first, last, length in runs(lengths))
 
 
 def _mean_over_contexts(speedup: FloatArray) -> FloatArray:

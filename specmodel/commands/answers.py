@@ -1,6 +1,6 @@
 """Commands that answer: sweet spot, best draft length, break-even, comparison, explanation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +22,9 @@ MOST_EXPLAINED = 5
 """Most points explained side by side [-]."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_NO_BEST = {"max_draft_length": 1}
+"""Spares the search for a best draft length where it is not asked for."""
 
 _CONTEXT = click.option(
     "--context-length",
@@ -74,11 +77,11 @@ def sweet_spot(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     from specmodel.options import predict_from
 
     _check_forms(as_json, as_csv)
-    prediction = predict_from(options)
+    prediction = predict_from(options | _NO_BEST)
     _need_drafts(prediction, options)
     spots = sweet_spots(prediction)
-    if not _printed([prediction], spots, as_json, as_csv):
-        verdict = report.sweet_spot_verdict(spots, report.pays_or_may(prediction))
+    if not _printed({"": prediction}, spots, as_json, as_csv):
+        verdict = report.sweet_spot_verdict(spots, prediction)
         click.echo(report.page(prediction, verdict, report.sweet_spot_table(spots)))
 
 
@@ -103,13 +106,13 @@ def best_draft_length(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """
     from specmodel import answers_report as report
     from specmodel.answers import best_draft_lengths
-    from specmodel.options import lengths_option, predict_from
+    from specmodel.answers_options import lengths_from
 
     _check_forms(as_json, as_csv)
-    prediction = predict_from(options | {"draft_length": lengths_option(options)})
+    prediction = lengths_from(options)
     best = best_draft_lengths(prediction)
-    if not _printed([prediction], best, as_json, as_csv):
-        verdict = report.best_length_verdict(best, report.pays_or_may(prediction))
+    if not _printed({"": prediction}, best, as_json, as_csv):
+        verdict = report.best_length_verdict(best, prediction)
         click.echo(report.page(prediction, verdict, report.best_length_table(best)))
 
 
@@ -135,15 +138,15 @@ def break_even(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """
     from specmodel import answers_report as report
     from specmodel.answers import break_even as least_rates
-    from specmodel.options import predict_from, values_from
+    from specmodel.options import predict_from
 
     _check_forms(as_json, as_csv)
     # the rate needed depends on no rate given
-    prediction = predict_from(options | {"acceptance_rate": 0.0})
+    prediction = predict_from(options | _NO_BEST | {"acceptance_rate": 0.0})
     _need_drafts(prediction, options)
-    table = least_rates(prediction.deployment, **values_from(options))
-    if not _printed([prediction], table, as_json, as_csv):
-        verdict = report.break_even_verdict(table)
+    table = least_rates(prediction)
+    if not _printed({"": prediction}, table, as_json, as_csv):
+        verdict = report.break_even_verdict(table, prediction)
         click.echo(report.page(prediction, verdict, report.break_even_table(table)))
 
 
@@ -159,7 +162,9 @@ def break_even(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 @click.option(
     "--proposal-rate", type=float, help="Share of steps with a proposal (ngram).  [default: 1]"
 )
-@click.option("--context-length", type=int, help="KV entries before the step.  [default: 1024]")
+@click.option(
+    "--context-length", metavar="VALUE", help="KV entries before the step.  [default: 1024]"
+)
 @click.option("--max-draft-length", type=int, help="Longest draft considered.  [default: 10]")
 @detail_options()
 @_form_options
@@ -175,13 +180,14 @@ def compare(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """
     from specmodel import answers_report as report
     from specmodel.answers import compare as side_by_side
-    from specmodel.options import alternatives_from
+    from specmodel.answers_options import alternatives_from
 
     _check_forms(as_json, as_csv)
     predictions = alternatives_from(options)
+    if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
+        raise InputError("context_length", options["context_length"], "one context length")
     table = side_by_side(predictions)
-    found = list(predictions.values())
-    if not _printed(found, table, as_json, as_csv):
+    if not _printed(predictions, table, as_json, as_csv):
         verdict = report.compare_verdict(table)
         click.echo(report.compare_page(predictions, verdict, report.compare_table(table)))
 
@@ -211,13 +217,13 @@ def explain(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     from specmodel.options import predict_from
 
     _check_forms(as_json, as_csv)
-    prediction = predict_from(options)
+    prediction = predict_from(options | _NO_BEST)
     _need_drafts(prediction, options)
     if prediction.speedup.size > MOST_EXPLAINED and not (as_json or as_csv):
         expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
         raise InputError("batch_size", f"{prediction.speedup.size} points", expected)
     explanation = explained(prediction)
-    if not _printed([prediction], explanation.to_frame(), as_json, as_csv):
+    if not _printed({"": prediction}, explanation.to_frame(), as_json, as_csv):
         verdict = report.explain_verdict(explanation)
         click.echo(report.page(prediction, verdict, report.explain_tables(explanation)))
 
@@ -233,7 +239,7 @@ def _need_drafts(prediction: "Prediction", options: dict[str, Any]) -> None:
 
 
 def _printed(
-    predictions: "Sequence[Prediction]", frame: "pd.DataFrame", as_json: bool, as_csv: bool
+    predictions: "Mapping[str, Prediction]", frame: "pd.DataFrame", as_json: bool, as_csv: bool
 ) -> bool:
     """Print for programs, where that was asked for."""
     if as_json:
@@ -242,6 +248,6 @@ def _printed(
         click.echo(to_json(predictions, frame))
     elif as_csv:
         click.echo(frame.to_csv(index=False), nl=False)
-        for warning in dict.fromkeys(w for p in predictions for w in p.warnings):
+        for warning in dict.fromkeys(w for p in predictions.values() for w in p.warnings):
             click.echo(f"specmodel: warning: {warning}", err=True)
     return as_json or as_csv

@@ -79,7 +79,7 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
             click.echo(f"specmodel: warning: {warning}", err=True)
         return
     sections = [
-        f"{report.heading(prediction)}\n{report.verdict(prediction)}",
+        f"{report.heading(prediction.deployment)}\n{report.verdict(prediction)}",
         *report.warnings(prediction),
         report.table(prediction),
         *([report.components(prediction)] if components else []),

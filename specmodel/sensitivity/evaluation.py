@@ -49,7 +49,7 @@ def evaluate(
     Notes
     -----
     Batch size, draft and context length are real-valued here; the expected union of experts is
-    interpolated between whole draft lengths.
+    interpolated between whole draft lengths. Target efficiency is at most 1, as in intervals.
 
     Examples
     --------
@@ -100,7 +100,9 @@ def _outcome(
     relative = speculation.relative_step_time(forward, step_time)
     return {
         "speedup": speculation.utility(tokens, relative),
-        "target_efficiency": speculation.target_efficiency(forward, times.verify_time),
+        "target_efficiency": np.minimum(
+            speculation.target_efficiency(forward, times.verify_time), 1.0
+        ),
     }
 
 

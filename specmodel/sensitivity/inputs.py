@@ -12,6 +12,7 @@ from specmodel.engine import OVERHEADS
 from specmodel.errors import InputError, nearest
 from specmodel.forward import pass_work
 from specmodel.hardware import HardwareProfile
+from specmodel.intervals import LARGEST
 from specmodel.kernels import MAIN_KINDS, STANDS_IN, Kernels
 from specmodel.prediction import DEFAULT_CONTEXT_LENGTH, MOST
 from specmodel.units import FloatArray, Numeric, check
@@ -20,11 +21,11 @@ from specmodel.work import Work
 _LEAST_RATE = 1e8
 _PARAMETERS = {
     "launch_time": ("s", 0.0, 1.0),
-    "memory_efficiency": ("-", None, 1.0),
-    "compute_efficiency": ("-", None, 1.0),
+    "memory_efficiency": ("-", None, LARGEST["memory_efficiency"]),
+    "compute_efficiency": ("-", None, LARGEST["compute_efficiency"]),
     "activation_efficiency": ("-", None, 100.0),
     "tile_rows": ("-", 0.0, 4096.0),
-    "tile_growth": ("-", 0.0, 1.0),
+    "tile_growth": ("-", 0.0, LARGEST["tile_growth"]),
     "tile_width": ("-", 0.0, 4096.0),
     "group_time": ("s", 0.0, 1e-3),
     "ramp_time": ("s", 0.0, 1.0),
