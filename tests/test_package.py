@@ -47,12 +47,12 @@ LEVELS = {
     "simulation.foresight": 12, "simulation.choices": 13, "simulation.makers": 14,
     "simulation.block": 15, "simulation.run": 16, "simulation.timeline": 17,
     "simulation.suite": 17, "simulation.claims": 18, "simulation": 19,
-    "sweeps.plan": 14, "sweeps.columns": 15, "sweeps.run": 15, "sweeps.cluster": 1,
-    "sweeps.files": 16, "sweeps": 17,
+    "sweeps.axes": 13, "sweeps.plan": 14, "sweeps.columns": 15, "sweeps.run": 15,
+    "sweeps.cluster": 16, "sweeps.encodings": 16, "sweeps.files": 17, "sweeps": 18,
     "figures": 6, "traces_report": 9, "replay_options": 20, "simulation_report": 21,
     "commands": 1, "commands.settings": 7, "commands.calibration": 15, "commands.predict": 15,
     "commands.acceptance": 15, "commands.trace": 15, "commands.simulate": 22,
-    "commands.sweep": 18,
+    "commands.sweep": 19,
     "cli": 23,
 }  # fmt: skip
 UNITS = [
