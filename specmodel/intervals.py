@@ -183,7 +183,10 @@ def _drawn_step(
 
 def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
     tail = (1 - CENTRAL) / 2
-    low, high = np.quantile(values, [tail, 1 - tail], axis=0)
+    if values.ndim <= len(shape):  # the same in every draw
+        low = high = values
+    else:
+        low, high = np.quantile(values, [tail, 1 - tail], axis=0)
     return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
 
 

@@ -172,10 +172,7 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
     InputError
         If it is not exactly one, or not a number.
     """
-    given: dict[str, Any] = {n: options[n] for n in _ACCEPTANCE if options.get(n) is not None}
-    if len(given) != 1:
-        flags = [flag(name) for name in given] or None
-        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, _ACCEPTANCE)))
+    given = _given_acceptance(options)
     if "acceptance_by_position" in given:
         text = given["acceptance_by_position"]
         try:
@@ -183,6 +180,15 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
         except ValueError:
             raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
     return Acceptance(**given, measured_draft_length=options.get("measured_draft_length"))
+
+
+def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the one form of acceptance that was given."""
+    given = {n: options[n] for n in _ACCEPTANCE if options.get(n) is not None}
+    if len(given) != 1:
+        flags = [flag(name) for name in given] or None
+        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, _ACCEPTANCE)))
+    return given
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
@@ -203,6 +209,7 @@ def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     InputError
         Names the option at fault.
     """
+    _given_acceptance(options)
     axes: dict[str, Any] = {}
     for name, text in options.items():
         if name in _WHOLE:
@@ -219,7 +226,10 @@ def axes_from(options: dict[str, Any]) -> dict[str, Any]:
 
 def _listed(argument: str, text: str) -> list[Any]:
     if ":" in text:
-        return parse_numbers(argument, text)
+        try:
+            return list(parse_values(argument, text))
+        except InputError:
+            return list(parse_numbers(argument, text))
     return [literal(word.strip()) for word in text.split(",")]
 
 

@@ -174,8 +174,10 @@ def _verify_tokens(verify_tokens: Numeric | None, gamma: FloatArray) -> FloatArr
     if verify_tokens is None:
         return np.asarray(gamma + 1)
     tokens = check("verify_tokens", verify_tokens, minimum=1, maximum=4096, whole=True)
-    if ((gamma == 0) & (tokens != 1)).any():
-        raise InputError("verify_tokens", verify_tokens, "1 where draft_length is 0")
+    is_idle = (gamma == 0) & (tokens != 1)
+    if is_idle.any():
+        bad = np.broadcast_to(tokens, is_idle.shape)[is_idle].item(0)
+        raise InputError("verify_tokens", int(bad), "1 where draft_length is 0")
     return tokens
 
 
@@ -187,12 +189,13 @@ def _evaluate(
     assumed: dict[str, Any],
 ) -> Prediction:
     gamma, B = points["draft_length"], points["batch_size"]
-    is_chain = bool((points["verify_tokens"] == gamma + 1).all())
+    is_chain = points["verify_tokens"] == gamma + 1
     rate = deployment.drafter.proposal_rate
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
-    if not is_chain and acceptance.form != "tokens_per_step":
+    if not is_chain.all() and acceptance.form != "tokens_per_step":
         expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
-        raise InputError("verify_tokens", points["verify_tokens"].flat[0].item(), expected)
+        bad = np.broadcast_to(points["verify_tokens"], is_chain.shape)[~is_chain].item(0)
+        raise InputError("verify_tokens", int(bad), expected)
     tokens = _tokens_per_step(acceptance, gamma, deployment.drafter, is_chain)
     times = step_times(
         deployment,
@@ -206,9 +209,12 @@ def _evaluate(
     gain = speculation.utility(tokens, relative)
     memory = memory_use(deployment, points["context_length"], points["verify_tokens"])
     best = break_even = np.full((), np.nan)
-    if is_chain:
-        best = _best_draft_length(deployment, points, acceptance, longest, times)
+    if is_chain.any():
+        known = times if is_chain.all() else None  # a draft pass carries the width of a tree
+        best = _best_draft_length(deployment, points, acceptance, longest, known)
         break_even = speculation.break_even_acceptance_rate(relative, gamma, rate)
+    if not is_chain.all():
+        best, break_even = (np.where(is_chain, column, np.nan) for column in (best, break_even))
     columns: dict[str, np.ndarray[Any, Any]] = points | {
         "tokens_per_step": tokens,
         "step_efficiency": tokens / (gamma + 1),
@@ -244,17 +250,20 @@ def _evaluate(
 
 
 def _tokens_per_step(
-    acceptance: Acceptance, gamma: FloatArray, drafter: Drafter, is_chain: bool
+    acceptance: Acceptance, gamma: FloatArray, drafter: Drafter, is_chain: np.ndarray[Any, Any]
 ) -> FloatArray:
     """Mean over all steps; a step without a proposal emits one token."""
-    if is_chain:
+    if is_chain.all():
         tokens = acceptance.expected_tokens_per_step(gamma)
     else:
         tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)
-        if ((gamma > 0) & (tokens > gamma + 1)).any():
-            expected = f"numbers from 1 to draft_length + 1 = {gamma[gamma > 0].min() + 1:g}"
+        is_beyond = ~is_chain & (tokens > gamma + 1)
+        if is_beyond.any():
+            most = np.broadcast_to(gamma, is_beyond.shape)[is_beyond].min() + 1
+            expected = f"numbers from 1 to draft_length + 1 = {most:g}"
             raise InputError("tokens_per_step", acceptance.tokens_per_step, expected)
-        tokens = np.where(gamma > 0, tokens, 1.0)
+        if is_chain.any():
+            tokens = np.where(is_chain, acceptance.expected_tokens_per_step(gamma), tokens)
     return np.asarray(1 + drafter.proposal_rate * (tokens - 1))
 
 
@@ -263,7 +272,7 @@ def _best_draft_length(
     points: dict[str, FloatArray],
     acceptance: Acceptance,
     longest: int,
-    known: StepTimes,
+    known: StepTimes | None,
 ) -> FloatArray:
     """Compare all lengths on a new first axis; acceptance is broadcast last."""
     shape = np.broadcast_shapes(*(points[name].shape for name in ("batch_size", "context_length")))

@@ -429,3 +429,23 @@ def test_what_was_not_given_is_assumed_aloud() -> None:
 def test_bad_input_names_the_argument(changes: dict[str, object], argument: str) -> None:
     with pytest.raises(InputError, match=f"^{argument}: got"):
         qwen2(**changes)
+
+
+def test_a_point_does_not_depend_on_its_neighbours() -> None:
+    """Chains beside trees keep their best length; a look-up takes the same time in every draw."""
+    measured = Acceptance(tokens_per_step=2.5, measured_draft_length=4)
+    tree = {"acceptance": measured, "drafter": "eagle", "batch_size": 16}
+    both = qwen2(**tree, draft_length=[[2], [4]], verify_tokens=[5, 20])
+    alone = qwen2(**tree, draft_length=4)
+    assert both.best_draft_length[1, 0] == alone.best_draft_length
+    assert both.tokens_per_step.tolist() == [[2.5, 2.5], [alone.tokens_per_step, 2.5]]
+    assert np.isnan(both.break_even_acceptance_rate).tolist() == [[True, True], [False, True]]
+    hardware = load_hardware("h200_sxm")
+    drafter = drafters.Drafter(name="look-up", lookup_time=1e-3)
+    look_up = {"drafter": drafter, "hardware": hardware, "interval": True, "batch_size": 1}
+    lengths = qwen2(**look_up, draft_length=[0, 3]).intervals
+    single = qwen2(**look_up, draft_length=3).intervals
+    assert lengths is not None
+    assert single is not None
+    assert lengths["draft_time"].low.tolist() == lengths["draft_time"].high.tolist() == [0, 1e-3]
+    assert single["speedup"].low == lengths["speedup"].low[1]

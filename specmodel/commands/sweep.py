@@ -1,5 +1,6 @@
 """The command that sweeps."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -98,8 +99,9 @@ def sweep(
 ) -> None:
     """Predict every combination of lists and ranges, at any size.
 
-    Rows come in order: target, drafter, hardware and their settings as typed, then context
-    length, batch size, draft length, acceptance. What is written is float32.
+    Rows run over target, drafter, hardware and their settings in the order typed, the first
+    slowest and --set last, then over context length, batch size, draft length, verify tokens,
+    acceptance. What is written is float32.
 
     \b
     Examples:
@@ -115,26 +117,28 @@ def sweep(
     from specmodel.options import axes_from
     from specmodel.sweeps import SweepInterrupted, csv_chunks, plan_sweep, sweep_to_file
 
-    columns, settings = options.pop("columns"), {}
-    for name in ("interval", "skip_impossible"):
-        settings[name] = options.pop(name)
-    plan = plan_sweep(
-        axes_from(options),
-        columns=None if columns is None else [name.strip() for name in columns.split(",")],
-        **settings,
-    )
+    columns = options.pop("columns")
+    settings = {name: options.pop(name) for name in ("interval", "skip_impossible")}
+    if columns is not None:
+        settings["columns"] = [name.strip() for name in columns.split(",")]
+    try:
+        plan = plan_sweep(axes_from(options), **settings)
+    except InputError as error:
+        is_field = any(setting.startswith(f"{error.argument}=") for setting in options["changes"])
+        raise (_of_set(error) if is_field else error) from None
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
     for reason in plan.skipped:
         click.echo(f"specmodel: skipped: {reason}", err=True)
     if output is None:
-        for text in csv_chunks(plan, workers=workers, client=scheduler):
-            click.echo(text, nl=False)
+        with _without_log():
+            for text in csv_chunks(plan, workers=workers, client=scheduler):
+                click.echo(text, nl=False)
         return
     start = time.perf_counter()
     try:
-        with _progress(plan.num_points) as advance:
+        with _without_log(), _progress(plan.num_points) as advance:
             sweep_to_file(
                 plan,
                 output,
@@ -145,8 +149,22 @@ def sweep(
             )
     except SweepInterrupted as interruption:
         click.echo(f"specmodel: {interruption}", err=True)
-        raise
+        raise click.exceptions.Exit(130) from None
     click.echo(f"{plan.num_points:,} points, {_rate(plan.num_points, start)}: {output}")
+
+
+def _of_set(error: InputError) -> InputError:
+    return InputError(f"set {error.argument}", error.value, error.expected)
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep what Dask logs off the screen: what ends a sweep is said in one line."""
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 @contextmanager
@@ -157,6 +175,7 @@ def _progress(num_points: int) -> Iterator[Callable[[int], None]]:
     with click.progressbar(
         length=num_points,
         label="Sweeping",
+        width=16,
         file=sys.stderr,
         hidden=not sys.stderr.isatty(),
         item_show_func=lambda _: _rate(done, start),
@@ -172,4 +191,4 @@ def _progress(num_points: int) -> Iterator[Callable[[int], None]]:
 
 def _rate(num_points: int, start: float) -> str:
     seconds = time.perf_counter() - start
-    return f"{num_points / seconds / 1e6:.2g} million points a second"
+    return f"{float(f'{num_points / seconds:.2g}'):,.0f} points a second"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.errors import InputError
-from specmodel.sweeps.cluster import cluster
+from specmodel.sweeps.cluster import dask_workers
 from specmodel.sweeps.columns import Column, data_frame, num_points, part_columns
-from specmodel.sweeps.files import add, csv_header, csv_text, finish, open_sink
+from specmodel.sweeps.encodings import csv_header, csv_text
+from specmodel.sweeps.files import Sink, open_sink
 from specmodel.sweeps.plan import Part, Plan, plan_sweep
-from specmodel.sweeps.run import results, threads
+from specmodel.sweeps.run import Workers, results, threads
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,11 +42,11 @@ class SweepInterrupted(KeyboardInterrupt):
     num_points
         Points computed and written [-].
     path
-        Where they are.
+        Where they are, if there are any.
     """
 
     def __init__(self, num_points: int, path: Path) -> None:
-        super().__init__(f"interrupted: the first {num_points:,} points are kept in {path}")
+        super().__init__(f"interrupted: {_kept(num_points, path)}")
         self.num_points = num_points
         self.path = path
 
@@ -97,8 +97,8 @@ def sweep(
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
     found = []
-    with _executor(workers, client) as (pool, num_workers):
-        for labels, part in results(plan, labelled_columns, pool, num_workers):
+    with _workers(workers, client) as pool:
+        for labels, part in results(plan, labelled_columns, pool):
             found.append((labels, part))
             if progress:
                 progress(num_points(part))
@@ -133,24 +133,26 @@ def sweep_to_file(
     Raises
     ------
     InputError
-        If the output cannot be written; nothing is left under its name.
+        If the output cannot be written, or a cluster is lost: then what was written is kept
+        beside the name.
     SweepInterrupted
-        On Ctrl-C; what was written is kept beside the name.
+        On Ctrl-C; what was written is kept likewise.
     """
-    with _executor(workers, client) as (pool, num_workers):
-        sink, done = open_sink(plan, output, overwrite=overwrite), 0
-        try:
-            for part, encoded in zip(
-                plan.parts(), results(plan, sink.encode, pool, num_workers), strict=True
-            ):
-                add(sink, encoded, output)
-                done += part.num_points
+    sink = open_sink(plan, output, overwrite=overwrite)
+    try:
+        with _workers(workers, client) as pool:
+            for part, encoded in zip(plan.parts(), results(plan, sink.encode, pool), strict=True):
+                sink.add(encoded, part.num_points)
                 if progress:
                     progress(part.num_points)
-        except KeyboardInterrupt:
-            sink.close()
-            raise SweepInterrupted(done, sink.working) from None
-    finish(sink, output)
+        sink.finish()
+    except KeyboardInterrupt:
+        raise SweepInterrupted(sink.keep(), sink.working) from None
+    except InputError as error:
+        raise _telling(error, sink) from None
+    except BaseException:
+        sink.keep()
+        raise
 
 
 def csv_chunks(
@@ -170,9 +172,9 @@ def csv_chunks(
     str
         The header, then the lines of each part.
     """
-    with _executor(workers, client) as (pool, num_workers):
+    with _workers(workers, client) as pool:
         yield csv_header(plan)
-        yield from results(plan, csv_text, pool, num_workers)
+        yield from results(plan, csv_text, pool)
 
 
 def labelled_columns(part: Part) -> tuple[dict[str, Any], dict[str, Column]]:
@@ -180,11 +182,31 @@ def labelled_columns(part: Part) -> tuple[dict[str, Any], dict[str, Column]]:
     return part.labels, part_columns(part)
 
 
-def _executor(
-    workers: int | None, client: Client | str | None
-) -> AbstractContextManager[tuple[Executor, Callable[[], int]]]:
+def _workers(workers: int | None, client: Client | str | None) -> AbstractContextManager[Workers]:
     if client is None:
-        return threads(len(os.sched_getaffinity(0)) if workers is None else workers)
+        return threads(_num_cores() if workers is None else workers)
     if workers is not None:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
-    return cluster(client)
+    return dask_workers(client)
+
+
+def _num_cores() -> int:
+    """Return the cores that this process may use, where the system says it."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _telling(error: InputError, sink: Sink) -> InputError:
+    """Return an error that says what is kept, if anything is."""
+    num_points = sink.keep()
+    if num_points == 0:
+        return error
+    expected = f"{error.expected}; {_kept(num_points, sink.working)}"
+    return InputError(error.argument, error.value, expected)
+
+
+def _kept(num_points: int, path: Path) -> str:
+    if num_points == 0:
+        return "nothing was written yet"
+    return f"the first {num_points:,} points are kept in {path}"

@@ -1,14 +1,16 @@
-"""A Dask cluster as an executor of parts."""
+"""A Dask cluster as workers of a sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Executor
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from specmodel import __version__
 from specmodel.errors import InputError
+from specmodel.sweeps.run import Workers
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -18,7 +20,7 @@ PATIENCE = 10
 
 
 @contextmanager
-def cluster(client: Client | str) -> Iterator[tuple[Executor, Callable[[], int]]]:
+def dask_workers(client: Client | str) -> Iterator[Workers]:
     """Give the workers of a Dask cluster; parts that a lost worker held are computed again.
 
     Parameters
@@ -28,7 +30,7 @@ def cluster(client: Client | str) -> Iterator[tuple[Executor, Callable[[], int]]
 
     Yields
     ------
-    tuple
+    Workers
         As `results` takes them.
 
     Raises
@@ -39,33 +41,33 @@ def cluster(client: Client | str) -> Iterator[tuple[Executor, Callable[[], int]]
     """
     try:
         import distributed
-        from distributed.comm.core import CommClosedError
+        from distributed.client import ClosedClientError
     except ImportError:
         expected = "none, or pip install 'specmodel[dask]' for a cluster"
         raise InputError("scheduler", str(client), expected) from None
     if isinstance(client, str):
-        with _connected(client) as opened, cluster(opened) as workers:
+        with _connected(client) as opened, dask_workers(opened) as workers:
             yield workers
         return
     address = str(client.scheduler.address) if client.scheduler else str(client)
-    _check_workers(client, address)
-    pool = client.get_executor(pure=False)
     try:
-        yield pool, lambda: sum(client.nthreads().values())
+        _check_workers(client, address)
+        # not its executor, which waits forever for what is lost with the scheduler
+        yield partial(client.submit, pure=False), lambda: sum(client.nthreads().values())
     except distributed.KilledWorker as error:
         expected = "workers with more memory, as a part ended several of them"
         raise InputError("scheduler", address, expected) from error
-    except (CancelledError, CommClosedError, TimeoutError) as error:
+    except (CancelledError, ClosedClientError, OSError) as error:
         raise InputError("scheduler", address, "a scheduler that stays up") from error
-    finally:
-        pool.shutdown(wait=False)
 
 
 @contextmanager
 def _connected(address: str) -> Iterator[Client]:
     from distributed import Client
+    from distributed.comm.addressing import get_address_host_port
 
     try:
+        get_address_host_port(address)  # or else the client would fail half open
         client = Client(address, timeout=PATIENCE)
     except (OSError, TimeoutError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else "no answer"

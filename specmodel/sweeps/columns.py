@@ -71,9 +71,9 @@ def data_frame(parts: Sequence[tuple[dict[str, Any], dict[str, Column]]]) -> pd.
     for name in parts[0][0]:
         values = [labels[name] for labels, _ in parts]
         if isinstance(values[0], str):
-            words = list(dict.fromkeys(values))
-            places = [words.index(value) for value in values]
-            joined[name] = _categories(np.repeat(places, sizes), words)
+            place = {word: i for i, word in enumerate(dict.fromkeys(values))}
+            codes = np.repeat([place[value] for value in values], sizes)
+            joined[name] = _categories(codes, list(place))
         else:
             joined[name] = np.repeat(values, sizes)
     for name in parts[0][1]:
@@ -101,9 +101,14 @@ def _column(prediction: Prediction, part: Part, name: str) -> Column:
 
 
 def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:
-    """Return the rate of each point, given or solved: of drafted tokens, whatever was measured."""
+    """Return the rate of each point, given or solved: of drafted tokens; there is none of trees."""
     acceptance = part.arguments["acceptance"]
-    return np.asarray(acceptance.where_proposed(prediction.deployment.drafter.proposal_rate).rate())
+    acceptance = acceptance.where_proposed(prediction.deployment.drafter.proposal_rate)
+    if "verify_tokens" not in part.arguments:
+        return np.asarray(acceptance.rate())
+    is_chain = prediction.verify_tokens == prediction.draft_length + 1
+    rate = acceptance.rate() if is_chain.any() else np.nan
+    return np.where(is_chain, rate, np.nan)
 
 
 def _flat(values: Column, shape: tuple[int, ...], name: str, dtype: Any) -> Column:

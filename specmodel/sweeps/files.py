@@ -6,21 +6,23 @@ stays there as ``NAME.partial.csv`` and can be read.
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from specmodel.errors import InputError
-from specmodel.intervals import COLUMNS as WITH_INTERVAL
-from specmodel.outcome import COLUMN_UNITS
-from specmodel.profiles import check_writable, write_bytes
-from specmodel.sweeps.columns import CODED, WHOLE, data_frame, num_points, part_columns
+from specmodel.sweeps.encodings import (
+    arrow_table,
+    csv_header,
+    csv_text,
+    parquet_bytes,
+    parquet_options,
+)
 from specmodel.sweeps.plan import Part, Plan
 
 if TYPE_CHECKING:
@@ -30,22 +32,92 @@ _ARGUMENT = "output"
 
 
 class Sink(ABC):
-    """Takes the parts of a sweep in order."""
+    """Takes the parts of a sweep in order.
+
+    They are written in a thread, as Ctrl-C reaches only the main one: a part is there or not.
+
+    Parameters
+    ----------
+    plan
+        The sweep.
+    output
+        The final name.
+    overwrite
+        Whether what has it may be replaced.
+    """
 
     encode: Callable[[Part], Any]
-    """Computes a part in the form that `write` takes; importable elsewhere."""
+    """Computes a part in the form that is written; importable elsewhere."""
 
-    def __init__(self, plan: Plan, working: Path) -> None:
+    def __init__(self, plan: Plan, output: str | Path, *, overwrite: bool) -> None:
         self.plan = plan
-        self.working = working
+        self.output = output
+        self.overwrite = overwrite
+        self.working = _working(output)
+        self.num_points = 0
+        self._open()
+        self._is_open = True
+        self._thread = ThreadPoolExecutor(1)
+
+    def add(self, encoded: Any, num_points: int) -> None:
+        """Write a part; where it cannot be written, nothing is left behind."""
+        try:
+            self._thread.submit(self._add, encoded, num_points).result()
+        except OSError as error:
+            raise self._discarded(error) from None
+
+    def keep(self) -> int:
+        """Leave the parts so far readable beside the name; return how many points they have."""
+        with suppress(OSError):
+            self._end()
+            if self.num_points:
+                return self.num_points
+        self._discard()
+        return 0
+
+    def finish(self) -> None:
+        """Give what was written its final name."""
+        try:
+            self._end()
+        except OSError as error:
+            raise self._discarded(error) from None
+        path = Path(self.output)
+        try:
+            _check_free(path, _kind(self.output), overwrite=self.overwrite)
+            if path.is_dir():
+                shutil.rmtree(path)
+            self.working.replace(path)
+        except OSError as error:
+            raise _refused(self.output, error) from None
 
     @abstractmethod
-    def write(self, encoded: Any) -> None:
-        """Add a part."""
+    def _open(self) -> None: ...
 
     @abstractmethod
-    def close(self) -> None:
-        """Leave the parts so far readable."""
+    def _write(self, encoded: Any) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+    def _add(self, encoded: Any, num_points: int) -> None:
+        self._write(encoded)
+        self.num_points += num_points
+
+    def _end(self) -> None:
+        self._thread.shutdown()
+        if self._is_open:
+            self._is_open = False
+            self._close()
+
+    def _discard(self) -> None:
+        with suppress(OSError):
+            self._end()
+        self.num_points = 0
+        _remove(self.working)
+
+    def _discarded(self, error: OSError) -> InputError:
+        self._discard()
+        return _refused(self.output, error)
 
 
 def open_sink(plan: Plan, output: str | Path, *, overwrite: bool = False) -> Sink:
@@ -70,117 +142,73 @@ def open_sink(plan: Plan, output: str | Path, *, overwrite: bool = False) -> Sin
     InputError
         If the name does not do, is taken, or cannot be written to.
     """
-    path, kind = Path(output), _kind(output)
-    working = _working(path)
-    check_writable(working, _ARGUMENT)
-    for taken in (path, working):
-        if taken.exists() and not (overwrite and _is_replaceable(taken, kind)):
-            expected = "a name that is not taken" if overwrite else "another name, or overwrite"
-            raise InputError(_ARGUMENT, str(taken), expected)
+    kind = _kind(output)
     if kind != ".csv":
         _need_pyarrow(output)
-    _remove(working)
     try:
-        return _SINKS[kind](plan, working)
+        for path in (Path(output), _working(output)):
+            _check_free(path, kind, overwrite=overwrite)
+        _remove(_working(output))
+        return _SINKS[kind](plan, output, overwrite=overwrite)
     except OSError as error:
-        raise _refused(path, error) from None
-
-
-def finish(sink: Sink, output: str | Path) -> None:
-    """Give what was written its final name.
-
-    Parameters
-    ----------
-    sink
-        With all parts.
-    output
-        As for `open_sink`.
-    """
-    path = Path(output)
-    try:
-        sink.close()
-        _remove(path)
-        sink.working.rename(path)
-    except OSError as error:
-        _remove(sink.working)
-        raise _refused(path, error) from None
-
-
-def add(sink: Sink, encoded: Any, output: str | Path) -> None:
-    """Add a part; where it cannot be written, nothing is left behind.
-
-    Parameters
-    ----------
-    sink
-        Open.
-    encoded
-        What its `encode` returned.
-    output
-        As for `open_sink`.
-    """
-    try:
-        sink.write(encoded)
-    except (OSError, InputError) as error:
-        _remove(sink.working)
-        raise _refused(Path(output), error) from None
+        raise _refused(output, error) from None
 
 
 class _CsvFile(Sink):
-    """Text, appended; a part that is cut off is taken back."""
+    """Text, appended."""
 
-    def __init__(self, plan: Plan, working: Path) -> None:
-        super().__init__(plan, working)
+    def _open(self) -> None:
         self.encode = csv_text
-        self._file = working.open("wb")
-        self.write(csv_header(plan))
+        self._file = self.working.open("wb")
 
-    def write(self, encoded: str) -> None:
-        self._file.write(encoded.encode())
+    def _write(self, encoded: str) -> None:
+        header = "" if self.num_points else csv_header(self.plan)
+        self._file.write((header + encoded).encode())
         self._file.flush()
-        self._whole = self._file.tell()
 
-    def close(self) -> None:
-        self._file.truncate(self._whole)
+    def _close(self) -> None:
         self._file.close()
 
 
 class _ParquetFile(Sink):
     """One file, a row group a part."""
 
-    def __init__(self, plan: Plan, working: Path) -> None:
-        super().__init__(plan, working)
+    def _open(self) -> None:
         self.encode = arrow_table
+        self._file = self.working.open("wb")
         self._writer: Any = None
 
-    def write(self, encoded: pa.Table) -> None:
+    def _write(self, encoded: pa.Table) -> None:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            options = _parquet_options(encoded.column_names)
-            self._writer = pq.ParquetWriter(self.working, encoded.schema, **options)
+            options = parquet_options(encoded.column_names)
+            self._writer = pq.ParquetWriter(self._file, encoded.schema, **options)
         self._writer.write_table(encoded, row_group_size=len(encoded))
 
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+    def _close(self) -> None:
+        with self._file:
+            if self._writer is not None:
+                self._writer.close()
 
 
 class _ParquetFolder(Sink):
     """A file a part, encoded where it was computed."""
 
-    def __init__(self, plan: Plan, working: Path) -> None:
-        super().__init__(plan, working)
+    def _open(self) -> None:
         self.encode = parquet_bytes
-        self._digits = max(len(str(plan.num_parts - 1)), 5)
+        self._digits = max(len(str(self.plan.num_parts - 1)), 5)
         self._count = 0
-        working.mkdir()
+        self.working.mkdir()
 
-    def write(self, encoded: bytes) -> None:
+    def _write(self, encoded: bytes) -> None:
         name = f"part-{self._count:0{self._digits}}.parquet"
-        write_bytes(self.working / name, encoded, _ARGUMENT)
+        hidden = self.working / f".{name}"  # readers pass it over until it is whole
+        hidden.write_bytes(encoded)
+        hidden.rename(self.working / name)
         self._count += 1
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Each part is whole when it is written."""
 
 
@@ -191,80 +219,31 @@ _SINKS: dict[str, type[Sink]] = {
 }
 
 
-def csv_header(plan: Plan) -> str:
-    """Return the first line of a CSV."""
-    return ",".join((*plan.label_names, *plan.columns)) + "\n"
-
-
-def csv_text(part: Part) -> str:
-    """Compute a part as lines of CSV, in float32."""
-    frame = data_frame([(part.labels, part_columns(part, np.float32))])
-    return str(frame.to_csv(index=False, header=False, lineterminator="\n"))
-
-
-def arrow_table(part: Part) -> pa.Table:
-    """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
-    import pyarrow as pa
-
-    columns = part_columns(part, np.float32)
-    size = num_points(columns)
-    zeros = np.zeros(size, dtype=np.int32)
-    arrays = {
-        name: pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
-        if isinstance(value, str)
-        else pa.array(np.full(size, value))
-        for name, value in part.labels.items()
-    }
-    for name, column in columns.items():
-        array = pa.array(column)
-        if name in CODED:
-            array = pa.DictionaryArray.from_arrays(array, pa.array(CODED[name]))
-        arrays[name] = array
-    # not null: half the time of encoding
-    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
-    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
-
-
-def parquet_bytes(part: Part) -> bytes:
-    """Compute a part as a Parquet file."""
-    import pyarrow.parquet as pq
-
-    table, file = arrow_table(part), io.BytesIO()
-    pq.write_table(table, file, row_group_size=len(table), **_parquet_options(table.column_names))
-    return file.getvalue()
-
-
-def _parquet_options(names: list[str]) -> dict[str, Any]:
-    """Dictionaries and statistics cost most of the time: only for what readers select by."""
-    ends = [f"{name}{end}" for name in WITH_INTERVAL for end in ("_low", "_high")]
-    computed = {*COLUMN_UNITS, *ends} - {*WHOLE, *CODED}
-    axes = [name for name in names if name not in computed]
-    return {
-        "compression": "snappy",
-        "use_dictionary": axes,
-        "write_statistics": axes,
-        "write_batch_size": 2**16,
-    }
-
-
 def _kind(output: str | Path) -> str:
-    text = str(output)
-    if text.endswith(("/", os.sep)):
-        return "/"
-    suffix = Path(text).suffix
-    if suffix not in _SINKS:
+    text, path = str(output), Path(output)
+    is_folder = text.endswith(("/", os.sep))
+    kind = "/" if is_folder else path.suffix
+    if kind not in _SINKS or path.name in ("", ".."):
         raise InputError(_ARGUMENT, text, "NAME.csv, NAME.parquet, or a folder NAME/ for parts")
-    return suffix
+    return kind
 
 
-def _working(path: Path) -> Path:
+def _working(output: str | Path) -> Path:
+    path = Path(output)
     return path.with_name(f"{path.stem}.partial{path.suffix}")
+
+
+def _check_free(path: Path, kind: str, *, overwrite: bool) -> None:
+    if path.exists() and not (overwrite and _is_replaceable(path, kind)):
+        expected = "a name that is not taken" if overwrite else "another name, or overwrite"
+        raise InputError(_ARGUMENT, str(path), expected)
 
 
 def _is_replaceable(path: Path, kind: str) -> bool:
     if kind != "/":
         return path.is_file()
-    return path.is_dir() and all(part.match("part-*.parquet") for part in path.iterdir())
+    names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]
+    return not path.is_symlink() and all(Path(name).match("part-*.parquet") for name in names)
 
 
 def _remove(path: Path) -> None:
@@ -282,8 +261,7 @@ def _need_pyarrow(output: str | Path) -> None:
         raise InputError(_ARGUMENT, str(output), expected) from None
 
 
-def _refused(path: Path, error: OSError | InputError) -> InputError:
-    if isinstance(error, InputError):
-        return error
+def _refused(output: str | Path, error: OSError) -> InputError:
     reason = error.strerror or str(error)
-    return InputError(_ARGUMENT, str(path), f"a place with room that can be written ({reason})")
+    expected = f"a place with room that can be written ({reason})"
+    return InputError(_ARGUMENT, str(output), expected)

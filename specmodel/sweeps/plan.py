@@ -3,22 +3,28 @@
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from specmodel.acceptance import Acceptance
-from specmodel.assembly import NAMES, RECORDS, assemble
+from specmodel.assembly import assemble
 from specmodel.deployment import deploy
-from specmodel.drafters import Drafter
-from specmodel.errors import InputError, nearest
-from specmodel.intervals import COLUMNS as WITH_INTERVAL
+from specmodel.errors import InputError
 from specmodel.intervals import MAX_POINTS as MOST_WITH_INTERVAL
-from specmodel.outcome import COLUMN_UNITS
 from specmodel.prediction import DEFAULT_CONTEXT_LENGTH, predict
-from specmodel.records import Record
+from specmodel.sweeps.axes import (
+    POINT_AXES,
+    SETTINGS,
+    check_names,
+    columns_of,
+    label_names,
+    labels_of,
+    listed,
+    ordered,
+    single,
+)
 from specmodel.units import FloatArray, check
 
 PART = 2**18
@@ -27,12 +33,6 @@ PART = 2**18
 MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
 
-POINT_AXES = ("context_length", "batch_size", "draft_length", "verify_tokens")
-ACCEPTANCE_FORMS = tuple(form.name for form in fields(Acceptance)[:-1])
-SETTINGS = ("measured_draft_length", "max_draft_length")
-"""Parameters with one value for the whole sweep."""
-
-_REQUIRED = ("target", "drafter", "hardware", "batch_size", "draft_length")
 _BY_POSITION = "acceptance_by_position"
 
 
@@ -99,7 +99,10 @@ class Plan:
     @property
     def num_parts(self) -> int:
         """Pieces it is cut into [-]."""
-        return len(self.deployments) * sum(1 for _ in blocks(self._shape, self._most))
+        inner, stride = _cut(self._shape, self._most)
+        each = math.prod(self._shape[: max(inner - 1, 0)])
+        along = -(-self._shape[inner - 1] // stride) if inner else 1
+        return len(self.deployments) * each * along
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
@@ -121,7 +124,7 @@ class Plan:
         form = self.acceptance.form
         if form == _BY_POSITION:
             return np.full(1, np.nan)
-        return np.atleast_1d(np.asarray(getattr(self.acceptance, form), dtype=float))
+        return np.atleast_1d(check(form, getattr(self.acceptance, form)))
 
     def _part(
         self, labels: dict[str, Any], arguments: dict[str, Any], block: tuple[slice, ...]
@@ -162,7 +165,8 @@ def plan_sweep(
         popularity_exponent; and, with a dot, fields of hardware, engine, target and drafter, such
         as hardware.memory.peak_bytes_per_s.
     columns
-        Columns wanted, all by default; those of the parameters always come.
+        Columns wanted, all by default; those of the parameters always come, acceptance as a
+        rate.
     interval
         Whether to add central 80 % intervals, at some 10,000 points a second.
     skip_impossible
@@ -172,7 +176,8 @@ def plan_sweep(
     Returns
     -------
     Plan
-        Deployments vary slowest, then context length, batch size, draft length, acceptance.
+        Rows run over the parameters of deployments in the order given, the first slowest, then
+        over context length, batch size, draft length, verify tokens, acceptance.
 
     Raises
     ------
@@ -187,14 +192,14 @@ def plan_sweep(
     >>> plan.num_points, plan.num_parts
     (1536, 2)
     """
-    values = {name: _values(name, value) for name, value in axes.items() if value is not None}
-    forms = _check_names(values)
+    values = {name: listed(name, value) for name, value in axes.items() if value is not None}
+    forms = check_names(values)
     points = {
         name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0)
         for name in POINT_AXES
         if name in values or name == "context_length"
     }
-    settings = {name: _single(name, values[name]) for name in SETTINGS if name in values}
+    settings = {name: single(name, values[name]) for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
     form = forms[0]
     acceptance = Acceptance(**{form: values[form]}, measured_draft_length=measured)
@@ -206,7 +211,7 @@ def plan_sweep(
         points=points,
         acceptance=acceptance,
         settings=settings | {"interval": interval},
-        columns=_columns(columns, interval=interval, has_rate=has_rate),
+        columns=columns_of(columns, values, interval=interval, has_rate=has_rate),
         skipped=skipped,
     )
     _check_points(plan)
@@ -233,14 +238,11 @@ def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
     >>> [tuple((s.start, s.stop) for s in block) for block in blocks((3, 2), 4)]
     [((0, 2), (0, 2)), ((2, 3), (0, 2))]
     """
-    inner = len(shape)
-    while inner > 0 and math.prod(shape[inner - 1 :]) <= most:
-        inner -= 1
+    inner, stride = _cut(shape, most)
     whole = tuple(slice(0, size) for size in shape[inner:])
     if inner == 0:
         yield whole
         return
-    stride = most // math.prod(shape[inner:])
     for outer in itertools.product(*map(range, shape[: inner - 1])):
         fixed = tuple(slice(i, i + 1) for i in outer)
         size = shape[inner - 1]
@@ -248,64 +250,24 @@ def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
             yield (*fixed, slice(start, min(start + stride, size)), *whole)
 
 
-def _values(name: str, value: Any) -> list[Any]:
-    """Return the values of a parameter, plain numbers for those of NumPy."""
-    single = (str, Path, Record, Drafter)
-    if isinstance(value, single) or not hasattr(value, "__iter__"):
-        value = [value]
-    values = [v.item() if isinstance(v, np.generic) else v for v in value]
-    if not values or None in values:
-        raise InputError(name, value, "at least one value, and none that is missing")
-    return values
-
-
-def _single(name: str, values: list[Any]) -> Any:
-    if len(values) > 1:
-        raise InputError(name, values, "one value for the whole sweep")
-    return values[0]
-
-
-def _check_names(values: Mapping[str, Any]) -> list[str]:
-    """Refuse names that are unknown or missing; return the form of acceptance."""
-    known = (*NAMES, *POINT_AXES, *ACCEPTANCE_FORMS, *SETTINGS)
-    for name, value in values.items():
-        if name not in known and name.partition(".")[0] not in RECORDS:
-            expected = f"a parameter such as {nearest(name, known)}"
-            raise InputError(name, value[0] if len(value) == 1 else value, expected)
-    for name in _REQUIRED:
-        if name not in values:
-            raise InputError(name, None, "at least one value")
-    forms = [name for name in ACCEPTANCE_FORMS if name in values]
-    if len(forms) != 1:
-        expected = "exactly one of " + ", ".join(ACCEPTANCE_FORMS)
-        raise InputError("acceptance", forms or None, expected)
-    return forms
-
-
-def _columns(columns: Sequence[str] | None, *, interval: bool, has_rate: bool) -> tuple[str, ...]:
-    found = ["acceptance_rate"] if has_rate else []
-    for name in COLUMN_UNITS:
-        ends = ("", "_low", "_high") if interval and name in WITH_INTERVAL else ("",)
-        found += [name + end for end in ends]
-    if columns is None:
-        return tuple(found)
-    for name in columns:
-        if name not in found:
-            raise InputError("columns", name, f"columns such as {nearest(name, found)}")
-    axes = {*POINT_AXES, "acceptance_rate"}
-    return tuple(name for name in found if name in axes or name in columns)
+def _cut(shape: tuple[int, ...], most: int) -> tuple[int, int]:
+    """Return from which axis on blocks are whole, and their size along the axis before it."""
+    inner = len(shape)
+    while inner > 0 and math.prod(shape[inner - 1 :]) <= most:
+        inner -= 1
+    return inner, most // math.prod(shape[inner:])
 
 
 def _deployments(
     values: Mapping[str, list[Any]], *, skip_impossible: bool
 ) -> tuple[tuple[tuple[dict[str, Any], dict[str, Any]], ...], tuple[str, ...]]:
     """Return labels and records of each combination that can be, and why others cannot."""
-    names = [n for n in values if n in NAMES or n.partition(".")[0] in RECORDS]
+    names = label_names(values)
     count = math.prod(len(values[name]) for name in names)
     if count > MOST_DEPLOYMENTS:
         raise InputError("deployments", count, f"at most {MOST_DEPLOYMENTS} combinations")
-    found, skipped = [], []
-    axes = [list(zip(values[name], _labels(values[name]), strict=True)) for name in names]
+    found, skipped, errors = [], [], []
+    axes = [list(zip(values[name], labels_of(values[name]), strict=True)) for name in names]
     for chosen in itertools.product(*axes):
         combination = {name: value for name, (value, _) in zip(names, chosen, strict=True)}
         labels = {name: label for name, (_, label) in zip(names, chosen, strict=True)}
@@ -315,35 +277,46 @@ def _deployments(
         except InputError as error:
             if not skip_impossible:
                 raise
+            errors.append(error)
             skipped.append(f"{', '.join(map(str, labels.values()))}: {error}")
             continue
-        found.append((_ordered(labels), arguments))
+        found.append((ordered(labels), arguments))
     if not found:
-        expected = f"a combination that can be; the first cannot: {skipped[0]}"
-        raise InputError("skip_impossible", skip_impossible, expected)
+        first = errors[0]
+        raise InputError(first.argument, first.value, f"{first.expected}; no combination can be")
     return tuple(found), tuple(skipped)
 
 
-def _labels(values: Sequence[Any]) -> list[Any]:
-    """Return what a column calls the values of an axis: numbers of one kind, or words."""
-    if all(isinstance(value, int | float) for value in values):
-        return list(np.asarray(values).tolist())
-    return [str(v) if isinstance(v, Path) else str(getattr(v, "name", v)) for v in values]
-
-
-def _ordered(labels: dict[str, Any]) -> dict[str, Any]:
-    first = ("target", "drafter", "hardware", "engine")
-    return {name: labels.get(name, "ideal") for name in first} | labels
-
-
 def _check_points(plan: Plan) -> None:
-    """Predict the values of each axis once, so that none is refused in the middle of a sweep."""
+    """Predict each value once, so that none is refused in the middle of a sweep.
+
+    Beside its range, what a value may be depends on draft length, verify tokens and tokens per
+    step only, and there the extremes decide.
+    """
     firsts = (slice(0, 1),) * (len(plan.points) + 1)
     labels, arguments = plan.deployments[0]
     for place, size in enumerate(plan._shape):
         block = (*firsts[:place], slice(0, size), *firsts[place + 1 :])
         predict(**plan._part(labels, arguments, block).arguments | {"interval": False})
+    if "verify_tokens" in plan.points:
+        for part in _trees(plan).parts():
+            predict(**part.arguments)
     for labels, arguments in plan.deployments:
         plan.acceptance.where_proposed(arguments["drafter"].proposal_rate)
         if plan.settings["interval"]:
             predict(**plan._part(labels, arguments, firsts).arguments)
+
+
+def _trees(plan: Plan) -> Plan:
+    """Return every draft length with every number of verify tokens and the extremes of the rest."""
+    points = {
+        name: np.unique(axis) if name in ("draft_length", "verify_tokens") else axis[:1]
+        for name, axis in plan.points.items()
+    }
+    acceptance = plan.acceptance
+    if acceptance.form != _BY_POSITION:
+        extremes = {acceptance.form: np.unique([plan._rates.min(), plan._rates.max()])}
+        acceptance = replace(acceptance, **extremes)
+    settings = plan.settings | {"interval": False}
+    first = plan.deployments[:1]
+    return replace(plan, deployments=first, points=points, acceptance=acceptance, settings=settings)

@@ -1,15 +1,18 @@
-"""Parts of a sweep computed ahead of whoever takes them, on threads or any other executor."""
+"""Parts of a sweep computed ahead of whoever takes them, on threads or other workers."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from specmodel.errors import InputError
 from specmodel.sweeps.plan import Part, Plan
 
 Result = TypeVar("Result")
+
+Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int]]
+"""What starts a function on an argument and returns its future, and how many can run now [-]."""
 
 AHEAD = 2
 """Parts in work or waiting for each worker [-]."""
@@ -18,8 +21,7 @@ AHEAD = 2
 def results(
     plan: Plan,
     function: Callable[[Part], Result],
-    executor: Executor,
-    num_workers: Callable[[], int],
+    workers: Workers,
 ) -> Iterator[Result]:
     """Give the result of each part in the order of the rows, a few ahead of what is taken.
 
@@ -28,21 +30,20 @@ def results(
     plan
         The sweep.
     function
-        Computes a part; importable where the executor's workers are.
-    executor
-        Runs it.
-    num_workers
-        Says how many parts the executor can run at once, now [-].
+        Computes a part; importable where the workers are.
+    workers
+        Run it [-].
 
     Yields
     ------
     Result
         Of each part; what is not taken is cancelled.
     """
-    waiting: deque[Future[Result]] = deque()
+    submit, num_workers = workers
+    waiting: deque[Any] = deque()
     try:
         for part in plan.parts():
-            waiting.append(executor.submit(function, part))
+            waiting.append(submit(function, part))
             if len(waiting) >= AHEAD * max(num_workers(), 1):
                 yield waiting.popleft().result()
         while waiting:
@@ -53,7 +54,7 @@ def results(
 
 
 @contextmanager
-def threads(workers: int) -> Iterator[tuple[Executor, Callable[[], int]]]:
+def threads(workers: int) -> Iterator[Workers]:
     """Give threads of this process: NumPy and Arrow leave each its core.
 
     Parameters
@@ -63,13 +64,13 @@ def threads(workers: int) -> Iterator[tuple[Executor, Callable[[], int]]]:
 
     Yields
     ------
-    tuple
+    Workers
         As `results` takes them.
     """
     if workers < 1:
         raise InputError("workers", workers, "at least 1")
     pool = ThreadPoolExecutor(workers)
     try:
-        yield pool, lambda: workers
+        yield pool.submit, lambda: workers
     finally:
         pool.shutdown(cancel_futures=True)

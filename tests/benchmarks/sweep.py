@@ -16,7 +16,7 @@ import numpy as np
 
 from specmodel.sweeps import Plan, plan_sweep, sweep_to_file
 from specmodel.sweeps.columns import part_columns
-from specmodel.sweeps.files import arrow_table, parquet_bytes
+from specmodel.sweeps.encodings import arrow_table, parquet_bytes
 
 
 def plan_of(millions: float) -> Plan:

@@ -1,0 +1,409 @@
+"""The command that sweeps: what it prints and writes, how it ends, what it refuses."""
+
+import csv
+import io
+import json
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specmodel import cli
+from specmodel.sweeps import csv_chunks, plan_sweep, sweep
+from specmodel.sweeps import plan as planning
+
+BASE = (
+    "sweep --target mixtral-8x7b --drafter ngram --hardware h200_sxm --batch-size 1,8"
+    " --draft-length 1,3"
+)
+GOOD = f"{BASE} --acceptance-rate 0.5"
+AXES = {
+    "target": "mixtral-8x7b",
+    "drafter": "ngram",
+    "hardware": "h200_sxm",
+    "batch_size": [1, 8],
+    "draft_length": [1, 3],
+    "acceptance_rate": [0.5],
+}
+LARGE = GOOD + " --batch-size 1:2000 --context-length 1:1000 --columns speedup"
+PLAN = {"batch_size": range(1, 2001), "context_length": range(1, 1001)}
+CUT = "import specmodel.sweeps.plan as planning; planning.PART = 4000"
+OUTPUTS = ("one.csv", "one.parquet", "parts/")
+
+
+def needs_pyarrow(output):
+    if not output.endswith(".csv"):
+        pytest.importorskip("pyarrow")
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line; return its status, what it prints and what it says on stderr."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def start(command, code=""):
+    """Run the program in a process of its own, after some code."""
+    program = f"{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *shlex.split(command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def as_frame(text):
+    return pd.read_csv(io.StringIO(text))
+
+
+def test_without_an_output_it_prints_csv(run):
+    status, out, err = run(f"{GOOD} --engine vllm --tensor-parallel 1,2")
+    assert (status, err) == (0, "")
+    frame = sweep(AXES | {"engine": "vllm", "tensor_parallel": [1, 2]})
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert list(rows[0]) == list(frame)
+    for name in frame:
+        found = [row[name] for row in rows]
+        if isinstance(frame[name].dtype, pd.CategoricalDtype):
+            assert found == frame[name].tolist()
+        else:
+            np.testing.assert_array_equal(np.float32(found), np.float32(frame[name]))
+
+
+def test_lists_and_ranges_mean_what_they_do_from_python(run):
+    command = (
+        "sweep --target olmoe-1b-7b,mixtral-8x7b --drafter eagle --hardware h100_sxm,h200_sxm"
+        " --batch-size 1:8:x2,100 --draft-length 1:3 --acceptance-rate 0.3:0.9:0.3"
+        " --context-length 0,512 --set target.num_layers=16:24:8"
+        " --set hardware.memory.peak_bytes_per_s=2e12:4e12:1e12 --set engine.pass_time=1e-4,0"
+        " --columns speedup,limited_by"
+    )
+    status, out, _ = run(command)
+    frame = sweep(
+        {
+            "target": ["olmoe-1b-7b", "mixtral-8x7b"],
+            "drafter": "eagle",
+            "hardware": ["h100_sxm", "h200_sxm"],
+            "target.num_layers": [16, 24],
+            "hardware.memory.peak_bytes_per_s": [2e12, 3e12, 4e12],
+            "engine.pass_time": [1e-4, 0],
+            "context_length": [0, 512],
+            "batch_size": [1, 2, 4, 8, 100],
+            "draft_length": [1, 2, 3],
+            "acceptance_rate": [0.3, 0.6, 0.9],
+        },
+        columns=["speedup", "limited_by"],
+    )
+    found = as_frame(out)
+    assert status == 0
+    assert list(found) == list(frame)
+    for name in frame:
+        expected = frame[name].astype(object).tolist()
+        if name in ("speedup", "acceptance_rate"):
+            np.testing.assert_array_equal(np.float32(found[name]), np.float32(expected))
+        else:
+            assert found[name].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "axes"),
+    [
+        ("--tokens-per-step 1.5,1.9", {"tokens_per_step": [1.5, 1.9]}),
+        ("--step-efficiency 0.4", {"step_efficiency": 0.4}),
+        ("--accepted-fraction 0:1:0.5", {"accepted_fraction": [0, 0.5, 1]}),
+    ],
+)
+def test_measured_forms_of_acceptance(option, axes, run):
+    measured = {"measured_draft_length": 3, "proposal_rate": 0.5}
+    base = {name: value for name, value in AXES.items() if name != "acceptance_rate"}
+    out = run(f"{BASE} {option} --measured-draft-length 3 --proposal-rate 0.5")[1]
+    expected = sweep(base | measured | axes)["speedup"]
+    np.testing.assert_array_equal(np.float32(as_frame(out)["speedup"]), np.float32(expected))
+
+
+def test_by_position_and_trees(run):
+    out = run(f"{BASE} --acceptance-by-position 0.9,0.1,0.5")[1]
+    assert as_frame(out)["tokens_per_step"].tolist() == pytest.approx([1.9, 2.035] * 2)
+    tree = f"{BASE} --tokens-per-step 1.5 --measured-draft-length 3 --verify-tokens 4,20"
+    frame = as_frame(run(tree)[1])
+    is_chain = (frame["draft_length"] == 3) & (frame["verify_tokens"] == 4)
+    assert frame["best_draft_length"].notna().tolist() == is_chain.tolist()
+
+
+def test_rows_run_in_the_order_typed(run):
+    out = run(
+        "sweep --hardware h200_sxm,h100_sxm --tensor-parallel 2,1 --drafter ngram"
+        " --target mixtral-8x7b,olmoe-1b-7b --batch-size 1 --draft-length 1 --acceptance-rate 1"
+        " --columns hardware"
+    )[1]
+    rows = list(as_frame(out)[["hardware", "tensor_parallel", "target"]].itertuples(index=False))
+    assert rows[:3] == [
+        ("h200_sxm", 2, "mixtral-8x7b"),
+        ("h200_sxm", 2, "olmoe-1b-7b"),
+        ("h200_sxm", 1, "mixtral-8x7b"),
+    ]
+    assert rows[4][0] == "h100_sxm"
+
+
+def test_intervals(run):
+    frame = as_frame(run(f"{GOOD} --interval --engine vllm --columns speedup,speedup_high")[1])
+    assert list(frame)[-2:] == ["speedup", "speedup_high"]
+    assert (frame["speedup_high"] > frame["speedup"]).all()
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_file_is_written_and_said_in_one_line(output, tmp_path, run):
+    needs_pyarrow(output)
+    path = f"{tmp_path}/{output}"
+    status, out, err = run(f"{GOOD} --output {path} --workers 2")
+    assert (status, err) == (0, "")
+    assert out.startswith("4 points, ")
+    assert out.endswith(f" points a second: {path}\n")
+    assert len(out.splitlines()) == 1
+    status, out, err = run(f"{GOOD} --output {path}")
+    assert (status, out) == (2, "")
+    assert err.startswith("specmodel: error: --output: got '")
+    assert err.endswith("; expected another name, or overwrite\n")
+    assert run(f"{GOOD} --output {path} --overwrite")[0] == 0
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_impossible_combinations_are_said(run):
+    command = f"{GOOD} --stack vllm,sglang --columns speedup"
+    status, out, err = run(command)
+    assert (status, out) == (2, "")
+    assert err.startswith("specmodel: error: --stack: got 'sglang'; expected one of")
+    status, out, err = run(f"{command} --skip-impossible")
+    assert status == 0
+    assert set(as_frame(out)["stack"]) == {"vllm"}
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: skipped: mixtral-8x7b, ngram, h200_sxm, sglang: stack: got")
+
+
+CASES = [
+    *(
+        (f"{BASE} --acceptance-rate 0.5 --batch-size '{text}'", "--batch-size", f"'{text}'", "1,2")
+        for text in ("", "8:1", "a", "1:8:0", "1,,2", "1:8:x1", "1.5", "1:2:3:4", "nan")
+    ),
+    *(
+        (f"{BASE} --acceptance-rate '{text}'", "--acceptance-rate", f"'{text}'", "0.5,0.7")
+        for text in ("", "0.9:0.1:0.1", "high", "0.1:0.9:0", "0.1:0.9", "inf", "0.1:0.9:-0.1")
+    ),
+    (f"{BASE} --acceptance-rate 0.5,1.5", "--acceptance-rate", "got 1.5", "from 0 to 1"),
+    (f"{GOOD} --batch-size 4,0", "--batch-size", "got 0", "from 1"),
+    (f"{GOOD} --batch-size 1:200000", "--batch-size", "'1:200000'", "at most 100000"),
+    (f"{GOOD} --context-length 5,-1", "--context-length", "got -1", "at least 0"),
+    (f"{GOOD} --draft-length 1,2000", "--draft-length", "got 2000", "1000"),
+    (f"{GOOD} --verify-tokens 9", "--verify-tokens", "got 9;", "tokens_per_step"),
+    (f"{GOOD} --draft-length 3,0 --verify-tokens 4", "--verify-tokens", "got 4;", "draft_length"),
+    (f"{BASE}", "acceptance", "None", "exactly one of --acceptance-rate, --tokens-per-step"),
+    (f"{GOOD} --tokens-per-step 2", "['--acceptance-rate', '--tokens-per-step']", "exactly one"),
+    (f"{BASE} --tokens-per-step 2", "--measured-draft-length", "None", "was measured"),
+    (f"{GOOD} --batch-sizes 4", "--batch-sizes", "--batch-size"),
+    (f"{GOOD} --columns speedups", "--columns", "'speedups'", "speedup"),
+    (f"{GOOD} --columns ''", "--columns", "''", "target_efficiency"),
+    (f"{GOOD} --target mixtral-8x7", "--target", "'mixtral-8x7'", "mixtral-8x7b"),
+    (f"{GOOD} --hardware h200_sxm,h201", "--hardware", "'h201'", "h200_sxm"),
+    (f"{GOOD} --hardware h200_sxm,", "--hardware", "''"),
+    (GOOD.replace("--target mixtral-8x7b", ""), "--target"),
+    (GOOD.replace("--batch-size 1,8", ""), "--batch-size"),
+    (f"{GOOD} --tensor-parallel 1,3", "--tensor-parallel", "got 3", "divisor"),
+    (
+        f"{GOOD} --tensor-parallel 3,5 --skip-impossible",
+        *("--tensor-parallel", "got 3", "no combination can be"),
+    ),
+    (
+        f"{GOOD} --set hardware.memory.bandwidth=1e12,2e12",
+        *("--set hardware.memory.bandwidth", "1000000000000.0", "peak_bytes_per_s"),
+    ),
+    (
+        f"{GOOD} --set hardware.memory.peak_bytes_per_s=4e12:1e12:1e12",
+        *("--set hardware.memory.peak_bytes_per_s", "'4e12:1e12:1e12'", "0.5:0.9:0.1"),
+    ),
+    (f"{GOOD} --set engine.pass_time=1e-4,-1", "--set engine.pass_time", "got -1"),
+    (f"{GOOD} --set memory=1", "--set", "'memory=1'", "hardware."),
+    (f"{GOOD} --set target.num_layers", "--set", "'target.num_layers'", "KEY=VALUE"),
+    (f"{GOOD} --workers 0", "--workers", "got 0", "at least 1"),
+    (f"{GOOD} --workers -1", "--workers", "got -1", "at least 1"),
+    (f"{GOOD} --workers two", "--workers", "'two'", "integer"),
+    (f"{GOOD} --workers 2 --scheduler tcp://127.0.0.1:1", "--workers", "got 2", "scheduler"),
+    (f"{GOOD} --interval --stack datasheet", "--interval", "True", "typical"),
+    (f"{GOOD} --max-draft-length 3,4", "--max-draft-length", "[3, 4]", "one value"),
+    (LARGE + " --draft-length 1:1000", "num_points", "2000000000", "--yes", "1,000,000,000"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "fragments"),
+    [pytest.param(case[0], case[1:], id=case[0].replace(BASE, "BASE")[-70:]) for case in CASES],
+)
+def test_wrong_input_ends_in_one_line(command, fragments, tmp_path, run):
+    status, out, err = run(f"{command} --output {tmp_path}/one.csv")
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: error: ")
+    for fragment in fragments:
+        assert fragment in err
+    assert err.count("; expected ") <= 1
+    assert "array(" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("output", ["one.txt", "one", "./", "none/one.csv", "folder.csv"])
+def test_outputs_that_do_not_do(output, tmp_path, run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder.csv").mkdir()
+    status, out, err = run(f"{GOOD} --output {output} --overwrite")
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert f"--output: got '{output}'" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_folder(tmp_path, run):
+    tmp_path.chmod(0o500)
+    for output in ("one.csv", "parts/"):
+        status, out, err = run(f"{GOOD} --output {tmp_path}/{output}")
+        assert (status, out) == (2, "")
+        assert "Permission denied" in err
+    tmp_path.chmod(0o700)
+
+
+def test_yes_starts_what_is_huge(tmp_path, run, monkeypatch):
+    def interrupt(plan, *_arguments):
+        assert plan.num_points == 2_000_000_000
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specmodel.sweeps.results", interrupt)
+    status, out, err = run(f"{LARGE} --draft-length 1:1000 --yes --output {tmp_path}/one.csv")
+    assert (status, out) == (130, "")
+    assert err == "specmodel: interrupted: nothing was written yet\n"
+    assert not list(tmp_path.iterdir())
+
+
+def kept_bytes(left, num_points):
+    """The first parts again, computed here."""
+    chunks = csv_chunks(plan_sweep(AXES | PLAN, columns=["speedup"]))
+    text = next(chunks)
+    while num_points > 0:
+        chunk = next(chunks)
+        text += chunk
+        num_points -= chunk.count("\n")
+    assert num_points == 0
+    return text
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_ctrl_c_keeps_the_first_rows_and_says_so(output, tmp_path, monkeypatch):
+    needs_pyarrow(output)
+    path, part = tmp_path / output, 4000  # as in `CUT`
+    left = path.with_name(f"{path.stem}.partial{path.suffix}")
+    process = start(f"{LARGE} --output {tmp_path}/{output} --workers 2", CUT)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        size = sum(p.stat().st_size for p in (left, *left.glob("part*")) if p.is_file())
+        if size > 100_000:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert list(tmp_path.iterdir()) == [left]
+    words = err.split()
+    num_points = int(words[words.index("first") + 1].replace(",", ""))
+    said = f"specmodel: interrupted: the first {num_points:,} points are kept in {left}\n"
+    assert err == said
+    assert num_points % part == 0
+    assert 0 < num_points < 4_000_000
+    monkeypatch.setattr(planning, "PART", part)
+    expected = kept_bytes(left, num_points)
+    if output.endswith(".csv"):
+        assert left.read_text(encoding="utf-8") == expected
+        return
+    found, expected = pd.read_parquet(left), as_frame(expected)
+    assert len(found) == num_points
+    np.testing.assert_array_equal(found["batch_size"], expected["batch_size"])
+    np.testing.assert_array_equal(found["speedup"], np.float32(expected["speedup"]))
+
+
+@pytest.mark.parametrize("room", [10, 5000])
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_full_disk_leaves_nothing(output, room, tmp_path):
+    needs_pyarrow(output)
+    code = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))"
+    process = start(f"{LARGE} --output {tmp_path}/{output}", f"{code}\n{CUT}")
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: error: --output: got '")
+    assert err.endswith("; expected a place with room that can be written (File too large)\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_closed_pipe_is_silent():
+    process = start(LARGE, CUT)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=30) == 1
+
+
+def test_without_pyarrow_csv_is_written_and_parquet_says_what_to_install(tmp_path):
+    code = "import sys; sys.modules['pyarrow'] = None"
+    process = start(f"{GOOD} --output {tmp_path}/one.csv", code)
+    assert process.communicate(timeout=60)[1] == ""
+    assert len(pd.read_csv(tmp_path / "one.csv")) == 4
+    process = start(f"{GOOD} --output {tmp_path}/one.parquet", code)
+    err = process.communicate(timeout=60)[1]
+    assert process.returncode == 2
+    assert len(err.splitlines()) == 1
+    assert "--output: got" in err
+    assert "pip install 'specmodel[sweeps]'" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["one.csv"]
+
+
+def test_without_dask_it_says_what_to_install(tmp_path, run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    command = f"{GOOD} --scheduler tcp://127.0.0.1:8786 --output {tmp_path}/one.csv"
+    status, out, err = run(command)
+    assert (status, out) == (2, "")
+    assert "--scheduler: got 'tcp://127.0.0.1:8786'" in err
+    assert "pip install 'specmodel[dask]'" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_log_is_as_it_was(run):
+    assert run(GOOD)[0] == 0
+    assert logging.root.manager.disable == logging.NOTSET
+
+
+def test_a_model_of_ones_own(tmp_path, run):
+    config = {
+        "model_type": "llama",
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 4,
+        "intermediate_size": 2048,
+        "vocab_size": 32000,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    status, out, _ = run(f"{GOOD} --target {path},mixtral-8x7b")
+    assert status == 0
+    assert list(as_frame(out)["target"].unique()) == [str(path), "mixtral-8x7b"]
