@@ -1,7 +1,7 @@
 """Some 40 predicted operating points, so that no number moves unseen.
 
-Where one moves on purpose, ``python tests/test_predictions.py`` writes the table anew, in the commit
-that says why; CHANGELOG.md tells users under "Numbers that moved".
+Where one moves on purpose, ``python tests/test_predictions.py`` writes the table anew, in the
+commit that says why; CHANGELOG.md tells users under "Numbers that moved".
 """
 
 import csv
