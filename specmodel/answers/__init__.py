@@ -1,5 +1,6 @@
 """Answers: where speculation pays, with which draft length, from which acceptance, and why."""
 
+from specmodel.answers.components import pass_components
 from specmodel.answers.curves import (
     SweetSpot,
     best_draft_lengths,
@@ -24,6 +25,7 @@ __all__ = [
     "draft_length_schedule",
     "draft_ranges",
     "explain",
+    "pass_components",
     "sweet_spot",
     "sweet_spots",
 ]
