@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 def page(prediction: Prediction, verdict: str, *parts: str) -> str:
     """Return an answer: what runs where and the verdict, warnings, tables, what was assumed."""
+    if (prediction.batch_size > prediction.max_batch_size).all():
+        verdict = f"Nothing fits in memory. If it did: {verdict[:1].lower()}{verdict[1:]}"
     opening = "\n".join([heading(prediction), *map(wrap, [verdict, *behind(prediction)])])
     return "\n\n".join([opening, *warnings(prediction), *parts, assumptions(prediction)])
 

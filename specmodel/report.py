@@ -51,8 +51,25 @@ def verdict(prediction: Prediction) -> str:
         answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
         answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
-    lines = [answer, _why(best, rows, prediction), *behind(prediction)]
+    lines = [answer, why(best, rows, prediction), *behind(prediction)]
     return "\n".join(map(wrap, lines))
+
+
+def why(row: dict[str, Any], rows: list[dict[str, Any]], prediction: Prediction) -> str:
+    """Return in a sentence what decides the speedup of one of the rows of a prediction."""
+    parts = [f"At {_place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
+    if prediction.deployment.target.is_moe:
+        total = prediction.deployment.target.num_experts
+        before, after = row["active_experts"], row["active_experts_verify"]
+        parts.append(f"experts loaded per layer {before:.0f} -> {after:.0f} of {total}")
+    if row["break_even_acceptance_rate"] is not None:
+        parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
+    if row["best_draft_length"] is not None:
+        parts.append(f"best draft length {row['best_draft_length']}")
+        if row["best_draft_length"] == prediction.max_draft_length:
+            parts[-1] += " (the longest considered)"
+    limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
+    return ", ".join(parts) + f"{limit}."
 
 
 def table(prediction: Prediction) -> str:
@@ -258,22 +275,6 @@ def _paying(rows: list[dict[str, Any]]) -> str:
     parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
     plural = "s" if len(good) > 1 else ""
     return f"batch size{plural} " + ", ".join(parts)
-
-
-def _why(row: dict[str, Any], rows: list[dict[str, Any]], prediction: Prediction) -> str:
-    parts = [f"At {_place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
-    if prediction.deployment.target.is_moe:
-        total = prediction.deployment.target.num_experts
-        before, after = row["active_experts"], row["active_experts_verify"]
-        parts.append(f"experts loaded per layer {before:.0f} -> {after:.0f} of {total}")
-    if row["break_even_acceptance_rate"] is not None:
-        parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
-    if row["best_draft_length"] is not None:
-        parts.append(f"best draft length {row['best_draft_length']}")
-        if row["best_draft_length"] == prediction.max_draft_length:
-            parts[-1] += " (the longest considered)"
-    limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
-    return ", ".join(parts) + f"{limit}."
 
 
 def _seconds(value: float) -> str:
