@@ -89,6 +89,7 @@ _MODULES = {
     "moesd",
     "parallel",
     "passes",
+    "plots",
     "points",
     "policies",
     "popularity",
@@ -99,6 +100,7 @@ _MODULES = {
     "speculation",
     "sweeps",
     "traces",
+    "unions",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
