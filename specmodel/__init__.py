@@ -90,6 +90,7 @@ _MODULES = {
     "moesd",
     "parallel",
     "passes",
+    "plots",
     "points",
     "policies",
     "popularity",
@@ -100,6 +101,7 @@ _MODULES = {
     "speculation",
     "sweeps",
     "traces",
+    "unions",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -18,6 +18,7 @@ _MODULES = {
     "acceptance": ("acceptance",),
     "answers": ("best-draft-length", "break-even", "compare", "explain", "sweet-spot"),
     "calibration": ("calibrate", "dataset", "fit", "validate"),
+    "plot": ("plot",),
     "predict": ("predict",),
     "schedule": ("schedule",),
     "sensitivity": ("sensitivity",),

@@ -3,7 +3,7 @@
 The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer: the tokens of one
 sequence share experts, the sequences of a batch do not. `routing_correlation` is the correlation
 between two tokens of a sequence in the use of one expert; it can be measured directly, and one
-number per model meets the published unions (tests/data/expert_unions.csv).
+number per model meets the published unions (`unions.measured_unions`).
 
 References
 ----------

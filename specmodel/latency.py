@@ -8,6 +8,7 @@ from specmodel.deployment import Deployment
 from specmodel.forward import pass_work
 from specmodel.passes import PassTime, growth_by_cause, pass_time
 from specmodel.units import FloatArray, Numeric, check
+from specmodel.work import PassWork
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -175,16 +176,13 @@ def target_pass(
     PassTime
         Time by component.
     """
-    work = pass_work(
-        deployment.target,
-        batch_size=batch_size,
-        tokens_per_sequence=tokens_per_sequence,
-        context_length=context_length,
-        routing_correlation=deployment.routing_correlation,
-        popularity=deployment.popularity,
-        speculating_share=speculating_share,
-        speculating_chance=speculating_chance,
-        layout=deployment.layout,
+    work = _target_work(
+        deployment,
+        batch_size,
+        tokens_per_sequence,
+        context_length,
+        speculating_share,
+        speculating_chance,
     )
     engine = deployment.engine_seconds
     return pass_time(
@@ -218,14 +216,86 @@ def draft_pass(
     PassTime or None
         Time by component.
     """
-    model, engine = deployment.drafter.architecture, deployment.engine_seconds
+    work = _draft_work(deployment, batch_size, draft_length, verify_tokens, context_length)
+    if work is None:
+        return None
+    engine = deployment.engine_seconds
+    return pass_time(
+        work,
+        deployment.hardware,
+        deployment.kernels,
+        kernel_time=engine.kernel_time + engine.draft_kernel_time,
+        pass_time=engine.draft_pass_time,
+    )
+
+
+def step_work(
+    deployment: Deployment,
+    *,
+    batch_size: Numeric,
+    draft_length: Numeric,
+    verify_tokens: Numeric,
+    context_length: Numeric,
+) -> dict[str, PassWork | None]:
+    """Return the work of the passes whose times `step_times` returns.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    batch_size, draft_length, verify_tokens, context_length
+        As for `step_times` [request] [token] [token] [token].
+
+    Returns
+    -------
+    dict
+        By the names of the passes in `StepTimes`: forward, speculating and draft_pass.
+    """
+    B = check("batch_size", batch_size, above=0)
+    chance, share = _proposals(deployment.drafter.proposal_rate, B)
+    return {
+        "forward": _target_work(deployment, B, 1.0, context_length),
+        "speculating": _target_work(deployment, B, verify_tokens, context_length, share, chance),
+        "draft_pass": _draft_work(deployment, B, draft_length, verify_tokens, context_length),
+    }
+
+
+def _target_work(
+    deployment: Deployment,
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric,
+    context_length: Numeric,
+    speculating_share: Numeric = 1.0,
+    speculating_chance: Numeric = 1.0,
+) -> PassWork:
+    return pass_work(
+        deployment.target,
+        batch_size=batch_size,
+        tokens_per_sequence=tokens_per_sequence,
+        context_length=context_length,
+        routing_correlation=deployment.routing_correlation,
+        popularity=deployment.popularity,
+        speculating_share=speculating_share,
+        speculating_chance=speculating_chance,
+        layout=deployment.layout,
+    )
+
+
+def _draft_work(
+    deployment: Deployment,
+    batch_size: Numeric,
+    draft_length: Numeric,
+    verify_tokens: Numeric,
+    context_length: Numeric,
+) -> PassWork | None:
+    model = deployment.drafter.architecture
     if model is None:
         return None
     gamma = check("draft_length", draft_length, minimum=0)
     drafted = np.maximum(check("verify_tokens", verify_tokens, minimum=1) - 1, 1.0)
     is_chain = bool((drafted == np.maximum(gamma, 1.0)).all())
     width = np.ones(()) if is_chain else np.maximum(drafted / np.maximum(gamma, 1.0), 1.0)
-    work = pass_work(
+    return pass_work(
         model,
         batch_size=batch_size,
         tokens_per_sequence=drafted if deployment.drafter.is_parallel else width,
@@ -233,13 +303,6 @@ def draft_pass(
         routing_correlation=deployment.routing_correlation,
         popularity=deployment.draft_popularity,
         layout=deployment.draft_layout,
-    )
-    return pass_time(
-        work,
-        deployment.hardware,
-        deployment.kernels,
-        kernel_time=engine.kernel_time + engine.draft_kernel_time,
-        pass_time=engine.draft_pass_time,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pandas as pd
@@ -46,17 +47,55 @@ def read_table(
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        kinds = dict.fromkeys(text_columns, str)
-        return pd.read_csv(path, comment="#", dtype=kinds, low_memory=False, compression=None)
+        with path.open("rb") as file:
+            return parse_csv(file, text_columns, str(path), argument)
     except ImportError:
         expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
         raise InputError(argument, str(path), expected) from None
     except OSError as error:
         expected = f"a readable CSV or Parquet file ({error.strerror or error})"
         raise InputError(argument, str(path), expected) from None
+    except InputError:
+        raise
     except ValueError as error:
-        expected = f"a well-formed CSV or Parquet table ({error})"
-        raise InputError(argument, str(path), expected) from None
+        raise _malformed(argument, str(path), error) from None
+
+
+def parse_csv(
+    stream: IO[bytes], text_columns: Sequence[str], name: str, argument: str = ARGUMENT
+) -> pd.DataFrame:
+    """Return a table from a stream of CSV.
+
+    Parameters
+    ----------
+    stream
+        Where it is read from.
+    text_columns
+        As for `read_table`.
+    name
+        What an error should say was given.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its rows, unchecked.
+
+    Raises
+    ------
+    InputError
+        In one line, if it is not CSV.
+    """
+    kinds = dict.fromkeys(text_columns, str)
+    try:
+        return pd.read_csv(stream, comment="#", dtype=kinds, low_memory=False, compression=None)
+    except ValueError as error:
+        raise _malformed(argument, name, error) from None
+
+
+def _malformed(argument: str, name: str, error: ValueError) -> InputError:
+    return InputError(argument, name, f"a well-formed CSV or Parquet table ({error})")
 
 
 def need_columns(

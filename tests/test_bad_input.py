@@ -153,7 +153,6 @@ NAMES = [
     (f"{GOOD} -x", "-x"),
     (f"{GOOD} --json=yes", "--json"),
     (f"{GOOD} --json --csv", "csv: got", "--json", "--csv"),
-    (f"{GOOD} --components --csv", "--components"),
     *(
         (re.sub(rf"{option} \S+", "", GOOD), "Missing", option)
         for option in ("--target", "--drafter", "--hardware", "--batch-size", "--draft-length")

@@ -1,8 +1,7 @@
 """Unions of experts: closed forms, generative models by Monte Carlo, and measured unions."""
 
-import itertools
-
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import read_table
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from specmodel import experts
 from specmodel import popularity as popular
 from specmodel.errors import InputError
+from specmodel.unions import measured_unions
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
 CORRELATIONS = st.floats(0, 1)
@@ -105,30 +105,51 @@ def test_correlated_union_is_monotone(
     assert max(more_tokens, more_batch) <= here * 1.01
 
 
-def _fit(rows: list[dict[str, str]]) -> tuple[float, np.ndarray]:
+UNIONS = measured_unions().dropna(subset="measured")
+PUBLISHED = {
+    ("Cohere MoE", 128, 8): {4: 20.36},
+    ("Laguna S", 256, 10): {5: 36.1, 16: 67.6},
+    ("Qwen3.6-35B-A3B", 256, 8): {4: 22, 8: 36, 16: 56},
+}
+
+
+def _fit(rows: pd.DataFrame) -> tuple[float, np.ndarray]:
     """The correlation with the least squared log error on a model's rows, and the residuals."""
-    E, k, s, measured = (
-        np.array([float(row[key]) for row in rows])
-        for key in ("num_experts", "experts_per_token", "tokens_per_sequence", "active_experts")
-    )
+    columns = ("num_experts", "experts_per_token", "tokens", "measured")
+    E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
     grid = np.linspace(0, 1, 20_001)[:, None]
     log_error = np.log(experts.sequence_active_experts(s, E, k, grid) / measured)
     best = (log_error**2).sum(axis=1).argmin()
     return float(grid[best, 0]), np.expm1(log_error[best])
 
 
+def test_the_unions_that_ship_are_those_published() -> None:
+    names = ["model", "num_experts", "experts_per_token"]
+    found = {
+        key: dict(zip(part["tokens"], part["measured"], strict=True))
+        for key, part in UNIONS.groupby(names)
+    }
+    assert found == PUBLISHED
+
+
 def test_correlated_union_meets_the_measured_ones() -> None:
     """One parameter a model; 4.5 % mean and 10 % worst over the models with several rows."""
-    rows = read_table("expert_unions.csv")
-    fits = {
-        model: _fit(list(group))
-        for model, group in itertools.groupby(rows, key=lambda row: row["model"])
-    }
+    fits = {model: _fit(part) for model, part in UNIONS.groupby("model")}
     residuals = np.concatenate([residual for _, residual in fits.values() if residual.size > 1])
     assert np.abs(residuals).mean() <= 0.045
     assert np.abs(residuals).max() <= 0.10
     typical = np.median([c for c, _ in fits.values()])
     assert pytest.approx(typical, abs=0.005) == experts.TYPICAL_ROUTING_CORRELATION
+    told = UNIONS.groupby("model")["routing_correlation"].first().to_dict()
+    assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
+
+
+def test_the_table_of_unions_has_both_laws_by_hand() -> None:
+    """Two tokens: k, and of the second's the share that the first did not use."""
+    row = measured_unions().set_index(["model", "tokens"]).loc[("Cohere MoE", 2)]
+    shared = 1 / 16 + 0.291 * 15 / 16
+    assert row["law"] == pytest.approx(8 + 8 * (1 - shared), rel=1e-12)
+    assert row["independent"] == pytest.approx(8 + 8 * 15 / 16, rel=1e-12)
 
 
 def test_measured_overlaps_alone_predict_the_cohere_union() -> None:

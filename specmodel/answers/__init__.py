@@ -1,5 +1,6 @@
 """Answers: where speculation pays, with which draft length, from which acceptance, and why."""
 
+from specmodel.answers.components import pass_components
 from specmodel.answers.curves import (
     SweetSpot,
     best_draft_lengths,
@@ -23,6 +24,7 @@ __all__ = [
     "compare",
     "draft_length_schedule",
     "explain",
+    "pass_components",
     "runs",
     "sweet_spot",
     "sweet_spots",

@@ -43,7 +43,9 @@ from specmodel.errors import InputError
 )
 @detail_options()
 @click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
-@click.option("--components", is_flag=True, help="Add the breakdown of each pass.")
+@click.option(
+    "--components", is_flag=True, help="Add the breakdown of each pass; CSV has it alone."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> None:
@@ -73,8 +75,11 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
         return
     if as_csv:
         if components:
-            raise InputError("components", True, "--json or the table, as CSV has one row a point")
-        click.echo(report.to_csv(prediction))
+            from specmodel.answers import pass_components
+
+            click.echo(pass_components(prediction).to_csv(index=False), nl=False)
+        else:
+            click.echo(report.to_csv(prediction))
         for warning in prediction.warnings:
             click.echo(f"specmodel: warning: {warning}", err=True)
         return

@@ -134,9 +134,9 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
             )
     summary = summarise(records, np.random.default_rng(seed))
     if steps is not None:
-        from specmodel.figures import save_figure
+        from specmodel.figures import TWO_COLUMNS, save_figure
 
-        save_figure("timeline", steps, options["timeline"], "timeline", rows=2)
+        save_figure("timeline", steps, options["timeline"], "timeline", width=TWO_COLUMNS)
     if options["records"] is not None:
         write_text(options["records"], records.to_csv(index=False), "records")
     if as_json:

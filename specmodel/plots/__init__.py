@@ -1,0 +1,31 @@
+"""Figures: a table and an ``ax`` in, the ``ax`` out. Nothing is computed here.
+
+`KINDS` has what a file of each needs; `figures.save_figure` draws it.
+"""
+
+from specmodel.plots.curves import active_experts, speedup, target_efficiency
+from specmodel.plots.effects import sobol, tornado, waterfalls
+from specmodel.plots.kinds import KINDS, Kind
+from specmodel.plots.maps import best_draft_length, break_even
+from specmodel.plots.measured import closed_loop, predicted_against_measured
+from specmodel.plots.passes import components, roofline
+from specmodel.plots.replays import policies, timeline
+
+__all__ = [
+    "KINDS",
+    "Kind",
+    "active_experts",
+    "best_draft_length",
+    "break_even",
+    "closed_loop",
+    "components",
+    "policies",
+    "predicted_against_measured",
+    "roofline",
+    "sobol",
+    "speedup",
+    "target_efficiency",
+    "timeline",
+    "tornado",
+    "waterfalls",
+]

@@ -1,0 +1,245 @@
+"""Figures of what takes how much, and of what an outcome depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from specmodel.errors import InputError, nearest
+from specmodel.plots.frames import ARGUMENT, checked, need_distinct, words
+from specmodel.plots.style import COLOURS, GREY, HATCHES, SMALL, Style, folded, legend_above
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_INPUTS = 10
+"""Inputs that a figure shows, the largest first [-]."""
+
+MOST_POINTS = 4
+"""Points whose waterfalls stand side by side [-]."""
+
+_WIDTH = 24
+_VISIBLE = 0.005
+"""Least swing, or share of the variance, that is drawn [-]."""
+_QUANTITIES = ("target_efficiency", "speedup")
+_POINT = ("batch_size", "draft_length", "context_length")
+
+
+def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw what leads from the ideal to the predicted target efficiency, and speedup.
+
+    Parameters
+    ----------
+    table
+        As `answers.Explanation.to_frame` returns it: batch_size, draft_length, context_length,
+        quantity, term and value, of at most four points. Terms that are 0 throughout are left
+        out.
+    axes
+        Two: of target efficiency and of speedup.
+
+    Returns
+    -------
+    sequence of Axes
+        The same.
+
+    Raises
+    ------
+    InputError
+        Names what the table lacks, or has too much of.
+    """
+    rows = checked(table, (*_POINT, "value"), ("quantity", "term"))
+    need_distinct(rows, (*_POINT, "quantity", "term"))
+    varying = [name for name in _POINT if rows[name].nunique() > 1]
+    points = list(rows.groupby(list(_POINT), sort=False))
+    if len(points) > MOST_POINTS:
+        raise InputError(ARGUMENT, f"{len(points)} points", f"at most {MOST_POINTS}")
+    for ax, quantity in zip(axes, _QUANTITIES, strict=True):
+        own = rows[rows["quantity"] == quantity]
+        if own.empty:
+            raise InputError(f"{ARGUMENT}.quantity", quantity, f"rows of {quantity}")
+        moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
+        terms = list(moving[moving].index)
+        for i, (_, part) in enumerate(points):
+            label = ", ".join(f"{part[name].iloc[0]:g}" for name in varying)
+            part = part[part["quantity"] == quantity]
+            values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
+            _waterfall(ax, values, (i, len(points)), label)
+        ax.set_yticks(range(len(terms)), [folded(str(term), _WIDTH) for term in terms])
+        ax.set_ylim(len(terms) - 0.4, -0.6)
+        ax.set_xlim(0, 1.03 * max(ax.get_xlim()[1], 1))
+        ax.set_xlabel(words(quantity))
+    told = ", ".join(words(name) for name in varying)
+    legend_above(axes[0], told, side="right")
+    return axes
+
+
+def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
+    """Draw an outcome at both ends of the range of each input, the largest swing first.
+
+    Parameters
+    ----------
+    table
+        As `sensitivity.tornado` returns it, or as ``specmodel sensitivity --csv`` prints it. The
+        ten inputs that move the outcome most are drawn.
+    ax
+        Where to draw.
+    outcome
+        "speedup" or "target_efficiency".
+
+    Returns
+    -------
+    Axes
+        The same.
+
+    Raises
+    ------
+    InputError
+        Names what the table lacks.
+    """
+    _check_outcome(outcome)
+    ends = (f"{outcome}_at_low", f"{outcome}_at_high")
+    if "analysis" in table:
+        table = _wide(table, "tornado", {"": ("low", "high"), outcome: ("at_low", "at_high")})
+    rows = checked(table, ("low", "high", *ends), ("input",))
+    need_distinct(rows, ("input",))
+    swings = (rows[ends[1]] - rows[ends[0]]).abs()
+    shown = _largest(rows, swings)
+    places = np.arange(len(shown))
+    low, high = shown[ends[0]], shown[ends[1]]
+    ax.barh(places, high - low, 0.55, low, color="0.85", edgecolor="none")
+    ends_style: Style = {"linestyle": "", "markersize": 4, "color": COLOURS[0]}
+    ax.plot(low, places, marker="o", mfc="white", label="at the low end of the range", **ends_style)
+    ax.plot(high, places, marker="o", label="at the high end", **ends_style)
+    ranges = [f"{a:.3g} to {b:.3g}" for a, b in zip(shown["low"], shown["high"], strict=True)]
+    names = [
+        f"{folded(name, _WIDTH)}\n{span}" for name, span in zip(shown["input"], ranges, strict=True)
+    ]
+    _inputs_axis(ax, names, len(rows))
+    reach = max(high.max(), low.max()) - min(high.min(), low.min()) or 0.1
+    ax.set_xlim(
+        min(high.min(), low.min()) - 0.08 * reach, max(high.max(), low.max()) + 0.08 * reach
+    )
+    ax.set_xlabel(words(outcome))
+    legend_above(ax, side="right")
+    return ax
+
+
+def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
+    """Draw which share of the variance of an outcome each input decides, by itself and in all.
+
+    Parameters
+    ----------
+    table
+        As `sensitivity.sobol` returns it, or as ``specmodel sensitivity --csv`` prints it. The
+        ten inputs with the largest total index are drawn, with 95 % intervals.
+    ax
+        Where to draw.
+    outcome
+        "speedup" or "target_efficiency".
+
+    Returns
+    -------
+    Axes
+        The same.
+
+    Raises
+    ------
+    InputError
+        Names what the table lacks.
+    """
+    _check_outcome(outcome)
+    indices = ("first_order", "total")
+    numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
+    if "analysis" in table:
+        table = _wide(table, "sobol", {outcome: tuple(numbers)}).assign(output=outcome)
+        table = table.rename(columns=lambda name: str(name).removeprefix(f"{outcome}_"))
+    rows = checked(table, numbers, ("input", "output"))
+    rows = rows[rows["output"] == outcome]
+    if rows.empty:
+        raise InputError(f"{ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves")
+    need_distinct(rows, ("input",))
+    shown = _largest(rows, rows["total"])
+    places = np.arange(len(shown))
+    for i, (name, told) in enumerate(zip(indices, ("by itself", "in all"), strict=True)):
+        value = shown[name].clip(lower=0)
+        low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
+        reach = np.stack([(value - low).clip(lower=0), (high - value).clip(lower=0)])
+        ax.barh(
+            places + (i - 0.5) * 0.36,
+            value,
+            0.34,
+            xerr=reach,
+            error_kw={"linewidth": 0.6, "ecolor": "0.2"},
+            color=(COLOURS[4], COLOURS[1])[i],
+            hatch=HATCHES[i],
+            edgecolor="white",
+            linewidth=0.3,
+            label=told,
+        )
+    _inputs_axis(ax, [folded(name, _WIDTH) for name in shown["input"]], len(rows))
+    ax.set_xlim(0, None)
+    ax.set_xlabel(f"share of the variance of {words(outcome)}")
+    legend_above(ax, "with 95 % intervals", side="right")
+    return ax
+
+
+def _waterfall(ax: Axes, values: pd.Series[float], place: tuple[int, int], label: str) -> None:
+    """Draw the ends as bars from 0, and the terms as bars from where the one before ended."""
+    i, count = place
+    is_end = np.isin(values.index, ["ideal", "predicted"])
+    inner = np.where(is_end, 0.0, values)
+    start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
+    height = 0.8 / count
+    at = np.arange(len(values)) + (i - (count - 1) / 2) * height
+    bars: Style = {"color": COLOURS[i], "edgecolor": "white", "linewidth": 0}
+    ax.barh(at, values, height, start, hatch=HATCHES[i], label=label or "_", **bars)
+    reached = start + values.to_numpy()
+    for k in range(len(values) - 1):
+        ax.plot([reached[k]] * 2, at[k : k + 2], color=GREY, linewidth=0.4, zorder=0)
+
+
+def _wide(table: pd.DataFrame, analysis: str, wanted: dict[str, tuple[str, ...]]) -> pd.DataFrame:
+    """Return an analysis of a tidy table with a row for each input."""
+    rows = checked(table, ("value",), ("analysis", "input", "output", "quantity"))
+    rows = rows[rows["analysis"] == analysis].fillna({"output": ""})
+    if rows.empty:
+        raise InputError(f"{ARGUMENT}.analysis", analysis, f"rows of {analysis}")
+    need_distinct(rows, ("input", "output", "quantity"))
+    order = rows["input"].unique()
+    columns = {}
+    for output, quantities in wanted.items():
+        for quantity in quantities:
+            part = rows[(rows["output"] == output) & (rows["quantity"] == quantity)]
+            if not part.empty:
+                name = f"{output}_{quantity}" if output else quantity
+                columns[name] = part.set_index("input")["value"]
+    if not columns:
+        raise InputError(
+            f"{ARGUMENT}.output", next(iter(wanted)), "an outcome that some range moves"
+        )
+    return pd.DataFrame(columns).reindex(order).dropna().rename_axis("input").reset_index()
+
+
+def _largest(rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
+    """Return the rows with the largest effects: those that can be seen, and one at least."""
+    order = effects.sort_values(ascending=False, kind="stable")
+    count = max(1, min(MOST_INPUTS, int((order >= _VISIBLE).sum())))
+    return rows.loc[order.index[:count]]
+
+
+def _inputs_axis(ax: Axes, names: list[str], total: int) -> None:
+    ax.set_yticks(range(len(names)), names, size=SMALL)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
+    if total > len(names):
+        rest = total - len(names)
+        note = f"and {rest} input{'s' if rest > 1 else ''} with less"
+        ax.annotate(note, (1, 0), (-2, 2), "axes fraction", "offset points", size=SMALL, ha="right")
+
+
+def _check_outcome(outcome: str) -> None:
+    if outcome not in _QUANTITIES:
+        raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")

@@ -1,0 +1,167 @@
+"""Tables that figures take: columns checked, lines told apart, whatever command printed them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from specmodel.errors import InputError
+from specmodel.outcome import COLUMN_UNITS
+from specmodel.tables import need_columns
+
+ARGUMENT = "table"
+"""Name that errors carry, a column after a dot."""
+
+TEXT = (
+    *("alternative", "target", "drafter", "hardware", "engine", "stack", "model", "policy"),
+    *("analysis", "input", "output", "quantity", "term", "pass", "component", "kind", "dtype"),
+    *("phase", "limited_by"),
+)
+"""Columns that are text whatever they look like."""
+
+_POINT = ("draft_length", "context_length", "verify_tokens")
+_RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
+_LAST = ("tokens_per_step",)
+"""Columns that tell lines apart only where nothing else does: acceptance that has no column."""
+
+
+def checked(
+    table: pd.DataFrame,
+    numbers: Sequence[str],
+    texts: Sequence[str] = (),
+    may_lack: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Return a table whose columns can be drawn.
+
+    Parameters
+    ----------
+    table
+        As a command or a function gave it.
+    numbers, texts
+        Columns that it needs.
+    may_lack
+        Of the numbers, those in which some may be missing.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its rows, numbers as floats.
+
+    Raises
+    ------
+    InputError
+        If a column lacks, there is no row, or what should be a number is none.
+    """
+    need_columns(table, [*numbers, *texts], argument=ARGUMENT)
+    if table.empty:
+        raise InputError(ARGUMENT, "no rows", "at least one row")
+    found = {}
+    for name in numbers:
+        values = pd.to_numeric(table[name], errors="coerce").astype(float)
+        wrong = ~np.isfinite(values)
+        if name in may_lack:
+            wrong &= table[name].notna()
+        if wrong.any():
+            culprit = table.loc[wrong, name].iloc[0]
+            culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
+            raise InputError(f"{ARGUMENT}.{name}", culprit, "a number")
+        found[name] = values
+    return table.assign(**found).reset_index(drop=True)
+
+
+def need_positive(table: pd.DataFrame, *names: str) -> None:
+    """Refuse numbers that a logarithmic axis cannot show."""
+    for name in names:
+        wrong = table[name] <= 0
+        if wrong.any():
+            raise InputError(f"{ARGUMENT}.{name}", float(table.loc[wrong, name].iloc[0]), "above 0")
+
+
+def need_single(table: pd.DataFrame, *names: str) -> None:
+    """Refuse a table with several values of a column that a figure has one of."""
+    for name in names:
+        if name in table and table[name].nunique(dropna=False) > 1:
+            values = ", ".join(map(plain, table[name].unique()[:4]))
+            raise InputError(f"{ARGUMENT}.{name}", values, "one value: choose its rows")
+
+
+def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
+    """Refuse a table with several rows where a figure has room for one."""
+    doubled = table[table.duplicated(list(names))]
+    if len(doubled):
+        row = doubled.iloc[0]
+        place = ", ".join(f"{words(name)} {plain(row[name])}" for name in names)
+        raise InputError(ARGUMENT, f"several rows at {place}", "one, with a column that tells why")
+
+
+def lines(
+    table: pd.DataFrame, x: str, quantity: str, most: int
+) -> tuple[str, list[tuple[str, pd.DataFrame]]]:
+    """Return the lines of a figure: the points that differ in `x` alone.
+
+    Parameters
+    ----------
+    table
+        Points.
+    x, quantity
+        Columns of the axes.
+    most
+        Lines that a reader can tell apart [-].
+
+    Returns
+    -------
+    tuple
+        What the lines differ in, in words, and label and points of each, `x` rising.
+
+    Raises
+    ------
+    InputError
+        If there are too many, or a line has two points at one `x`.
+    """
+    names = _coordinates(table, x, quantity)
+    if not names:
+        need_distinct(table, [x])
+        return "", [("", table.sort_values(x, kind="stable"))]
+    groups = list(table.groupby(names, sort=False, dropna=False))
+    told = ", ".join(words(name) for name in names)
+    if len(groups) > most:
+        raise InputError(ARGUMENT, f"{len(groups)} lines, by {told}", f"at most {most}")
+    found = []
+    for key, part in groups:
+        need_distinct(part, [x])
+        found.append((_label(key), part.sort_values(x, kind="stable")))
+    return told, found
+
+
+def words(name: str) -> str:
+    """Return a column's name as a reader says it."""
+    return name.replace("_", " ")
+
+
+def plain(value: object) -> str:
+    """Return a number or text as a label shows it."""
+    if isinstance(value, float | np.floating):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:
+    """Return the columns that tell lines apart, none that follows from others."""
+    ends = tuple(f"{name}{end}" for name in _RESULTS for end in ("_low", "_high"))
+    skipped = {x, quantity, *_RESULTS, *ends} - set(_POINT)
+    chosen: list[str] = []
+    for name in [*(str(name) for name in table if name not in skipped), *_LAST]:
+        if name in _LAST and (name not in table or not table.duplicated([*chosen, x]).any()):
+            continue
+        groups = table.groupby(chosen, dropna=False)[name] if chosen else None
+        count = table[name].nunique(dropna=False) if groups is None else groups.nunique().max()
+        if count > 1:
+            chosen.append(name)
+    return chosen
+
+
+def _label(key: Hashable) -> str:
+    parts = key if isinstance(key, tuple) else (key,)
+    return ", ".join(map(plain, parts))

@@ -1,0 +1,139 @@
+"""Figures of predictions beside measurements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmodel.errors import InputError
+from specmodel.plots.frames import ARGUMENT, checked, need_distinct, need_positive
+from specmodel.plots.style import (
+    COLOURS,
+    DASHES,
+    KIND_COLOURS,
+    KIND_MARKERS,
+    MARKERS,
+    MOST_LINES,
+    SMALL,
+    counts_axis,
+    legend_above,
+    shortened,
+    si_axis,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_MANY = 300
+
+
+def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw target efficiency over batch size by draft length: measured points, predicted lines.
+
+    Parameters
+    ----------
+    table
+        Columns batch_size, draft_length, measured, predicted and spread, the standard deviation
+        of repeats; of one target and context. Where there is a column quantity, its rows of
+        target_efficiency. At most six draft lengths.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+
+    Raises
+    ------
+    InputError
+        Names what the table lacks, or has too much of.
+    """
+    if "quantity" in table:
+        table = table[table["quantity"] == "target_efficiency"]
+    numbers = ("batch_size", "draft_length", "measured", "predicted", "spread")
+    rows = checked(table, numbers, may_lack=("spread",))
+    need_positive(rows, "batch_size")
+    need_distinct(rows, ("batch_size", "draft_length"))
+    lengths = list(rows.groupby("draft_length"))
+    if len(lengths) > MOST_LINES:
+        raise InputError(ARGUMENT, f"{len(lengths)} draft lengths", f"at most {MOST_LINES}")
+    for i, (length, part) in enumerate(lengths):
+        colour, part = COLOURS[i], part.sort_values("batch_size")
+        line = {"color": colour, "linewidth": 0.9, "linestyle": DASHES[i]}
+        ax.plot(part["batch_size"], part["predicted"], **line)
+        ax.errorbar(
+            part["batch_size"],
+            part["measured"],
+            yerr=part["spread"],
+            linestyle="",
+            marker=MARKERS[i],
+            markersize=2.5,
+            linewidth=0.6,
+            color=colour,
+            label=f"draft length {length:g}",
+        )
+    counts_axis(ax, rows["batch_size"], "batch size (requests)")
+    ax.set(ylabel="target efficiency", ylim=(0, 1.05))
+    ax.legend(frameon=False, fontsize=SMALL, loc="lower right")
+    return ax
+
+
+def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw predicted over measured times, log-log, with the identity and a band of 10 %.
+
+    Parameters
+    ----------
+    table
+        Columns component, latency and predicted, in seconds; as `validation.predict_measured`
+        returns it.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+
+    Raises
+    ------
+    InputError
+        Names what the table lacks, or has too much of.
+    """
+    rows = checked(table, ("latency", "predicted"), ("component",))
+    need_positive(rows, "latency", "predicted")
+    low = 0.8 * min(rows["latency"].min(), rows["predicted"].min())
+    high = 1.25 * max(rows["latency"].max(), rows["predicted"].max())
+    line = np.array([low, high])
+    ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
+    ax.plot(line, line, color="0.3", linewidth=0.8)
+    is_crowded = len(rows) > _MANY
+    kinds = list(rows.groupby("component", sort=True))
+    if len(kinds) > MOST_LINES:
+        raise InputError(ARGUMENT, f"{len(kinds)} components", f"at most {MOST_LINES}")
+    for i, (kind, part) in enumerate(kinds):
+        ax.plot(
+            part["latency"],
+            part["predicted"],
+            linestyle="",
+            marker=KIND_MARKERS.get(str(kind), MARKERS[i]),
+            markersize=1.5 if is_crowded else 3,
+            markeredgewidth=0,
+            alpha=0.5 if is_crowded else 0.9,
+            color=KIND_COLOURS.get(str(kind), "0.5"),
+            label=shortened(str(kind), 30),
+            rasterized=True,
+        )
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    si_axis(ax.xaxis)
+    si_axis(ax.yaxis)
+    ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
+    ax.set_aspect("equal")
+    legend = legend_above(ax)
+    for handle in legend.legend_handles if legend else ():
+        if handle is not None:
+            handle.set_alpha(1)
+            getattr(handle, "set_markersize", lambda _size: None)(4)
+    return ax

@@ -1,0 +1,213 @@
+"""Figures of what passes consist of: components under the roofs, and seconds by component."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.errors import InputError
+from specmodel.plots.frames import (
+    ARGUMENT,
+    checked,
+    need_distinct,
+    need_single,
+    words,
+)
+from specmodel.plots.style import (
+    COLOURS,
+    GREY,
+    HATCHES,
+    KIND_COLOURS,
+    MARKERS,
+    SMALL,
+    Style,
+    count_label,
+    legend_above,
+    shortened,
+    si_axis,
+    text_width,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_POINT = ("batch_size", "draft_length", "context_length")
+_ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
+_LETTERS = {"forward": "P", "verify": "V", "draft pass": "D"}
+_MARKERS = (*MARKERS[:5], "p", ">", "h", "<", "*", "P", "X")
+_MOST_SIZES = 6
+_MOST_SHOWN = 7
+_SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the components of a plain and a verify pass under the roofs of the GPU.
+
+    What a component attains has its launches and messages in it. Components without arithmetic
+    have no place.
+
+    Parameters
+    ----------
+    table
+        As `answers.pass_components` returns it, of one point.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+
+    Raises
+    ------
+    InputError
+        Names what the table lacks, or has too much of.
+    """
+    numbers = (*_POINT, "time", "arithmetic_intensity", "flops_per_s", *_ROOFS)
+    rows = checked(table, numbers, ("pass", "component", "kind", "dtype"), may_lack=numbers[4:])
+    need_single(rows, *_POINT)
+    need_distinct(rows, ("pass", "component"))
+    is_shown = (rows["arithmetic_intensity"] > 0) & (rows["flops_per_s"] > 0)
+    rows = rows[is_shown & rows["pass"].isin(["forward", "verify"])]
+    if rows.empty:
+        raise InputError(ARGUMENT, "no component with arithmetic", "forward and verify passes")
+    intensity = rows["arithmetic_intensity"]
+    peaks = rows["peak_flops_per_s"] / rows["peak_bytes_per_s"]
+    low, high = intensity.min() / 2, 3 * max(intensity.max(), peaks.max())
+    handles = _roofs(ax, rows, np.geomspace(low, high, 200))
+    for i, (name, part) in enumerate(rows.groupby("component", sort=False)):
+        colour = KIND_COLOURS.get(str(part["kind"].iloc[0]), GREY)
+        places = part.set_index("pass")[["arithmetic_intensity", "flops_per_s"]]
+        handles.append(_component(ax, places, shortened(words(str(name)), 24), colour, i))
+    bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
+    si_axis(ax.xaxis)
+    si_axis(ax.yaxis)
+    ax.set(xlabel="arithmetic intensity (FLOP/B)", ylabel="attained (FLOP/s)")
+    legend_above(ax, "hollow: plain pass, filled: verify pass", handles, side="right")
+    return ax
+
+
+def components(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the seconds of a plain, a verify and a draft pass by component, at some batch sizes.
+
+    Parameters
+    ----------
+    table
+        As `answers.pass_components` returns it: batch_size, pass, component and time, of one
+        draft length and context and at most six batch sizes. The seven components that take most
+        are told apart.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+
+    Raises
+    ------
+    InputError
+        Names what the table lacks, or has too much of.
+    """
+    rows = checked(table, ("batch_size", "time"), ("pass", "component"))
+    need_single(rows, "draft_length", "context_length")
+    need_distinct(rows, ("batch_size", "pass", "component"))
+    sizes = sorted(rows["batch_size"].unique())
+    if len(sizes) > _MOST_SIZES:
+        raise InputError(ARGUMENT, f"{len(sizes)} batch sizes", f"at most {_MOST_SIZES}")
+    largest = rows.groupby("component")["time"].max().sort_values(ascending=False).index
+    kept = list(largest[:_MOST_SHOWN])
+    rows = rows.assign(shown=rows["component"].where(rows["component"].isin(kept), "others"))
+    bars = rows.pivot_table(
+        index=["batch_size", "pass"], columns="shown", values="time", aggfunc="sum", sort=False
+    ).fillna(0.0)
+    places = _bar_places(bars.index)
+    scale, unit = next((s for s in _SCALES if bars.sum(axis=1).max() >= s[0]), _SCALES[-1])
+    bottom = np.zeros(len(bars))
+    for i, name in enumerate([n for n in (*kept, "others") if n in bars]):
+        heights = bars[name].to_numpy() / scale
+        ax.bar(
+            places,
+            heights,
+            0.85,
+            bottom,
+            label=shortened(words(str(name)), 24),
+            color=(*COLOURS, "0.55", "0.85")[i],
+            hatch=HATCHES[i],
+            edgecolor="white",
+            linewidth=0,
+        )
+        bottom += heights
+    _bar_axis(ax, bars.index, places)
+    ax.set_ylabel(f"time of a pass ({unit})")
+    ax.set_ylim(0, 1.04 * bottom.max() or 1)
+    legend_above(ax, side="right")
+    return ax
+
+
+def _roofs(ax: Axes, rows: pd.DataFrame, x: Any) -> list[Any]:
+    """Draw the data sheet's roofs, by dtype, and dashed those of fitted kernels, by kind."""
+    handles = []
+    sheet = rows.drop_duplicates(["peak_flops_per_s", "peak_bytes_per_s"])
+    for i, (_, row) in enumerate(sheet.iterrows()):
+        peak, slope = row["peak_flops_per_s"], row["peak_bytes_per_s"]
+        solid: Style = {"color": "0.6" if i else "black", "linewidth": 0.9}
+        label = shortened(f"data sheet, {row['dtype']}", 24)
+        handles += ax.plot(x, np.minimum(peak, x * slope), label=label, **solid)
+        dotted: Style = solid | {"linestyle": ":", "linewidth": 0.7}
+        handles.append(
+            ax.axvline(peak / slope, label=f"ridge, {peak / slope:.0f} FLOP/B", **dotted)
+        )
+    fitted = rows[(rows["fitted_flops_per_s"] > 0) & (rows["fitted_bytes_per_s"] > 0)]
+    drawn = set(zip(sheet["peak_flops_per_s"], sheet["peak_bytes_per_s"], strict=True))
+    for _, row in fitted.sort_values("time", ascending=False).iterrows():
+        ends = row["fitted_flops_per_s"], row["fitted_bytes_per_s"]
+        if ends not in drawn:
+            drawn.add(ends)
+            colour = KIND_COLOURS.get(str(row["kind"]), GREY)
+            dashed: Style = {"color": colour, "linewidth": 0.8, "linestyle": "--"}
+            label = row["kind"] if len(sheet) == 1 else f"{row['kind']} {row['dtype']}"
+            roof = np.minimum(ends[0], x * ends[1])
+            handles += ax.plot(x, roof, label=shortened(f"{label}, fitted", 24), **dashed)
+    return handles
+
+
+def _component(ax: Axes, places: pd.DataFrame, label: str, colour: str, i: int) -> Any:
+    """Draw a component in both passes, joined, and return what the legend shows."""
+    style: Style = {"color": colour, "marker": _MARKERS[i % len(_MARKERS)]}
+    ordered = places.reindex(["forward", "verify"]).dropna()
+    ax.plot(*ordered.to_numpy().T, color=colour, linewidth=0.6, zorder=2)
+    for name, face in (("forward", "white"), ("verify", colour)):
+        if name in ordered.index:
+            spot = ordered.loc[[name]].to_numpy().T
+            ax.plot(*spot, markerfacecolor=face, markersize=4, linestyle="", label="_", **style)
+    return ax.plot([], [], markersize=4, linestyle="", label=label, **style)[0]
+
+
+def _bar_places(index: pd.MultiIndex | pd.Index) -> Any:
+    """Return where bars stand: those of a batch size side by side, a gap between sizes."""
+    sizes = index.get_level_values(0)
+    changes = np.concatenate([[0], np.cumsum(sizes[1:] != sizes[:-1])])
+    return np.arange(len(index)) + 0.9 * changes
+
+
+def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:
+    """Letter the bars by pass, and number the groups by batch size below them."""
+    passes = index.get_level_values(1)
+    letters = [_LETTERS.get(str(name), shortened(str(name), 3)) for name in passes]
+    sizes = index.get_level_values(0)
+    centres = [places[sizes == size].mean() for size in sizes.unique()]
+    ax.xaxis.remove_overlapping_locs = False
+    ax.set_xticks(places, letters, minor=True, size=SMALL)
+    ax.set_xticks(centres, [count_label(size) for size in sizes.unique()])
+    ax.tick_params(axis="x", which="major", length=0, pad=12)
+    ax.tick_params(axis="x", which="minor", length=0, pad=2)
+    told = {"forward": "P plain", "verify": "V verify", "draft pass": "D draft"}
+    key = ", ".join(text for name, text in told.items() if name in set(passes))
+    label = f"batch size (requests); pass: {key}"
+    figure = ax.get_figure()
+    room = ax.bbox.width / (figure.dpi if figure else 100)
+    ax.set_xlabel(label if text_width(label, 8) < room else label.replace("; ", "\n"))
