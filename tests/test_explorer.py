@@ -159,8 +159,12 @@ class Shown:
 
     def __init__(self, **start: Any) -> None:
         box = explorer(**start)
-        grid, self.image, self.words = box.children
-        self.controls = {control.description: control for control in grid.children}
+        columns, self.image, self.words = box.children
+        self.controls = {
+            control.description: control
+            for column in columns.children
+            for control in column.children
+        }
 
     def move(self, name: str, value: Any) -> None:
         self.controls[name].value = value

@@ -23,7 +23,6 @@ LONGEST = 10
 FALLBACK = "eagle3"
 """Drafter taken where the one chosen before does not suit a new target."""
 
-_COLUMN = "305px"
 _STYLE = "line-height: 1.35; margin: 0; white-space: pre-wrap; word-break: normal"
 _TEXT = f"<pre style='{_STYLE}{{}}'>{{}}</pre>"
 
@@ -58,7 +57,8 @@ def explorer(**start: Any) -> ipywidgets.VBox:
         raise InputError("explorer", f"no package {error.name}", expected) from None
     view(values)
     controls = _controls(values)
-    image = ipywidgets.Image(layout={"width": "920px", "max_width": "100%"})
+    # widgets have a margin of 2 pixels, which would make a narrow page scroll
+    image = ipywidgets.Image(layout={"width": "920px", "max_width": "calc(100% - 4px)"})
     words = ipywidgets.HTML()
 
     def redraw(_: object = None) -> None:
@@ -72,11 +72,7 @@ def explorer(**start: Any) -> ipywidgets.VBox:
     for control in controls.values():
         control.observe(redraw, "value")
     redraw()
-    # as many columns as the page has room for, three on most
-    grid = ipywidgets.GridBox(
-        list(controls.values()), layout={"grid_template_columns": f"repeat(auto-fit, {_COLUMN})"}
-    )
-    return ipywidgets.VBox([grid, image, words], layout={"max_width": "940px"})
+    return ipywidgets.VBox([_columns(controls), image, words], layout={"max_width": "940px"})
 
 
 def _start(given: dict[str, Any]) -> dict[str, Any]:
@@ -91,28 +87,36 @@ def _start(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _controls(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a control for each value, by name, in the order in which a page is read."""
+    """Return a control for each value, by name."""
     import ipywidgets as widgets
 
     shares = {"min": 0.0, "max": 1.0, "step": 0.01, "readout_format": ".2f"}
-    # three columns: who speaks, on what, how well
     made = {
         "target": _choice(list_architectures(), values["target"]),
-        "hardware": _choice(list_hardware(), values["hardware"]),
-        "acceptance_rate": widgets.FloatSlider(**shares),
         "drafter": _choice(drafters_for(values["target"]), values["drafter"]),
-        "tensor_parallel": _steps(DEGREES, values["tensor_parallel"]),
-        "draft_length": widgets.IntSlider(min=1, max=max(LONGEST, values["draft_length"])),
         "proposal_rate": widgets.FloatSlider(**shares),
+        "hardware": _choice(list_hardware(), values["hardware"]),
         "engine": _choice(list_engines(), values["engine"]),
+        "tensor_parallel": _steps(DEGREES, values["tensor_parallel"]),
+        "acceptance_rate": widgets.FloatSlider(**shares),
+        "draft_length": widgets.IntSlider(min=1, max=max(LONGEST, values["draft_length"])),
         "context_length": _steps(CONTEXTS, values["context_length"]),
     }
     for name, control in made.items():
         control.value = values[name]
         control.description = name.replace("_", " ")
         control.style.description_width = "110px"
-        control.layout.width = "300px"
+        control.layout.width, control.layout.height = "300px", "30px"
     return made
+
+
+def _columns(controls: dict[str, Any]) -> Any:
+    """Return the controls in three columns that stand below each other on a narrow page."""
+    import ipywidgets as widgets
+
+    held = list(controls.values())
+    columns = [widgets.VBox(held[i : i + 3]) for i in range(0, len(held), 3)]
+    return widgets.HBox(columns, layout={"flex_flow": "row wrap"})
 
 
 def _choice(names: list[str], given: Any) -> Any:

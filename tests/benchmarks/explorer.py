@@ -24,8 +24,9 @@ MOVES = [
 
 def measure() -> list[float]:
     """Seconds of each move."""
-    grid, image, _ = explorer().children
-    controls = {control.description.replace(" ", "_"): control for control in grid.children}
+    columns, image, _ = explorer().children
+    held = [control for column in columns.children for control in column.children]
+    controls = {control.description.replace(" ", "_"): control for control in held}
     found = []
     for name, value in MOVES:
         before = image.value
