@@ -82,6 +82,7 @@ _MODULES = {
     "answers",
     "datasets",
     "experts",
+    "explorer",
     "fitting",
     "forward",
     "latency",

@@ -42,7 +42,7 @@ UNITS = COLUMN_UNITS | {
 def page(prediction: Prediction, verdict: str, *parts: str) -> str:
     """Return an answer: what runs where and the verdict, warnings, tables, what was assumed."""
     if (prediction.batch_size > prediction.max_batch_size).all():
-        verdict = f"Nothing fits in memory. If it did: {verdict}"
+        verdict = f"Nothing fits in memory. If it did: {verdict[:1].lower()}{verdict[1:]}"
     words = [verdict, *behind(prediction.deployment)]
     opening = "\n".join([heading(prediction.deployment), *map(wrap, words)])
     return "\n\n".join([opening, *warnings(prediction), *parts, assumptions(prediction)])

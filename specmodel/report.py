@@ -50,8 +50,25 @@ def verdict(prediction: Prediction) -> str:
         answer = f"{opening} {pays}: {_at(best, rows)}{least}."
     else:
         answer = f"{opening} {pays} at {_paying(rows)}; best {_at(best, rows)}."
-    lines = [answer, _why(best, rows, prediction), *behind(prediction.deployment)]
+    lines = [answer, why(best, rows, prediction), *behind(prediction.deployment)]
     return "\n".join(map(wrap, lines))
+
+
+def why(row: dict[str, Any], rows: list[dict[str, Any]], prediction: Prediction) -> str:
+    """Return in a sentence what decides the speedup of one of the rows of a prediction."""
+    parts = [f"At {place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
+    if prediction.deployment.target.is_moe:
+        total = prediction.deployment.target.num_experts
+        before, after = row["active_experts"], row["active_experts_verify"]
+        parts.append(f"experts loaded per layer {before:.0f} -> {after:.0f} of {total}")
+    if row["break_even_acceptance_rate"] is not None:
+        parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
+    if row["best_draft_length"] is not None:
+        parts.append(f"best draft length {row['best_draft_length']}")
+        if row["best_draft_length"] == prediction.max_draft_length:
+            parts[-1] += " (the longest considered)"
+    limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
+    return ", ".join(parts) + f"{limit}."
 
 
 def table(prediction: Prediction) -> str:
@@ -248,22 +265,6 @@ def _paying(rows: list[dict[str, Any]]) -> str:
     sizes, good = sorted({r["batch_size"] for r in rows}), {r["batch_size"] for r in paying}
     found = [(sizes[i], sizes[j]) for i, j, pays in runs(size in good for size in sizes) if pays]
     return f"batch size{'s' if len(good) > 1 else ''} {ranges_text(found)}"
-
-
-def _why(row: dict[str, Any], rows: list[dict[str, Any]], prediction: Prediction) -> str:
-    parts = [f"At {place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
-    if prediction.deployment.target.is_moe:
-        total = prediction.deployment.target.num_experts
-        before, after = row["active_experts"], row["active_experts_verify"]
-        parts.append(f"experts loaded per layer {before:.0f} -> {after:.0f} of {total}")
-    if row["break_even_acceptance_rate"] is not None:
-        parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
-    if row["best_draft_length"] is not None:
-        parts.append(f"best draft length {row['best_draft_length']}")
-        if row["best_draft_length"] == prediction.max_draft_length:
-            parts[-1] += " (the longest considered)"
-    limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
-    return ", ".join(parts) + f"{limit}."
 
 
 def _seconds(value: float) -> str:

@@ -62,6 +62,7 @@ LEVELS = {
     "commands.sweep": 19, "commands.answers": 17, "commands.schedule": 18,
     "sensitivity.indices": 2, "sensitivity.inputs": 14, "sensitivity.evaluation": 15,
     "sensitivity.uncertainty": 15, "sensitivity.analyses": 16, "sensitivity": 17,
+    "explorer.view": 17, "explorer.picture": 18, "explorer.widget": 19, "explorer": 20,
     "sensitivity_options": 18, "sensitivity_report": 19,
     "commands.sensitivity": 22, "commands.plot": 18,
     "cli": 23,
