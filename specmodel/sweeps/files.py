@@ -174,8 +174,10 @@ class _ParquetFile(Sink):
     """One file, a row group a part."""
 
     def _open(self) -> None:
+        import pyarrow as pa
+
         self.encode = arrow_table
-        self._file = self.working.open("wb")
+        self._file = pa.OSFile(str(self.working), "wb")  # writes without Python's lock
         self._writer: Any = None
 
     def _write(self, encoded: pa.Table) -> None:
