@@ -47,17 +47,6 @@ def seconds_a_point(function, parts) -> float:
 
 def main(millions: float, folder: Path) -> None:
     plan = plan_of(millions)
-    parts = [part for part, _ in zip(plan.parts(), range(6), strict=False)]
-    copied = np.ones((len(plan.columns), parts[0].num_points), dtype=np.float32)
-    stages = {
-        "predict, columns flat": lambda part: part_columns(part, np.float32),
-        "and as an Arrow table": arrow_table,
-        "and encoded as Parquet": parquet_bytes,
-        "a copy of the columns": lambda _: copied.copy(),
-    }
-    for name, function in stages.items():
-        function(parts[0])
-        print(f"{name:24} {seconds_a_point(function, parts) * 1e9:6.1f} ns a point, one thread")
     for output in (folder / "one.parquet", f"{folder}/parts/"):
         start = time.perf_counter()
         sweep_to_file(plan, output)
@@ -71,6 +60,17 @@ def main(millions: float, folder: Path) -> None:
         )
         shutil.rmtree(folder)
         folder.mkdir()
+    parts = [part for part, _ in zip(plan.parts(), range(6), strict=False)]
+    copied = np.ones((len(plan.columns), parts[0].num_points), dtype=np.float32)
+    stages = {
+        "predict, columns flat": lambda part: part_columns(part, np.float32),
+        "and as an Arrow table": arrow_table,
+        "and encoded as Parquet": parquet_bytes,
+        "a copy of the columns": lambda _: copied.copy(),
+    }
+    for name, function in stages.items():
+        function(parts[0])
+        print(f"{name:24} {seconds_a_point(function, parts) * 1e9:6.1f} ns a point, one thread")
 
 
 if __name__ == "__main__":
