@@ -10,8 +10,6 @@ from specmodel.errors import InputError
 Numeric: TypeAlias = ArrayLike
 FloatArray: TypeAlias = NDArray[np.float64]
 
-GIBIBYTE = 2**30
-
 BYTES_PER_ELEMENT: dict[str, float] = {
     "fp32": 4.0,
     "bf16": 2.0,
