@@ -56,8 +56,12 @@ def run(capsys):
 
 
 def start(command, code=""):
-    """Run the program in a process of its own, after some code."""
-    program = f"{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
+    """Run the program in a process of its own, after some code.
+
+    A shell's background has Ctrl-C ignored, and its children inherit that.
+    """
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
     return subprocess.Popen(
         [sys.executable, "-c", program, *shlex.split(command)],
         stdout=subprocess.PIPE,

@@ -264,6 +264,7 @@ def _need_pyarrow(output: str | Path) -> None:
 
 
 def _refused(output: str | Path, error: OSError) -> InputError:
-    reason = error.strerror or str(error)
+    # the system's words: those of Arrow tell of its own calls too
+    reason = os.strerror(error.errno) if error.errno else str(error)
     expected = f"a place with room that can be written ({reason})"
     return InputError(_ARGUMENT, str(output), expected)
