@@ -74,6 +74,23 @@ def as_frame(text):
     return pd.read_csv(io.StringIO(text))
 
 
+def test_popularity_may_be_a_list_of_files(run, tmp_path):
+    """Equal shares predict what is predicted without a file; skewed ones do not."""
+    tables = {"equal": [2 / 8] * 8, "skewed": [0.9, 0.5, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]}
+    for name, shares in tables.items():
+        (tmp_path / f"{name}.txt").write_text(" ".join(map(str, shares)))
+    files = ",".join(f"{tmp_path}/{name}.txt" for name in tables)
+    command = (
+        "sweep --target mixtral-8x7b --drafter ngram --hardware h100_sxm --tensor-parallel 2"
+        " --batch-size 4 --draft-length 3 --acceptance-rate 0.5 --columns speedup"
+    )
+    status, out, _ = run(f"{command} --popularity {files}")
+    assert status == 0
+    equal, skewed = as_frame(out)["speedup"]
+    assert as_frame(run(command)[1])["speedup"].tolist() == pytest.approx([equal])
+    assert skewed != pytest.approx(equal, rel=0.01)
+
+
 def test_without_an_output_it_prints_csv(run):
     status, out, err = run(f"{GOOD} --engine vllm --tensor-parallel 1,2")
     assert (status, err) == (0, "")

@@ -42,6 +42,7 @@ _AXES = {
     "activation-dtype": "Arithmetic follows it.",
     "kv-dtype": "Dtypes of the KV cache.",
     "routing-correlation": "0: a sequence's tokens route independently.  [default: 0.18]",
+    "popularity": "Files of the chance that a token uses each expert.",
     "popularity-exponent": "Experts are used as rank to minus this power.  [default: 0]",
     "max-draft-length": "Longest draft considered for the best one; one number.  [default: 10]",
 }
