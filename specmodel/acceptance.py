@@ -227,10 +227,9 @@ class Acceptance:
     measured_draft_length: Numeric | None = None
 
     def __post_init__(self) -> None:
-        names = [field.name for field in fields(self)[:-1]]
-        given = [name for name in names if getattr(self, name) is not None]
+        given = [name for name in FORMS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise InputError("acceptance", given or None, "exactly one of " + ", ".join(names))
+            raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
         if given[0] not in _SOLVERS and self.measured_draft_length is not None:
             expected = f"none, as {given[0]} holds at every draft length"
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
@@ -238,7 +237,7 @@ class Acceptance:
     @property
     def form(self) -> str:
         """Name of the form that was given."""
-        return next(field.name for field in fields(self) if getattr(self, field.name) is not None)
+        return next(name for name in FORMS if getattr(self, name) is not None)
 
     @property
     def max_draft_length(self) -> float:
@@ -328,6 +327,10 @@ class Acceptance:
             rates = self.acceptance_by_position
             return expected_tokens_per_step_by_position(rates, draft_length)
         return speculation.expected_tokens_per_step(self.rate(), draft_length)
+
+
+FORMS = tuple(field.name for field in fields(Acceptance)[:-1])
+"""Names of the forms, of which exactly one is given."""
 
 
 def _positions(acceptance_by_position: Numeric) -> FloatArray:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from specmodel.acceptance import Acceptance
+from specmodel.acceptance import FORMS, Acceptance
 from specmodel.assembly import DEGREES, LOOKUP, NAMES, RECORDS, assemble
 from specmodel.deployment import Deployment, deploy
 from specmodel.errors import InputError
@@ -24,14 +24,7 @@ _WHOLE = (
     *("batch_size", "draft_length", "context_length", "verify_tokens", "measured_draft_length"),
     *("max_draft_length", *DEGREES),
 )
-_ACCEPTANCE = (
-    "acceptance_rate",
-    "tokens_per_step",
-    "step_efficiency",
-    "accepted_fraction",
-    "acceptance_by_position",
-)
-_REAL = (*_ACCEPTANCE, *LOOKUP, "routing_correlation", "popularity_exponent")
+_REAL = (*FORMS, *LOOKUP, "routing_correlation", "popularity_exponent")
 
 
 def flag(name: str) -> str:
@@ -184,10 +177,10 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
 
 def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
     """Return the one form of acceptance that was given."""
-    given = {n: options[n] for n in _ACCEPTANCE if options.get(n) is not None}
+    given = {n: options[n] for n in FORMS if options.get(n) is not None}
     if len(given) != 1:
         flags = [flag(name) for name in given] or None
-        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, _ACCEPTANCE)))
+        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, FORMS)))
     return given
 
 

@@ -8,7 +8,10 @@ import click
 from specmodel.commands.settings import (
     SETTINGS,
     acceptance_options,
+    check_forms,
     detail_options,
+    echo_warnings,
+    form_options,
     where_options,
 )
 from specmodel.errors import InputError
@@ -48,11 +51,6 @@ def _values(name: str, words: str, default: str | None) -> Callable[[Command], C
     return click.option(name, default=default, show_default=True, metavar="VALUES", help=words)
 
 
-def _form_options(command: Command) -> Command:
-    command = click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")(command)
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
 @click.command("sweet-spot", context_settings=SETTINGS)
 @where_options(required=True)
 @_batch_size("1:512")
@@ -60,7 +58,7 @@ def _form_options(command: Command) -> Command:
 @acceptance_options()
 @_CONTEXT
 @detail_options()
-@_form_options
+@form_options()
 def sweet_spot(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Find the batch sizes where speculation pays.
 
@@ -76,7 +74,7 @@ def sweet_spot(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     from specmodel.answers import sweet_spots
     from specmodel.options import predict_from
 
-    _check_forms(as_json, as_csv)
+    check_forms(as_json, as_csv)
     prediction = predict_from(options | _NO_BEST)
     _need_drafts(prediction, options)
     spots = sweet_spots(prediction)
@@ -92,7 +90,7 @@ def sweet_spot(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 @_CONTEXT
 @click.option("--max-draft-length", type=int, help="Longest draft considered.  [default: 10]")
 @detail_options()
-@_form_options
+@form_options()
 def best_draft_length(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Find the best draft length.
 
@@ -108,7 +106,7 @@ def best_draft_length(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     from specmodel.answers import best_draft_lengths
     from specmodel.answers_options import lengths_from
 
-    _check_forms(as_json, as_csv)
+    check_forms(as_json, as_csv)
     prediction = lengths_from(options)
     best = best_draft_lengths(prediction)
     if not _printed({"": prediction}, best, as_json, as_csv):
@@ -125,7 +123,7 @@ def best_draft_length(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 )
 @_CONTEXT
 @detail_options()
-@_form_options
+@form_options()
 def break_even(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Find the acceptance that is needed.
 
@@ -140,7 +138,7 @@ def break_even(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     from specmodel.answers import break_even as least_rates
     from specmodel.options import predict_from
 
-    _check_forms(as_json, as_csv)
+    check_forms(as_json, as_csv)
     # the rate needed depends on no rate given
     prediction = predict_from(options | _NO_BEST | {"acceptance_rate": 0.0})
     _need_drafts(prediction, options)
@@ -167,7 +165,7 @@ def break_even(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 )
 @click.option("--max-draft-length", type=int, help="Longest draft considered.  [default: 10]")
 @detail_options()
-@_form_options
+@form_options()
 def compare(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Compare targets, drafters, GPUs or engines.
 
@@ -182,7 +180,7 @@ def compare(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     from specmodel.answers import compare as side_by_side
     from specmodel.answers_options import alternatives_from
 
-    _check_forms(as_json, as_csv)
+    check_forms(as_json, as_csv)
     predictions = alternatives_from(options)
     if len({context for p in predictions.values() for context in p.context_length.ravel()}) > 1:
         raise InputError("context_length", options["context_length"], "one context length")
@@ -199,7 +197,7 @@ def compare(*, as_json: bool, as_csv: bool, **options: Any) -> None:
 @acceptance_options()
 @_CONTEXT
 @detail_options()
-@_form_options
+@form_options()
 def explain(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Explain what limits the speedup.
 
@@ -216,7 +214,7 @@ def explain(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     from specmodel.answers import explain as explained
     from specmodel.options import predict_from
 
-    _check_forms(as_json, as_csv)
+    check_forms(as_json, as_csv)
     prediction = predict_from(options | _NO_BEST)
     _need_drafts(prediction, options)
     if prediction.speedup.size > MOST_EXPLAINED and not (as_json or as_csv):
@@ -226,11 +224,6 @@ def explain(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     if not _printed({"": prediction}, explanation.to_frame(), as_json, as_csv):
         verdict = report.explain_verdict(explanation)
         click.echo(report.page(prediction, verdict, report.explain_tables(explanation)))
-
-
-def _check_forms(as_json: bool, as_csv: bool) -> None:
-    if as_json and as_csv:
-        raise InputError("csv", True, "one of --json and --csv")
 
 
 def _need_drafts(prediction: "Prediction", options: dict[str, Any]) -> None:
@@ -248,6 +241,5 @@ def _printed(
         click.echo(to_json(predictions, frame))
     elif as_csv:
         click.echo(frame.to_csv(index=False), nl=False)
-        for warning in dict.fromkeys(w for p in predictions.values() for w in p.warnings):
-            click.echo(f"specmodel: warning: {warning}", err=True)
+        echo_warnings(dict.fromkeys(w for p in predictions.values() for w in p.warnings))
     return as_json or as_csv

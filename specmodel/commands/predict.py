@@ -7,10 +7,12 @@ import click
 from specmodel.commands.settings import (
     SETTINGS,
     acceptance_options,
+    check_forms,
     detail_options,
+    echo_warnings,
+    form_options,
     where_options,
 )
-from specmodel.errors import InputError
 
 
 @click.command(context_settings=SETTINGS)
@@ -46,8 +48,7 @@ from specmodel.errors import InputError
 @click.option(
     "--components", is_flag=True, help="Add the breakdown of each pass; CSV has it alone."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@form_options()
 def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> None:
     """Predict target efficiency and speedup of speculative decoding.
 
@@ -63,8 +64,7 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
           --proposal-rate 0.4 --hardware l40s --batch-size 1 --draft-length 1:5 \\
           --tokens-per-step 1.4 --measured-draft-length 3 --json
     """
-    if as_json and as_csv:
-        raise InputError("csv", True, "one of --json and --csv")
+    check_forms(as_json, as_csv)
     from specmodel import report
     from specmodel.options import predict_from
 
@@ -80,8 +80,7 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
             click.echo(pass_components(prediction).to_csv(index=False), nl=False)
         else:
             click.echo(report.to_csv(prediction))
-        for warning in prediction.warnings:
-            click.echo(f"specmodel: warning: {warning}", err=True)
+        echo_warnings(prediction.warnings)
         return
     sections = [
         f"{report.heading(prediction.deployment)}\n{report.verdict(prediction)}",

@@ -8,6 +8,8 @@ from specmodel.commands.settings import (
     SETTINGS,
     acceptance_options,
     detail_options,
+    echo_warnings,
+    form_options,
     where_options,
 )
 from specmodel.errors import InputError
@@ -41,8 +43,7 @@ from specmodel.errors import InputError
 )
 @detail_options()
 @click.option("--fragment-only", is_flag=True, help="Print the engine's configuration only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, a row a batch size.")
+@form_options(", a row a batch size")
 def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any) -> None:
     """Schedule draft lengths for an engine.
 
@@ -72,5 +73,4 @@ def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any
         click.echo(report.to_text(plan))
         return
     click.echo(report.to_csv(plan) if as_csv else plan.fragment)
-    for warning in report.warnings(plan):
-        click.echo(f"specmodel: warning: {warning}", err=True)
+    echo_warnings(report.warnings(plan))

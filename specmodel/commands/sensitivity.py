@@ -7,10 +7,12 @@ import click
 from specmodel.commands.settings import (
     SETTINGS,
     acceptance_options,
+    check_forms,
     detail_options,
+    echo_warnings,
+    form_options,
     where_options,
 )
-from specmodel.errors import InputError
 
 
 @click.command(context_settings=SETTINGS)
@@ -39,8 +41,7 @@ from specmodel.errors import InputError
     help="Of the variance analysis, a power of two.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@form_options()
 def sensitivity(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Tell what the speedup depends on most.
 
@@ -59,8 +60,7 @@ def sensitivity(*, as_json: bool, as_csv: bool, **options: Any) -> None:
           --draft-length 3 --acceptance-rate 0.5 --proposal-rate 0.4 \\
           --range proposal_rate=0.2:0.6 --json
     """
-    if as_json and as_csv:
-        raise InputError("csv", True, "one of --json and --csv")
+    check_forms(as_json, as_csv)
     from specmodel import sensitivity_report as report
     from specmodel.report import warning_text
     from specmodel.sensitivity_options import sensitivity_from
@@ -71,8 +71,7 @@ def sensitivity(*, as_json: bool, as_csv: bool, **options: Any) -> None:
         return
     if as_csv:
         click.echo(report.to_csv(found))
-        for warning in found.warnings:
-            click.echo(f"specmodel: warning: {warning}", err=True)
+        echo_warnings(found.warnings)
         return
     sections = [
         f"{report.heading(found)}\n{report.verdict(found)}",

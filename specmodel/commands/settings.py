@@ -1,10 +1,12 @@
 """What several commands share: settings, and the options that say what runs where."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+
+from specmodel.errors import InputError
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
@@ -131,6 +133,26 @@ def acceptance_options(*, one_length: bool = True) -> Callable[[Command], Comman
             help="Share of steps with a proposal (ngram).  [default: 1]",
         ),
     )
+
+
+def form_options(rows: str = "") -> Callable[[Command], Command]:
+    """Add the options for programs; `rows` says what a row of the CSV is."""
+    return _adding(
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option("--csv", "as_csv", is_flag=True, help=f"Print CSV{rows}."),
+    )
+
+
+def check_forms(as_json: bool, as_csv: bool) -> None:
+    """Refuse both at once."""
+    if as_json and as_csv:
+        raise InputError("csv", True, "one of --json and --csv")
+
+
+def echo_warnings(warnings: Iterable[str]) -> None:
+    """Print warnings beside what a program reads."""
+    for warning in warnings:
+        click.echo(f"specmodel: warning: {warning}", err=True)
 
 
 def detail_options() -> Callable[[Command], Command]:

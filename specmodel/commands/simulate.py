@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.commands.settings import SETTINGS, detail_options, where_options
+from specmodel.commands.settings import (
+    SETTINGS,
+    check_forms,
+    detail_options,
+    echo_warnings,
+    form_options,
+    where_options,
+)
 from specmodel.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,8 +89,7 @@ _OF_SUITE = ("requests", "engine", "context_length", "seed", "workers")
     "--timeline-policy", metavar="NAME", help="Its policy.  [default: cascade, or the last]"
 )
 @click.option("--records", metavar="FILE.csv", help="Write a row for each policy and request.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@form_options()
 def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) -> None:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
 
@@ -100,8 +106,7 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
       specmodel simulate --step-times ./times.csv --trace ./trace.jsonl \\
           --policy none,my_module:MyPolicy --timeline ./request.png
     """
-    if as_json and as_csv:
-        raise InputError("csv", True, "one of --json and --csv")
+    check_forms(as_json, as_csv)
     if suite is not None:
         _suite(options, as_json=as_json, as_csv=as_csv)
         return
@@ -142,8 +147,7 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     if as_json:
         click.echo(report.to_json(replay, summary))
         return
-    for warning in replay.warnings:
-        click.echo(f"specmodel: warning: {warning}", err=True)
+    echo_warnings(replay.warnings)
     if as_csv:
         click.echo(summary.to_csv(index=False), nl=False)
         return

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from specmodel.acceptance import Acceptance
+from specmodel.acceptance import FORMS
 from specmodel.assembly import NAMES, RECORDS
 from specmodel.drafters import Drafter
 from specmodel.errors import InputError, nearest
@@ -17,7 +16,6 @@ from specmodel.outcome import COLUMN_UNITS
 from specmodel.records import Record
 
 POINT_AXES = ("context_length", "batch_size", "draft_length", "verify_tokens")
-ACCEPTANCE_FORMS = tuple(form.name for form in fields(Acceptance)[:-1])
 SETTINGS = ("measured_draft_length", "max_draft_length")
 """Parameters with one value for the whole sweep."""
 
@@ -50,7 +48,7 @@ def single(name: str, values: list[Any]) -> Any:
 
 def check_names(values: Mapping[str, Any]) -> list[str]:
     """Refuse names that are unknown or missing; return the form of acceptance."""
-    known = (*NAMES, *POINT_AXES, *ACCEPTANCE_FORMS, *SETTINGS)
+    known = (*NAMES, *POINT_AXES, *FORMS, *SETTINGS)
     for name, value in values.items():
         if name not in known and name.partition(".")[0] not in RECORDS:
             expected = f"a parameter such as {nearest(name, known)}"
@@ -58,9 +56,9 @@ def check_names(values: Mapping[str, Any]) -> list[str]:
     for name in _REQUIRED:
         if name not in values:
             raise InputError(name, None, "at least one value")
-    forms = [name for name in ACCEPTANCE_FORMS if name in values]
+    forms = [name for name in FORMS if name in values]
     if len(forms) != 1:
-        expected = "exactly one of " + ", ".join(ACCEPTANCE_FORMS)
+        expected = "exactly one of " + ", ".join(FORMS)
         raise InputError("acceptance", forms or None, expected)
     return forms
 
