@@ -24,18 +24,18 @@ import torch
 from torch import Tensor
 
 from specmodel import plots
-from specmodel.architecture import Architecture
-from specmodel.deployment import deploy
-from specmodel.errors import InputError
-from specmodel.experts import correlated_active_experts
-from specmodel.hardware import HardwareProfile, load_hardware
-from specmodel.latency import step_times
-from specmodel.measure.decoder import Decoder
-from specmodel.measure.device import find_device
-from specmodel.measure.layers import has_grouped_kernel
-from specmodel.measure.speculation import Pass, Speculator, State, decode, speculate
-from specmodel.profiles import write_text
-from specmodel.routing import sample_routing
+from specmodel.algebra.experts import correlated_active_experts
+from specmodel.algebra.routing import sample_routing
+from specmodel.base.errors import InputError
+from specmodel.base.files import write_text
+from specmodel.calibrate.measure.decoder import Decoder
+from specmodel.calibrate.measure.device import find_device
+from specmodel.calibrate.measure.layers import has_grouped_kernel
+from specmodel.calibrate.measure.speculation import Pass, Speculator, State, decode, speculate
+from specmodel.cost.deployment import deploy
+from specmodel.cost.latency import step_times
+from specmodel.records.architecture import Architecture
+from specmodel.records.hardware import HardwareProfile, load_hardware
 
 CORRELATION = 0.3
 DRAWS = 12

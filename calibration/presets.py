@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import brentq, minimize
 
-from specmodel.profiles import write_text
-from specmodel.records import toml_text
-from specmodel.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
-from specmodel.traces.synthetic import FOLDER, AcceptanceProcess, sample_trace
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
+from specmodel.replay.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
+from specmodel.replay.traces.synthetic import FOLDER, AcceptanceProcess, sample_trace
 
 TABLE = Path(__file__).parent / "tables/acceptance.csv"
 SHORTEST, LONGEST = 256, 512

@@ -10,13 +10,13 @@ import tempfile
 from datetime import date
 from pathlib import Path
 
-from specmodel.datasets import source_name
-from specmodel.fitting import FittedTable, typical_stack
-from specmodel.hardware import load_hardware
-from specmodel.measurements import read_measurements
-from specmodel.profiles import write_text
-from specmodel.published import STACKS
-from specmodel.records import toml_text
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
+from specmodel.calibrate.datasets import source_name
+from specmodel.calibrate.fitting import FittedTable, typical_stack
+from specmodel.calibrate.measurements import read_measurements
+from specmodel.calibrate.published import STACKS
+from specmodel.records.hardware import load_hardware
 
 ROOT = Path(__file__).parents[1]
 PROFILES, PACKAGE, TABLES = ROOT / "hw_profiles", ROOT / "specmodel", ROOT / "calibration/tables"

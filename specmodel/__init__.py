@@ -7,10 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specmodel.acceptance import Acceptance
-    from specmodel.architecture import Architecture, list_architectures, load_architecture
-    from specmodel.deployment import Deployment, deploy
-    from specmodel.drafters import (
+    from specmodel.algebra.acceptance import Acceptance
+    from specmodel.base.errors import InputError
+    from specmodel.cost.deployment import Deployment, deploy
+    from specmodel.prediction.outcome import Prediction
+    from specmodel.prediction.predict import predict
+    from specmodel.records.architecture import Architecture, list_architectures, load_architecture
+    from specmodel.records.drafters import (
         Drafter,
         eagle3_drafter,
         eagle_drafter,
@@ -21,11 +24,8 @@ if TYPE_CHECKING:
         ngram_drafter,
         parallel_drafter,
     )
-    from specmodel.engine import EngineProfile, list_engines, load_engine
-    from specmodel.errors import InputError
-    from specmodel.hardware import HardwareProfile, list_hardware, load_hardware
-    from specmodel.outcome import Prediction
-    from specmodel.prediction import predict
+    from specmodel.records.engine import EngineProfile, list_engines, load_engine
+    from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
 
 __version__ = "0.1.0"
 
@@ -57,9 +57,9 @@ __all__ = [
 ]
 
 _HOMES = {
-    "acceptance": ("Acceptance",),
-    "architecture": ("Architecture", "list_architectures", "load_architecture"),
-    "drafters": (
+    "algebra.acceptance": ("Acceptance",),
+    "records.architecture": ("Architecture", "list_architectures", "load_architecture"),
+    "records.drafters": (
         "Drafter",
         "eagle3_drafter",
         "eagle_drafter",
@@ -70,45 +70,26 @@ _HOMES = {
         "ngram_drafter",
         "parallel_drafter",
     ),
-    "engine": ("EngineProfile", "list_engines", "load_engine"),
-    "errors": ("InputError",),
-    "hardware": ("HardwareProfile", "list_hardware", "load_hardware"),
-    "deployment": ("Deployment", "deploy"),
-    "outcome": ("Prediction",),
-    "prediction": ("predict",),
+    "records.engine": ("EngineProfile", "list_engines", "load_engine"),
+    "base.errors": ("InputError",),
+    "records.hardware": ("HardwareProfile", "list_hardware", "load_hardware"),
+    "cost.deployment": ("Deployment", "deploy"),
+    "prediction.outcome": ("Prediction",),
+    "prediction.predict": ("predict",),
 }
 _MODULES = {
-    "acceptance",
-    "answers",
-    "datasets",
-    "experts",
-    "explorer",
-    "fitting",
-    "forward",
-    "latency",
-    "measure",
-    "moesd",
-    "parallel",
-    "passes",
-    "plots",
-    "points",
-    "policies",
-    "popularity",
-    "routing",
-    "scrapes",
-    "sensitivity",
-    "simulation",
-    "speculation",
-    "sweeps",
-    "traces",
-    "unions",
+    "speculation": "algebra.speculation",
+    "experts": "algebra.experts",
+    "moesd": "algebra.moesd",
+    **{room: room for room in ("answers", "calibrate", "cost", "explorer", "plots")},
+    **{room: room for room in ("replay", "sensitivity", "sweeps")},
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
+        return import_module(f"{__name__}.{_MODULES[name]}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from specmodel.architecture import Architecture, LatentAttention
-from specmodel.hardware import HardwareProfile
-from specmodel.parallel import Layout
+from specmodel.cost.parallel import Layout
+from specmodel.records.architecture import Architecture, LatentAttention
+from specmodel.records.hardware import HardwareProfile
 
 LATENTS = st.builds(
     LatentAttention,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.deployment import Deployment
-from specmodel.latency import step_work
-from specmodel.outcome import Prediction
-from specmodel.work import Work
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import step_work
+from specmodel.cost.work import Work
+from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.errors import InputError
-from specmodel.outcome import Prediction
-from specmodel.ranges import ranges_text, runs
-from specmodel.units import Numeric, check
+from specmodel.base.errors import InputError
+from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.units import Numeric, check
+from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.errors import InputError
-from specmodel.outcome import Prediction
-from specmodel.passes import CAUSES
-from specmodel.units import FloatArray
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.cost.passes import CAUSES
+from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd

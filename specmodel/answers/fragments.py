@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specmodel.answers.schedule import Schedule
-from specmodel.errors import InputError
+from specmodel.base.errors import InputError
 
 
 def vllm_fragment(schedule: Schedule) -> str:

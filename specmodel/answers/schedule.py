@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel import speculation
-from specmodel.errors import InputError
-from specmodel.ranges import runs
-from specmodel.units import FloatArray, Numeric, check
+from specmodel.algebra import speculation
+from specmodel.base.errors import InputError
+from specmodel.base.ranges import runs
+from specmodel.base.units import FloatArray, Numeric, check
 
 if TYPE_CHECKING:
     import pandas as pd

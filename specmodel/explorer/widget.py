@@ -5,12 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from specmodel.architecture import list_architectures
-from specmodel.engine import list_engines
-from specmodel.errors import InputError, nearest
+from specmodel.base.errors import InputError, nearest
 from specmodel.explorer.picture import png
 from specmodel.explorer.view import DEFAULTS, drafters_for, view
-from specmodel.hardware import list_hardware
+from specmodel.records.architecture import list_architectures
+from specmodel.records.engine import list_engines
+from specmodel.records.hardware import list_hardware
 
 if TYPE_CHECKING:
     import ipywidgets

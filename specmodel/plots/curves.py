@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmodel.errors import InputError
-from specmodel.plots.frames import (
-    ARGUMENT,
-    checked,
-    lines,
-    need_distinct,
-    need_positive,
-)
+from specmodel.base.errors import InputError
+from specmodel.plots.frames import ARGUMENT, checked, lines, need_distinct, need_positive
 from specmodel.plots.style import (
     COLOURS,
     DASHES,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from specmodel.errors import InputError, nearest
+from specmodel.base.errors import InputError, nearest
 from specmodel.plots.frames import ARGUMENT, checked, need_distinct, words
 from specmodel.plots.style import COLOURS, GREY, HATCHES, SMALL, Style, folded, legend_above
 

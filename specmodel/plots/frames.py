@@ -7,9 +7,9 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import pandas as pd
 
-from specmodel.errors import InputError
-from specmodel.outcome import COLUMN_UNITS
-from specmodel.tables import need_columns
+from specmodel.base.errors import InputError
+from specmodel.base.tables import need_columns
+from specmodel.prediction.outcome import COLUMN_UNITS
 
 ARGUMENT = "table"
 """Name that errors carry, a column after a dot."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.errors import InputError
+from specmodel.base.errors import InputError
 from specmodel.plots.frames import ARGUMENT, checked, need_distinct, need_positive
 from specmodel.plots.style import (
     COLOURS,

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.errors import InputError
-from specmodel.plots.frames import (
-    ARGUMENT,
-    checked,
-    need_distinct,
-    need_single,
-    words,
-)
+from specmodel.base.errors import InputError
+from specmodel.plots.frames import ARGUMENT, checked, need_distinct, need_single, words
 from specmodel.plots.style import (
     COLOURS,
     GREY,

@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.errors import InputError
+from specmodel.base.errors import InputError
 from specmodel.plots.frames import ARGUMENT, checked, need_distinct
-from specmodel.plots.style import (
-    COLOURS,
-    KIND_COLOURS,
-    SMALL,
-    folded,
-    legend_above,
-    unity,
-)
+from specmodel.plots.style import COLOURS, KIND_COLOURS, SMALL, folded, legend_above, unity
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.deployment import Deployment
+from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
 from specmodel.sensitivity.evaluation import OUTPUTS, evaluate
 from specmodel.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
 from specmodel.sensitivity.inputs import Input, OperatingPoint, list_inputs
 from specmodel.sensitivity.uncertainty import Range
-from specmodel.units import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from specmodel import speculation
-from specmodel.deployment import Deployment
-from specmodel.errors import InputError
-from specmodel.kernels import MAIN_KINDS, STANDS_IN, Kernels
-from specmodel.latency import StepTimes, combine_passes, step_times
+from specmodel.algebra import speculation
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import StepTimes, combine_passes, step_times
+from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, Kernels
 from specmodel.sensitivity.inputs import OperatingPoint, find_input, list_inputs
-from specmodel.units import FloatArray, Numeric
 
 CHUNK = 8_192
 """Points computed at a time [-]: what a pass keeps of them stays in cache."""

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from specmodel.errors import InputError
-from specmodel.units import FloatArray
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
 
 CONFIDENCE = 0.95
 """Share of intervals that should hold the index [-]."""

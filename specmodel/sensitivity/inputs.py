@@ -5,18 +5,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specmodel import speculation
-from specmodel.acceptance import Acceptance
-from specmodel.deployment import Deployment
-from specmodel.engine import OVERHEADS
-from specmodel.errors import InputError, nearest
-from specmodel.forward import pass_work
-from specmodel.hardware import HardwareProfile
-from specmodel.intervals import LARGEST
-from specmodel.kernels import MAIN_KINDS, STANDS_IN, Kernels
-from specmodel.prediction import DEFAULT_CONTEXT_LENGTH, MOST
-from specmodel.units import FloatArray, Numeric, check
-from specmodel.work import Work
+from specmodel.algebra import speculation
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.forward import pass_work
+from specmodel.cost.work import Work
+from specmodel.prediction.intervals import LARGEST
+from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, MOST
+from specmodel.records.engine import OVERHEADS
+from specmodel.records.hardware import HardwareProfile
+from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, Kernels
 
 _LEAST_RATE = 1e8
 _PARAMETERS = {

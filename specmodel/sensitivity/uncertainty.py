@@ -8,10 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from specmodel.deployment import Deployment
-from specmodel.errors import InputError
-from specmodel.intervals import CENTRAL, FARTHEST, fits_of_target, likeness_of_passes
-from specmodel.kernels import MAIN_KINDS
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
+from specmodel.prediction.intervals import CENTRAL, FARTHEST, fits_of_target, likeness_of_passes
+from specmodel.records.kernels import MAIN_KINDS
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -20,7 +21,6 @@ from specmodel.sensitivity.inputs import (
     list_inputs,
     works_of,
 )
-from specmodel.units import FloatArray
 
 ROUTING_CORRELATIONS = (0.0, 0.3)
 """Where routing correlations of published models lie: 0.157, 0.180 and 0.291 were measured, and

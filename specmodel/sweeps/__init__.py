@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel.errors import InputError
+from specmodel.base.errors import InputError
 from specmodel.sweeps.cluster import dask_workers
 from specmodel.sweeps.columns import Column, data_frame, num_points, part_columns
 from specmodel.sweeps.encodings import csv_header, csv_text

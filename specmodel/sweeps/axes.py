@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.acceptance import FORMS
-from specmodel.assembly import NAMES, RECORDS
-from specmodel.drafters import Drafter
-from specmodel.errors import InputError, nearest
-from specmodel.intervals import COLUMNS as WITH_INTERVAL
-from specmodel.outcome import COLUMN_UNITS
-from specmodel.records import Record
+from specmodel.algebra.acceptance import FORMS
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import Record
+from specmodel.cost.assembly import NAMES, RECORDS
+from specmodel.prediction.intervals import COLUMNS as WITH_INTERVAL
+from specmodel.prediction.outcome import COLUMN_UNITS
+from specmodel.records.drafters import Drafter
 
 POINT_AXES = ("context_length", "batch_size", "draft_length", "verify_tokens")
 SETTINGS = ("measured_draft_length", "max_draft_length")

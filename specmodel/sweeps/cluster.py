@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from specmodel import __version__
-from specmodel.errors import InputError
+from specmodel.base.errors import InputError
 from specmodel.sweeps.run import Workers
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.outcome import LIMITS, Prediction
-from specmodel.prediction import predict
+from specmodel.base.units import FloatArray
+from specmodel.prediction.outcome import LIMITS, Prediction
+from specmodel.prediction.predict import predict
 from specmodel.sweeps.plan import Part
-from specmodel.units import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd

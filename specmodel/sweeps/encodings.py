@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.intervals import COLUMNS as WITH_INTERVAL
-from specmodel.outcome import COLUMN_UNITS
+from specmodel.prediction.intervals import COLUMNS as WITH_INTERVAL
+from specmodel.prediction.outcome import COLUMN_UNITS
 from specmodel.sweeps.columns import CODED, WHOLE, data_frame, num_points, part_columns
 from specmodel.sweeps.plan import Part, Plan
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from specmodel.errors import InputError
+from specmodel.base.errors import InputError
 from specmodel.sweeps.encodings import (
     arrow_table,
     csv_header,

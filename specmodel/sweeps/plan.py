@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from specmodel.acceptance import Acceptance
-from specmodel.assembly import assemble
-from specmodel.deployment import deploy
-from specmodel.errors import InputError
-from specmodel.intervals import MAX_POINTS as MOST_WITH_INTERVAL
-from specmodel.prediction import DEFAULT_CONTEXT_LENGTH, predict
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, check
+from specmodel.cost.assembly import assemble
+from specmodel.cost.deployment import deploy
+from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
+from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, predict
 from specmodel.sweeps.axes import (
     POINT_AXES,
     SETTINGS,
@@ -25,7 +26,6 @@ from specmodel.sweeps.axes import (
     ordered,
     single,
 )
-from specmodel.units import FloatArray, check
 
 PART = 2**18
 """Most points of a part [-]: enough to forget Python, few enough for 20 MB of columns."""

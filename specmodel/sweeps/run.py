@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
-from specmodel.errors import InputError
+from specmodel.base.errors import InputError
 from specmodel.sweeps.plan import Part, Plan
 
 Result = TypeVar("Result")

@@ -13,11 +13,11 @@ import time
 import numpy as np
 
 from specmodel import deploy
-from specmodel.simulation import ReplayTimes, Sample, replay_times, simulate
-from specmodel.simulation.block import draw_block
-from specmodel.simulation.chance import Variation
-from specmodel.simulation.run import make_blocks
-from specmodel.traces import Trace, join_traces, load_preset
+from specmodel.replay.simulation import ReplayTimes, Sample, replay_times, simulate
+from specmodel.replay.simulation.block import draw_block
+from specmodel.replay.simulation.chance import Variation
+from specmodel.replay.simulation.run import make_blocks
+from specmodel.replay.traces import Trace, join_traces, load_preset
 
 BOUND = 12.0
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specmodel import deploy, load_architecture, load_engine, predict
-from specmodel.points import point_speedups
+from specmodel.prediction.points import point_speedups
 
 OVERHEADS = {
     "kernel_time": 4e-6,

@@ -1,0 +1,1 @@
+"""The papers as pure functions of numbers: speculation, acceptance, experts, the roofline."""

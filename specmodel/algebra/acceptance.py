@@ -1,0 +1,340 @@
+"""How often drafted tokens are accepted, in whichever of five forms it was measured."""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from specmodel.algebra import speculation
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric, check, unwrap
+
+
+def acceptance_rate_from_step_efficiency(
+    step_efficiency: Numeric, draft_length: Numeric
+) -> FloatArray:
+    """Return the acceptance rate that gives MoESD's σ at a draft length.
+
+    Parameters
+    ----------
+    step_efficiency
+        σ, from ``1 / (draft_length + 1)`` to 1 [-].
+    draft_length
+        Draft length at which it was measured, at least 1 [token].
+
+    Returns
+    -------
+    FloatArray
+        Acceptance rate [-].
+
+    Examples
+    --------
+    >>> float(acceptance_rate_from_step_efficiency(0.67232, 4).round(12))
+    0.8
+    """
+    gamma = speculation.check_draft_length(draft_length, minimum=1)
+    sigma = check("step_efficiency", step_efficiency)
+    lowest = 1 / (gamma + 1)
+    if ((sigma < lowest * (1 - 1e-12)) | (sigma > 1)).any():
+        bound = float(np.max(lowest))
+        expected = f"numbers from 1/(draft_length + 1) = {bound:.4g} to 1"
+        raise InputError("step_efficiency", step_efficiency, expected)
+    return speculation.solve_acceptance_rate(np.maximum(sigma * (gamma + 1), 1), gamma)
+
+
+def acceptance_rate_from_accepted_fraction(
+    accepted_fraction: Numeric, draft_length: Numeric
+) -> FloatArray:
+    """Return the acceptance rate that gives the accepted fraction an engine reports.
+
+    Parameters
+    ----------
+    accepted_fraction
+        Accepted over drafted tokens [-].
+    draft_length
+        Draft length at which it was measured, at least 1 [token].
+
+    Returns
+    -------
+    FloatArray
+        Acceptance rate [-].
+
+    Examples
+    --------
+    >>> float(acceptance_rate_from_accepted_fraction(0.5904, 4).round(12))
+    0.8
+    """
+    fraction = check("accepted_fraction", accepted_fraction, minimum=0, maximum=1)
+    gamma = speculation.check_draft_length(draft_length, minimum=1)
+    return speculation.solve_acceptance_rate(np.minimum(1 + fraction * gamma, gamma + 1), gamma)
+
+
+def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
+    """Return per-position acceptance given all before, from the cumulative rates papers publish.
+
+    Parameters
+    ----------
+    cumulative_acceptance
+        P(at least i tokens accepted), i = 1, 2, … on the last axis, not rising [-].
+
+    Returns
+    -------
+    FloatArray
+        Conditional rates of the same shape; 0 after a position never reached [-].
+
+    Raises
+    ------
+    InputError
+        If a rate is outside [0, 1] or rises along the last axis.
+
+    Examples
+    --------
+    >>> conditional_acceptance([0.8, 0.6, 0.3]).round(3).tolist()
+    [0.8, 0.75, 0.5]
+    """
+    reached = np.atleast_1d(
+        check("cumulative_acceptance", cumulative_acceptance, minimum=0, maximum=1)
+    )
+    if (np.diff(reached, axis=-1) > 0).any():
+        raise InputError("cumulative_acceptance", cumulative_acceptance, "rates that never rise")
+    before = np.concatenate([np.ones_like(reached[..., :1]), reached[..., :-1]], axis=-1)
+    return np.asarray(np.divide(reached, before, out=np.zeros_like(reached), where=before > 0))
+
+
+def expected_tokens_per_step_by_position(
+    acceptance_by_position: Numeric, draft_length: Numeric
+) -> FloatArray:
+    """Return the expected tokens per step when acceptance differs by position.
+
+    Parameters
+    ----------
+    acceptance_by_position
+        P(token i accepted, all before it were) for i = 1, 2, …; one list [-].
+    draft_length
+        Whole draft lengths, none beyond the list, any shape [token].
+
+    Returns
+    -------
+    FloatArray
+        ``1 + Σ_j Π_{i<=j} a_i``, of the shape of `draft_length` [token].
+
+    Raises
+    ------
+    InputError
+        If the list is shorter than a draft length.
+
+    Examples
+    --------
+    >>> float(expected_tokens_per_step_by_position([0.5, 0.5, 0.0], 2))
+    1.75
+    """
+    rates = _positions(acceptance_by_position)
+    gamma = speculation.check_draft_length(draft_length, whole=True)
+    if gamma.max() > rates.size:
+        expected = f"at least draft_length = {gamma.max():g} rates"
+        raise InputError("acceptance_by_position", rates.tolist(), expected)
+    tokens = 1 + np.concatenate([[0.0], np.cumsum(np.cumprod(rates))])
+    return unwrap(tokens[gamma.astype(int)])
+
+
+def accepted_tokens_pmf(acceptance_rate: Numeric, draft_length: int) -> FloatArray:
+    """Return the probability of accepting 0, 1, …, `draft_length` drafted tokens in a step.
+
+    Parameters
+    ----------
+    acceptance_rate
+        P(token accepted, all before it were), any shape [-].
+    draft_length
+        One whole number [token].
+
+    Returns
+    -------
+    FloatArray
+        Probabilities on a new last axis of length ``draft_length + 1`` [-].
+
+    Examples
+    --------
+    >>> accepted_tokens_pmf(0.5, 2).tolist()
+    [0.5, 0.25, 0.25]
+    """
+    alpha = check("acceptance_rate", acceptance_rate, minimum=0, maximum=1)
+    gamma = int(speculation.check_draft_length(draft_length, whole=True))
+    return accepted_tokens_pmf_by_position(
+        np.repeat(alpha[..., None], gamma, axis=-1) if gamma else np.empty((*alpha.shape, 0))
+    )
+
+
+def accepted_tokens_pmf_by_position(acceptance_by_position: Numeric) -> FloatArray:
+    """Return the probability of each accepted length when acceptance differs by position.
+
+    Parameters
+    ----------
+    acceptance_by_position
+        P(token i accepted, all before it were), positions on the last axis [-].
+
+    Returns
+    -------
+    FloatArray
+        Probabilities of 0, 1, …, n accepted on a last axis one longer than the input's [-].
+
+    Examples
+    --------
+    >>> accepted_tokens_pmf_by_position([0.5, 0.0]).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    rates = np.asarray(acceptance_by_position, dtype=float)
+    if rates.size:
+        rates = check("acceptance_by_position", rates, minimum=0, maximum=1)
+    one = np.ones((*rates.shape[:-1], 1))
+    reached = np.concatenate([one, np.cumprod(rates, axis=-1)], axis=-1)
+    rejected = np.concatenate([1 - rates, one], axis=-1)
+    return np.asarray(reached * rejected)
+
+
+_SOLVERS = {
+    "tokens_per_step": speculation.solve_acceptance_rate,
+    "step_efficiency": acceptance_rate_from_step_efficiency,
+    "accepted_fraction": acceptance_rate_from_accepted_fraction,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Acceptance:
+    """Acceptance of drafted tokens in exactly one of five forms.
+
+    Parameters
+    ----------
+    acceptance_rate
+        P(token accepted, all before it were), any shape [-].
+    tokens_per_step, step_efficiency, accepted_fraction
+        As measured at `measured_draft_length`, from which the rate is solved [token] [-] [-].
+    acceptance_by_position
+        Conditional rates of positions 1, 2, …, one list [-].
+    measured_draft_length
+        Draft length at which the middle three were measured [token].
+
+    Examples
+    --------
+    >>> measured = Acceptance(tokens_per_step=3.3616, measured_draft_length=4)
+    >>> float(measured.expected_tokens_per_step(2).round(2))
+    2.44
+    """
+
+    acceptance_rate: Numeric | None = None
+    tokens_per_step: Numeric | None = None
+    step_efficiency: Numeric | None = None
+    accepted_fraction: Numeric | None = None
+    acceptance_by_position: Numeric | None = None
+    measured_draft_length: Numeric | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in FORMS if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
+        if given[0] not in _SOLVERS and self.measured_draft_length is not None:
+            expected = f"none, as {given[0]} holds at every draft length"
+            raise InputError("measured_draft_length", self.measured_draft_length, expected)
+
+    @property
+    def form(self) -> str:
+        """Name of the form that was given."""
+        return next(name for name in FORMS if getattr(self, name) is not None)
+
+    @property
+    def max_draft_length(self) -> float:
+        """Longest draft that it says anything about [token]."""
+        if self.acceptance_by_position is None:
+            return float(speculation.MAX_DRAFT_LENGTH)
+        return float(np.size(np.asarray(self.acceptance_by_position)))
+
+    def where_proposed(self, proposal_rate: float) -> "Acceptance":
+        """Return the same for the steps with a proposal, from means over all steps.
+
+        Tokens per step and step efficiency are means over all steps, of which those without a
+        proposal emit one token; the other forms are about drafted tokens and stay.
+
+        Parameters
+        ----------
+        proposal_rate
+            Share of the steps with a proposal [-].
+
+        Returns
+        -------
+        Acceptance
+            Ready for `expected_tokens_per_step`, the measured draft length filled in.
+        """
+        if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
+            return self
+        given = check(self.form, getattr(self, self.form), above=0)
+        length = check("measured_draft_length", self.measured_draft_length, minimum=1)
+        scale = length + 1 if self.form == "step_efficiency" else np.ones(())
+        most = (1 + proposal_rate * length) / scale
+        if (given > most * (1 + 1e-12)).any():
+            bound = f"at most {most.min():.4g}, as {proposal_rate:g} of the steps have a proposal"
+            raise InputError(self.form, given.max().item(), bound)
+        proposed = np.minimum(1 + (given * scale - 1) / proposal_rate, length + 1)
+        return Acceptance(
+            tokens_per_step=proposed, measured_draft_length=self.measured_draft_length
+        )
+
+    def measured_at(self, draft_length: Numeric) -> "Acceptance":
+        """Return the same with the measured draft length filled in, by the only one there is.
+
+        Parameters
+        ----------
+        draft_length
+            Draft lengths asked for [token].
+
+        Returns
+        -------
+        Acceptance
+            Ready for `expected_tokens_per_step`.
+
+        Raises
+        ------
+        InputError
+            If the form needs a measured draft length and several lengths are asked for.
+        """
+        if self.form not in _SOLVERS or self.measured_draft_length is not None:
+            return self
+        lengths = np.unique(np.asarray(draft_length, dtype=float))
+        asked = lengths[lengths > 0] if lengths.size > 1 else lengths
+        if asked.size != 1:
+            expected = f"the draft length at which {self.form} was measured"
+            raise InputError("measured_draft_length", None, expected)
+        if asked.item() == 0:
+            expected = f"the draft length at which {self.form} was measured, as draft_length is 0"
+            raise InputError("measured_draft_length", None, expected)
+        return replace(self, measured_draft_length=asked.item())
+
+    def rate(self) -> FloatArray:
+        """Return the acceptance rate, given or solved; there is none by position [-]."""
+        if self.form == "acceptance_rate":
+            return check("acceptance_rate", self.acceptance_rate, minimum=0, maximum=1)
+        if self.measured_draft_length is None:
+            expected = f"the draft length at which {self.form} was measured"
+            raise InputError("measured_draft_length", None, expected)
+        length = check(
+            "measured_draft_length",
+            self.measured_draft_length,
+            minimum=1,
+            maximum=speculation.MAX_DRAFT_LENGTH,
+        )
+        return _SOLVERS[self.form](getattr(self, self.form), length)
+
+    def expected_tokens_per_step(self, draft_length: Numeric) -> FloatArray:
+        """Return the expected tokens per step at draft lengths of any shape [token]."""
+        if self.acceptance_by_position is not None:
+            rates = self.acceptance_by_position
+            return expected_tokens_per_step_by_position(rates, draft_length)
+        return speculation.expected_tokens_per_step(self.rate(), draft_length)
+
+
+FORMS = tuple(field.name for field in fields(Acceptance)[:-1])
+"""Names of the forms, of which exactly one is given."""
+
+
+def _positions(acceptance_by_position: Numeric) -> FloatArray:
+    rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
+    if rates.ndim != 1:
+        raise InputError("acceptance_by_position", rates.tolist(), "one list of rates")
+    return rates

@@ -1,0 +1,326 @@
+"""How many distinct experts a pass loads, when tokens route independently and when they do not.
+
+The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer: the tokens of one
+sequence share experts, the sequences of a batch do not. `routing_correlation` is the correlation
+between two tokens of a sequence in the use of one expert; it can be measured directly, and one
+number per model meets the published unions (`unions.measured_unions`).
+
+References
+----------
+.. [1] Z. Huang et al., "MoESD: Unveil Speculative Decoding's Potential for Accelerating Sparse
+   MoE," in Proc. NeurIPS, 2025, arXiv:2505.19645.
+"""
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric, check, unwrap
+
+TYPICAL_ROUTING_CORRELATION = 0.18
+"""Assumed when nothing is known [-]: the median of three models with measured unions (0.16, 0.18,
+0.29); routers trained hard for balance are nearer to 0."""
+
+MAX_TOKENS_PER_SEQUENCE = 4096
+"""Most tokens of one sequence in a pass that the correlated union accepts [token]."""
+
+
+def active_experts(
+    num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
+) -> FloatArray:
+    """Return the expected distinct experts that independently routed tokens activate in a layer.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens in the pass, real-valued, any shape [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        N(t), from 0 to `num_experts` [-].
+
+    Raises
+    ------
+    InputError
+        If `num_tokens` is negative or `experts_per_token` not above 0 and up to `num_experts`.
+
+    Notes
+    -----
+    Eq. 8 of MoESD, ``E (1 - ((E - K)/E)^t)``. It is exact for uniformly random K-subsets.
+
+    Examples
+    --------
+    >>> active_experts([1, 5, 1000], 64, 8).round(2).tolist()
+    [8.0, 31.17, 64.0]
+    """
+    t = check("num_tokens", num_tokens, minimum=0)
+    E, k = check_experts(num_experts, experts_per_token)
+    return unwrap(np.where(t == 0, 0.0, union(np.where(t == 0, 1.0, t), k, E)))
+
+
+def tokens_per_expert(
+    num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
+) -> FloatArray:
+    """Return the mean number of tokens that each activated expert processes.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens in the pass, above 0 [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        T_exp, at least 1 from one token on [token].
+
+    Notes
+    -----
+    Eq. 10 of MoESD, ``t k / N(t)``.
+
+    Examples
+    --------
+    >>> float(tokens_per_expert(1, 64, 8))
+    1.0
+    """
+    t = check("num_tokens", num_tokens, above=0)
+    E, k = check_experts(num_experts, experts_per_token)
+    return t * k / active_experts(t, E, k)
+
+
+def saturation_tokens(
+    num_experts: Numeric, experts_per_token: Numeric, share: Numeric = 0.95
+) -> FloatArray:
+    """Return the tokens from which independently routed tokens activate a share of all experts.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    share
+        Share of the experts that counts as full activation, in (0, 1) [-].
+
+    Returns
+    -------
+    FloatArray
+        T_thres, a whole number [token].
+
+    Notes
+    -----
+    Eq. 9 of MoESD, ``ceil(log_{1-ρ}(1 - τ))``.
+
+    Examples
+    --------
+    >>> float(saturation_tokens(64, 8))
+    23.0
+    """
+    E, k = check_experts(num_experts, experts_per_token)
+    tau = check("share", share, above=0, maximum=1 - 1e-12)
+    with np.errstate(divide="ignore"):
+        exact = np.log1p(-tau) / np.log1p(-k / E)
+    return unwrap(np.maximum(np.ceil(exact - 1e-9), 1.0))
+
+
+def expert_use(
+    tokens_per_sequence: Numeric, inclusion: Numeric, routing_correlation: Numeric
+) -> FloatArray:
+    """Return the probability that an expert is used by the tokens of one sequence.
+
+    A beta-binomial law: within a sequence the expert has its own probability of use, drawn from a
+    Beta distribution around `inclusion`; `routing_correlation` is then the correlation between
+    two tokens in its use.
+
+    Parameters
+    ----------
+    tokens_per_sequence
+        Tokens of the sequence in the pass, real-valued, at most 4096 [token].
+    inclusion
+        Probability that one token uses the expert; k/E where all are equally popular [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        Probability of use, of the shape to which the arguments broadcast [-].
+
+    Raises
+    ------
+    InputError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    ``1 - Π_{i<s} ((1-p)(1-c) + ic) / ((1-c) + ic)``; a fraction of a token takes that power of
+    the last factor.
+
+    Examples
+    --------
+    >>> expert_use([1, 2], 0.25, 0.0).tolist()
+    [0.25, 0.4375]
+    """
+    s = check(
+        "tokens_per_sequence", tokens_per_sequence, minimum=0, maximum=MAX_TOKENS_PER_SEQUENCE
+    )
+    p = check("inclusion", inclusion, minimum=0, maximum=1)
+    c = check("routing_correlation", routing_correlation, minimum=0, maximum=1)
+    if p.ndim == c.ndim == 0 and s.size > 1 and bool((s == np.floor(s)).all()):
+        factors = _next_unused(np.arange(1, s.max()), p, c)
+        table = np.cumprod([1.0, 1 - p, *factors])
+        return 1 - table[s.astype(np.intp)]
+    unused = (1 - p) ** np.minimum(s, 1)
+    for i in range(1, int(np.ceil(s.max()))):
+        unused = unused * _next_unused(i, p, c) ** np.clip(s - i, 0, 1)
+    return np.asarray(1 - unused)
+
+
+def sequence_active_experts(
+    tokens_per_sequence: Numeric,
+    num_experts: Numeric,
+    experts_per_token: Numeric,
+    routing_correlation: Numeric,
+) -> FloatArray:
+    """Return the expected distinct experts that the tokens of one sequence activate in a layer.
+
+    Parameters
+    ----------
+    tokens_per_sequence
+        Tokens of the sequence in the pass, real-valued, at most 4096 [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        u(s), from 0 to `num_experts`; the law is that of `expert_use` [-].
+
+    Examples
+    --------
+    >>> sequence_active_experts(4, 128, 8, [0.0, 0.29, 1.0]).round(2).tolist()
+    [29.12, 20.38, 8.0]
+    """
+    E, k = check_experts(num_experts, experts_per_token)
+    return E * expert_use(tokens_per_sequence, k / E, routing_correlation)
+
+
+def batch_active_experts(
+    batch_size: Numeric, sequence_experts: Numeric, num_experts: Numeric
+) -> FloatArray:
+    """Return the distinct experts of a batch whose sequences route independently of each other.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch, real-valued, above 0 [request].
+    sequence_experts
+        Expected distinct experts that one sequence activates [-].
+    num_experts
+        Routed experts of the layer [-].
+
+    Returns
+    -------
+    FloatArray
+        ``E (1 - (1 - u/E)^B)`` [-].
+
+    Examples
+    --------
+    >>> float(batch_active_experts(1, 20.0, 128).round(9))
+    20.0
+    """
+    B = check("batch_size", batch_size, above=0)
+    E = check("num_experts", num_experts, minimum=1)
+    u = check("sequence_experts", sequence_experts, minimum=0)
+    return unwrap(union(B, np.minimum(u, E), E))
+
+
+def correlated_active_experts(
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric,
+    num_experts: Numeric,
+    experts_per_token: Numeric,
+    routing_correlation: Numeric,
+) -> FloatArray:
+    """Return the expected distinct experts of a pass whose sequences each share experts within.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch, above 0 [request].
+    tokens_per_sequence
+        Tokens of each sequence in the pass [token].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    routing_correlation
+        From 0 (independent) to 1 (all tokens use the first one's experts) [-].
+
+    Returns
+    -------
+    FloatArray
+        Active experts; at correlation 0 this is ``active_experts(batch x tokens)`` [-].
+
+    Examples
+    --------
+    >>> correlated_active_experts(1, 5, 256, 10, [0.0, 0.157]).round(1).tolist()
+    [46.2, 35.7]
+    """
+    u = sequence_active_experts(
+        tokens_per_sequence, num_experts, experts_per_token, routing_correlation
+    )
+    return batch_active_experts(batch_size, u, num_experts)
+
+
+def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
+    """Chance that token i does not use an expert that none of the i before it used."""
+    before = np.asarray(i) * c
+    denominator = (1 - c) + before
+    with np.errstate(invalid="ignore"):
+        return np.where(denominator > 0, ((1 - p) * (1 - c) + before) / denominator, 1 - p)
+
+
+def check_experts(
+    num_experts: Numeric, experts_per_token: Numeric
+) -> tuple[FloatArray, FloatArray]:
+    """Return both counts as arrays, or say in one line why they cannot be used.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Routed experts of a layer and how many each token uses [-].
+
+    Returns
+    -------
+    tuple of FloatArray
+        The counts [-].
+    """
+    E = check("num_experts", num_experts, minimum=1)
+    k = check("experts_per_token", experts_per_token, above=0)
+    if (k > E).any():
+        expected = f"at most num_experts = {abs(np.min(E)):g}"
+        raise InputError("experts_per_token", experts_per_token, expected)
+    return E, k
+
+
+def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
+    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)``.
+
+    Parameters
+    ----------
+    count
+        Draws, any shape [-].
+    each
+        Expected members of one draw [-].
+    E
+        Members in all [-].
+
+    Returns
+    -------
+    FloatArray
+        Expected distinct members [-].
+    """
+    with np.errstate(divide="ignore"):
+        return -E * np.expm1(count * np.log1p(-each / E))

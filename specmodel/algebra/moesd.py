@@ -1,0 +1,273 @@
+"""The published ten-parameter model of MoESD [1]_, equation by equation.
+
+It describes one deployment after a fit; the rest of this library predicts deployments that nobody
+measured. Its verify pass holds ``batch_size x draft_length`` tokens, as in the paper, where engines
+verify one more per sequence.
+
+References
+----------
+.. [1] Z. Huang et al., "MoESD: Unveil Speculative Decoding's Potential for Accelerating Sparse
+   MoE," in Proc. NeurIPS, 2025, arXiv:2505.19645.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmodel.algebra import experts, speculation
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric, check, unwrap
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoESDParameters:
+    """The ten parameters of Algorithm 1, named as in the paper.
+
+    Parameters
+    ----------
+    bias
+        Loading dense parameters [s].
+    k1, k2, k3
+        Growth with tokens, cost of an activated expert, growth with tokens per expert [s].
+    draft_bias, draft_k
+        Loading the drafter and its growth with the batch [s].
+    reject_bias, reject_k
+        Rejection sampling, fixed and per request [s].
+    lam
+        λ, share of the ridge point at which growth turns linear [-].
+    s
+        Base of the growth function, at least 1 [-].
+    """
+
+    bias: float
+    k1: float
+    k2: float
+    k3: float
+    draft_bias: float
+    draft_k: float
+    reject_bias: float
+    reject_k: float
+    lam: float
+    s: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check(name, value, minimum=1 if name == "s" else 0)
+
+
+def growth(t: Numeric, threshold: Numeric, base: Numeric) -> FloatArray:
+    """Return MoESD's growth of time with tokens: exponential, then linear, smooth in between.
+
+    Parameters
+    ----------
+    t
+        Tokens, in all or per expert, any shape [token].
+    threshold
+        λ RP, where growth turns linear [token].
+    base
+        s, at least 1 [-].
+
+    Returns
+    -------
+    FloatArray
+        G(t; λRP, s) [-].
+
+    Raises
+    ------
+    InputError
+        If an argument is out of range, or `base` to the power of `threshold` overflows.
+
+    Notes
+    -----
+    Eq. 11: ``s^t`` up to the threshold, then ``s^(λRP) (1 + ln(s) (t - λRP))``.
+
+    Examples
+    --------
+    >>> growth([0, 2, 3], threshold=2, base=2).round(4).tolist()
+    [1.0, 4.0, 6.7726]
+    """
+    t = check("t", t, minimum=0)
+    threshold = check("threshold", threshold, minimum=0)
+    base = check("base", base, minimum=1)
+    if (threshold * np.log(base) > 700).any():
+        raise InputError("base", base.tolist(), "base ** threshold below 1e304")
+    exponential = base ** np.minimum(t, threshold)
+    return np.asarray(exponential * (1 + np.log(base) * np.maximum(t - threshold, 0)))
+
+
+def forward_time(
+    num_tokens: Numeric,
+    parameters: MoESDParameters,
+    *,
+    ridge_point: Numeric,
+    num_experts: Numeric,
+    experts_per_token: Numeric,
+) -> FloatArray:
+    """Return the time of a target pass of `num_tokens` tokens.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens in the pass, above 0, any shape [token].
+    parameters
+        The ten parameters.
+    ridge_point
+        RP of the hardware [FLOP/B].
+    num_experts, experts_per_token
+        Routed experts of a layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        T_T [s].
+
+    Notes
+    -----
+    Algorithm 1: ``bias + k1 G(t) + k2 N(t) + k3 G(T_exp(t))``.
+
+    Examples
+    --------
+    >>> p = MoESDParameters(bias=1, k1=0, k2=0.5, k3=0, draft_bias=0, draft_k=0, reject_bias=0,
+    ...                     reject_k=0, lam=0.5, s=1.01)
+    >>> float(forward_time(1, p, ridge_point=150, num_experts=64, experts_per_token=8))
+    5.0
+    """
+    p = parameters
+    threshold = p.lam * check("ridge_point", ridge_point, above=0)
+    T_exp = experts.tokens_per_expert(num_tokens, num_experts, experts_per_token)
+    return (
+        p.bias
+        + p.k1 * growth(num_tokens, threshold, p.s)
+        + p.k2 * experts.active_experts(num_tokens, num_experts, experts_per_token)
+        + p.k3 * growth(T_exp, threshold, p.s)
+    )
+
+
+def draft_pass_time(
+    batch_size: Numeric, parameters: MoESDParameters, *, ridge_point: Numeric
+) -> FloatArray:
+    """Return the time of one pass of the drafter.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch, any shape [request].
+    parameters
+        The ten parameters.
+    ridge_point
+        RP of the hardware [FLOP/B].
+
+    Returns
+    -------
+    FloatArray
+        T_D(B, 1) [s].
+
+    Notes
+    -----
+    Algorithm 1: ``draft_bias + draft_k G(B)``.
+
+    Examples
+    --------
+    >>> p = MoESDParameters(bias=1, k1=0, k2=0, k3=0, draft_bias=0.1, draft_k=0.2, reject_bias=0,
+    ...                     reject_k=0, lam=0.5, s=1)
+    >>> float(draft_pass_time(8, p, ridge_point=150).round(12))
+    0.3
+    """
+    threshold = parameters.lam * check("ridge_point", ridge_point, above=0)
+    B = check("batch_size", batch_size, above=0)
+    return parameters.draft_bias + parameters.draft_k * growth(B, threshold, parameters.s)
+
+
+def reject_time(batch_size: Numeric, parameters: MoESDParameters) -> FloatArray:
+    """Return the time of rejection sampling.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch, any shape [request].
+    parameters
+        The ten parameters.
+
+    Returns
+    -------
+    FloatArray
+        T_reject [s].
+
+    Notes
+    -----
+    Algorithm 1: ``reject_bias + reject_k B``.
+
+    Examples
+    --------
+    >>> p = MoESDParameters(bias=1, k1=0, k2=0, k3=0, draft_bias=0, draft_k=0, reject_bias=0.5,
+    ...                     reject_k=0.25, lam=0.5, s=1)
+    >>> float(reject_time(2, p))
+    1.0
+    """
+    B = check("batch_size", batch_size, above=0)
+    return unwrap(parameters.reject_bias + parameters.reject_k * B)
+
+
+def speedup(
+    batch_size: Numeric,
+    draft_length: Numeric,
+    step_efficiency: Numeric,
+    parameters: MoESDParameters,
+    *,
+    ridge_point: Numeric,
+    num_experts: Numeric,
+    experts_per_token: Numeric,
+) -> FloatArray:
+    """Return the speedup that MoESD's model predicts.
+
+    Parameters
+    ----------
+    batch_size, draft_length
+        Sequences in the batch [request] and tokens drafted, at least 1 [token].
+    step_efficiency
+        σ [-].
+    parameters
+        The ten parameters.
+    ridge_point
+        RP of the hardware [FLOP/B].
+    num_experts, experts_per_token
+        Routed experts of a layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        Speedup [-].
+
+    Notes
+    -----
+    Eq. 4, ``σ (γ+1) ar / (γ draft + verify + reject)``. Line 11 of Algorithm 1 as printed has
+    ``draft + ar + verify + reject`` below the line; it contradicts Eq. 4, which its own comment
+    cites, and bounds the speedup by ``σ (γ+1)/2``, which most measured cells of the paper exceed.
+
+    Examples
+    --------
+    >>> p = MoESDParameters(bias=1, k1=0, k2=0, k3=0, draft_bias=0.25, draft_k=0, reject_bias=0,
+    ...                     reject_k=0, lam=0.5, s=1)
+    >>> float(speedup(1, 4, 0.8, p, ridge_point=150, num_experts=64, experts_per_token=8))
+    2.0
+    """
+    B = check("batch_size", batch_size, above=0)
+    gamma = check("draft_length", draft_length, minimum=1)
+    sigma = check("step_efficiency", step_efficiency, above=0, maximum=1)
+    ar, verify = (
+        forward_time(
+            t,
+            parameters,
+            ridge_point=ridge_point,
+            num_experts=num_experts,
+            experts_per_token=experts_per_token,
+        )
+        for t in (B, B * gamma)
+    )
+    return speculation.speedup(
+        sigma * (gamma + 1),
+        ar,
+        verify,
+        gamma * draft_pass_time(B, parameters, ridge_point=ridge_point),
+        reject_time(B, parameters),
+    )

@@ -1,0 +1,132 @@
+"""Time from FLOPs and bytes. Knows no GPU and no model."""
+
+import math
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from specmodel.base.units import FloatArray
+
+SHARPNESS = 8.0
+"""Exponent p of the smooth roofline when none was fitted [-]: 9 % above the textbook kink."""
+
+Value: TypeAlias = FloatArray | float
+"""A number, or an array of them."""
+
+_TINY = float(np.finfo(float).tiny)
+_NEGLIGIBLE = float(np.finfo(float).eps) / 4
+_FEWEST = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelParameters:
+    """How kernels of one kind use a GPU; as it stands, the data sheet.
+
+    Each is a number, or an array of draws that broadcasts with the points.
+
+    Parameters
+    ----------
+    launch_time
+        Of each kernel, whatever it does [s].
+    memory_efficiency, compute_efficiency
+        Achieved over peak, of streaming weights or KV and of arithmetic [-].
+    activation_efficiency
+        Achieved over peak bandwidth of activations, which then add up with the rest; above 1
+        where they stay in cache; None if they stream as weights do [-].
+    sharpness
+        Exponent of `smooth_maximum` [-].
+    tile_rows, tile_growth
+        Arithmetic on r rows of a matrix takes as long as on ``(r^2 + (tile_rows r^g)^2)^(1/2)``:
+        tiles padded, in expectation [-].
+    tile_width
+        Reading a matrix w wide takes as long as one ``(w^2 + tile_width^2)^(1/2)`` wide [-].
+    group_time
+        Arithmetic of each independent group of work, whatever its size [s].
+    ramp_time
+        Reads much shorter than this run at half the bandwidth [s].
+    """
+
+    launch_time: Value = 0.0
+    memory_efficiency: Value = 1.0
+    compute_efficiency: Value = 1.0
+    activation_efficiency: Value | None = None
+    sharpness: float = SHARPNESS
+    tile_rows: Value = 0.0
+    tile_growth: Value = 0.0
+    tile_width: Value = 0.0
+    group_time: Value = 0.0
+    ramp_time: Value = 0.0
+
+    def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
+        """Return the time of arithmetic on rows spread over matrices, `seconds` without tiles."""
+        if _is_zero(self.tile_rows):
+            return seconds
+        each = rows / np.maximum(spread, _FEWEST)
+        tiles = self.tile_rows * np.power(each, np.subtract(self.tile_growth, 1.0))
+        return np.asarray(seconds * np.sqrt(1 + tiles * tiles))
+
+    def grouped(self, seconds: Value, groups: Value) -> Value:
+        """Return the time of arithmetic in `groups` groups that takes `seconds` without them."""
+        return seconds if _is_zero(self.group_time) else seconds + groups * self.group_time
+
+    def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
+        """Return the bytes of matrices `width` wide, with what tiles read in vain [B]."""
+        if _is_zero(self.tile_width):
+            return weight_bytes
+        return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
+
+    def ramped(self, seconds: Value, kernels: float) -> Value:
+        """Return the time of reads that `kernels` kernels share and that stream in `seconds`."""
+        if _is_zero(self.ramp_time):
+            return seconds
+        ramp = kernels * self.ramp_time
+        return seconds * (1 + ramp / (seconds + ramp))
+
+
+DATA_SHEET = KernelParameters()
+"""Peaks as the vendor states them, no overhead, no tiles."""
+
+
+def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: float) -> FloatArray:
+    """Return ``(a^p + b^p)^(1/p)``, a maximum without a kink, safe from overflow.
+
+    Compute and memory traffic overlap, so that the larger time decides; near the ridge point
+    they overlap imperfectly, and the norm is up to ``2^(1/p)`` above the larger of the two.
+
+    Parameters
+    ----------
+    first, second
+        Times that overlap, not negative, any shapes [s].
+    sharpness
+        Exponent p; infinity gives the textbook roofline [-].
+
+    Returns
+    -------
+    FloatArray
+        Time of both together [s].
+
+    Examples
+    --------
+    >>> float(smooth_maximum(np.float64(3.0), np.float64(4.0), 2.0))
+    5.0
+    """
+    larger = np.asarray(np.maximum(first, second))
+    ratio = np.asarray(np.minimum(first, second) / (larger + _TINY))
+    if np.isinf(sharpness) or ratio.max(initial=0.0) ** sharpness < _NEGLIGIBLE:
+        return larger
+    # larger (1 + ratio^p)^(1/p), in place and by squaring where p allows: half the time of a pow
+    squarings = math.log2(sharpness)
+    if squarings.is_integer():
+        for _ in range(int(squarings)):
+            ratio *= ratio
+        ratio += 1
+        for _ in range(int(squarings)):
+            np.sqrt(ratio, out=ratio)
+    else:
+        np.power(1 + ratio**sharpness, 1 / sharpness, out=ratio)
+    return np.asarray(np.multiply(ratio, larger, out=ratio))
+
+
+def _is_zero(value: Value) -> bool:
+    return isinstance(value, float) and value == 0

@@ -1,0 +1,368 @@
+"""Algebra of one draft-and-verify step: acceptance, tokens per step, target efficiency, speedup.
+
+Everything here is independent of models and hardware, broadcasts over NumPy arrays, and follows
+[1]_ (expected tokens per step) and [2]_ (step efficiency, target efficiency, speedup). Cascade's
+utility [3]_ is the same number as the speedup.
+
+References
+----------
+.. [1] Y. Leviathan, M. Kalman and Y. Matias, "Fast Inference from Transformers via Speculative
+   Decoding," in Proc. ICML, 2023, arXiv:2211.17192.
+.. [2] Z. Huang et al., "MoESD: Unveil Speculative Decoding's Potential for Accelerating Sparse
+   MoE," in Proc. NeurIPS, 2025, arXiv:2505.19645.
+.. [3] A. Saxena et al., "Utility-Driven Speculative Decoding for Mixture-of-Experts,"
+   arXiv:2506.20675, 2025.
+"""
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric, check, unwrap
+
+MAX_DRAFT_LENGTH = 1000
+"""Longest draft accepted anywhere [token]; far beyond any that pays."""
+
+
+def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
+    """Return the expected number of tokens emitted per sequence and step.
+
+    Each drafted token is accepted with the same probability, given that all before it were; the
+    target's own token always comes on top.
+
+    Parameters
+    ----------
+    acceptance_rate
+        P(token accepted, all before it were), any shape [-].
+    draft_length
+        Tokens drafted per sequence and step, broadcasting with `acceptance_rate` [token].
+
+    Returns
+    -------
+    FloatArray
+        Expected tokens per step, from 1 to `draft_length + 1` [token].
+
+    Raises
+    ------
+    InputError
+        If a rate is outside [0, 1] or a draft length is negative.
+
+    Notes
+    -----
+    Eq. 1 of Leviathan et al., ``(1 - α^(γ+1)) / (1 - α)``, in a form that stays accurate to
+    rounding as α approaches 1.
+
+    Examples
+    --------
+    >>> float(expected_tokens_per_step(0.8, 4))
+    3.3616
+    """
+    alpha = check("acceptance_rate", acceptance_rate, minimum=0, maximum=1)
+    gamma = check_draft_length(draft_length)
+    return unwrap(_tokens_per_step(alpha, gamma))
+
+
+def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
+    """Return tokens emitted per step as a share of the most that could be, MoESD's σ.
+
+    Parameters
+    ----------
+    acceptance_rate
+        P(token accepted, all before it were), any shape [-].
+    draft_length
+        Tokens drafted per sequence and step, broadcasting with `acceptance_rate` [token].
+
+    Returns
+    -------
+    FloatArray
+        ``tokens_per_step / (draft_length + 1)`` [-].
+
+    Notes
+    -----
+    Eq. 5 of MoESD.
+
+    Examples
+    --------
+    >>> float(step_efficiency(0.8, 4).round(5))
+    0.67232
+    """
+    gamma = check_draft_length(draft_length)
+    return expected_tokens_per_step(acceptance_rate, gamma) / (gamma + 1)
+
+
+def accepted_fraction(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
+    """Return accepted over drafted tokens, what engines report as "draft acceptance rate".
+
+    Parameters
+    ----------
+    acceptance_rate
+        P(token accepted, all before it were), any shape [-].
+    draft_length
+        Tokens drafted per sequence and step, at least 1 [token].
+
+    Returns
+    -------
+    FloatArray
+        Accepted fraction, at most `acceptance_rate` [-].
+
+    Examples
+    --------
+    >>> float(accepted_fraction(0.8, 4).round(4))
+    0.5904
+    """
+    gamma = check_draft_length(draft_length, minimum=1)
+    return (expected_tokens_per_step(acceptance_rate, gamma) - 1) / gamma
+
+
+def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> FloatArray:
+    """Return the acceptance rate that gives `tokens_per_step`; inverts the expectation.
+
+    Parameters
+    ----------
+    tokens_per_step
+        Tokens emitted per sequence and step, from 1 to `draft_length + 1` [token].
+    draft_length
+        Draft length at which they were measured, at least 1 [token].
+
+    Returns
+    -------
+    FloatArray
+        Acceptance rate, to rounding [-].
+
+    Raises
+    ------
+    InputError
+        If no rate in [0, 1] gives the tokens per step.
+
+    Examples
+    --------
+    >>> float(solve_acceptance_rate(3.3616, 4).round(12))
+    0.8
+    """
+    gamma = check_draft_length(draft_length, minimum=1)
+    tokens = check("tokens_per_step", tokens_per_step, minimum=1)
+    if (tokens > gamma + 1).any():
+        bad, length = (a[tokens > gamma + 1][0] for a in np.broadcast_arrays(tokens, gamma))
+        raise InputError(
+            "tokens_per_step", float(bad), f"numbers from 1 to draft_length + 1 = {length + 1:g}"
+        )
+    return unwrap(_invert_tokens_per_step(tokens, gamma))
+
+
+def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray:
+    """Return how cheap verification is: time of a plain pass over time of a verify pass.
+
+    Parameters
+    ----------
+    forward_time
+        Pass of one token per sequence [s].
+    verify_time
+        Verify pass of the same batch [s].
+
+    Returns
+    -------
+    FloatArray
+        1 if verifying is free, ``1 / verify_tokens`` if fully compute-bound [-].
+
+    Examples
+    --------
+    >>> float(target_efficiency(0.010, 0.016))
+    0.625
+    """
+    return check("forward_time", forward_time, above=0) / check("verify_time", verify_time, above=0)
+
+
+def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
+    """Return the time of a speculative step relative to a plain pass, Cascade's cost.
+
+    Parameters
+    ----------
+    forward_time
+        Pass of one token per sequence [s].
+    step_time
+        Drafting, verification and rejection together [s].
+
+    Returns
+    -------
+    FloatArray
+        Relative step time [-].
+
+    Examples
+    --------
+    >>> float(relative_step_time(0.010, 0.020))
+    2.0
+    """
+    return check("step_time", step_time, above=0) / check("forward_time", forward_time, above=0)
+
+
+def utility(tokens_per_step: Numeric, relative_step_time: Numeric) -> FloatArray:
+    """Return Cascade's utility: benefit over cost. It equals the speedup.
+
+    Parameters
+    ----------
+    tokens_per_step
+        Tokens emitted per sequence and step [token].
+    relative_step_time
+        Time of a step relative to a plain pass [-].
+
+    Returns
+    -------
+    FloatArray
+        Utility; speculation pays above 1 [-].
+
+    Examples
+    --------
+    >>> float(utility(3.2, 2.0))
+    1.6
+    """
+    tokens = check("tokens_per_step", tokens_per_step, minimum=0)
+    return tokens / check("relative_step_time", relative_step_time, above=0)
+
+
+def speedup(
+    tokens_per_step: Numeric,
+    forward_time: Numeric,
+    verify_time: Numeric,
+    draft_time: Numeric = 0.0,
+    reject_time: Numeric = 0.0,
+) -> FloatArray:
+    """Return the time without speculation over the time with it, for the same tokens.
+
+    Parameters
+    ----------
+    tokens_per_step
+        Tokens emitted per sequence and step [token].
+    forward_time, verify_time
+        Plain pass and verify pass of the target [s].
+    draft_time
+        All drafting of one step [s].
+    reject_time
+        Rejection sampling of one step [s].
+
+    Returns
+    -------
+    FloatArray
+        Speedup [-].
+
+    Notes
+    -----
+    Eq. 4 of MoESD with ``S/R`` written as tokens per step and ``γ T_D`` as the draft time.
+
+    Examples
+    --------
+    >>> float(speedup(3.0, 0.010, 0.014, draft_time=0.005, reject_time=0.001))
+    1.5
+    """
+    verify = check("verify_time", verify_time, above=0)
+    draft = check("draft_time", draft_time, minimum=0)
+    step_time = draft + verify + check("reject_time", reject_time, minimum=0)
+    return utility(tokens_per_step, relative_step_time(forward_time, step_time))
+
+
+def break_even_acceptance_rate(
+    relative_step_time: Numeric, draft_length: Numeric, proposal_rate: float = 1.0
+) -> FloatArray:
+    """Return the acceptance rate from which speculation pays.
+
+    Parameters
+    ----------
+    relative_step_time
+        Time of a step relative to a plain pass [-].
+    draft_length
+        Tokens drafted per sequence and step [token].
+    proposal_rate
+        Share of the steps that have a proposal; the others emit one token [-].
+
+    Returns
+    -------
+    FloatArray
+        0 where even rejected drafts cost nothing, NaN where no rate pays [-].
+
+    Examples
+    --------
+    >>> break_even_acceptance_rate([0.9, 1.5, 9.0], [1, 1, 4]).round(12).tolist()
+    [0.0, 0.5, nan]
+    """
+    cost = check("relative_step_time", relative_step_time, above=0)
+    gamma = check_draft_length(draft_length)
+    rate_of_proposals = float(check("proposal_rate", proposal_rate, minimum=0, maximum=1))
+    if rate_of_proposals == 0:
+        shape = np.broadcast_shapes(cost.shape, gamma.shape)
+        return unwrap(np.full(shape, np.nan))
+    cost = 1 + (cost - 1) / rate_of_proposals
+    attainable = (gamma >= 1) & (cost <= gamma + 1)
+    rate = _invert_tokens_per_step(np.where(attainable, np.maximum(cost, 1), 1), gamma)
+    return unwrap(np.where(attainable, rate, np.nan))
+
+
+def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -> FloatArray:
+    """Return the draft length with the largest speedup; 0 where none exceeds 1.
+
+    Parameters
+    ----------
+    speedup
+        Speedup at each candidate, candidates on `axis` [-].
+    draft_length
+        The candidates, rising, one for each entry of `axis` [token].
+    axis
+        Axis of `speedup` that runs over the candidates [-].
+
+    Returns
+    -------
+    FloatArray
+        Best length with `axis` removed; the shortest of equals [token].
+
+    Examples
+    --------
+    >>> best_draft_length([[1.2, 1.5, 1.4], [0.9, 0.8, 0.7]], [1, 2, 3]).tolist()
+    [2.0, 0.0]
+    """
+    gain = np.moveaxis(np.atleast_1d(check("speedup", speedup)), axis, 0)
+    gamma = np.atleast_1d(check_draft_length(draft_length))
+    if gamma.shape != gain.shape[:1] or (np.diff(gamma) <= 0).any():
+        expected = f"{gain.shape[0]} rising draft lengths, one for each speedup"
+        raise InputError("draft_length", draft_length, expected)
+    most, best = np.ones(gain.shape[1:]), np.zeros(gain.shape[1:])
+    for length, candidate in zip(gamma, gain, strict=True):
+        best = np.where(candidate > most, length, best)
+        most = np.maximum(candidate, most)
+    return unwrap(best)
+
+
+def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
+    """Return draft lengths as an array, or say why they cannot be used."""
+    return check("draft_length", value, minimum=minimum, maximum=MAX_DRAFT_LENGTH, whole=whole)
+
+
+def _tokens_per_step(alpha: FloatArray, gamma: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        geometric = -np.expm1((gamma + 1) * np.log1p(alpha - 1)) / (1 - alpha)
+    return np.where(alpha == 1, gamma + 1, geometric)
+
+
+def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatArray) -> FloatArray:
+    """Return the derivative by α: its series where α is too near 1 for the closed form."""
+    rest = 1 - alpha
+    with np.errstate(divide="ignore", invalid="ignore"):
+        closed = (tokens - (gamma + 1) * alpha**gamma) / rest
+    series = gamma * (gamma + 1) * (0.5 - rest * (gamma - 1) / 3)
+    return np.where(gamma * rest < 1e-4, series, closed)
+
+
+def _invert_tokens_per_step(tokens: FloatArray, gamma: FloatArray) -> FloatArray:
+    """Solve f(α) = tokens for convex f by Newton's method from above; no scipy at import.
+
+    The last step squares an error below 1e-9. What has converged is left alone, so that a point
+    does not depend on its neighbours.
+    """
+    tokens, gamma = np.broadcast_arrays(tokens, np.maximum(gamma, 1.0))
+    two_terms = (np.sqrt(4 * tokens - 3) - 1) / 2
+    alpha = np.minimum(np.where(gamma >= 2, two_terms, tokens - 1), 1.0)
+    is_done = np.zeros(alpha.shape, dtype=bool)
+    for _ in range(100):
+        value = _tokens_per_step(alpha, gamma)
+        step = (value - tokens) / _tokens_per_step_slope(alpha, gamma, value)
+        alpha = np.where(is_done, alpha, np.clip(alpha - step, 0.0, 1.0))
+        is_done |= np.abs(step) < 1e-9
+        if is_done.all():
+            break
+    return alpha

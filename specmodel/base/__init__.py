@@ -1,0 +1,1 @@
+"""What knows nothing of models or GPUs: errors, units, checked numbers, files and texts."""

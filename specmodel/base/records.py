@@ -1,0 +1,367 @@
+"""Frozen records read from TOML and JSON files, with errors that name the file, key and value."""
+
+import io
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Self, TypeVar, get_args
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.units import FloatArray
+
+MAX_FILE_BYTES = 4_000_000
+"""Largest profile or configuration file that is read [B]."""
+
+
+class Record(BaseModel):
+    """Base of every record: frozen, strict types, no unknown keys, finite numbers."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
+    )
+
+    def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
+        """Return a validated copy with fields replaced.
+
+        Parameters
+        ----------
+        argument
+            Name that an error should carry.
+        changes
+            New values by field name, dotted for nested tables.
+
+        Returns
+        -------
+        Self
+            The changed record.
+
+        Raises
+        ------
+        InputError
+            If a field is unknown or a value does not fit.
+        """
+        if not changes:
+            return self
+        data = self.model_dump()
+        for key, value in changes.items():
+            *tables, leaf = key.split(".")
+            table = data
+            for name in tables:
+                if not isinstance(table.get(name), dict):
+                    raise InputError(f"{argument}.{key}", value, f"a field: {nearest(name, data)}")
+                table = table[name]
+            table[leaf] = value
+        return build(type(self), data, argument)
+
+
+RecordType = TypeVar("RecordType", bound=Record)
+
+
+def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
+    """Return a record from plain data.
+
+    Parameters
+    ----------
+    cls
+        Kind of record.
+    data
+        Mapping of its fields.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Record
+        The validated record.
+
+    Raises
+    ------
+    InputError
+        Names the first field at fault.
+    """
+    try:
+        return cls.model_validate(data)
+    except ValidationError as error:
+        raise _first_fault(cls, error, argument) from None
+
+
+def is_path(name: str | Path) -> bool:
+    """Return whether a name given by the user means a file: it has a slash or a suffix.
+
+    Parameters
+    ----------
+    name
+        What was typed.
+
+    Returns
+    -------
+    bool
+        True for ``my.toml`` and ``models/mine``, False for ``llama-3.1-8b``.
+
+    Examples
+    --------
+    >>> is_path("llama-3.1-8b"), is_path("my.toml"), is_path("models/mine")
+    (False, True, True)
+    """
+    if isinstance(name, Path):
+        return True
+    return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
+
+
+@cache
+def list_names(folder: Path) -> tuple[str, ...]:
+    """Return the names of the records that ship in a folder, sorted."""
+    return tuple(sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml")))
+
+
+def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
+    """Return the record of a name that ships with the package, or of a TOML file.
+
+    Parameters
+    ----------
+    cls
+        Kind of record.
+    name
+        Name of a shipped record, or a path: with a slash or a suffix.
+    folder
+        Where the shipped records are.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Record
+        The validated record.
+
+    Raises
+    ------
+    InputError
+        If there is no such name or file, or the file does not fit.
+    """
+    path = find_file(name, folder, argument)
+    if is_path(name):
+        return build(cls, read_mapping(path, argument), f"{argument} {name}")
+    return cls.model_validate(_shipped(cls, path, argument))
+
+
+def find_file(name: str | Path, folder: Path, argument: str) -> Path:
+    """Return the file of a record by name or path.
+
+    Parameters
+    ----------
+    name
+        Name of a shipped record, or a path: with a slash or a suffix.
+    folder
+        Where the shipped records are.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    Path
+        A shipped file, or the path as given, which need not exist.
+
+    Raises
+    ------
+    InputError
+        If there is no such name.
+    """
+    if is_path(name):
+        return Path(name)
+    text = str(name)
+    for candidate in spellings(text):
+        if candidate in list_names(folder):
+            return folder / f"{candidate}.toml"
+    expected = f"a path, or a known name such as {nearest(text, list_names(folder))}"
+    raise InputError(argument, text, expected)
+
+
+def spellings(name: str) -> tuple[str, str, str]:
+    """Return a name as typed, and in lower case with hyphens or underscores only.
+
+    Parameters
+    ----------
+    name
+        What was typed.
+
+    Returns
+    -------
+    tuple of str
+        The spellings to look for.
+    """
+    return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
+
+
+@cache
+def _shipped(cls: type[Record], path: Path, argument: str) -> Record:
+    return build(cls, read_mapping(path, argument), argument)
+
+
+def toml_text(record: Record, table: str = "") -> str:
+    """Return a record as TOML.
+
+    Parameters
+    ----------
+    record
+        What is written; fields that are None and empty tables are left out.
+    table
+        Dotted name of the table that it is the content of, and then without fields that are at
+        their default; top level if empty.
+
+    Returns
+    -------
+    str
+        Lines without a last line break.
+    """
+    data = record.model_dump(exclude_none=True, exclude_defaults=bool(table))
+    prefix = f"{table}." if table else ""
+    head = ["", f"[{table}]"] if table else []
+    return "\n".join(head + _toml_lines(data, prefix))
+
+
+def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
+    plain = {key: value for key, value in data.items() if not isinstance(value, dict)}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            nested = _toml_lines(value, f"{prefix}{key}.")
+            has_own = any(not isinstance(inner, dict) for inner in value.values())
+            lines += ["", f"[{prefix}{key}]", *nested] if has_own else nested
+    return lines
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
+        return f"{value:.1f}"
+    return f"{value:.15g}" if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def read_mapping(path: Path, argument: str) -> dict[str, Any]:
+    """Return the top-level table of a TOML file, or of a JSON file by its suffix.
+
+    Parameters
+    ----------
+    path
+        The file.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    dict
+        Its content.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, too large, not UTF-8 or malformed.
+    """
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    text = read_text(path, argument, kind)
+    try:
+        data = json.loads(text) if kind == "JSON" else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(argument, str(path), f"well-formed {kind} ({error})") from None
+    if not isinstance(data, dict):
+        raise InputError(argument, str(path), f"a {kind} object at the top level")
+    return data
+
+
+def read_numbers(path: Path, argument: str) -> FloatArray:
+    """Return the numbers of a text file, separated by white space, commas or JSON brackets.
+
+    Parameters
+    ----------
+    path
+        The file.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    FloatArray
+        The numbers in their order [-].
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read or holds anything else.
+    """
+    words = read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
+    if not words:
+        raise InputError(argument, str(path), "at least one number")
+    try:
+        return np.array([float(word) for word in words])
+    except ValueError as error:
+        raise InputError(argument, str(path), f"numbers only ({error})") from None
+
+
+def read_text(path: Path, argument: str, kind: str) -> str:
+    """Return a text in UTF-8 that people write or save, which is small.
+
+    Parameters
+    ----------
+    path
+        The file.
+    argument
+        Name that an error should carry.
+    kind
+        What it should be, for the message.
+
+    Returns
+    -------
+    str
+        Its text.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is no such text, or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        reason = f"a readable {kind} file ({error.strerror})"
+        raise InputError(argument, str(path), reason) from None
+    if len(content) > MAX_FILE_BYTES:
+        limit = f"a {kind} file of at most {MAX_FILE_BYTES / 1e6:g} MB"
+        raise InputError(argument, str(path), limit)
+    try:
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
+    except UnicodeDecodeError:
+        raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
+
+
+def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> InputError:
+    fault = error.errors(include_url=False)[0]
+    cause = fault.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return InputError(f"{argument}.{cause.argument}", cause.value, cause.expected)
+    key = ".".join(str(part) for part in fault["loc"])
+    name = f"{argument}.{key}" if key else argument
+    if fault["type"] == "extra_forbidden":
+        *tables, unknown = map(str, fault["loc"])
+        expected = f"a known field: {nearest(unknown, _record_at(cls, tables).model_fields)}"
+        return InputError(name, fault["input"], expected)
+    if fault["type"] == "missing":
+        return InputError(name, None, "this field to be given")
+    return InputError(name, fault["input"], fault["msg"].removeprefix("Input should be "))
+
+
+def _record_at(cls: type[Record], tables: Sequence[str]) -> type[Record]:
+    """Return the kind of record that stands at a path of keys below `cls`."""
+    for table in tables:
+        if table in cls.model_fields:
+            kinds: list[Any] = [cls.model_fields[table].annotation]
+            while kinds:
+                kind = kinds.pop()
+                kinds += get_args(kind)
+                if isinstance(kind, type) and issubclass(kind, Record):
+                    cls = kind
+    return cls

@@ -1,0 +1,183 @@
+"""Tables of measurements from files, and their columns as checked numbers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+
+ARGUMENT = "measurements"
+"""Name that errors carry unless told otherwise, a column after a dot."""
+
+
+def read_table(
+    path: str | Path, text_columns: Sequence[str], argument: str = ARGUMENT
+) -> pd.DataFrame:
+    """Return a table from a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix tells the format. Lines of a CSV that start with # are comments.
+    text_columns
+        Columns that are text even if they look like numbers, such as a version 1.10.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its rows, unchecked.
+
+    Raises
+    ------
+    InputError
+        In one line, if it cannot be read.
+    """
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError(argument, str(path), "a .csv or .parquet file")
+    if not path.is_file():
+        reason = "it is a directory" if path.is_dir() else "no such file"
+        raise InputError(argument, str(path), f"a readable CSV or Parquet file ({reason})")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        with path.open("rb") as file:
+            return parse_csv(file, text_columns, str(path), argument)
+    except ImportError:
+        expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
+        raise InputError(argument, str(path), expected) from None
+    except OSError as error:
+        expected = f"a readable CSV or Parquet file ({error.strerror or error})"
+        raise InputError(argument, str(path), expected) from None
+    except InputError:
+        raise
+    except ValueError as error:
+        raise _malformed(argument, str(path), error) from None
+
+
+def parse_csv(
+    stream: IO[bytes], text_columns: Sequence[str], name: str, argument: str = ARGUMENT
+) -> pd.DataFrame:
+    """Return a table from a stream of CSV.
+
+    Parameters
+    ----------
+    stream
+        Where it is read from.
+    text_columns
+        As for `read_table`.
+    name
+        What an error should say was given.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Its rows, unchecked.
+
+    Raises
+    ------
+    InputError
+        In one line, if it is not CSV.
+    """
+    kinds = dict.fromkeys(text_columns, str)
+    try:
+        return pd.read_csv(stream, comment="#", dtype=kinds, low_memory=False, compression=None)
+    except ValueError as error:
+        raise _malformed(argument, name, error) from None
+
+
+def _malformed(argument: str, name: str, error: ValueError) -> InputError:
+    return InputError(argument, name, f"a well-formed CSV or Parquet table ({error})")
+
+
+def need_columns(
+    table: pd.DataFrame, names: Sequence[str], of: str = "", argument: str = ARGUMENT
+) -> None:
+    """Refuse a table that lacks columns or has one twice.
+
+    Parameters
+    ----------
+    table
+        The table.
+    names
+        Columns that it needs.
+    of
+        What needs them, for the message; the table as a whole if empty.
+    argument
+        Name that an error should carry.
+
+    Raises
+    ------
+    InputError
+        Names them.
+    """
+    doubled = table.columns[table.columns.duplicated()]
+    if len(doubled):
+        raise InputError(argument, str(doubled[0]), "each column once")
+    missing = [name for name in names if name not in table]
+    if missing:
+        expected = f"columns {', '.join(missing)} as well"
+        raise InputError(argument, of or list(table.columns), expected)
+
+
+def numbers(
+    table: pd.DataFrame,
+    name: str,
+    *,
+    above: float = 0.0,
+    minimum: float = -np.inf,
+    maximum: float = np.inf,
+    whole: bool = False,
+    of: str = "",
+    argument: str = ARGUMENT,
+) -> FloatArray:
+    """Return a column as numbers.
+
+    Parameters
+    ----------
+    table
+        The table.
+    name
+        The column.
+    above, minimum, maximum
+        Bounds, the first one open [-].
+    whole
+        Refuse what is not a whole number.
+    of
+        What has these bounds, for the message; every row if empty.
+    argument
+        Name that an error should carry, the column after a dot.
+
+    Returns
+    -------
+    FloatArray
+        Finite and within the bounds [-].
+
+    Raises
+    ------
+    InputError
+        Names the column and its first value that does not do.
+    """
+    try:
+        values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
+    except TypeError:
+        values = np.full(len(table), np.nan)
+    usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)
+    if whole:
+        usable &= values == np.floor(values)
+    if usable.all():
+        return values
+    culprit = table[name].to_numpy()[~usable][0]
+    culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
+    kind = "a whole number" if whole else "a number"
+    low = f"above {above:g}" if above > minimum else f"of at least {minimum:g}"
+    high = f" and at most {maximum:g}" if maximum < np.inf else ""
+    raise InputError(f"{argument}.{name}", culprit, f"{kind} {low}{high}{of and f' in {of}'}")

@@ -1,0 +1,159 @@
+"""Constants, numeric types, argument checks and formatting. Everything inside is in SI units."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from specmodel.base.errors import InputError
+
+Numeric: TypeAlias = ArrayLike
+FloatArray: TypeAlias = NDArray[np.float64]
+
+BYTES_PER_ELEMENT: dict[str, float] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "fp4": 4.5 / 8,
+    "mxfp4": 4.25 / 8,
+    "int4": (4 + 20 / 128) / 8,
+}
+"""Size of one element [B] with its share of the scales: fp4 (NVFP4) has 8 bits for each 16
+elements, mxfp4 8 for each 32, int4 16 and a 4-bit zero point for each 128; those of fp8 and int8
+blocks are below 0.1 %."""
+
+ARITHMETIC_BITS = {
+    name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
+}
+"""Width of the arithmetic on a dtype [-]: scales do not count."""
+
+_PREFIXES = (
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "u"),
+    (1e-9, "n"),
+)
+
+
+def check(
+    argument: str,
+    value: Any,
+    *,
+    minimum: float = -np.inf,
+    maximum: float = np.inf,
+    above: float = -np.inf,
+    whole: bool = False,
+) -> FloatArray:
+    """Return `value` as a float array, or say in one line why it cannot be used.
+
+    Parameters
+    ----------
+    argument
+        Name the error should carry.
+    value
+        Number or array of any shape.
+    minimum, maximum
+        Closed bounds [-].
+    above
+        Open lower bound [-].
+    whole
+        Refuse what is not a whole number.
+
+    Returns
+    -------
+    FloatArray
+        The same numbers, finite and not empty [-].
+
+    Raises
+    ------
+    InputError
+        If a number is missing, not finite, out of bounds or not whole where it must be.
+    """
+    array = _numbers(argument, value)
+    low, high = (array.item(),) * 2 if array.ndim == 0 else (array.min(), array.max())
+    in_bounds = -np.inf < low and high < np.inf and minimum <= low and high <= maximum
+    if in_bounds and low > above and (not whole or bool((array == np.floor(array)).all())):
+        return array
+    usable = np.isfinite(array) & (array >= minimum) & (array <= maximum)
+    if above > -np.inf:
+        usable &= array > above
+    if whole:
+        usable &= array == np.floor(array)
+    culprit = value if isinstance(value, int | float) else array[~usable].flat[0].item()
+    raise InputError(argument, culprit, _describe(minimum, maximum, above, whole))
+
+
+def unwrap(array: FloatArray) -> FloatArray:
+    """Return the array, or its scalar where it has no axes."""
+    scalar: FloatArray = array[()]
+    return scalar
+
+
+def check_dtype(argument: str, dtype: object) -> str:
+    """Return `dtype` if it is known, else say which dtypes are; activations have no mxfp4."""
+    known = [
+        name for name in BYTES_PER_ELEMENT if (argument, name) != ("activation_dtype", "mxfp4")
+    ]
+    if isinstance(dtype, str) and dtype in known:
+        return dtype
+    raise InputError(argument, dtype, "one of " + ", ".join(known))
+
+
+def format_si(value: float, unit: str, digits: int = 3) -> str:
+    """Return a number with a metric prefix, for people.
+
+    Parameters
+    ----------
+    value
+        Number in SI units [-].
+    unit
+        The unit, without a prefix.
+    digits
+        Significant digits [-].
+
+    Returns
+    -------
+    str
+        Number, prefix and unit.
+
+    Examples
+    --------
+    >>> format_si(0.00123, "s"), format_si(2.039e12, "B/s"), format_si(0, "s")
+    ('1.23 ms', '2.04 TB/s', '0 s')
+    """
+    for factor, prefix in _PREFIXES:
+        if abs(value) >= factor:
+            return f"{value / factor:.{digits}g} {prefix}{unit}"
+    return f"{value:.{digits}g} {unit}"
+
+
+def _describe(minimum: float, maximum: float, above: float, whole: bool) -> str:
+    kind = "whole numbers" if whole else "finite numbers"
+    if minimum > -np.inf and maximum < np.inf:
+        return f"{kind} from {minimum:g} to {maximum:g}"
+    if above > -np.inf:
+        upper = f" and at most {maximum:g}" if maximum < np.inf else ""
+        return f"{kind} above {above:g}{upper}"
+    if minimum > -np.inf:
+        return f"{kind} of at least {minimum:g}"
+    return kind
+
+
+def _numbers(argument: str, value: Any) -> FloatArray:
+    try:
+        array = np.asarray(value)
+        if array.dtype == object and all(type(number) is int for number in array.flat):
+            array = array.astype(np.float64)
+    except (ValueError, OverflowError):
+        array = np.asarray(None)
+    if array.size == 0:
+        raise InputError(argument, value, "at least one number")
+    if array.dtype.kind not in "fiu":
+        raise InputError(argument, value, "a number or an array of numbers")
+    return array.astype(np.float64, copy=False)

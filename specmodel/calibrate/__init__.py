@@ -1,0 +1,1 @@
+"""Kernels and engines measured, fitted and judged."""

@@ -1,0 +1,371 @@
+"""Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.base.units import FloatArray
+from specmodel.calibrate.fitting.result import (
+    ROBUST_SCALE,
+    FitResult,
+    clustered_covariance,
+    fit_result,
+    rounded,
+)
+from specmodel.calibrate.measurements import check_plausible, groups, judged_rows, work_of
+from specmodel.cost.passes import component_time
+from specmodel.cost.work import Work
+from specmodel.records.hardware import HardwareProfile
+from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit
+
+PARAMETERS = {
+    "experts": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.2, 1.0, 0.8),
+        "compute_efficiency": (0.05, 1.0, 0.6),
+        "activation_efficiency": (0.02, 5.0, 0.5),
+        "tile_rows": (1.0, 32.0, 16.0),
+        "tile_growth": (0.01, 0.9, 0.3),
+        "tile_width": (1.0, 256.0, 30.0),
+    },
+    "gemm": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.2, 1.0, 0.8),
+        "compute_efficiency": (0.05, 1.0, 0.7),
+    },
+    "attention": {
+        "launch_time": (1e-7, 1e-4, 8e-6),
+        "memory_efficiency": (0.2, 1.0, 0.85),
+        "group_time": (1e-11, 1e-6, 2e-8),
+        "ramp_time": (1e-8, 1e-4, 5e-6),
+    },
+    "elementwise": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.02, 1.0, 0.5),
+    },
+}
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Where
+streaming hides arithmetic, rows of a tile are known from above only: on few rows kernels use tiles
+of 16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+
+ON_CPU = {
+    "experts": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-7, 1e-3, 5e-5)},
+    "gemm": {"launch_time": (1e-7, 1e-3, 4e-5)},
+    "attention": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-11, 1e-4, 1e-6)},
+    "elementwise": {"launch_time": (1e-7, 1e-3, 4e-5)},
+}
+"""What differs on a CPU. Experts run one after another there: what each takes beyond its bytes and
+arithmetic is fitted in place of `tile_width`."""
+
+ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
+"""The same for attention's compute efficiency, where passes of several query tokens were timed."""
+
+SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Exponents tried: powers of two, which are cheap to take [-]."""
+
+_NORMAL_80 = 1.2815515594
+_FOLDS = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelFitting:
+    """Fit of one kind of kernel at one dtype.
+
+    Parameters
+    ----------
+    fit
+        What a profile records; its errors are those of `judged`.
+    result
+        Parameters, covariance and residuals of the points fitted.
+    judged
+        Rows judged with their ``error``, predicted over measured less one; those fitted where
+        the table leaves none.
+    """
+
+    fit: KernelFit
+    result: FitResult
+    judged: pd.DataFrame
+
+
+def fit_kernels(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launch times, efficiencies, sharpness and tiles to measured kernels.
+
+    Parameters
+    ----------
+    table
+        As `measurements.check_measurements` returns it.
+    hardware
+        The device; its peaks are kept, what is achieved of them is fitted.
+
+    Returns
+    -------
+    dict
+        By kind and dtype of weights or KV.
+
+    Raises
+    ------
+    InputError
+        If times are of another unit, or there are fewer points than parameters.
+
+    Notes
+    -----
+    Least squares of log ratios with a soft-L1 loss, within bounds, from two starts for each
+    sharpness. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen: it
+    bounds the launch. One query token does not show how fast attention computes: unless more were
+    timed, it is taken to compute as GEMMs do.
+    """
+    check_plausible(table, hardware)
+    found: dict[tuple[str, str], KernelFitting] = {}
+    for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] == "attention"):
+        gemm = found.get(("gemm", FITTED_DTYPE))
+        held = KernelParameters()
+        if kind == "attention" and gemm:
+            held = replace(held, compute_efficiency=gemm.fit.compute_efficiency)
+        found[kind, dtype] = _fit(kind, rows, hardware, held)
+    return found
+
+
+def fitted_stack(
+    fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
+) -> FittedStack:
+    """Return fits as a profile records them.
+
+    Parameters
+    ----------
+    fits
+        As `fit_kernels` returns them.
+    version, source, date
+        Version of the stack, what was measured, and day of the fit as 2026-11-21.
+
+    Returns
+    -------
+    FittedStack
+        Ready for `profiles.with_stack`.
+    """
+    tables: dict[str, dict[str, object]] = {}
+    for (kind, dtype), fitting in fits.items():
+        tables.setdefault(kind, {})[dtype] = fitting.fit.model_dump()
+    data = {"version": version, "source": source, "date": date, **tables}
+    return build(FittedStack, data, "fitted")
+
+
+def predicted_time(
+    kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> FloatArray:
+    """Return the predicted time of measured points.
+
+    Parameters
+    ----------
+    kind
+        Component.
+    table
+        Its rows, of one dtype.
+    hardware
+        The device.
+    parameters
+        How its kernels use it.
+
+    Returns
+    -------
+    FloatArray
+        One a row [s].
+    """
+    return component_time(work_of(kind, table), hardware, parameters).total_time
+
+
+def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
+    """Return the errors of judged rows: means over rows of a shape and then over shapes.
+
+    Parameters
+    ----------
+    judged
+        With columns ``shape`` and ``error``.
+
+    Returns
+    -------
+    dict
+        ``mean_error``, ``median_error`` and ``percentile_90_error`` [-].
+    """
+    error = judged["error"].abs()
+    return {
+        "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
+        "median_error": rounded(error.median()),
+        "percentile_90_error": rounded(error.quantile(0.9)),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """What is fitted: parameters of one kind within bounds, the others held."""
+
+    kind: str
+    hardware: HardwareProfile
+    held: KernelParameters
+    bounds: Mapping[str, tuple[float, float, float]]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.bounds)
+
+    @cached_property
+    def log_bounds(self) -> FloatArray:
+        """Return logarithms of lower bounds, upper bounds and starts, one row each."""
+        return np.asarray(np.log(list(self.bounds.values())).T)
+
+    def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
+        named: dict[str, Any] = dict(zip(self.names, np.exp(x).tolist(), strict=True))
+        return replace(self.held, **named, sharpness=sharpness)
+
+    def errors(self, x: FloatArray, work: Work, log_time: FloatArray, p: float) -> FloatArray:
+        """Return logarithms of predicted over measured [-]."""
+        times = component_time(work, self.hardware, self.parameters(x, p))
+        return np.asarray(np.log(times.total_time) - log_time)
+
+    def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
+        """Return the best of two starts for each sharpness."""
+        from scipy.optimize import least_squares
+
+        low, high, start = self.log_bounds
+        aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
+        work, log_time = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
+        fits = [
+            (
+                least_squares(
+                    self.errors,
+                    np.clip(first, low + 1e-6, high - 1e-6),
+                    bounds=(low, high),
+                    loss="soft_l1",
+                    f_scale=ROBUST_SCALE,
+                    args=(work, log_time, sharpness),
+                ),
+                sharpness,
+            )
+            for sharpness in sharpnesses
+            for first in (start, start + aside)
+        ]
+        return min(fits, key=lambda fit: float(fit[0].cost))
+
+
+def _fit(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, held: KernelParameters
+) -> KernelFitting:
+    problem = _Problem(kind, hardware, held, _bounds(kind, rows, hardware))
+    names = problem.names
+    fitted = rows[rows["role"] == "fit"]
+    if len(fitted) <= len(names):
+        expected = f"more than {len(names)}, one a parameter, with role 'fit'"
+        raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
+    best, sharpness = problem.solve(fitted, SHARPNESSES)
+    work, log_time = work_of(kind, fitted), np.log(fitted["latency"].to_numpy())
+    errors = problem.errors(best.x, work, log_time, sharpness)
+    values, at_bound = np.exp(best.x), best.active_mask
+    series = _series(fitted)
+    covariance, undetermined = clustered_covariance(best.jac, errors, series, at_bound)
+    result = fit_result(names, values, at_bound, covariance, undetermined, np.expm1(errors))
+    if fitted["shape"].nunique() == 1:
+        note = "one shape was fitted: errors and intervals say nothing of others"
+        result = replace(result, warnings=(*result.warnings, note))
+    parameters = problem.parameters(best.x, sharpness)
+    judged = judged_rows(rows)
+    missed = predicted_time(kind, judged, hardware, parameters) / judged["latency"] - 1
+    judged = judged.assign(error=missed)
+    told = rows[rows["role"].isin(["fit", "spread"])]
+    shape_spread, row_spread = _spreads(problem, told, sharpness)
+    record = {
+        **{name: rounded(value) for name, value in zip(names, values.tolist(), strict=True)},
+        "compute_efficiency": rounded(float(parameters.compute_efficiency)),
+        "sharpness": sharpness,
+        "arithmetic_dtype": work.dtype,
+        "num_points": len(fitted),
+        "num_judged": len(judged),
+        "is_held_out": bool((rows["role"] == "judge").any()),
+        **shape_errors(judged),
+        "shape_spread": shape_spread,
+        "row_spread": row_spread,
+        "varied": names,
+        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
+    }
+    fit = build(KernelFit, record, f"measurements.{kind}")
+    return KernelFitting(fit=fit, result=result, judged=judged)
+
+
+def _bounds(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile
+) -> dict[str, tuple[float, float, float]]:
+    """Return lower bound, upper bound and start of what is fitted.
+
+    Large products do not tell a launch from what else does not grow with them: that of a GEMM is
+    at most all that the shortest fifth of those measured take.
+    """
+    bounds = dict(PARAMETERS[kind])
+    if hardware.kind == "cpu":
+        bounds |= ON_CPU[kind]
+        bounds.pop("tile_width", None)
+    if kind == "gemm":
+        low, high, start = bounds["launch_time"]
+        shortest = float(rows["latency"].quantile(0.2))
+        bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
+    if kind == "attention" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
+        bounds["compute_efficiency"] = ATTENTION_ARITHMETIC
+    return bounds
+
+
+def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+    """Return the spread of what a series has in common, and of its points, on unseen shapes.
+
+    Shapes are left out in turn, in up to four parts. Spreads are normal ones with the same
+    central 80 %.
+    """
+    shapes = np.sort(told["shape"].unique())
+    part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+    missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
+    for fold in np.unique(part):
+        left, kept = told[part == fold], told[(part != fold) & is_fitted]
+        kept = kept if len(kept) > len(problem.names) else told[is_fitted]
+        best, _ = problem.solve(kept, (sharpness,))
+        log_time = np.log(left["latency"].to_numpy())
+        work = work_of(problem.kind, left)
+        missed[part == fold] = -problem.errors(best.x, work, log_time, sharpness)
+    return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
+
+
+def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
+    """Return the spread of what a series has in common, and of its points around that.
+
+    Parameters
+    ----------
+    errors
+        Logarithms of measured over predicted [-].
+    series
+        Series of each.
+
+    Returns
+    -------
+    tuple of float
+        Standard deviations of normal distributions with the same central 80 % [-].
+    """
+    within = errors - errors.groupby(series).transform("mean")
+    row, total = _spread(within), _spread(errors)
+    return rounded(np.sqrt(max(total**2 - row**2, 0.0))), rounded(row)
+
+
+def _spread(errors: pd.Series) -> float:
+    low, high = errors.quantile([0.1, 0.9])
+    return float(high - low) / (2 * _NORMAL_80)
+
+
+def _series(table: pd.DataFrame) -> NDArray[np.intp]:
+    """Return a number for each run of points that differ in their tokens only."""
+    sliced = pd.Series(table.get("expert_size", 0), table.index).fillna(0).astype(int)
+    load = pd.Series(table.get("distribution", ""), table.index).fillna("")
+    return pd.factorize(table["shape"] + "/" + sliced.astype(str) + "/" + load)[0]

@@ -1,0 +1,240 @@
+"""Fit of MoESD's ten parameters, its bounds and its way of sampling."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import numpy as np
+
+from specmodel.algebra import moesd
+from specmodel.algebra.moesd import MoESDParameters
+from specmodel.base.errors import InputError
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.calibrate.fitting.result import FitResult, covariance_of, fit_result
+from specmodel.records.architecture import Architecture
+from specmodel.records.hardware import HardwareProfile
+
+MOESD_COLUMNS = (
+    "batch_size",
+    "draft_length",
+    "step_efficiency",
+    "num_experts",
+    "experts_per_token",
+    "speedup",
+)
+"""Columns that `fit_moesd` needs."""
+
+_STEP = 1.5e-8
+
+
+def moesd_bounds(
+    target: Architecture,
+    drafter: Architecture,
+    hardware: HardwareProfile,
+    *,
+    num_gpus: int = 1,
+    max_reject_time: float = 0.01,
+) -> dict[str, tuple[float, float]]:
+    """Return the bounds that MoESD sets for its ten parameters.
+
+    Parameters
+    ----------
+    target, drafter
+        The models measured.
+    hardware
+        One GPU.
+    num_gpus
+        GPUs whose bandwidths add up [-].
+    max_reject_time
+        Largest rejection time that was measured [s].
+
+    Returns
+    -------
+    dict
+        Lower and upper bound by parameter, times in seconds.
+
+    Notes
+    -----
+    Appendix C.2: ``bias`` from one read of the weights outside the feed-forward blocks to five,
+    ``k2`` likewise of one expert over all layers, ``draft_bias`` of the drafter.
+
+    Examples
+    --------
+    >>> from specmodel import load_architecture, load_hardware
+    >>> bounds = moesd_bounds(load_architecture("qwen2-57b-a14b"), load_architecture("qwen2-0.5b"),
+    ...                       load_hardware("a800_sxm_80gb"), num_gpus=2)
+    >>> bounds["lam"], bounds["s"]
+    ((0.2, 1.0), (1.0, 2.0))
+    """
+    bytes_per_s = hardware.memory.peak_bytes_per_s * check("num_gpus", num_gpus, minimum=1).item()
+    reject = check("max_reject_time", max_reject_time, above=0).item()
+    element, draft_element = (BYTES_PER_ELEMENT[a.weight_dtype] for a in (target, drafter))
+    expert = target.num_moe_layers * target.ffn_parameters(target.expert_size)
+    dense = target.outer_parameters + target.num_layers * target.attention_parameters
+    reads = {
+        "bias": dense * element / bytes_per_s,
+        "k2": expert * element / bytes_per_s,
+        "draft_bias": drafter.total_parameters * draft_element / bytes_per_s,
+    }
+    free = dict.fromkeys(("k1", "k3", "draft_k"), (0.0, np.inf))
+    return {
+        **{name: (read, 5 * read) for name, read in reads.items()},
+        **free,
+        **dict.fromkeys(("reject_bias", "reject_k"), (0.0, reject)),
+        "lam": (0.2, 1.0),
+        "s": (1.0, 2.0),
+    }
+
+
+def stride_sample(num_points: int, stride: int) -> np.ndarray:
+    """Return the rows that MoESD fits: every `stride`-th of a sorted table.
+
+    Parameters
+    ----------
+    num_points
+        Rows of the table [-].
+    stride
+        Distance of the rows taken [-].
+
+    Returns
+    -------
+    numpy.ndarray
+        Their numbers; ``ceil(num_points / stride)`` of them [-].
+
+    Examples
+    --------
+    >>> len(stride_sample(228, 11))
+    21
+    """
+    check("num_points", num_points, minimum=1, whole=True)
+    check("stride", stride, minimum=1, whole=True)
+    return np.arange(0, num_points, stride)
+
+
+def fit_moesd(
+    table: Mapping[str, Numeric],
+    bounds: Mapping[str, tuple[float, float]],
+    *,
+    ridge_point: float,
+) -> FitResult:
+    """Fit MoESD's ten parameters to measured speedups.
+
+    Parameters
+    ----------
+    table
+        Columns of `MOESD_COLUMNS`, a DataFrame or any mapping of arrays of one length.
+    bounds
+        Lower and upper bound by parameter, as `moesd_bounds` gives them [-] [s].
+    ridge_point
+        RP of the hardware [FLOP/B].
+
+    Returns
+    -------
+    FitResult
+        The better of two starts. A speedup is a ratio: judge it by its predictions.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, lengths differ, or there are fewer points than parameters.
+
+    Notes
+    -----
+    Algorithm 1 and Appendix C.2: least squares within bounds, trust region reflective, with
+    Eq. 4 for the speedup (`moesd.speedup` says why).
+    """
+    from scipy.optimize import least_squares
+
+    columns = _columns(table)
+    names = [field.name for field in fields(MoESDParameters)]
+    low, high = np.array([bounds[name] for name in names]).T
+    unit = low[names.index("bias")]
+    scale = np.array([1.0 if name in ("lam", "s") else unit for name in names])
+
+    def residuals(x: FloatArray) -> FloatArray:
+        return moesd_speedup(columns, x * scale, ridge_point) - columns["speedup"]
+
+    def jacobian(x: FloatArray) -> FloatArray:
+        """Forward differences, all parameters in one broadcast evaluation."""
+        step = _STEP * np.maximum(np.abs(x), 1e-3)
+        moved = (x[:, None] + np.column_stack([np.zeros_like(x), np.diag(step)])) * scale[:, None]
+        predicted = moesd_speedup(columns, moved[..., None], ridge_point)
+        return np.asarray(((predicted[1:] - predicted[0]) / step[:, None]).T)
+
+    fits = [
+        least_squares(residuals, start / scale, jacobian, (low / scale, high / scale))
+        for start in _starts(names, low, high, unit)
+    ]
+    best = min(fits, key=lambda fit: fit.cost)
+    covariance, undetermined = covariance_of(best.jac, best.cost)
+    values = best.x * scale
+    return fit_result(
+        names,
+        values,
+        best.active_mask,
+        covariance * np.outer(scale, scale),
+        undetermined,
+        moesd_speedup(columns, values, ridge_point) / columns["speedup"] - 1,
+    )
+
+
+def moesd_speedup(
+    columns: Mapping[str, FloatArray], values: FloatArray, ridge_point: float
+) -> FloatArray:
+    """Return the speedups that ten parameter values give.
+
+    Parameters
+    ----------
+    columns
+        Points, as `fit_moesd` takes them.
+    values
+        Parameters in the order of `MoESDParameters` on the first axis, whose other axes
+        broadcast with the points.
+    ridge_point
+        RP of the hardware [FLOP/B].
+
+    Returns
+    -------
+    FloatArray
+        Speedups [-].
+    """
+    names = [field.name for field in fields(MoESDParameters)]
+    return moesd.speedup(
+        columns["batch_size"],
+        columns["draft_length"],
+        columns["step_efficiency"],
+        MoESDParameters(**dict(zip(names, values, strict=True))),
+        ridge_point=ridge_point,
+        num_experts=columns["num_experts"],
+        experts_per_token=columns["experts_per_token"],
+    )
+
+
+def _columns(table: Mapping[str, Numeric]) -> dict[str, FloatArray]:
+    """Check columns one by one, so that an error names the one at fault."""
+    missing = [name for name in MOESD_COLUMNS if name not in table]
+    if missing:
+        raise InputError("table", list(table), f"columns {', '.join(missing)} as well")
+    columns = {
+        name: np.atleast_1d(check(name, np.asarray(table[name]), above=0)) for name in MOESD_COLUMNS
+    }
+    sizes = {name: column.size for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise InputError("table", sizes, "columns of one length")
+    parameters = len(fields(MoESDParameters))
+    if columns["speedup"].size < parameters:
+        points = columns["speedup"].size
+        raise InputError("table", f"{points} points", f"at least {parameters}, one a parameter")
+    return columns
+
+
+def _starts(
+    names: list[str], low: FloatArray, high: FloatArray, unit: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return two starts inside the bounds: near one read of everything, and near two."""
+    starts = []
+    for share in (0.1, 0.3):
+        finite = np.where(np.isinf(high), low + share * unit, low + share * (high - low))
+        start = dict(zip(names, finite, strict=True))
+        start |= {"s": 1 + 0.02 * share, "lam": 0.2 + 0.8 * (1 - share)}
+        starts.append(np.array([start[name] for name in names]))
+    return starts[0], starts[1]

@@ -1,0 +1,290 @@
+"""What is run at a point of the suite: the blocks of `layers` on weights that rotate in memory."""
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specmodel.algebra.routing import sample_routing
+from specmodel.base.errors import InputError
+from specmodel.calibrate.measure import layers
+from specmodel.calibrate.measure.suite import Sizes
+from specmodel.calibrate.measure.timing import Call
+
+TORCH_DTYPE = torch.bfloat16
+VALUE_BYTES = 2
+ROUTINGS = 8
+"""Draws of the routing that the calls of a point take in turn [-]."""
+
+CACHE_MULTIPLE = 1.5
+"""Inputs rotate through this multiple of the last-level cache [-]."""
+
+LAUNCHES = 50
+"""Kernels in a row whose launches are timed [-]."""
+
+FLASH_TOLERANCE = 0.05
+"""Largest difference of bf16 attention from fp32 that is rounding [-]."""
+
+_TILE = 2**24
+_SPREAD = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A point that is ready to run.
+
+    Parameters
+    ----------
+    call
+        The work; its argument counts the calls [-].
+    read_bytes
+        Weights or KV that a call reads [B].
+    active_experts
+        Distinct experts of each routing that calls take in turn; empty but for experts [-].
+    has_graph
+        Whether its kernels are replayed as a graph on a GPU.
+    work
+        Kernels in one call; the time of a call is divided by it [-].
+    """
+
+    call: Call
+    read_bytes: float
+    active_experts: tuple[int, ...] = ()
+    has_graph: bool = True
+    work: int = 1
+
+
+class Arena:
+    """Random weights larger than the last-level cache; views of it are taken in turn.
+
+    Parameters
+    ----------
+    size_bytes
+        Its size [B].
+    device
+        Where it lies.
+    """
+
+    def __init__(self, size_bytes: float, device: torch.device) -> None:
+        count = max(math.ceil(size_bytes / VALUE_BYTES), _TILE)
+        generator = torch.Generator(device).manual_seed(0)
+        tile = torch.empty(_TILE, dtype=TORCH_DTYPE, device=device)
+        tile.normal_(0.0, _SPREAD, generator=generator)
+        self.values = tile.repeat(math.ceil(count / _TILE))
+        self.device = device
+        self._next = 0
+
+    def take(self, *shape: int) -> Tensor:
+        """Return the next view of a shape, from the start again where the end is near."""
+        size = math.prod(shape)
+        if self._next + size > len(self.values):
+            self._next = 0
+        view = self.values[self._next : self._next + size].view(shape)
+        self._next += math.ceil(size / 64) * 64
+        return view
+
+    def fresh(self, *shape: int) -> Tensor:
+        """Return new random activations of order one."""
+        return self.values[: math.prod(shape)].view(shape) / _SPREAD
+
+
+def check_attention(device: torch.device) -> None:
+    """Refuse a GPU whose flash kernel does not compute attention.
+
+    Parameters
+    ----------
+    device
+        Where it is tried.
+
+    Raises
+    ------
+    InputError
+        If it is not there, or wrong.
+    """
+    expected = "a GPU and a torch with flash attention over caches of unequal length"
+    if device.type != "cuda":
+        return
+    try:
+        error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
+    except (RuntimeError, TypeError) as failure:
+        reason = str(failure).splitlines()[0]
+        raise InputError(
+            "device", torch.cuda.get_device_name(device), f"{expected} ({reason})"
+        ) from None
+    if not error < FLASH_TOLERANCE:
+        value = f"attention wrong by {error:.2g} on {torch.cuda.get_device_name(device)}"
+        raise InputError("device", value, expected)
+
+
+def needed_bytes(component: str, sizes: Sizes) -> float:
+    """Return the memory that a point takes, beside the arena [B].
+
+    Parameters
+    ----------
+    component
+        Of the point.
+    sizes
+        Its columns [-].
+
+    Returns
+    -------
+    float
+        Bytes, about [B].
+    """
+    return 4 * _activations(component, sizes) * VALUE_BYTES
+
+
+def weight_bytes(component: str, sizes: Sizes) -> float:
+    """Return the weights or KV of a point, which the arena must hold [B].
+
+    Parameters
+    ----------
+    component
+        Of the point.
+    sizes
+        Its columns [-].
+
+    Returns
+    -------
+    float
+        Bytes [B].
+    """
+    s = sizes
+    if component == "copy":
+        return 2 * s["bytes"]
+    if component == "experts":
+        width = 3 * s["expert_size"] + 1
+        return s["num_experts"] * s["hidden_size"] * width * VALUE_BYTES
+    if component == "gemm":
+        return s["input_size"] * s["output_size"] * VALUE_BYTES
+    if component == "attention":
+        entries = s["batch_size"] * s["context_length"]
+        return 2 * entries * s["num_kv_heads"] * s["head_dim"] * VALUE_BYTES
+    return 0.0
+
+
+def _activations(component: str, sizes: Sizes) -> float:
+    s = sizes
+    if component == "experts":
+        return (
+            s["num_tokens"] * s["experts_per_token"] * (2 * s["hidden_size"] + 3 * s["expert_size"])
+        )
+    if component == "gemm":
+        return s["num_tokens"] * (s["input_size"] + s["output_size"])
+    if component == "attention":
+        rows = s["batch_size"] * s["query_tokens"] * s["num_heads"]
+        return rows * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
+    if component == "elementwise":
+        return 4 * s["num_tokens"] * s["hidden_size"]
+    return 0.0
+
+
+def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
+    """Return a point ready to run.
+
+    Parameters
+    ----------
+    component
+        Of the point.
+    sizes
+        Its columns [-].
+    arena
+        Where weights and KV come from.
+    name
+        Seeds its routing.
+
+    Returns
+    -------
+    Workload
+        On the device of the arena.
+    """
+    whole = {key: round(value) for key, value in sizes.items()}
+    if component == "experts":
+        return _experts(whole, sizes["routing_correlation"], arena, zlib.crc32(name.encode()))
+    makers: dict[str, Callable[[dict[str, int], Arena], Workload]] = {
+        "copy": _copy, "launch": _launch, "gemm": _gemm, "attention": _attention,
+        "elementwise": _elementwise,
+    }  # fmt: skip
+    return makers[component](whole, arena)
+
+
+def _copy(s: dict[str, int], arena: Arena) -> Workload:
+    size = s["bytes"] // VALUE_BYTES
+
+    def call(_: int) -> None:
+        to, of = arena.take(2, size)
+        to.copy_(of)
+
+    return Workload(call, 2.0 * s["bytes"])
+
+
+def _launch(s: dict[str, int], arena: Arena) -> Workload:
+    x = arena.fresh(16).clone()
+
+    def call(_: int) -> None:
+        for _ in range(LAUNCHES):
+            x.neg_()
+
+    return Workload(call, 0.0, has_graph=bool(s["graphs"]), work=LAUNCHES)
+
+
+def _gemm(s: dict[str, int], arena: Arena) -> Workload:
+    inputs, outputs = s["input_size"], s["output_size"]
+    x = arena.fresh(s["num_tokens"], inputs)
+
+    def call(_: int) -> None:
+        F.linear(x, arena.take(outputs, inputs))
+
+    return Workload(call, float(inputs * outputs * VALUE_BYTES))
+
+
+def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
+    x, residual = (arena.fresh(s["num_tokens"], s["hidden_size"]).clone() for _ in range(2))
+
+    def call(_: int) -> None:
+        layers.add_norm(x, residual, arena.take(s["hidden_size"]))
+
+    return Workload(call, 4.0 * x.numel() * VALUE_BYTES)
+
+
+def _attention(s: dict[str, int], arena: Arena) -> Workload:
+    batch, capacity, tokens = s["batch_size"], s["context_length"], s["query_tokens"]
+    heads, groups, dim = s["num_heads"], s["num_kv_heads"], s["head_dim"]
+    query = arena.fresh(batch, tokens, heads, dim)
+    key, value = (arena.fresh(batch, tokens, groups, dim) for _ in range(2))
+    first = torch.full((batch,), capacity - tokens, device=arena.device)
+    span = layers.span_of(first, tokens, capacity, heads // groups, TORCH_DTYPE)
+
+    def call(_: int) -> None:
+        flat = arena.take(2 * batch * capacity * groups * dim)
+        cache = layers.laid_out(flat, batch, capacity, groups, dim)
+        layers.attend(query, key, value, cache, span)
+
+    return Workload(call, weight_bytes("attention", {k: float(v) for k, v in s.items()}))
+
+
+def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
+    h, w, E, k = (s[n] for n in ("hidden_size", "expert_size", "num_experts", "experts_per_token"))
+    x = arena.fresh(s["num_tokens"], h)
+    generator = np.random.default_rng(seed)
+    queries = s["tokens_per_sequence"]
+    drawn = [
+        sample_routing(s["num_tokens"] // queries, queries, E, k, correlation, generator)
+        for _ in range(ROUTINGS)
+    ]
+    forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
+
+    def call(index: int) -> None:
+        weights = layers.ExpertWeights(
+            arena.take(E, h), arena.take(E, 2 * w, h), arena.take(E, h, w)
+        )
+        layers.experts(x, weights, k, forced[index % ROUTINGS])
+
+    active = tuple(len(np.unique(d)) for d in drawn)
+    read = np.mean(active) * 3 * h * w * VALUE_BYTES
+    return Workload(call, float(read), active)

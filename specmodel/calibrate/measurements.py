@@ -1,0 +1,379 @@
+"""Tables of measured kernels: what they hold, how they are checked, the work that was timed.
+
+One row a point or a repeat of it. Every table has ``component``, ``hardware``, ``stack``,
+``version``, ``latency`` [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
+Where each repeat of a ``point`` has a ``reference_latency``, of the one point of its ``group`` that
+was timed right before and after, medians are of their ratio, which a drift of the machine spares.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check_dtype
+from specmodel.cost import blocks
+from specmodel.cost.work import Work, wider_dtype
+from specmodel.records.hardware import HardwareProfile
+
+COMMON = ("component", "hardware", "stack", "version", "latency")
+"""Columns of every table."""
+
+COLUMNS = {
+    "experts": (
+        "num_tokens", "hidden_size", "expert_size", "num_experts", "experts_per_token",
+        "active_experts", "num_matrices", "weight_dtype", "activation_dtype",
+    ),
+    "gemm": ("num_tokens", "input_size", "output_size", "weight_dtype", "activation_dtype"),
+    "attention": (
+        "batch_size", "context_length", "num_heads", "num_kv_heads", "head_dim", "kv_dtype",
+        "activation_dtype",
+    ),
+    "elementwise": ("num_tokens", "hidden_size", "activation_dtype"),
+}  # fmt: skip
+"""Columns of each component; sizes are those on one GPU. ``context_length`` counts the tokens of
+the pass themselves; elementwise is a residual addition with its norm."""
+
+DEFAULTS = {"attention": {"query_tokens": 1}, "experts": {"includes_router": 0}}
+"""Optional columns: tokens of each sequence in the pass; whether the router was timed too."""
+
+OTHER_COMPONENTS = ("copy", "launch", "all_reduce")
+"""Recorded beside them by `measure`; not fitted as kernels."""
+
+STORED = {
+    "experts": "weight_dtype", "gemm": "weight_dtype", "attention": "kv_dtype",
+    "elementwise": "activation_dtype",
+}  # fmt: skip
+"""Column of the dtype that each component reads; each is fitted on its own."""
+
+SHAPE = {
+    "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
+    "gemm": ("input_size", "output_size"),
+    "attention": ("num_heads", "num_kv_heads", "head_dim"),
+    "elementwise": ("hidden_size",),
+}
+"""What makes a shape, the unit that is fitted or judged as a whole."""
+
+ROLES = ("fit", "spread", "judge", "fallback", "skip")
+"""Fitted; of a fitted shape under another load, for the spread of errors only; left out and judged;
+a fallback kernel, judged on request; not used, as something else was timed."""
+
+COLD_SHARE = 1.5
+"""Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""
+
+PLAUSIBLE = (0.3, 100.0)
+"""Median latency over the data sheet's time that is taken [-]."""
+
+_AT_MOST = (
+    ("active_experts", "num_experts"),
+    ("experts_per_token", "num_experts"),
+    ("num_kv_heads", "num_heads"),
+    ("query_tokens", "context_length"),
+)
+_DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype")
+
+
+def read_measurements(path: str | Path) -> pd.DataFrame:
+    """Return a checked table of measurements from a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix tells the format.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `check_measurements` returns it.
+
+    Raises
+    ------
+    InputError
+        In one line, if the file cannot be read or the table does not do.
+    """
+    return check_measurements(read_table(path, (*COMMON[:-1], *_DTYPES, "role")))
+
+
+def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with checked columns, repeats replaced by their median, and roles.
+
+    Parameters
+    ----------
+    table
+        Any number of components of one stack on one device.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a point, with ``role`` ("fit" where none was given) and ``shape``.
+
+    Raises
+    ------
+    InputError
+        Names the first column at fault, its value, and what would do.
+    """
+    need_columns(table, COMMON)
+    if table.empty:
+        raise InputError("measurements", "0 rows", "at least one measured point")
+    for name in ("hardware", "stack", "version"):
+        values = sorted(map(str, table[name].unique()))
+        if len(values) > 1:
+            raise InputError(f"measurements.{name}", values, "one device and stack a table")
+    unknown = sorted(set(map(str, table["component"].unique())) - {*COLUMNS, *OTHER_COMPONENTS})
+    if unknown:
+        raise InputError("measurements.component", unknown[0], f"one of {', '.join(COLUMNS)}")
+    if table.duplicated().any():
+        count = int(table.duplicated().sum())
+        expected = "each measurement once; repeats of a point differ in latency"
+        raise InputError("measurements", f"{count} rows twice", expected)
+    table = _with_roles(_timed_kernels(table))
+    parts = [
+        _check_component(str(kind), part) for kind, part in table.groupby("component", sort=False)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def work_of(kind: str, table: pd.DataFrame) -> Work:
+    """Return the work that was timed, arrays with an element a row.
+
+    Parameters
+    ----------
+    kind
+        Component.
+    table
+        Its rows, of one dtype.
+
+    Returns
+    -------
+    Work
+        As a pass counts it, for one layer on one GPU.
+    """
+    table = _with_defaults(kind, table)
+    names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
+    column = {name: table[name].to_numpy(float) for name in names if name not in _DTYPES}
+    activation = str(table["activation_dtype"].iloc[0])
+    value_bytes = BYTES_PER_ELEMENT[activation]
+    stored = str(table[STORED[kind]].iloc[0])
+    dtypes = {"dtype": wider_dtype(activation, stored), "stored_dtype": stored}
+    if kind == "gemm":
+        m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
+        return blocks.linear(
+            m, weights=k * n, values=k + n, value_bytes=value_bytes, kernels=1, **dtypes
+        )
+    if kind == "elementwise":
+        return blocks.norms(
+            column["num_tokens"],
+            hidden_size=column["hidden_size"],
+            norms=1,
+            residual_bytes=max(value_bytes, 2.0),
+            dtype=stored,
+        )
+    if kind == "attention":
+        B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
+        return blocks.attention(
+            batch_size=B,
+            num_tokens=B * q,
+            pairs=q * (entries - (q - 1) / 2),
+            entries=entries - q,
+            num_heads=column["num_heads"],
+            num_groups=column["num_kv_heads"],
+            sizes=(column["head_dim"], column["head_dim"]),
+            kv_elements=2 * column["num_kv_heads"] * column["head_dim"],
+            layers=1,
+            residual_bytes=max(value_bytes, 2.0),
+            dtype=dtypes["dtype"],
+            kv_dtype=stored,
+        )
+    return _experts_work(column, value_bytes, dtypes)
+
+
+def _experts_work(
+    column: dict[str, FloatArray], value_bytes: float, dtypes: dict[str, str]
+) -> Work:
+    k, width = column["experts_per_token"], column["expert_size"]
+    pairs = column["num_tokens"] * k
+    block = blocks.feed_forward(
+        pairs,
+        hidden_size=column["hidden_size"],
+        width=width,
+        matrices=column["num_matrices"],
+        layers=1,
+        value_bytes=value_bytes,
+        **dtypes,
+    )
+    block = blocks.routed(
+        block,
+        pairs=pairs,
+        loaded=column["active_experts"],
+        hidden_size=column["hidden_size"],
+        width=width,
+        experts_per_token=k,
+        layers=1,
+        residual_bytes=max(value_bytes, 2.0),
+    )
+    if not column["includes_router"].any():
+        return block
+    router = blocks.linear(
+        column["num_tokens"],
+        weights=column["hidden_size"] * column["num_experts"],
+        values=column["hidden_size"] + 3 * column["num_experts"],
+        value_bytes=max(value_bytes, 2.0),
+        kernels=1,
+        **dtypes,
+    )
+    return blocks.with_router(block, router)
+
+
+def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """Return kind, dtype of weights or KV, and rows of each part that is fitted on its own."""
+    found = []
+    for kind, part in table.groupby("component", sort=True):
+        by_dtype = part.groupby(STORED[str(kind)], sort=True)
+        found += [(str(kind), str(dtype), rows) for dtype, rows in by_dtype]
+    return found
+
+
+def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.DataFrame:
+    """Return the rows of some roles; those fitted where there are none.
+
+    Parameters
+    ----------
+    rows
+        Of one component and dtype.
+    roles
+        Roles that are judged.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Empty if nothing was fitted either.
+    """
+    judged = rows[rows["role"].isin(roles)]
+    return judged if len(judged) else rows[rows["role"] == "fit"]
+
+
+def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
+    """Refuse a table whose times are of another unit or device.
+
+    Parameters
+    ----------
+    table
+        As `check_measurements` returns it.
+    hardware
+        The device it is said to be of.
+
+    Raises
+    ------
+    InputError
+        If the median over what the data sheet allows is outside `PLAUSIBLE`; names the suspected
+        unit. Points that a cache could hold do not count.
+    """
+    for kind, dtype, rows in groups(table):
+        work = work_of(kind, rows)
+        read = np.asarray(work.weight_bytes + work.kv_bytes)
+        is_cold = read > COLD_SHARE * hardware.memory.l2_bytes
+        if not is_cold.any():
+            continue
+        streaming = (read + work.activation_bytes) / hardware.memory.peak_bytes_per_s
+        computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
+        ratio = rows["latency"].to_numpy() / np.maximum(streaming, computing)
+        median = float(np.median(ratio[is_cold]))
+        if not PLAUSIBLE[0] <= median <= PLAUSIBLE[1]:
+            low, high = PLAUSIBLE
+            unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
+            raise InputError(
+                "measurements.latency",
+                f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
+                f"seconds on {hardware.name}, {low:g} to {high:g} times it; is it in {unit}?",
+            )
+
+
+def _with_roles(table: pd.DataFrame) -> pd.DataFrame:
+    if "role" not in table:
+        return table.assign(role="fit")
+    unknown = sorted(set(map(str, table["role"].unique())) - set(ROLES))
+    if unknown:
+        raise InputError("measurements.role", unknown[0], f"one of {', '.join(ROLES)}")
+    return table
+
+
+def _check_component(kind: str, part: pd.DataFrame) -> pd.DataFrame:
+    """Check the columns of one component, take medians of repeats and name its shapes."""
+    needed, of = COLUMNS[kind], f"rows of {kind}"
+    need_columns(part, needed, of)
+    if kind == "experts" and "model_expert_size" not in part:
+        part = part.assign(model_expert_size=part["expert_size"])
+    part = _with_defaults(kind, part)
+    optional = list(DEFAULTS.get(kind, {}))
+    if "includes_router" in optional and part["includes_router"].nunique() > 1:
+        raise InputError(f"{ARGUMENT}.includes_router", "0 and 1", "one of them in all rows")
+    sizes = [name for name in dict.fromkeys((*needed, *SHAPE[kind])) if name not in _DTYPES]
+    whole = {name: numbers(part, name, whole=name != "active_experts", of=of) for name in sizes}
+    whole |= {name: numbers(part, name, above=-1, whole=True, of=of) for name in optional}
+    part = part.assign(**whole, latency=numbers(part, "latency", of=of))
+    for few, many in _AT_MOST:
+        if few in whole:
+            is_over = part[few] > part[many]
+            if is_over.any():
+                culprit = float(part[few][is_over].iloc[0])
+                raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} of the same row")
+    _check_dtypes(kind, part)
+    key = ["component", "hardware", "stack", "version", "role", *needed, *optional]
+    key += [n for n in ("model_expert_size", "distribution") if n in part and n not in key]
+    medians = _medians_of_repeats(part, key)
+    shape = medians[list(SHAPE[kind])].astype(int).astype(str).agg("x".join, axis=1)
+    return medians.assign(shape=shape)
+
+
+def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
+    filled = {
+        name: table[name].fillna(value) if name in table else value
+        for name, value in DEFAULTS.get(kind, {}).items()
+    }
+    return table.assign(**filled)
+
+
+def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    """Return one row a point; with references, medians of ratios, and mean experts of repeats."""
+    if "reference_latency" not in part:
+        return part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
+    need_columns(part, ("point", "group"), "rows with reference_latency")
+    reference = pd.Series(numbers(part, "reference_latency"), part.index)
+    part = part.assign(latency=part["latency"] / reference)
+    same = ["point", "group", *(name for name in key if name != "active_experts")]
+    middle: dict[str, str] = {"latency": "median"}
+    if "active_experts" in key:
+        middle["active_experts"] = "mean"
+    medians = part.groupby(same, dropna=False, sort=False).agg(middle).reset_index()
+    of_group = reference.groupby(part["group"]).median()
+    return medians.assign(latency=medians["latency"] * medians["group"].map(of_group))
+
+
+def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of kernels; what `measure` recorded beside, or could not time, is left."""
+    if "note" in table:
+        table = table[table["note"].isna()]
+    kernels = table[~table["component"].isin(OTHER_COMPONENTS)]
+    if kernels.empty:
+        raise InputError("measurements", "0 rows of kernels", "at least one measured point")
+    return kernels
+
+
+def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
+    """Check dtypes; one of weights or KV goes with one of activations."""
+    names = [name for name in COLUMNS[kind] if name in _DTYPES]
+    for name in names:
+        for dtype in part[name].unique():
+            try:
+                check_dtype(name, dtype)
+            except InputError as error:
+                raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
+    stored = STORED[kind]
+    for dtype, rows in part.groupby(stored):
+        activations = sorted(rows["activation_dtype"].unique())
+        if len(activations) > 1:
+            expected = f"one dtype of activations for each {stored}; {dtype!s} has several"
+            raise InputError(f"{ARGUMENT}.activation_dtype", activations, expected)

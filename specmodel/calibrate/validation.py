@@ -1,0 +1,126 @@
+"""Errors of a profile on measured kernels: by component and by number of tokens."""
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.calibrate.fitting.kernels import predicted_time, shape_errors
+from specmodel.calibrate.measurements import (
+    COLD_SHARE,
+    check_plausible,
+    groups,
+    judged_rows,
+    work_of,
+)
+from specmodel.records.hardware import HardwareProfile, choose_kernels, list_hardware, load_hardware
+
+ALL_ROWS = "all"
+"""Label of the errors of a component as a whole."""
+
+TOKEN_RANGES = (0, 4, 16, 64, 256, 1024, np.inf)
+"""Bounds of the ranges of tokens in a pass that errors are told for [token]."""
+
+
+def predict_measured(
+    table: pd.DataFrame,
+    hardware: HardwareProfile,
+    stack: str | None = None,
+    *,
+    with_fallbacks: bool = False,
+) -> pd.DataFrame:
+    """Return measured points with their predicted time.
+
+    Parameters
+    ----------
+    table
+        As `measurements.check_measurements` returns it.
+    hardware
+        The profile.
+    stack
+        Whose kernels: that of the table by default, if the profile has it.
+    with_fallbacks
+        Whether rows of fallback kernels are judged too.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows that are judged (role "judge", or "fit" where a component has none), with
+        ``dtype``, ``case``, ``tokens`` [token], ``predicted`` [s] and ``error``, predicted over
+        measured less one [-]. The case is the distribution of tokens over experts, or whether
+        weights or KV are streamed from memory or are so few that the kernel is short.
+
+    Raises
+    ------
+    InputError
+        If the times are implausible on this device or the profile has no such stack.
+    """
+    device = str(table["hardware"].iloc[0])
+    if device in list_hardware() and load_hardware(device).name != hardware.name:
+        raise InputError("measurements.hardware", device, f"a table of {hardware.name}")
+    check_plausible(table, hardware)
+    kernels = choose_kernels(hardware, stack, str(table["stack"].iloc[0]))
+    roles = ["judge", "fallback"] if with_fallbacks else ["judge"]
+    parts = []
+    for kind, dtype, rows in groups(table):
+        judged = judged_rows(rows, roles)
+        if judged.empty:
+            continue
+        predicted = predicted_time(kind, judged, hardware, kernels.parameters(kind, dtype))
+        new = {
+            "dtype": dtype,
+            "case": _cases(kind, judged, hardware),
+            "tokens": judged["batch_size" if kind == "attention" else "num_tokens"],
+            "predicted": predicted,
+            "error": predicted / judged["latency"] - 1,
+        }
+        parts.append(judged.assign(**new))
+    if not parts:
+        raise InputError("measurements", "no row to judge", "rows whose role is judge or fit")
+    return pd.concat(parts, ignore_index=True)
+
+
+def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Series:
+    if kind == "experts":
+        return pd.Series(rows.get("distribution", "balanced"), rows.index).fillna("balanced")
+    work = work_of(kind, rows)
+    read = np.asarray(work.weight_bytes + work.kv_bytes)
+    is_streamed = read > COLD_SHARE * hardware.memory.l2_bytes
+    return pd.Series(np.where(is_streamed, "streamed", "short"), rows.index)
+
+
+def error_table(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return errors of each component as a whole, by case and by range of tokens.
+
+    Parameters
+    ----------
+    judged
+        As `predict_measured` returns it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns component, dtype, rows, points, mean_error, median_error, percentile_90_error and
+        bias, the median of the signed errors; what is of all rows comes first.
+    """
+    rows = []
+    for (kind, dtype), part in judged.groupby(["component", "dtype"], sort=True):
+        rows.append(_errors(kind, dtype, ALL_ROWS, part))
+        for case, inside in part.groupby("case", sort=True):
+            rows.append(_errors(kind, dtype, str(case), inside))
+        bins = pd.cut(part["tokens"], TOKEN_RANGES)
+        for bounds, inside in part.groupby(bins, observed=True):
+            low, high = int(bounds.left) + 1, bounds.right
+            label = f"{low}-{high:.0f} tokens" if np.isfinite(high) else f"{low} tokens on"
+            rows.append(_errors(kind, dtype, label, inside))
+    return pd.DataFrame(rows)
+
+
+def _errors(kind: object, dtype: object, label: str, part: pd.DataFrame) -> dict[str, object]:
+    return {
+        "component": kind,
+        "dtype": dtype,
+        "rows": label,
+        "points": len(part),
+        **shape_errors(part),
+        "bias": float(part["error"].median()),
+    }

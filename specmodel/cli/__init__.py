@@ -1,0 +1,156 @@
+"""The command line: parse, call, print. Imports nothing heavy until a command runs."""
+
+import errno
+import gc
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from specmodel import __version__
+from specmodel.base.errors import InputError
+from specmodel.cli.settings import SETTINGS
+
+_MODULES = {
+    "acceptance": ("acceptance",),
+    "answers": ("best-draft-length", "break-even", "compare", "explain", "sweet-spot"),
+    "calibration": ("calibrate", "dataset", "fit", "validate"),
+    "plot": ("plot",),
+    "predict": ("predict",),
+    "schedule": ("schedule",),
+    "sensitivity": ("sensitivity",),
+    "simulate": ("simulate",),
+    "sweep": ("sweep",),
+    "trace": ("trace",),
+}
+_HOME = {command: module for module, commands in _MODULES.items() for command in commands}
+
+
+class _Commands(click.Group):
+    """Commands that are imported when they are typed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_HOME])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in _HOME and name not in self.commands:
+            module = import_module(f"specmodel.cli.{_HOME[name]}")
+            self.add_command(getattr(module, name.replace("-", "_")))
+        return super().get_command(ctx, name)
+
+
+@click.group(cls=_Commands, context_settings=SETTINGS, no_args_is_help=True)
+@click.version_option(__version__, prog_name="specmodel")
+def main_group() -> None:
+    """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
+
+    \b
+    Examples:
+      specmodel predict --target qwen3-30b-a3b --drafter eagle \\
+          --hardware h200_sxm --batch-size 1:128:x2 --draft-length 3 \\
+          --acceptance-rate 0.7
+      specmodel list hardware
+      specmodel show h200_sxm
+
+    \b
+    Shell completion (bash; zsh and fish likewise):
+      eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
+    """
+
+
+@main_group.command("list", context_settings=SETTINGS)
+@click.argument(
+    "kind",
+    type=click.Choice(["hardware", "architectures", "engines", "drafters", "presets", "tables"]),
+)
+def list_command(kind: str) -> None:
+    """List what ships with the package."""
+    from specmodel.cli.catalog import catalog
+    from specmodel.prediction import report
+
+    click.echo(report.name_table(catalog(kind)))
+
+
+@main_group.command(context_settings=SETTINGS)
+@click.argument("name")
+def show(name: str) -> None:
+    """Show a hardware, architecture, engine or acceptance record as TOML.
+
+    NAME is a shipped name, or the path of a TOML or config.json file. Save the output, edit it,
+    and give its path to predict.
+    """
+    from specmodel.cli.catalog import find
+    from specmodel.prediction import report
+
+    click.echo(report.record_text(*find(name)))
+
+
+def _error_line(error: InputError, words: Sequence[str]) -> str:
+    """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
+    options = {
+        name: parameter.opts[0]
+        for parameter in _command(words).params
+        if isinstance(parameter, click.Option)
+        for name in (parameter.name, parameter.opts[0].strip("-").replace("-", "_"))
+    }
+    name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
+    if name not in options:
+        return str(error)
+    return str(InputError(f"{options[name]} {rest}".strip(), error.value, error.expected))
+
+
+def _command(words: Sequence[str]) -> click.Command:
+    """Return the command that was typed."""
+    command: click.Command = main_group
+    context = click.Context(main_group)
+    for word in words:
+        if isinstance(command, click.Group):
+            default = command.get_command(context, getattr(command, "default", ""))
+            command = command.get_command(context, word) or default or command
+    return command
+
+
+def run() -> int:
+    """Run as a program: in so short a life, looking for cycles costs a fifth of the time."""
+    gc.disable()
+    status = main()
+    gc.freeze()
+    return status
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments
+        Words after the program's name, by default those of the process.
+
+    Returns
+    -------
+    int
+        Exit status: 0, 2 for what cannot be used, 130 for Ctrl-C, 1 for a closed pipe.
+    """
+    try:
+        status = main_group.main(arguments, prog_name="specmodel", standalone_mode=False)
+        sys.stdout.flush()
+        return int(status or 0)
+    except InputError as error:
+        message = _error_line(error, sys.argv[1:] if arguments is None else arguments)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 2
+    except click.ClickException as error:
+        message = " ".join(error.format_message().split())
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        message = f"output: {error.strerror}"
+    click.echo(f"specmodel: error: {message}", err=True)
+    return 2

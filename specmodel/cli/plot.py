@@ -1,0 +1,98 @@
+"""The command that draws figures."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.cli.settings import SETTINGS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specmodel.plots import Kind
+
+LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
+"""Inches within which a figure can be read."""
+
+_OWN = "active_experts"
+"""Kind with a table that ships."""
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("kind")
+@click.argument("table", required=False)
+@click.option("--output", required=True, metavar="FILE", help="PDF, SVG or PNG, by its suffix.")
+@click.option("--width", type=float, help="Inches.  [default: 3.3, a column of a paper]")
+@click.option(
+    "--outcome",
+    metavar="NAME",
+    help="Of tornado and sobol: speedup or target_efficiency.  [default: speedup]",
+)
+def plot(
+    kind: str, table: str | None, output: str, width: float | None, outcome: str | None
+) -> None:
+    """Draw a table as a figure for a paper.
+
+    TABLE is what another command prints with --csv; - reads it from a pipe. KIND and the command
+    that has its table:
+
+    \b
+      speedup, target-efficiency    predict, sweep, compare (speedup)
+      active-experts                none: measured unions, unless TABLE is given
+      best-draft-length             best-draft-length
+      break-even                    break-even
+      roofline, components          predict --components
+      waterfalls                    explain
+      tornado, sobol                sensitivity
+      policies                      simulate
+      predicted-against-measured    columns component, latency, predicted
+      closed-loop, timeline         tables of calibration/ and of Python
+
+    \b
+    Examples:
+      specmodel predict --target qwen3-30b-a3b --drafter eagle3 \\
+          --hardware h200_sxm --batch-size 1:256:x2 --draft-length 1,3,5 \\
+          --acceptance-rate 0.7 --interval --csv \\
+          | specmodel plot speedup - --output ./speedup.pdf
+      specmodel plot active-experts --output unions.svg
+    """
+    from specmodel.plots import KINDS
+    from specmodel.plots.figures import COLUMN_WIDTH, check_figure, save_figure
+
+    name = kind.replace("-", "_")
+    if name not in KINDS:
+        known = nearest(kind.replace("_", "-"), [known.replace("_", "-") for known in KINDS])
+        raise InputError("kind", kind, f"one of {known}")
+    settings = _settings(kind, KINDS[name], outcome)
+    inches = COLUMN_WIDTH if width is None else width
+    if not LEAST_WIDTH <= inches <= MOST_WIDTH:
+        raise InputError("width", width, f"inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}")
+    check_figure("output", output)
+    save_figure(name, _table(name, table), output, "output", width=inches, **settings)
+    click.echo(f"Wrote {output}.")
+
+
+def _settings(kind: str, chosen: "Kind", outcome: str | None) -> dict[str, str]:
+    if outcome is None:
+        return {}
+    if not chosen.has_outcome:
+        raise InputError("outcome", outcome, f"none with {kind}")
+    return {"outcome": outcome.replace("-", "_")}
+
+
+def _table(kind: str, path: str | None) -> "pd.DataFrame":
+    """Return the table that was named, piped, or that ships."""
+    from specmodel.base.tables import parse_csv, read_table
+    from specmodel.plots.frames import ARGUMENT, TEXT
+
+    if path is None:
+        if kind != _OWN:
+            raise InputError(ARGUMENT, None, "a CSV file, or - for a pipe")
+        from specmodel.records.unions import measured_unions
+
+        return measured_unions()
+    if path == "-":
+        return parse_csv(sys.stdin.buffer, TEXT, path, ARGUMENT)
+    return read_table(path, TEXT, ARGUMENT)

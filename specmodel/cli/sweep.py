@@ -1,0 +1,195 @@
+"""The command that sweeps."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from specmodel.base.errors import InputError
+from specmodel.cli.settings import SETTINGS, completer
+
+MOST_WITHOUT_YES = 1_000_000_000
+"""Most points that are computed without being asked twice [-]."""
+
+_AXES = {
+    "target": "Models served: names, TOML or config.json.",
+    "drafter": "ngram, eagle, eagle3, mtp, parallel, or models.",
+    "hardware": "GPUs: names or TOML.",
+    "engine": "Overheads of serving stacks.  [default: ideal]",
+    "stack": "Whose kernels: fitted for the GPU, typical or datasheet.",
+    "batch-size": "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2.",
+    "draft-length": "Tokens drafted per sequence and step, 0 for none.",
+    "context-length": "KV entries per sequence before the step.  [default: 1024]",
+    "verify-tokens": "Target tokens per sequence, for trees.  [default: draft length + 1]",
+    "acceptance-rate": "P(token accepted, all before it were): 0.5,0.7 or 0.5:0.9:0.05.",
+    "tokens-per-step": "Mean tokens emitted per step, bonus included.",
+    "step-efficiency": "Tokens per step / (draft length + 1).",
+    "accepted-fraction": "Accepted / drafted, as engines report.",
+    "acceptance-by-position": "Conditional rates of positions 1, 2, ...; one list.",
+    "measured-draft-length": "Draft length of the measured acceptance; one number.",
+    "proposal-rate": "Share of steps with a proposal (ngram).  [default: 1]",
+    "lookup-time": "Host seconds of a look-up (ngram).  [default: 0]",
+    "tensor-parallel": "GPUs of the target.  [default: 1]",
+    "expert-parallel": "GPUs that experts are spread over.  [default: 1]",
+    "draft-tensor-parallel": "GPUs of a draft model.  [default: 1]",
+    "weight-dtype": "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4.",
+    "expert-dtype": "Routed experts, where it differs.",
+    "embedding-dtype": "Embedding and head, likewise.",
+    "activation-dtype": "Arithmetic follows it.",
+    "kv-dtype": "Dtypes of the KV cache.",
+    "routing-correlation": "0: a sequence's tokens route independently.  [default: 0.18]",
+    "popularity": "Files of the chance that a token uses each expert.",
+    "popularity-exponent": "Experts are used as rank to minus this power.  [default: 0]",
+    "max-draft-length": "Longest draft considered for the best one; one number.  [default: 10]",
+}
+_REQUIRED = ("target", "drafter", "hardware", "batch-size", "draft-length")
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _axis_options(command: Command) -> Command:
+    for name, words in reversed(_AXES.items()):
+        command = click.option(
+            f"--{name}",
+            required=name in _REQUIRED,
+            metavar="VALUES",
+            help=words,
+            shell_complete=completer(name) if name in _REQUIRED[:3] else None,
+        )(command)
+    return command
+
+
+@click.command(context_settings=SETTINGS)
+@_axis_options
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUES",
+    help="Fields of hardware, engine, target or drafter, e.g."
+    " hardware.memory.peak_bytes_per_s=3e12,4e12.",
+)
+@click.option("--columns", metavar="LIST", help="Columns wanted.  [default: all]")
+@click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
+@click.option(
+    "--skip-impossible",
+    is_flag=True,
+    help="Leave out combinations that cannot be, and say which.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="NAME.csv, NAME.parquet, or a folder NAME/ of Parquet parts.  [default: CSV, printed]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace what has that name.")
+@click.option("--workers", type=int, help="Threads.  [default: one for each core]")
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster in place of threads.")
+@click.option("--yes", is_flag=True, help="Compute more than 1,000,000,000 points.")
+def sweep(
+    *,
+    output: str | None,
+    overwrite: bool,
+    workers: int | None,
+    scheduler: str | None,
+    yes: bool,
+    **options: Any,
+) -> None:
+    """Predict every combination of lists and ranges, at any size.
+
+    Rows run over target, drafter, hardware and their settings in the order typed, the first
+    slowest and --set last, then over context length, batch size, draft length, verify tokens,
+    acceptance. What is written is float32.
+
+    \b
+    Examples:
+      specmodel sweep --target mixtral-8x7b,qwen3-30b-a3b --drafter ngram,eagle \\
+          --hardware h100_sxm,h200_sxm --tensor-parallel 2 --batch-size 1:256 \\
+          --draft-length 1:8 --acceptance-rate 0.3:0.9:0.1 \\
+          --columns speedup,target_efficiency --output ./landscape.parquet
+      specmodel sweep --target qwen3-30b-a3b --drafter eagle3 \\
+          --hardware h200_sxm --batch-size 1,8,64 --draft-length 3 \\
+          --acceptance-rate 0.7 \\
+          --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
+    """
+    from specmodel.cli.options import axes_from
+    from specmodel.sweeps import SweepInterrupted, csv_chunks, plan_sweep, sweep_to_file
+
+    columns = options.pop("columns")
+    settings = {name: options.pop(name) for name in ("interval", "skip_impossible")}
+    if columns is not None:
+        settings["columns"] = [name.strip() for name in columns.split(",")]
+    try:
+        plan = plan_sweep(axes_from(options), **settings)
+    except InputError as error:
+        is_field = any(setting.startswith(f"{error.argument}=") for setting in options["changes"])
+        raise (_of_set(error) if is_field else error) from None
+    if plan.num_points > MOST_WITHOUT_YES and not yes:
+        expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
+        raise InputError("num_points", plan.num_points, expected)
+    for reason in plan.skipped:
+        click.echo(f"specmodel: skipped: {reason}", err=True)
+    if output is None:
+        with _without_log():
+            for text in csv_chunks(plan, workers=workers, client=scheduler):
+                click.echo(text, nl=False)
+        return
+    start = time.perf_counter()
+    try:
+        with _without_log(), _progress(plan.num_points) as advance:
+            sweep_to_file(
+                plan,
+                output,
+                overwrite=overwrite,
+                workers=workers,
+                client=scheduler,
+                progress=advance,
+            )
+    except SweepInterrupted as interruption:
+        click.echo(f"specmodel: {interruption}", err=True)
+        raise click.exceptions.Exit(130) from None
+    click.echo(f"{plan.num_points:,} points, {_rate(plan.num_points, start)}: {output}")
+
+
+def _of_set(error: InputError) -> InputError:
+    return InputError(f"set {error.argument}", error.value, error.expected)
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Keep what Dask logs off the screen: what ends a sweep is said in one line."""
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def _progress(num_points: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar and the rate on a terminal."""
+    start, done = time.perf_counter(), 0
+    bar: Any
+    with click.progressbar(
+        length=num_points,
+        label="Sweeping",
+        width=16,
+        file=sys.stderr,
+        hidden=not sys.stderr.isatty(),
+        item_show_func=lambda _: _rate(done, start),
+    ) as bar:
+
+        def advance(points: int) -> None:
+            nonlocal done
+            done += points
+            bar.update(points)
+
+        yield advance
+
+
+def _rate(num_points: int, start: float) -> str:
+    seconds = time.perf_counter() - start
+    return f"{float(f'{num_points / seconds:.2g}'):,.0f} points a second"

@@ -1,0 +1,142 @@
+"""Commands about acceptance traces. Nothing heavy is imported before they run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specmodel.base.errors import InputError
+from specmodel.cli.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from specmodel.replay.traces import Trace
+
+
+@click.group(context_settings=SETTINGS)
+def trace() -> None:
+    """Make and describe acceptance traces: what a drafter gets accepted, position by position.
+
+    \b
+    Examples:
+      specmodel trace ngram ./requests.jsonl --output ./ngram.jsonl
+      specmodel trace describe code-ngram
+    """
+
+
+@trace.command(context_settings=SETTINGS)
+@click.argument("input_", metavar="INPUT.jsonl")
+@click.option("--output", required=True, metavar="FILE", help="Trace to write: .jsonl or .parquet.")
+@click.option(
+    "--min-ngram", type=int, default=3, show_default=True, help="Fewest last tokens looked for."
+)
+@click.option(
+    "--max-ngram", type=int, default=5, show_default=True, help="Most, which are tried first."
+)
+@click.option(
+    "--match",
+    type=click.Choice(["first", "last"]),
+    default="first",
+    show_default=True,
+    help="Which of several earlier occurrences is taken.",
+)
+@click.option(
+    "--max-proposal", type=int, default=20, show_default=True, help="Longest proposal, in tokens."
+)
+@click.option("--tokenizer", metavar="FILE", help="tokenizer.json that encodes texts.")
+def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> None:
+    """Compute the exact trace of a prompt-lookup drafter.
+
+    This needs no model and no GPU. Each line of INPUT.jsonl is a request with prompt_token_ids
+    and output_token_ids of greedy decoding; or, with a tokenizer, with the texts prompt and
+    output. Texts and Parquet need the extra [traces]. The defaults are the choice of a public
+    benchmark of n-gram speculation.
+
+    \b
+    Example:
+      specmodel trace ngram ./requests.jsonl --min-ngram 2 --match last \\
+          --output ./ngram.parquet
+    """
+    from specmodel.replay.traces import ngram_trace, read_tokens, write_trace
+    from specmodel.replay.traces.files import trace_suffix
+
+    for path, kind in ((input_, "input"), (tokenizer, "tokenizer")):
+        if path is not None and Path(output).resolve() == Path(path).resolve():
+            raise InputError("output", output, f"another file than the {kind}")
+    trace_suffix(output, "output")
+    prompts, outputs = read_tokens(input_, tokenizer)
+    made = ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
+    write_trace(made, output)
+    has_proposal = made.proposed_tokens > 0
+    click.echo(f"{made.num_requests} requests, {len(has_proposal)} output positions")
+    sizes = "the last {max_ngram} to {min_ngram} tokens, {match} match".format(**options)
+    click.echo(f"Look-up of {sizes}, at most {made.max_draft_length} proposed")
+    click.echo(f"Positions with a proposal: {has_proposal.mean():.1%}")
+    if has_proposal.any():
+        accepted = made.accepted_tokens[has_proposal].mean()
+        click.echo(f"Accepted where proposed: {accepted:.2f} tokens on average")
+    click.echo(f"Written: {output}")
+
+
+@trace.command(context_settings=SETTINGS)
+@click.argument("preset")
+@click.option("--output", required=True, metavar="FILE", help="Trace to write: .jsonl or .parquet.")
+@click.option("--requests", type=int, default=300, show_default=True, help="Requests to draw.")
+@click.option(
+    "--output-tokens", type=int, default=512, show_default=True, help="Output tokens of each."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
+def sample(preset: str, output: str, requests: int, output_tokens: int, seed: int) -> None:
+    """Draw a trace from a preset, or from a TOML file like one.
+
+    \b
+    Example:
+      specmodel trace sample code-ngram --requests 100 --output ./code.jsonl
+    """
+    from specmodel.replay.traces import write_trace
+    from specmodel.replay.traces.files import trace_suffix
+
+    trace_suffix(output, "output")
+    drawn = _drawn(preset, requests, output_tokens, seed)
+    write_trace(drawn, output)
+    click.echo(f"{requests} requests of {output_tokens} tokens\nWritten: {output}")
+
+
+@trace.command(context_settings=SETTINGS)
+@click.argument("names", metavar="FILE|PRESET...", nargs=-1, required=True)
+def describe(names: tuple[str, ...]) -> None:
+    """Show tokens per step and how acceptance clusters, of traces or presets.
+
+    Beside a preset, of which 1000 requests of 512 tokens are drawn, stands what was measured.
+
+    \b
+    Example:
+      specmodel trace describe code-ngram math-ngram
+    """
+    from specmodel.cli.traces_report import statistics_text
+    from specmodel.replay.traces import load_preset, read_trace, trace_statistics
+    from specmodel.replay.traces.files import SUFFIXES
+
+    titles, rows = [], []
+    for name in names:
+        is_file = Path(name).suffix in SUFFIXES
+        titles.append(Path(name).name)
+        rows.append(trace_statistics(read_trace(name) if is_file else _drawn(name, 1000, 512, 0)))
+        measured = None if is_file else load_preset(name).measured
+        if measured is not None:
+            titles.append("  measured")
+            rows.append(measured)
+    click.echo(statistics_text(titles, rows))
+
+
+def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace":
+    import numpy as np
+
+    from specmodel.replay.traces import load_preset, sample_trace
+
+    for name, value, least in (
+        ("requests", requests, 1), ("output_tokens", output_tokens, 1), ("seed", seed, 0)
+    ):  # fmt: skip
+        if value < least:
+            raise InputError(name, value, f"a whole number of at least {least}")
+    generator = np.random.default_rng(seed)
+    return sample_trace(load_preset(preset), requests, output_tokens, generator)

@@ -1,0 +1,1 @@
+"""What a pass takes: its work, its seconds, and the memory it needs."""

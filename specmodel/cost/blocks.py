@@ -1,0 +1,255 @@
+"""Work of the blocks that models and measured kernels have in common; numbers or arrays."""
+
+from dataclasses import replace
+
+from specmodel.algebra.roofline import Value
+from specmodel.base.units import BYTES_PER_ELEMENT
+from specmodel.cost.work import Work
+
+
+def linear(
+    num_tokens: Value,
+    *,
+    weights: Value,
+    values: Value,
+    value_bytes: float,
+    kernels: float,
+    dtype: str,
+    stored_dtype: str,
+) -> Work:
+    """Return the work of multiplying tokens by matrices that are read once.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    weights
+        Of all the matrices [-].
+    values
+        Read and written for each token [-].
+    value_bytes
+        Size of one of these [B].
+    kernels
+        Kernels launched [-].
+    dtype, stored_dtype
+        Of the arithmetic and of the weights.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    return Work(
+        flop=num_tokens * (2 * weights),
+        weight_bytes=weights * BYTES_PER_ELEMENT[stored_dtype],
+        activation_bytes=num_tokens * (values * value_bytes),
+        rows=num_tokens,
+        kernels=kernels,
+        dtype=dtype,
+        stored_dtype=stored_dtype,
+    )
+
+
+def feed_forward(
+    num_tokens: Value,
+    *,
+    hidden_size: Value,
+    width: Value,
+    matrices: Value,
+    layers: int,
+    value_bytes: float,
+    dtype: str,
+    stored_dtype: str,
+) -> Work:
+    """Return the work of feed-forward blocks.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    hidden_size, width
+        Width outside and inside of a block [-].
+    matrices
+        3 if gated, else 2 [-].
+    layers
+        Blocks [-].
+    value_bytes
+        Size of an activation [B].
+    dtype, stored_dtype
+        Of the arithmetic and of the weights.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    return linear(
+        num_tokens,
+        weights=layers * matrices * hidden_size * width,
+        values=layers * (2 * hidden_size + 2 * matrices * width),
+        value_bytes=value_bytes,
+        kernels=3 * layers,
+        dtype=dtype,
+        stored_dtype=stored_dtype,
+    )
+
+
+def routed(
+    block: Work,
+    *,
+    pairs: Value,
+    loaded: Value,
+    hidden_size: Value,
+    width: Value,
+    experts_per_token: Value,
+    layers: int,
+    residual_bytes: float,
+) -> Work:
+    """Return the work of routed experts, from that of all pairs in one block.
+
+    Parameters
+    ----------
+    block
+        `feed_forward` of all pairs.
+    pairs
+        Tokens times experts of each [token].
+    loaded
+        Experts whose weights are read [-].
+    hidden_size, width, experts_per_token
+        As the model has them [-].
+    layers
+        Layers [-].
+    residual_bytes
+        Size of an activation between layers [B].
+
+    Returns
+    -------
+    Work
+        With the choice of experts, permutation and combination.
+    """
+    rows = layers * 2 * (1 + 1 / experts_per_token)
+    moved = pairs * (rows * hidden_size * residual_bytes)
+    return replace(
+        block,
+        weight_bytes=loaded * block.weight_bytes,
+        activation_bytes=block.activation_bytes + moved,
+        spread=loaded,
+        groups=layers * loaded,
+        width=width,
+        kernels=block.kernels + 3 * layers,
+        kind="experts",
+    )
+
+
+def with_router(block: Work, router: Work) -> Work:
+    """Return the work of routed experts timed together with the router that chose them.
+
+    Parameters
+    ----------
+    block
+        `routed` experts.
+    router
+        `linear`, the scores of all experts.
+
+    Returns
+    -------
+    Work
+        The sum, as experts.
+    """
+    return replace(
+        block,
+        flop=block.flop + router.flop,
+        weight_bytes=block.weight_bytes + router.weight_bytes,
+        activation_bytes=block.activation_bytes + router.activation_bytes,
+        kernels=block.kernels + router.kernels,
+    )
+
+
+def norms(
+    num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
+) -> Work:
+    """Return the work of residual additions fused with norms: two tensors read, two written.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    hidden_size
+        Width [-].
+    norms
+        How many [-].
+    residual_bytes
+        Size of an activation between layers [B].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row_bytes = hidden_size * residual_bytes
+    return Work(
+        flop=num_tokens * (6 * hidden_size * norms),
+        weight_bytes=row_bytes * norms,
+        activation_bytes=num_tokens * (4 * row_bytes * norms),
+        kernels=norms,
+        kind="elementwise",
+        dtype=dtype,
+    )
+
+
+def attention(  # noqa: PLR0913 - all keyword-only
+    *,
+    batch_size: Value,
+    num_tokens: Value,
+    pairs: Value,
+    entries: Value,
+    num_heads: Value,
+    num_groups: Value,
+    sizes: tuple[Value, Value],
+    kv_elements: Value,
+    layers: int,
+    residual_bytes: float,
+    dtype: str,
+    kv_dtype: str,
+) -> Work:
+    """Return the work of scores and weighted values over the KV cache.
+
+    Parameters
+    ----------
+    batch_size, num_tokens
+        Sequences and their query tokens in all [request] [token].
+    pairs, entries
+        Query-key pairs of a sequence, and KV entries it reads, over all layers [-].
+    num_heads, num_groups
+        Query heads, and KV heads, on this GPU [-].
+    sizes
+        Of a key and of a value [-].
+    kv_elements
+        Of one entry [-].
+    layers
+        Layers [-].
+    residual_bytes
+        Size of an activation between layers [B].
+    dtype, kv_dtype
+        Of the arithmetic and of the cache.
+
+    Returns
+    -------
+    Work
+        On one GPU. A group of the work is a sequence and KV head, heads of 128 being the unit:
+        half of its time is there whatever the size of a head.
+    """
+    values = num_heads * (sizes[0] + sizes[1])
+    cached = batch_size * entries + layers * num_tokens
+    return Work(
+        flop=batch_size * pairs * (2 * values),
+        activation_bytes=num_tokens * (values * layers * residual_bytes),
+        kv_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
+        groups=batch_size * (layers * num_groups * (0.5 + sizes[0] / 256)),
+        kernels=layers,
+        kind="attention",
+        dtype=dtype,
+        stored_dtype=kv_dtype,
+    )

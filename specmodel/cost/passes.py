@@ -1,0 +1,220 @@
+"""Seconds of one pass from its work: by component, and why one pass takes longer than another."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from specmodel.algebra.roofline import KernelParameters, smooth_maximum
+from specmodel.base.units import FloatArray
+from specmodel.cost.work import ATTENTION_CORE, ROUTED_EXPERTS, PassWork, Work
+from specmodel.records.hardware import HardwareProfile
+from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
+
+CAUSES = ("bandwidth", "compute", "experts", "KV", "communication", "overhead", "drafting")
+"""What can lengthen a step beyond a plain pass."""
+
+_MEMORY_CAUSE = {ROUTED_EXPERTS: "experts", ATTENTION_CORE: "KV"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ComponentTime:
+    """Time of one component; computing and streaming overlap, the rest adds up [s]."""
+
+    compute_time: FloatArray
+    memory_time: FloatArray
+    activation_time: FloatArray | float
+    link_time: FloatArray
+    launch_time: FloatArray | float
+    sharpness: float
+    kind: str = "gemm"
+
+    def scaled(self, factor: FloatArray) -> "ComponentTime":
+        """Return it with kernels that take `factor` times as long; messages do not [-]."""
+        return replace(
+            self,
+            compute_time=self.compute_time * factor,
+            memory_time=self.memory_time * factor,
+            activation_time=self.activation_time * factor,
+            launch_time=self.launch_time * factor,
+        )
+
+    def overlapped(self, compute_time: FloatArray, memory_time: FloatArray) -> FloatArray:
+        """Return the time of computing and streaming together [s]."""
+        return smooth_maximum(compute_time, memory_time, self.sharpness)
+
+    @cached_property
+    def busy_time(self) -> FloatArray:
+        """Time on the GPU, communication and launches left out [s]."""
+        busy = self.overlapped(self.compute_time, self.memory_time)
+        return np.asarray(busy + self.activation_time)
+
+    @property
+    def waiting_time(self) -> FloatArray:
+        """Time of communication and launches [s]."""
+        return np.asarray(self.link_time + self.launch_time)
+
+    @property
+    def total_time(self) -> FloatArray:
+        """Time of the component [s]."""
+        return self.busy_time + self.waiting_time
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PassTime:
+    """Time of one pass by component and on the host [s], and the experts it loads per layer [-]."""
+
+    components: dict[str, ComponentTime]
+    overhead_time: FloatArray | float
+    active_experts: FloatArray
+
+    def scaled(self, factors: Mapping[str, FloatArray]) -> "PassTime":
+        """Return it with kernels of each kind that take so many times as long [-]."""
+        scaled = {
+            name: part.scaled(factors[part.kind]) if part.kind in factors else part
+            for name, part in self.components.items()
+        }
+        return replace(self, components=scaled)
+
+    @cached_property
+    def total_time(self) -> FloatArray:
+        """Time of the pass [s]."""
+        parts = self.components.values()
+        waiting = sum((part.waiting_time for part in parts), np.asarray(self.overhead_time))
+        return np.asarray(sum((part.busy_time for part in parts), waiting))
+
+
+def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
+    """Return by cause how much longer one pass takes than another; the causes sum exactly.
+
+    Parameters
+    ----------
+    before, after
+        Two passes of one model.
+
+    Returns
+    -------
+    dict
+        Seconds for each of `CAUSES` but drafting [s].
+
+    Notes
+    -----
+    The Shapley value of the causes. A pass is a sum over components, and in each only two causes
+    act on the same time, its traffic and its arithmetic, so that the mean over the two orders of
+    changing them is exact.
+    """
+    growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
+    for name, old in before.components.items():
+        new = after.components[name]
+        more_memory = old.overlapped(old.compute_time, new.memory_time)
+        more_compute = old.overlapped(new.compute_time, old.memory_time)
+        moved = new.activation_time - old.activation_time
+        grown = new.busy_time - old.busy_time - moved
+        crossed = more_memory - more_compute
+        by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
+        cause = _MEMORY_CAUSE.get(name, "bandwidth")
+        growth[cause] = growth[cause] + by_memory
+        growth["bandwidth"] = growth["bandwidth"] + moved
+        growth["compute"] = growth["compute"] + by_compute
+        growth["communication"] = growth["communication"] + new.link_time - old.link_time
+    return growth
+
+
+def pass_time(
+    work: PassWork,
+    hardware: HardwareProfile,
+    kernels: Kernels = DATA_SHEET_KERNELS,
+    *,
+    kernel_time: FloatArray | float = 0.0,
+    pass_time: FloatArray | float = 0.0,
+) -> PassTime:
+    """Return the time of a pass from its work.
+
+    Parameters
+    ----------
+    work
+        Work of the pass on each GPU.
+    hardware
+        The GPU.
+    kernels
+        How kernels use it, by kind and dtype.
+    kernel_time, pass_time
+        Overhead of each kernel and of the pass, beyond the kernels' own [s].
+
+    Returns
+    -------
+    PassTime
+        Time by component.
+    """
+    components = {
+        name: component_time(
+            part,
+            hardware,
+            kernels.parameters(part.kind, part.stored_dtype, part.dtype),
+            kernel_time,
+        )
+        for name, part in work.components.items()
+    }
+    return PassTime(components, pass_time, work.active_experts)
+
+
+def component_time(
+    part: Work,
+    hardware: HardwareProfile,
+    parameters: KernelParameters,
+    kernel_time: FloatArray | float = 0.0,
+) -> ComponentTime:
+    """Return the time of one component, or of measured kernels, from its work.
+
+    Parameters
+    ----------
+    part
+        What it does on each GPU.
+    hardware
+        The GPU.
+    parameters
+        How its kernels use the GPU.
+    kernel_time
+        Overhead of each kernel beyond its own [s].
+
+    Returns
+    -------
+    ComponentTime
+        Arrays of the shape of the work.
+    """
+    k = parameters
+    bytes_per_s = hardware.memory.peak_bytes_per_s
+    flops_per_s = k.compute_efficiency * hardware.peak_flops_per_s(part.dtype)
+    streamed = k.tiled_weights(part.weight_bytes, part.width) + part.kv_bytes
+    activation_time: FloatArray | float = 0.0
+    if k.activation_efficiency is None:
+        streamed = streamed + part.activation_bytes
+    else:
+        activation_time = part.activation_bytes / (k.activation_efficiency * bytes_per_s)
+    streaming = k.ramped(streamed / (k.memory_efficiency * bytes_per_s), part.kernels)
+    computed = k.tiled_arithmetic(part.flop / flops_per_s, part.rows, part.spread)
+    computed = k.grouped(computed, part.groups)
+    return ComponentTime(
+        compute_time=np.asarray(computed),
+        memory_time=np.asarray(streaming),
+        activation_time=activation_time,
+        link_time=_communication(part, hardware),
+        launch_time=part.kernels * (k.launch_time + kernel_time),
+        sharpness=k.sharpness,
+        kind=part.kind,
+    )
+
+
+def _communication(part: Work, hardware: HardwareProfile) -> FloatArray:
+    """Latency and bytes of what a component sends; latency does not grow with the tokens."""
+    seconds: FloatArray | float = 0.0
+    if part.collectives and hardware.link:
+        link = hardware.link
+        seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
+        seconds = seconds + part.link_bytes / link.peak_bytes_per_s
+    if part.network_hops and hardware.network:
+        network = hardware.network
+        seconds = seconds + part.network_hops * network.hop_latency
+        seconds = seconds + part.network_bytes / network.peak_bytes_per_s
+    return np.asarray(seconds)

@@ -1,0 +1,1 @@
+"""What speculation gains: operating points evaluated, with intervals, in words."""

@@ -1,0 +1,255 @@
+"""Central intervals of a prediction, by one vectorised Monte Carlo over what was fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import StepTimes, combine_passes, step_times
+from specmodel.cost.work import arithmetic_dtype, stored_dtype
+from specmodel.records.engine import Overheads
+from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, KernelFit, Kernels
+
+DRAWS = 400
+"""Draws [-]."""
+
+CENTRAL = 0.8
+"""Share of the draws inside an interval [-]."""
+
+MAX_POINTS = 5_000
+"""Most operating points that intervals are computed for at once [-]."""
+
+COLUMNS = (
+    "forward_time",
+    "verify_time",
+    "draft_time",
+    "step_time",
+    "target_efficiency",
+    "relative_step_time",
+    "utility",
+    "speedup",
+    "tpot",
+    "throughput",
+)
+"""Columns of a prediction that have an interval."""
+
+FARTHEST = 2.0
+"""Most that the logarithm of a drawn parameter moves [-]."""
+
+LARGEST = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "tile_growth": 0.95}
+"""Bounds of what is drawn [-]."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Interval:
+    """Lower and upper end of a central interval, arrays of the shape of the points."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def central_intervals(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    tokens_per_step: FloatArray,
+    generator: np.random.Generator,
+) -> dict[str, Interval]:
+    """Return central 80 % intervals of times, target efficiency and speedup.
+
+    Parameters
+    ----------
+    deployment
+        What runs where; its kernels are fitted or typical.
+    points
+        Batch size, draft length, verify tokens and context length, broadcasting [request] [token].
+    tokens_per_step
+        Tokens emitted per sequence and step, taken as known, broadcasting [token].
+    generator
+        Source of the draws.
+
+    Returns
+    -------
+    dict
+        By name, for each of `COLUMNS`.
+
+    Raises
+    ------
+    InputError
+        If there is nothing that errors are known of, or there are too many points.
+
+    Notes
+    -----
+    A draw takes parameters of kernels and engine from the covariance of their fits; a factor that
+    a kind of kernel has in common on one model, and one for each pass, from the spreads on shapes
+    left out; and one for the engine from its own. The factors of a plain and of a verify pass
+    of q tokens a sequence correlate as ``q^(-1/2)``, as residuals of measured kernels do. The
+    errors of a fitted engine are of whole steps, kernels included, so that all its passes share
+    one factor.
+    """
+    if deployment.kernels.record is None:
+        expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
+        raise InputError("interval", True, expected)
+    arrays = [*points.values(), tokens_per_step]
+    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    if np.prod(shape) > MAX_POINTS:
+        raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
+    draws = (DRAWS,) + (1,) * len(shape)
+    step = _drawn_step(deployment, points, generator, draws)
+    engine = deployment.engine.fit
+    of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
+    step_time = step.step_time * np.where(points["draft_length"] > 0, of_engine, 1.0)
+    gain = tokens_per_step * step.forward_time / step_time
+    columns = {
+        "forward_time": step.forward_time,
+        "verify_time": step.verify_time,
+        "draft_time": step.draft_time,
+        "step_time": step_time,
+        "target_efficiency": np.minimum(step.forward_time / step.verify_time, 1.0),
+        "relative_step_time": step_time / step.forward_time,
+        "utility": gain,
+        "speedup": gain,
+        "tpot": step_time / tokens_per_step,
+        "throughput": points["batch_size"] * tokens_per_step / step_time,
+    }
+    return {name: _interval(columns[name], shape) for name in COLUMNS}
+
+
+def fits_of_target(deployment: Deployment) -> list[KernelFit | None]:
+    """Return for each of `MAIN_KINDS` the fit of the dtypes of the target."""
+    record, target = deployment.kernels.record, deployment.target
+    if record is None:
+        return [None] * len(MAIN_KINDS)
+    stored = [stored_dtype(target, kind) for kind in MAIN_KINDS]
+    return [
+        record.fit(kind, dtype, arithmetic_dtype(target, dtype))
+        for kind, dtype in zip(MAIN_KINDS, stored, strict=True)
+    ]
+
+
+def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
+    """Return how the errors of a plain and of a verify pass correlate, shape aside.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    verify_tokens
+        Tokens of each sequence in the verify pass [token].
+
+    Returns
+    -------
+    FloatArray
+        ``q^(-1/2)``, as residuals of measured kernels do; 1 under a fitted engine, whose errors
+        are of whole steps [-].
+    """
+    q = np.asarray(verify_tokens, dtype=float)
+    return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
+
+
+def _drawn_step(
+    deployment: Deployment,
+    points: Mapping[str, Any],
+    generator: np.random.Generator,
+    draws: tuple[int, ...],
+) -> StepTimes:
+    """Return draws of the times of a step, on a new first axis."""
+    drawn = replace(
+        deployment,
+        kernels=_drawn_kernels(deployment.kernels, generator, draws),
+        overheads=_drawn_overheads(deployment, generator, draws),
+    )
+    times, fits = step_times(drawn, **points), fits_of_target(deployment)
+    common, forward, fresh, draft_common, draft = generator.standard_normal(
+        (5, len(MAIN_KINDS), *draws)
+    )
+    engine = deployment.engine.fit
+    likeness = likeness_of_passes(deployment, points["verify_tokens"])
+    verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
+    of_draft = _factors(fits, *((common, forward) if engine else (draft_common, draft)))
+    passes = (
+        times.forward.scaled(_factors(fits, common, forward)),
+        times.speculating.scaled(_factors(fits, common, verify)),
+        times.draft_pass.scaled(of_draft) if times.draft_pass else None,
+    )
+    return combine_passes(drawn, points["batch_size"], points["draft_length"], passes)
+
+
+def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
+    tail = (1 - CENTRAL) / 2
+    if values.ndim <= len(shape):  # the same in every draw
+        low = high = values
+    else:
+        low, high = np.quantile(values, [tail, 1 - tail], axis=0)
+    return Interval(np.broadcast_to(low, shape), np.broadcast_to(high, shape))
+
+
+def _factors(
+    fits: list[KernelFit | None], common: FloatArray, row: FloatArray
+) -> dict[str, FloatArray]:
+    factors = {
+        kind: np.exp(fit.shape_spread * common[i] + fit.row_spread * row[i])
+        for i, (kind, fit) in enumerate(zip(MAIN_KINDS, fits, strict=True))
+        if fit
+    }
+    shared = {kind: factors[other] for kind, other in STANDS_IN.items() if other in factors}
+    return factors | shared
+
+
+def _drawn_kernels(
+    kernels: Kernels, generator: np.random.Generator, draws: tuple[int, ...]
+) -> Kernels:
+    drawn: dict[str, dict[str, KernelParameters]] = {}
+    for kind, dtype, fit in kernels.record.fits() if kernels.record else ():
+        base = kernels.fits[kind][dtype]
+        values = _drawn_values(fit.varied, fit.covariance, base, generator, draws)
+        for name in values.keys() & LARGEST.keys():
+            values[name] = np.minimum(values[name], LARGEST[name])
+        drawn.setdefault(kind, {})[dtype] = replace(base, **values)
+    return replace(kernels, fits=drawn)
+
+
+def _drawn_overheads(
+    deployment: Deployment, generator: np.random.Generator, draws: tuple[int, ...]
+) -> Overheads:
+    base, fit = deployment.engine_seconds, deployment.engine.fit
+    if fit is None:
+        return base
+    # linear: what the measurements determine is a sum of seconds, which logarithms would skew
+    seconds = np.array([getattr(base, name) for name in fit.varied])
+    spread = np.array(fit.covariance) * np.outer(seconds, seconds)
+    moved = _normal(spread, generator, draws[0])
+    values = np.maximum(seconds + moved, 0.0).T
+    drawn = {n: value.reshape(draws) for n, value in zip(fit.varied, values, strict=True)}
+    return replace(base, **drawn)
+
+
+def _drawn_values(
+    varied: list[str],
+    covariance: list[list[float]],
+    base: object,
+    generator: np.random.Generator,
+    draws: tuple[int, ...],
+) -> dict[str, Any]:
+    """Draw parameters whose logarithms have a covariance; none goes astray by orders."""
+    if not varied:
+        return {}
+    moved = _normal(np.array(covariance), generator, draws[0])
+    factors = np.exp(np.clip(moved, -FARTHEST, FARTHEST)).T
+    return {
+        name: getattr(base, name) * factor.reshape(draws)
+        for name, factor in zip(varied, factors, strict=True)
+    }
+
+
+def _normal(covariance: FloatArray, generator: np.random.Generator, draws: int) -> FloatArray:
+    """Draw from a normal distribution around 0, shape (draws, parameters)."""
+    values, vectors = np.linalg.eigh(covariance)
+    normal = generator.standard_normal((draws, len(values)))
+    return np.asarray((normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)

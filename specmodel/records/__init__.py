@@ -1,0 +1,1 @@
+"""What things are: models, drafters, GPUs, kernels and engines, read from files."""

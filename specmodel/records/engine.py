@@ -1,0 +1,164 @@
+"""Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specmodel.base import records
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+
+FOLDER = Path(__file__).parent / "data/engines"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Overheads:
+    """Seconds of an engine as `EngineProfile` names them; numbers, or arrays of draws [s]."""
+
+    kernel_time: FloatArray | float = 0.0
+    pass_time: FloatArray | float = 0.0
+    draft_kernel_time: FloatArray | float = 0.0
+    draft_pass_time: FloatArray | float = 0.0
+    reject_time: FloatArray | float = 0.0
+    reject_time_per_request: FloatArray | float = 0.0
+    reject_time_per_token: FloatArray | float = 0.0
+
+
+OVERHEADS = tuple(Overheads.__dataclass_fields__)
+"""Names of the overheads."""
+
+Overhead = Annotated[float, Field(ge=0, le=10)]
+"""Seconds; no engine spends ten of them on a pass."""
+
+
+class EngineFit(Record):
+    """What an engine's overheads were fitted to, and how well.
+
+    Parameters
+    ----------
+    date
+        Day of the fit.
+    num_points
+        Measurements fitted [-].
+    mean_error
+        Of predicted over measured less one, absolute [-].
+    left_out_error
+        The same on rows left out, by the column whose values were left out in turn [-].
+    spread
+        Standard deviation of ln(measured / predicted) of rows left out [-].
+    varied
+        Overheads that were fitted; the others were held.
+    covariance
+        Of the logarithms of `varied` [-].
+    """
+
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    num_points: int
+    mean_error: float
+    left_out_error: dict[str, float] = Field(default_factory=dict)
+    spread: Annotated[float, Field(ge=0, le=10)]
+    varied: list[str]
+    covariance: list[list[float]]
+
+
+class EngineProfile(Record):
+    """Overheads of one serving stack, beyond what its kernels take.
+
+    Parameters
+    ----------
+    schema_version
+        Version of this schema, 1.
+    name
+        Name for people.
+    source
+        Where the figures come from.
+    stack
+        Name of the stack whose kernels it runs, where a hardware profile has them fitted.
+    kernel_time
+        Launch overhead of each kernel of a pass [s].
+    pass_time
+        Host overhead of each pass of the target [s].
+    draft_kernel_time
+        Launch overhead of each kernel of a draft pass, beside `kernel_time` [s].
+    draft_pass_time
+        Host overhead of each pass of the drafter [s].
+    reject_time
+        Rejection sampling of a step, whatever the batch [s].
+    reject_time_per_request, reject_time_per_token
+        Rejection sampling of a step, per request and per drafted token of each [s].
+    fit
+        What the figures were fitted to; None if they were not.
+    """
+
+    schema_version: Literal[1]
+    name: str
+    source: str
+    stack: str | None = None
+    kernel_time: Overhead = 0.0
+    pass_time: Overhead = 0.0
+    draft_kernel_time: Overhead = 0.0
+    draft_pass_time: Overhead = 0.0
+    reject_time: Overhead = 0.0
+    reject_time_per_request: Overhead = 0.0
+    reject_time_per_token: Overhead = 0.0
+    fit: EngineFit | None = None
+
+    @model_validator(mode="after")
+    def _check_fit(self) -> Self:
+        if self.fit:
+            size = len(self.fit.varied)
+            unknown = set(self.fit.varied) - set(OVERHEADS)
+            if unknown or [len(row) for row in self.fit.covariance] != [size] * size:
+                expected = f"names of overheads, and a covariance of {size} by {size}"
+                raise InputError("fit.varied", self.fit.varied, expected)
+        return self
+
+    @property
+    def overheads(self) -> Overheads:
+        """Seconds by name."""
+        return Overheads(**{name: getattr(self, name) for name in OVERHEADS})
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether every overhead is zero."""
+        return not any(getattr(self, name) for name in OVERHEADS)
+
+
+def load_engine(name: str | Path) -> EngineProfile:
+    """Return an engine profile by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_engines` gives, or a TOML file: with a slash or a suffix.
+
+    Returns
+    -------
+    EngineProfile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or the file does not fit.
+
+    Examples
+    --------
+    >>> load_engine("ideal").is_ideal
+    True
+    """
+    return records.load(EngineProfile, name, FOLDER, "engine")
+
+
+def list_engines() -> list[str]:
+    """Return the names of the engine profiles that ship with the package.
+
+    Examples
+    --------
+    >>> "ideal" in list_engines()
+    True
+    """
+    return list(records.list_names(FOLDER))

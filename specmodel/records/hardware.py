@@ -1,0 +1,261 @@
+"""Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from specmodel.base import records
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.records.kernels import (
+    DATA_SHEET_KERNELS,
+    TYPICAL,
+    FittedStack,
+    Kernels,
+    load_typical,
+    stack_kernels,
+)
+
+_PACKAGED = Path(__file__).parent / "data/hardware"
+FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
+"""Where the shipped profiles are: in the package when installed, beside it in a checkout."""
+
+RIDGE_POINT_RANGE = (1.0, 2500.0)
+"""Ridge points of GPUs outside this range [FLOP/B] mean a wrong unit."""
+
+LEAST_CPU_RIDGE_POINT = 0.01
+"""The same on a CPU, which may have to emulate a dtype [FLOP/B]."""
+
+_NEXT_WIDER = {
+    "int4": ("int8", "bf16", "fp16", "fp32"),
+    "fp4": ("fp8", "bf16", "fp16", "fp32"),
+    "int8": ("bf16", "fp16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "bf16": ("fp16", "fp32"),
+    "fp16": ("bf16", "fp32"),
+}
+
+Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+"""Dtypes of arithmetic."""
+
+Source = Annotated[str, Field(min_length=3)]
+Latency = Annotated[float, Field(ge=0, le=1)]
+
+
+class DtypePeak(Record):
+    """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from."""
+
+    peak_flops_per_s: PositiveFloat
+    source: Source
+
+
+class Memory(Record):
+    """Device memory: capacity [B], peak bandwidth [B/s] and last-level cache [B]."""
+
+    capacity_bytes: PositiveFloat
+    peak_bytes_per_s: PositiveFloat
+    l2_bytes: PositiveFloat
+    source: Source
+
+
+class Link(Record):
+    """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
+
+    A ring all-reduce of n GPUs takes ``collective_latency + 2 (n - 1) hop_latency`` and the time
+    of its bytes.
+    """
+
+    kind: Literal["nvlink", "pcie", "infinity_fabric"]
+    num_gpus: Annotated[int, Field(ge=1)]
+    peak_bytes_per_s: PositiveFloat
+    collective_latency: Latency
+    hop_latency: Latency
+    source: Source
+    latency_source: Source
+
+
+class Network(Record):
+    """Network between nodes: share of one GPU in one direction [B/s], and time of a hop [s]."""
+
+    peak_bytes_per_s: PositiveFloat
+    hop_latency: Latency
+    source: Source
+
+
+class HardwareProfile(Record):
+    """One accelerator as its data sheet gives it.
+
+    Parameters
+    ----------
+    schema_version
+        Version of this schema, 1.
+    name
+        Name for people.
+    kind
+        "gpu" or "cpu".
+    num_multiprocessors
+        Streaming multiprocessors, compute units or cores [-].
+    memory
+        Capacity, bandwidth and cache.
+    link, network
+        Links to the GPUs of the node and of other nodes; none if there is none.
+    dtype
+        Peak rate by dtype.
+    fitted
+        Kernels of serving stacks as fitted to measurements, by name of the stack; one of several
+        is the default.
+    """
+
+    schema_version: Literal[1]
+    name: str
+    kind: Literal["gpu", "cpu"]
+    num_multiprocessors: PositiveInt
+    memory: Memory
+    link: Link | None = None
+    network: Network | None = None
+    dtype: dict[Dtype, DtypePeak]
+    fitted: dict[str, FittedStack] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        if not self.dtype:
+            raise InputError("dtype", {}, "a peak for at least one dtype")
+        sizes = {"memory.capacity_bytes": (self.memory.capacity_bytes, "B, not GB")}
+        for name, link in (("link", self.link), ("network", self.network)):
+            if link:
+                sizes[f"{name}.peak_bytes_per_s"] = (link.peak_bytes_per_s, "B/s, not GB/s")
+        for name, (value, expected) in sizes.items():
+            if value < 1e8:
+                raise InputError(name, value, expected)
+        defaults = [name for name, stack in self.fitted.items() if stack.is_default]
+        if len(defaults) > 1:
+            raise InputError("fitted", defaults, "one stack with is_default")
+        low, high = RIDGE_POINT_RANGE
+        low = LEAST_CPU_RIDGE_POINT if self.kind == "cpu" else low
+        for dtype, peak in self.dtype.items():
+            ridge = peak.peak_flops_per_s / self.memory.peak_bytes_per_s
+            if not low <= ridge <= high:
+                raise InputError(
+                    "memory.peak_bytes_per_s",
+                    self.memory.peak_bytes_per_s,
+                    f"B/s, not GB/s, and dtype.{dtype}.peak_flops_per_s in FLOP/s, not TFLOP/s: "
+                    f"their ratio {ridge:.3g} FLOP/B is outside {low:g} to {high:g}",
+                )
+        return self
+
+    @property
+    def default_stack(self) -> str | None:
+        """The fitted stack that is taken if none is named; None if nothing was fitted."""
+        chosen = [name for name, stack in self.fitted.items() if stack.is_default]
+        return chosen[0] if chosen else next(iter(self.fitted), None)
+
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the dtype in which arithmetic on `dtype` runs: itself, or the next wider one.
+
+        Parameters
+        ----------
+        dtype
+            Dtype of the activations.
+
+        Returns
+        -------
+        str
+            A dtype with a peak in this profile.
+
+        Raises
+        ------
+        InputError
+            If the profile has no peak that would do.
+        """
+        for candidate in (dtype, *_NEXT_WIDER.get(dtype, ())):
+            if candidate in self.dtype:
+                return candidate
+        expected = f"a dtype {self.name} has a peak for: {', '.join(self.dtype)}"
+        raise InputError("activation_dtype", dtype, expected)
+
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """Return the peak rate at which arithmetic on `dtype` runs [FLOP/s]."""
+        peaks: Mapping[str, DtypePeak] = self.dtype  # type: ignore[assignment]  # keys are strings
+        return peaks[self.compute_dtype(dtype)].peak_flops_per_s
+
+    def ridge_point(self, dtype: str) -> float:
+        """Return peak arithmetic over peak bandwidth for `dtype` [FLOP/B]."""
+        return self.peak_flops_per_s(dtype) / self.memory.peak_bytes_per_s
+
+
+def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfile:
+    """Return a hardware profile by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_hardware` gives, or a TOML file: with a slash or a suffix.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    HardwareProfile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or the file does not fit; the nearest names are suggested.
+
+    Examples
+    --------
+    >>> load_hardware("h200_sxm").memory.peak_bytes_per_s
+    4800000000000.0
+    """
+    return records.load(HardwareProfile, name, FOLDER, argument)
+
+
+def choose_kernels(
+    hardware: HardwareProfile, stack: str | None = None, preferred: str | None = None
+) -> Kernels:
+    """Return how the kernels of a stack use a device.
+
+    Parameters
+    ----------
+    hardware
+        The device.
+    stack
+        One that is fitted in its profile, "typical" or "datasheet"; None for the best there is.
+    preferred
+        Stack taken where `stack` is None and the profile has it.
+
+    Returns
+    -------
+    Kernels
+        Of the stack named; else of the one preferred, of the profile's default, or typical ones.
+
+    Raises
+    ------
+    InputError
+        If the profile has no such stack.
+    """
+    if stack is None:
+        taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)
+        stack = preferred if preferred and taken else hardware.default_stack or TYPICAL
+    if stack == DATA_SHEET_KERNELS.stack:
+        return DATA_SHEET_KERNELS
+    if stack == TYPICAL:
+        return stack_kernels(TYPICAL, load_typical())
+    if stack not in hardware.fitted:
+        known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
+        raise InputError("stack", stack, f"one of {known}, as fitted for {hardware.name}")
+    return stack_kernels(stack, hardware.fitted[stack])
+
+
+def list_hardware() -> list[str]:
+    """Return the names of the hardware profiles that ship with the package.
+
+    Examples
+    --------
+    >>> "a800_sxm_80gb" in list_hardware()
+    True
+    """
+    return list(records.list_names(FOLDER))

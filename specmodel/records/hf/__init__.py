@@ -1,0 +1,1 @@
+"""Readers of the `config.json` that comes with a model."""

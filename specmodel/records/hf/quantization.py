@@ -1,0 +1,325 @@
+"""Reader of the `quantization_config` of a ``config.json``: which weights it makes how narrow.
+
+Lists of modules left out of quantisation are matched against the module names of the known
+families, so that a name, glob or regex that hits only part of a group is refused, not guessed.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from specmodel.base.errors import InputError
+
+_KEY = "quantization_config"
+_METHODS = ("fp8", "mxfp4", "awq", "gptq", "modelopt", "compressed-tensors")
+_IGNORED_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+_SUSPECT_KEY = re.compile(
+    r"lm_head|embed|sparsity|transform|quantized_layers|to_quantize|override|mixed|extra_config"
+)
+_TENSOR_DTYPES = {
+    ("float", 8): "fp8",
+    ("float", 4): "fp4",
+    ("int", 8): "int8",
+    ("int", 4): "int4",
+}
+_MODELOPT_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
+
+_ANY = "4242"  # a layer and an expert that only a pattern for all of them matches
+_PREFIXES = ("", "model.", "language_model.model.", "model.language_model.")
+_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward")
+_FFN = ("gate_proj", "up_proj", "down_proj")
+
+
+def _modules(block: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"layers.{_ANY}.{block}.{name}" for name in names)
+
+
+_GROUPS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "attention": (
+        _modules("self_attn", "q_proj", "k_proj", "v_proj", "o_proj"),
+        _modules("self_attn", "q_proj", "k_proj", "v_proj", "out_proj"),
+        _modules("self_attn", "q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
+        _modules("self_attn", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
+    ),
+    "experts": tuple(
+        _modules(f"{block}.experts{number}", *names)
+        for block in _BLOCKS
+        for number, names in (
+            (f".{_ANY}", _FFN),
+            (f".{_ANY}", ("w1", "w2", "w3")),
+            ("", ("gate_up_proj", "down_proj")),
+        )
+    ),
+    "shared experts": tuple(
+        _modules(f"{block}.{shared}", *_FFN)
+        for block in _BLOCKS
+        for shared in ("shared_experts", "shared_expert")
+    ),
+    "dense layers": (
+        *(_modules(block, *_FFN) for block in _BLOCKS),
+        (f"layers.{_ANY}.fc1", f"layers.{_ANY}.fc2"),
+    ),
+    "LM head": (("lm_head",),),
+}
+"""Names that the families give to the modules of a group, one tuple for each way of naming it."""
+
+_REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
+_OUTSIDE = re.compile(r"\b(vision\w*|visual|audio\w*|multi_modal_projector|mtp\w*)\b")
+_UNQUANTISED = re.compile(
+    r"\b(embed_tokens|router|(shared_expert_)?gate|\w*norm|e_score_correction_bias"
+    r"|vision\w*|visual|audio\w*|multi_modal_projector|mtp\w*|eh_proj|shared_head)\b"
+)
+
+
+def quantised_dtypes(
+    config: Mapping[str, Any], argument: str, dtype: str, fields: Mapping[str, Any]
+) -> dict[str, str | None]:
+    """Return the dtype fields of an `Architecture` that a quantised checkpoint has.
+
+    Activations take the dtype of the routed experts' arithmetic, where most of it is. Shared
+    experts and dense layers count with attention where that is left out of quantisation.
+
+    Parameters
+    ----------
+    config
+        Content of a ``config.json`` with a `quantization_config`.
+    argument
+        Name that an error should carry.
+    dtype
+        Dtype of what is not quantised: embedding, LM head and router, at least.
+    fields
+        Fields of the architecture that count layers and shared experts.
+
+    Returns
+    -------
+    dict
+        `weight_dtype`, `expert_dtype`, `embedding_dtype`, `activation_dtype` and `kv_dtype`.
+
+    Raises
+    ------
+    InputError
+        If the method is unknown, or what it quantises cannot be said with these fields.
+
+    Examples
+    --------
+    >>> config = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    >>> quantised_dtypes(config, "config", "bf16", {"num_layers": 32})["weight_dtype"]
+    'int4'
+    """
+    reader = _Reader(config[_KEY], argument)
+    method = reader.method()
+    weight, activation = _narrow_dtypes(reader, method, dtype)
+    expert = weight
+    layers = _layers_by_group(fields)
+    kept = _kept_groups(reader, method, layers)
+    if method == "mxfp4" or "attention" in kept:
+        if not layers["experts"] or "experts" in kept:
+            raise reader.fault(None, "a quantisation of attention, or of routed experts")
+        weight = dtype
+    elif "experts" in kept:
+        expert = activation = dtype
+    elif kept - {"LM head"}:
+        names = " and ".join(sorted(kept - {"LM head"}))
+        raise reader.fault(None, f"the {names} quantised as attention is")
+    return {
+        "weight_dtype": weight,
+        "expert_dtype": expert if expert != weight else None,
+        "embedding_dtype": dtype if dtype != weight else None,
+        "activation_dtype": activation,
+        "kv_dtype": _kv_dtype(reader, dtype),
+    }
+
+
+def _layers_by_group(fields: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many layers have each group of modules; the LM head counts as one."""
+    num_layers, num_dense = fields["num_layers"], fields.get("num_dense_layers", 0)
+    is_moe = "num_experts" in fields
+    num_moe = num_layers - num_dense if is_moe else 0
+    return {
+        "attention": num_layers,
+        "experts": num_moe,
+        "shared experts": num_moe if fields.get("num_shared_experts") else 0,
+        "dense layers": num_layers - num_moe,
+        "LM head": 1,
+    }
+
+
+class _Reader:
+    def __init__(self, quantisation: Any, argument: str) -> None:
+        self.argument = argument
+        if not isinstance(quantisation, dict):
+            raise InputError(f"{argument} {_KEY}", quantisation, "an object")
+        self.config: dict[str, Any] = quantisation
+
+    def fault(self, key: str | None, expected: str, value: object = None) -> InputError:
+        name = f"{self.argument} {_KEY}" + (f".{key}" if key else "")
+        if value is None:
+            value = self.config.get(key) if key else self.config
+        return InputError(name, value, expected)
+
+    def method(self) -> str:
+        method = self.config.get("quant_method")
+        if not isinstance(method, str) or method not in _METHODS:
+            raise self.fault("quant_method", f"one of: {', '.join(_METHODS)}")
+        for key, value in self.config.items():
+            is_dense = isinstance(value, dict) and value.get("format") == "dense"
+            if _SUSPECT_KEY.search(key) and value and not is_dense:
+                raise self.fault(key, "no such key, as what it changes is not known here")
+        return method
+
+
+def _narrow_dtypes(reader: _Reader, method: str, dtype: str) -> tuple[str, str]:
+    """Return the dtypes of quantised weights and of the activations they meet."""
+    if method == "fp8":
+        if reader.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
+            raise reader.fault("activation_scheme", "dynamic or static")
+        return "fp8", "fp8"
+    if method == "mxfp4":
+        return "mxfp4", dtype
+    if method in ("awq", "gptq"):
+        bits = reader.config.get("bits")
+        if type(bits) is not int or bits not in (4, 8):
+            raise reader.fault("bits", "4 or 8")
+        return f"int{bits}", dtype
+    if method == "modelopt":
+        algorithm = reader.config.get("quant_algo")
+        if not isinstance(algorithm, str) or algorithm not in _MODELOPT_DTYPES:
+            raise reader.fault("quant_algo", f"one of: {', '.join(_MODELOPT_DTYPES)}")
+        return _MODELOPT_DTYPES[algorithm], _MODELOPT_DTYPES[algorithm]
+    pairs = {
+        (
+            _tensor_dtype(reader, f"config_groups.{name}.weights", group.get("weights")),
+            _tensor_dtype(
+                reader,
+                f"config_groups.{name}.input_activations",
+                group.get("input_activations"),
+                dtype,
+            ),
+        )
+        for name, group in _config_groups(reader).items()
+    }
+    if len(pairs) > 1:
+        raise reader.fault("config_groups", "the same weights and input_activations in each")
+    return pairs.pop()
+
+
+def _config_groups(reader: _Reader) -> dict[str, dict[str, Any]]:
+    groups = reader.config.get("config_groups")
+    if not isinstance(groups, dict) or not groups:
+        raise reader.fault("config_groups", "an object of groups")
+    for name, group in groups.items():
+        if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
+            raise reader.fault(f"config_groups.{name}", "an object with targets, a list", group)
+    return groups
+
+
+def _tensor_dtype(reader: _Reader, key: str, spec: Any, missing: str | None = None) -> str:
+    if spec is None and missing:
+        return missing
+    form = (spec.get("type"), spec.get("num_bits")) if isinstance(spec, dict) else None
+    dtypes = {known: name for known, name in _TENSOR_DTYPES.items() if known == form}
+    if not dtypes:
+        raise reader.fault(key, "num_bits 4 or 8 of type float or int", spec)
+    is_mx = form == ("float", 4) and spec.get("group_size") == 32 and missing is None
+    return "mxfp4" if is_mx else dtypes.popitem()[1]
+
+
+def _kv_dtype(reader: _Reader, dtype: str) -> str:
+    key = "kv_cache_quant_algo"
+    algorithm = reader.config.get(key)
+    if algorithm is not None:
+        if not isinstance(algorithm, str) or algorithm not in _MODELOPT_DTYPES:
+            raise reader.fault(key, f"one of: {', '.join(_MODELOPT_DTYPES)}")
+        return _MODELOPT_DTYPES[algorithm]
+    scheme = reader.config.get("kv_cache_scheme")
+    return _tensor_dtype(reader, "kv_cache_scheme", scheme, missing=dtype)
+
+
+def _kept_groups(reader: _Reader, method: str, layers: dict[str, int]) -> set[str]:
+    """Return the groups of modules that keep the dtype of the checkpoint."""
+    kept = set()
+    for key in _IGNORED_KEYS:
+        entries = reader.config.get(key) or []
+        if not isinstance(entries, list):
+            raise reader.fault(key, "a list of names")
+        kept |= _groups(reader, key, entries, layers)
+    if method == "gptq" and reader.config.get("dynamic"):
+        kept |= _groups(reader, "dynamic", _left_out(reader), layers)
+    if method == "compressed-tensors":
+        groups = _config_groups(reader).values()
+        targets = [target for group in groups for target in group["targets"]]
+        if "Linear" not in targets:
+            present = {group for group, count in layers.items() if count}
+            kept |= present - _groups(reader, "config_groups.targets", targets, layers)
+        if "LM head" not in kept:
+            raise reader.fault("ignore", "lm_head in it: a quantised LM head is not known here")
+    return kept
+
+
+def _left_out(reader: _Reader) -> list[str]:
+    rules = reader.config["dynamic"]
+    if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):
+        raise reader.fault("dynamic", "only rules that start with -:, which leave modules out")
+    return ["re:" + rule.removeprefix("-:") for rule in rules]
+
+
+def _groups(reader: _Reader, key: str, entries: list[Any], layers: dict[str, int]) -> set[str]:
+    """Return the groups that entries name, attention and experts wholly or not at all."""
+    found: dict[str, set[int]] = {}
+    for entry, numbers in _by_layer(reader, key, entries, layers["attention"]).items():
+        hits = _modules_of(reader, key, entry)
+        if not hits and not _UNQUANTISED.search(entry):
+            expected = f"{', '.join(layers)}, embedding, router, norms or vision"
+            raise reader.fault(key, expected, entry)
+        for module in hits:
+            found.setdefault(module, set()).update(numbers)
+    named = set()
+    for group, namings in _GROUPS.items():
+        if not layers[group] or not any(m in found for naming in namings for m in naming):
+            continue
+        whole = {
+            m for m, numbers in found.items() if -1 in numbers or len(numbers) >= layers[group]
+        }
+        if group in ("attention", "experts") and not any(whole.issuperset(n) for n in namings):
+            raise reader.fault(key, f"all modules of the {group} in every layer, or none")
+        named.add(group)
+    return named
+
+
+def _by_layer(
+    reader: _Reader, key: str, entries: list[Any], num_layers: int
+) -> dict[str, set[int]]:
+    """Return entries with any layer in place of theirs, and the layers they name, -1 for all."""
+    numbers: dict[str, set[int]] = {}
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise reader.fault(key, "names of modules", entry)
+        if not _is_regex(entry) and _OUTSIDE.search(entry):
+            continue
+        match = re.search(r"\blayers\\?\.(\d{1,7})(?=\\?\.|$)", entry)
+        if match is None:
+            numbers.setdefault(entry, set()).add(-1)
+        elif int(match[1]) < num_layers:
+            general = entry[: match.start(1)] + _ANY + entry[match.end(1) :]
+            numbers.setdefault(general, set()).add(int(match[1]))
+    return numbers
+
+
+def _is_regex(entry: str) -> bool:
+    return entry.startswith("re:") or bool(_REGEX_SIGNS.search(entry))
+
+
+def _modules_of(reader: _Reader, key: str, entry: str) -> set[str]:
+    """Return the modules that an entry matches: a name also those below it."""
+    if _is_regex(entry):
+        text = f"(?:{entry.removeprefix('re:')}).*"
+    else:
+        name = re.sub(r"^.*?(?=\blayers\.)", "", entry)
+        glob = re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
+        text = rf"(?:.*\.)?{glob}(?:\..*)?"
+    try:
+        pattern = re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        raise reader.fault(key, "a well-formed regex", entry) from None
+    modules = {m for namings in _GROUPS.values() for naming in namings for m in naming}
+    return {m for m in modules if any(pattern.fullmatch(prefix + m) for prefix in _PREFIXES)}

@@ -1,0 +1,235 @@
+"""Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
+from specmodel.base import records
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+
+FitKind = Literal["experts", "gemm", "attention", "elementwise"]
+"""Kinds of kernels that are fitted apart."""
+KINDS: tuple[str, ...] = get_args(FitKind)
+
+StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4"]
+"""Dtypes of weights and caches."""
+
+STANDS_IN = {"elementwise": "gemm"}
+"""Kind whose fit is taken for one that was not measured."""
+
+MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
+"""Kinds that every stack has, of its own or typical ones, and that have errors of their own."""
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Spread = Annotated[float, Field(ge=0, le=10)]
+
+TYPICAL = "typical"
+"""Name of the stack that stands in where nothing was fitted."""
+
+_AS = {"fp16": "bf16"}
+
+FITTED_DTYPE: Literal["bf16"] = "bf16"
+"""Dtype whose parameters stand in for dtypes that were not fitted."""
+
+
+class KernelFit(Record):
+    """Fitted parameters of one kind of kernel at one dtype of weights or KV.
+
+    Parameters
+    ----------
+    launch_time, memory_efficiency, compute_efficiency, activation_efficiency, sharpness
+        As in `KernelParameters` [s] [-].
+    tile_rows, tile_growth, tile_width
+        As there [-].
+    group_time, ramp_time
+        As there [s].
+    arithmetic_dtype
+        Dtype that the kernels compute in: the fit holds for no other.
+    num_points, num_judged
+        Points fitted, and points that the errors are of [-].
+    is_held_out
+        Whether these are of shapes that were not fitted.
+    mean_error, median_error, percentile_90_error
+        Of predicted over measured less one, absolute: mean over points within a shape and then
+        over shapes, median and 90th percentile over points [-].
+    shape_spread, row_spread
+        Standard deviation of ln(measured / predicted) that a shape has in common, and of its
+        points around that [-].
+    covariance
+        Of the logarithms of `varied` [-].
+    varied
+        Parameters that the covariance is of, in its order.
+    """
+
+    launch_time: Annotated[float, Field(ge=0, le=1)]
+    memory_efficiency: Share
+    compute_efficiency: Share = 1.0
+    activation_efficiency: Annotated[float, Field(gt=0, le=100)] | None = None
+    sharpness: Annotated[float, Field(ge=1, le=64)]
+    tile_rows: Annotated[float, Field(ge=0, le=4096)] = 0.0
+    tile_growth: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    tile_width: Annotated[float, Field(ge=0, le=4096)] = 0.0
+    group_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
+    ramp_time: Annotated[float, Field(ge=0, le=1)] = 0.0
+    arithmetic_dtype: str
+    num_points: int
+    num_judged: int
+    is_held_out: bool
+    mean_error: Spread
+    median_error: Spread
+    percentile_90_error: Spread
+    shape_spread: Spread
+    row_spread: Spread
+    varied: list[str]
+    covariance: list[list[float]]
+
+    @model_validator(mode="after")
+    def _check_covariance(self) -> Self:
+        size = len(self.varied)
+        unknown = set(self.varied) - set(_PARAMETERS)
+        if unknown or [len(row) for row in self.covariance] != [size] * size:
+            expected = f"names of parameters, and a covariance of {size} by {size}"
+            raise InputError("varied", self.varied, expected)
+        return self
+
+    @property
+    def parameters(self) -> KernelParameters:
+        """What the roofline takes."""
+        return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
+
+
+class FittedStack(Record):
+    """Kernels of one serving stack on one GPU, by kind and dtype of weights or KV.
+
+    Parameters
+    ----------
+    version
+        Version of the stack.
+    source
+        Data set the fits are to, and the device it was measured on.
+    date
+        Day of the fit.
+    is_default
+        Whether it is the one taken if none is named.
+    experts, gemm, attention, elementwise
+        Fits by dtype; where elementwise kernels were not measured, they take a GEMM's.
+    """
+
+    version: str
+    source: Annotated[str, Field(min_length=3)]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    is_default: bool = False
+    experts: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    elementwise: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+
+    def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
+        """Return the dtype whose fit is taken.
+
+        Parameters
+        ----------
+        kind
+            One of `KINDS`.
+        stored, arithmetic
+            Dtypes of weights or KV, and of the arithmetic on them; None for whatever was fitted.
+            Attention computes in 16 bits whatever the cache holds.
+
+        Returns
+        -------
+        str or None
+            `stored` if it was fitted with that arithmetic, else bf16; None if neither was.
+        """
+        fits: Mapping[str, KernelFit] = getattr(self, kind, {})
+        own = fits.get(stored)
+        is_same = kind == "attention" or arithmetic is None
+        if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
+            return stored
+        return FITTED_DTYPE if FITTED_DTYPE in fits else None
+
+    def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
+        """Return the fit of `dtype_of_fit`, or None."""
+        dtype = self.dtype_of_fit(kind, stored, arithmetic)
+        fits: Mapping[str, KernelFit] = getattr(self, kind, {})
+        return fits[dtype] if dtype else None
+
+    def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
+        """Yield kind, dtype and fit of all there are."""
+        for kind in KINDS:
+            for dtype, fit in getattr(self, kind).items():
+                yield kind, dtype, fit
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Kernels:
+    """How the kernels of a deployment use their GPU.
+
+    Parameters
+    ----------
+    stack
+        Whose kernels: a fitted stack, "typical" or "datasheet".
+    fits
+        Parameters by kind and dtype of weights or KV.
+    record
+        What they were taken from, with its errors; None for the data sheet.
+    """
+
+    stack: str
+    fits: Mapping[str, Mapping[str, KernelParameters]]
+    record: FittedStack | None = None
+
+    def taken(
+        self, kind: str, stored: str, arithmetic: str | None = None
+    ) -> tuple[str, str] | None:
+        """Return kind and dtype of the fit that is taken for a kind and dtypes, if there is one."""
+        dtype = self.record.dtype_of_fit(kind, stored, arithmetic) if self.record else None
+        if dtype is None and kind in STANDS_IN:
+            return self.taken(STANDS_IN[kind], stored, arithmetic)
+        return (kind, dtype) if dtype else None
+
+    def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
+        """Return the parameters of the fit for a kind and dtypes, or the data sheet's."""
+        place = self.taken(kind, stored, arithmetic)
+        return self.fits[place[0]][place[1]] if place else DATA_SHEET
+
+
+DATA_SHEET_KERNELS = Kernels("datasheet", {})
+
+
+def stack_kernels(name: str, stack: FittedStack) -> Kernels:
+    """Return the kernels of a fitted stack.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    stack
+        Its fits.
+
+    Returns
+    -------
+    Kernels
+        Its parameters; typical ones of a kind that it has no fit of.
+    """
+    missing = [kind for kind in MAIN_KINDS if FITTED_DTYPE not in getattr(stack, kind)]
+    if missing and name != TYPICAL:
+        typical = load_typical()
+        filled = {kind: getattr(typical, kind) | getattr(stack, kind) for kind in missing}
+        stack = stack.model_copy(update=filled)
+    fits: dict[str, dict[str, KernelParameters]] = {}
+    for kind, dtype, fit in stack.fits():
+        fits.setdefault(kind, {})[dtype] = fit.parameters
+    return Kernels(name, fits, stack)
+
+
+def load_typical() -> FittedStack:
+    """Return typical kernels: for a device that nothing was measured on."""
+    return records.load(FittedStack, TYPICAL, Path(__file__).parent / "data/stacks", "stack")
+
+
+_PARAMETERS = tuple(KernelParameters.__dataclass_fields__)

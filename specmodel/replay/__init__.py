@@ -1,0 +1,1 @@
+"""Draft-length policies replayed over acceptance traces."""

@@ -1,0 +1,219 @@
+"""Policies that learn from tokens and times: goodput, the EMA rule of SGLang, a bandit."""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.replay.policies.base import is_number
+
+
+class Goodput:
+    """Choose the draft length with the most expected tokens per second.
+
+    Expected tokens come from a moving estimate of the acceptance rate, times from a profile of
+    the deployment, as in goodput-driven schedulers. A look-up that finds nothing counts as a
+    rejection, as the engine cannot tell them apart by the tokens emitted.
+
+    Parameters
+    ----------
+    step_time
+        Time of a step at draft length 0, 1, ... [s].
+    first_acceptance_rate
+        Estimate before anything was seen [-].
+    memory
+        Steps after which what was seen has lost two thirds of its weight [-].
+    probe_interval
+        Steps without speculation after which one token is drafted again, to learn [-].
+
+    Examples
+    --------
+    >>> Goodput([1.0, 1.1, 1.2], first_acceptance_rate=0.8).propose()
+    2
+    """
+
+    def __init__(
+        self,
+        step_time: Sequence[float],
+        first_acceptance_rate: float = 0.5,
+        memory: float = 50.0,
+        probe_interval: int = 16,
+    ) -> None:
+        if not (is_number(first_acceptance_rate) and 0 < first_acceptance_rate < 1):
+            expected = "a number above 0 and below 1"
+            raise InputError("goodput first_acceptance_rate", first_acceptance_rate, expected)
+        if not (is_number(memory) and memory >= 1):
+            raise InputError("goodput memory", memory, "a number of at least 1")
+        if not (is_number(probe_interval, whole=True) and probe_interval >= 1):
+            expected = "a whole number of at least 1"
+            raise InputError("goodput probe_interval", probe_interval, expected)
+        self._step_time = [float(time) for time in step_time]
+        self._kept = 1 - 1 / memory
+        self._accepted, self._rejected = first_acceptance_rate, 1 - first_acceptance_rate
+        self._probe_interval = probe_interval
+        self._idle = 0
+        self._draft_length = self._choose()
+
+    def propose(self) -> int:
+        """Return the draft length of the next step [token]."""
+        return self._draft_length
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        """Take in what a step emitted [token]; its time [s] is known beforehand."""
+        if self._draft_length == 0:
+            self._idle += 1
+            if self._idle >= self._probe_interval:
+                self._idle, self._draft_length = 0, min(1, len(self._step_time) - 1)
+            return
+        accepted = emitted_tokens - 1
+        self._accepted = self._accepted * self._kept + accepted
+        self._rejected = self._rejected * self._kept + (accepted < self._draft_length)
+        self._draft_length = self._choose()
+
+    def _choose(self) -> int:
+        rate = self._accepted / (self._accepted + self._rejected)
+        best, best_goodput = 0, 1 / self._step_time[0]
+        tokens = last = 1.0
+        for length in range(1, len(self._step_time)):
+            last *= rate
+            tokens += last
+            if tokens / self._step_time[length] > best_goodput:
+                best, best_goodput = length, tokens / self._step_time[length]
+        return best
+
+
+class AcceptedAverage:
+    """Draft one token more than a moving average of those accepted: the adaptive rule of SGLang.
+
+    Parameters
+    ----------
+    max_draft_length
+        Longest draft [token].
+    first_draft_length
+        Draft length until the warm-up is over [token].
+    weight
+        Weight of the last step in the average [-].
+    warm_up
+        Steps before the first change [-].
+    update_interval
+        Steps between changes [-].
+
+    Examples
+    --------
+    >>> AcceptedAverage(7).propose()
+    3
+    """
+
+    def __init__(
+        self,
+        max_draft_length: int,
+        first_draft_length: int = 3,
+        weight: float = 0.2,
+        warm_up: int = 10,
+        update_interval: int = 5,
+    ) -> None:
+        if not (is_number(weight) and 0 < weight <= 1):
+            raise InputError("sglang weight", weight, "a number above 0, at most 1")
+        for name, value, least in (
+            ("first_draft_length", first_draft_length, 1),
+            ("warm_up", warm_up, 0),
+            ("update_interval", update_interval, 1),
+        ):
+            if not (is_number(value, whole=True) and value >= least):
+                raise InputError(f"sglang {name}", value, f"a whole number of at least {least}")
+        self._max_draft_length = max_draft_length
+        self._draft_length = min(first_draft_length, max_draft_length)
+        self._average = float(self._draft_length)
+        self._weight, self._warm_up, self._update_interval = weight, warm_up, update_interval
+        self._steps = 0
+
+    def propose(self) -> int:
+        """Return the draft length of the next step [token]."""
+        return self._draft_length
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        """Take in what a step emitted [token]; its time [s] does not matter to the rule."""
+        self._average += self._weight * (emitted_tokens - 1 - self._average)
+        self._steps += 1
+        if self._steps >= self._warm_up and self._steps % self._update_interval == 0:
+            length = round(self._average) + 1
+            self._draft_length = max(1, min(length, self._max_draft_length))
+
+
+class DiscountedBandit:
+    """Take each draft length for an arm, and its tokens per second, discounted, for its reward.
+
+    Parameters
+    ----------
+    draft_lengths
+        The arms [token].
+    method
+        "ucb" for the largest upper confidence bound, "thompson" for the largest draw.
+    discount
+        Weight that an observation keeps at the next step [-].
+    width
+        Width of the bound, or standard deviation of the draw, relative to the mean reward of an
+        arm seen once [-].
+    generator
+        Source of the draws of "thompson".
+
+    Examples
+    --------
+    >>> DiscountedBandit([0, 1, 3]).propose()
+    0
+    """
+
+    def __init__(
+        self,
+        draft_lengths: Sequence[int],
+        method: Literal["ucb", "thompson"] = "ucb",
+        discount: float = 0.98,
+        width: float = 0.3,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        if method not in ("ucb", "thompson"):
+            raise InputError("bandit method", method, "ucb or thompson")
+        if not (is_number(discount) and 0 < discount <= 1):
+            raise InputError("bandit discount", discount, "a number above 0, at most 1")
+        if not (is_number(width) and 0 <= width < math.inf):
+            raise InputError("bandit width", width, "a number of at least 0")
+        if method == "thompson" and generator is None:
+            raise InputError("bandit generator", None, "a generator, as thompson draws")
+        self._draft_lengths = list(draft_lengths)
+        self._discount, self._width = discount, width
+        self._generator = generator if method == "thompson" else None
+        arms = len(self._draft_lengths)
+        self._weight, self._tokens, self._time = [0.0] * arms, [0.0] * arms, [0.0] * arms
+        self._arm = 0
+
+    def propose(self) -> int:
+        """Return the draft length of the next step [token]."""
+        return self._draft_lengths[self._arm]
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        """Take in what a step emitted [token] and how long it took [s]."""
+        for sums in (self._weight, self._tokens, self._time):
+            for arm in range(len(sums)):
+                sums[arm] *= self._discount
+        self._weight[self._arm] += 1
+        self._tokens[self._arm] += emitted_tokens
+        self._time[self._arm] += step_time
+        self._arm = self._choose()
+
+    def _choose(self) -> int:
+        unseen = next((arm for arm, time in enumerate(self._time) if time == 0), None)
+        if unseen is not None:
+            return unseen
+        means = [tokens / time for tokens, time in zip(self._tokens, self._time, strict=True)]
+        scale = self._width * sum(self._tokens) / sum(self._time)
+        if self._generator is not None:
+            draws = self._generator.standard_normal(len(means)).tolist()
+            spreads = [scale / math.sqrt(weight) for weight in self._weight]
+            scores = [m + s * z for m, s, z in zip(means, spreads, draws, strict=True)]
+        else:
+            factor = math.sqrt(math.log(1 + sum(self._weight)))
+            spreads = [scale * factor / math.sqrt(weight) for weight in self._weight]
+            scores = [m + s for m, s in zip(means, spreads, strict=True)]
+        return max(range(len(scores)), key=scores.__getitem__)

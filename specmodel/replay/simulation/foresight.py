@@ -1,0 +1,98 @@
+"""Policies that know the trace: the best of each step, and the best of all, to measure others by.
+
+They pay no upkeep for a drafter that pauses, and know nothing of what varies.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.units import FloatArray
+from specmodel.replay.simulation.times import ReplayTimes
+from specmodel.replay.traces import Trace
+
+CHUNK = 1_000_000
+"""Positions worked on at a time."""
+
+
+def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
+    """Return the draft length with the most tokens per second at each position.
+
+    Parameters
+    ----------
+    trace, times
+        Acceptance and step times.
+
+    Returns
+    -------
+    ndarray
+        Draft length by position; the shortest of several that are as good [token].
+    """
+    ends = np.repeat(trace.starts + trace.output_tokens, trace.output_tokens)
+    left = ends - np.arange(len(ends))
+    plan = np.empty(len(ends), np.uint8)
+    for first in range(0, len(plan), CHUNK):
+        part = slice(first, first + CHUNK)
+        taken = _step_times(trace.proposed_tokens[part], times)
+        emitted = _emitted(trace.accepted_tokens[part], times)
+        np.minimum(emitted, left[part, None], out=emitted)
+        plan[part] = np.argmax(emitted / taken, axis=1)
+    return plan
+
+
+def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
+    """Return the draft lengths with the least total time, by dynamic programming.
+
+    Parameters
+    ----------
+    trace, times
+        Acceptance and step times.
+
+    Returns
+    -------
+    ndarray
+        Draft length by position, as if every position were reached [token].
+    """
+    plan = np.empty(len(trace.proposed_tokens), np.uint8)
+    ends = trace.starts + trace.output_tokens
+    waiting = np.argsort(-trace.output_tokens, kind="stable")  # alike in length, for little waste
+    while len(waiting):
+        at_once = max(CHUNK // int(trace.output_tokens[waiting[0]]), 1)
+        chunk, waiting = waiting[:at_once], waiting[at_once:]
+        _plan_backwards(plan, ends[chunk], trace.output_tokens[chunk], trace, times)
+    return plan
+
+
+def _plan_backwards(
+    plan: NDArray[np.uint8],
+    ends: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    trace: Trace,
+    times: ReplayTimes,
+) -> None:
+    """Fill the plan of some requests, from their last position to their first.
+
+    Column r of `least` is the least time of the last r tokens of each request.
+    """
+    least = np.zeros((len(ends), int(lengths.max()) + 1))
+    for left in range(1, least.shape[1]):
+        lanes = np.flatnonzero(lengths >= left)
+        at = ends[lanes] - left
+        after = np.maximum(left - _emitted(trace.accepted_tokens[at], times), 0)
+        total = _step_times(trace.proposed_tokens[at], times) + least[lanes[:, None], after]
+        plan[at] = np.argmin(total, axis=1)
+        least[lanes, left] = total.min(axis=1)
+
+
+def _step_times(proposed: NDArray[np.uint8], times: ReplayTimes) -> FloatArray:
+    """Step time of each draft length, by position, shape (positions, longest + 1)."""
+    base, _ = times.by_column(times.forward_time)
+    asked = np.arange(times.max_draft_length + 1)
+    offered = np.arange(256)[:, None]
+    table = base[np.minimum(asked, offered) + (asked > 0)]
+    return np.asarray(table[proposed])
+
+
+def _emitted(accepted: NDArray[np.uint8], times: ReplayTimes) -> NDArray[np.int64]:
+    """Tokens emitted by each draft length, by position, of that shape."""
+    asked = np.arange(times.max_draft_length + 1)
+    return np.minimum(asked, accepted[:, None].astype(np.int64)) + 1

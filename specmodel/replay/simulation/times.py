@@ -1,0 +1,212 @@
+"""Seconds of a step at batch size 1 by what it verifies, tabulated once for all steps replayed."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.tables import need_columns, numbers, read_table
+from specmodel.base.units import FloatArray, check
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import StepTimes, step_times
+from specmodel.replay.traces import LONGEST_DRAFT
+
+DEFAULT_DRAFTER_UPKEEP = 0.025
+"""What a model drafter that goes on drafting adds to a plain pass [-]: Cascade's 2-3 %."""
+
+FASTEST, SLOWEST = 1e-9, 1e6
+"""Bounds of measured step times [s]."""
+
+_ARGUMENT = "step_times"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReplayTimes:
+    """Times of the steps of one request.
+
+    Parameters
+    ----------
+    forward_time
+        Plain pass of a deployment that never speculates [s].
+    paused_time
+        Plain pass of one that does, at draft length 0: with the upkeep of the drafter [s].
+    step_time
+        By tokens verified beyond the first, from 0, a look-up that found nothing, shape
+        (longest + 1,) [s].
+    expert_time
+        What twice the mean number of experts beyond a token's own would add, of that shape; less
+        than the step takes [s].
+    """
+
+    forward_time: float
+    paused_time: float
+    step_time: FloatArray
+    expert_time: FloatArray
+
+    def __post_init__(self) -> None:
+        for name in ("forward_time", "paused_time", "step_time"):
+            check(name, getattr(self, name), above=0)
+        check("expert_time", self.expert_time, minimum=0)
+        if self.step_time.ndim != 1 or self.step_time.shape != self.expert_time.shape:
+            expected = f"one number for each of the {self.step_time.size} step times"
+            raise InputError("expert_time", self.expert_time, expected)
+        if not (self.expert_time < self.step_time).all():
+            longest = int(np.argmax(self.expert_time - self.step_time))
+            expected = f"less than step_time = {self.step_time[longest]:g}"
+            raise InputError("expert_time", float(self.expert_time[longest]), expected)
+
+    @property
+    def max_draft_length(self) -> int:
+        """Longest draft with a time [token]."""
+        return len(self.step_time) - 1
+
+    def by_column(self, plain_time: float) -> tuple[FloatArray, FloatArray]:
+        """Return step and expert times with draft length 0 in front, which takes `plain_time` [s].
+
+        A step of draft length K that verifies v tokens is found in column v + (K > 0).
+        """
+        steps = np.concatenate([[plain_time], self.step_time])
+        return steps, np.concatenate([[0.0], self.expert_time])
+
+    def up_to(self, max_draft_length: int) -> "ReplayTimes":
+        """Return the times of drafts of at most `max_draft_length` [token]."""
+        if max_draft_length > self.max_draft_length:
+            expected = f"at most {self.max_draft_length}, the longest with a step time"
+            raise InputError("max_draft_length", max_draft_length, expected)
+        kept = slice(max_draft_length + 1)
+        return replace(self, step_time=self.step_time[kept], expert_time=self.expert_time[kept])
+
+
+def replay_times(
+    deployment: Deployment,
+    *,
+    max_draft_length: int,
+    context_length: float,
+    drafter_upkeep: float = DEFAULT_DRAFTER_UPKEEP,
+) -> ReplayTimes:
+    """Return the times of a deployment at batch size 1.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    max_draft_length
+        Longest draft [token].
+    context_length
+        KV entries before a step; the same for all steps [token].
+    drafter_upkeep
+        What drafting on without using it, to keep the drafter's KV cache, adds to a plain pass;
+        nothing for n-gram look-up [-].
+
+    Returns
+    -------
+    ReplayTimes
+        Of `step_times`; the trace says when there is a proposal, and of how many tokens.
+
+    Notes
+    -----
+    A pass takes longer by the bytes of each further expert: `expert_time` is the difference
+    between independent and fully correlated routing, in proportion to the experts beyond a
+    token's own that the deployment's correlation loads; right within 5 % of the time where few
+    experts are spread over GPUs, within 0.1 % elsewhere. A drafter that offers less than it was
+    asked for has made a pass for each token it offers, and a model that offers none has its
+    upkeep.
+
+    Examples
+    --------
+    >>> from specmodel.cost.deployment import deploy
+    >>> d, _ = deploy(target="mixtral-8x7b", hardware="rtx_6000_ada", drafter="ngram")
+    >>> times = replay_times(d, max_draft_length=3, context_length=1024)
+    >>> (times.step_time / times.forward_time).round(1).tolist()
+    [1.0, 1.5, 1.8, 2.1]
+    """
+    upkeep = float(check("drafter_upkeep", drafter_upkeep, minimum=0))
+    check("max_draft_length", max_draft_length, minimum=1, maximum=LONGEST_DRAFT, whole=True)
+    check("context_length", context_length, minimum=0, maximum=1e9)
+    deployment = replace(deployment, drafter=replace(deployment.drafter, proposal_rate=1.0))
+    times = _chain_times(deployment, max_draft_length, context_length)
+    forward = float(times.forward_time)
+    step = np.array(times.step_time, dtype=float)
+    has_model = deployment.drafter.architecture is not None
+    paused = forward * (1 + upkeep if has_model else 1)
+    step[0] = paused + deployment.drafter.lookup_time
+    return ReplayTimes(
+        forward_time=forward,
+        paused_time=paused,
+        step_time=step,
+        expert_time=_expert_time(deployment, times, max_draft_length, context_length),
+    )
+
+
+def read_replay_times(path: str | Path) -> ReplayTimes:
+    """Return measured times.
+
+    Parameters
+    ----------
+    path
+        CSV with the columns draft_length, from 0, and step_time; expert_time may be there.
+
+    Returns
+    -------
+    ReplayTimes
+        Draft length 0 is the plain pass, with or without a drafter.
+
+    Raises
+    ------
+    InputError
+        Names what is missing: a column, a draft length.
+    """
+    table = read_table(path, (), _ARGUMENT)
+    need_columns(table, ["draft_length", "step_time"], argument=_ARGUMENT)
+    lengths = numbers(table, "draft_length", above=-1, minimum=0, whole=True, argument=_ARGUMENT)
+    missing = set(range(max(len(lengths), 2))) - set(lengths.tolist())
+    if missing:
+        expected = f"every draft length from 0 on, once: {min(missing)} is missing"
+        raise InputError(f"{_ARGUMENT}.draft_length", lengths.tolist(), expected)
+    order = np.argsort(lengths)
+    step = numbers(table, "step_time", minimum=FASTEST, maximum=SLOWEST, argument=_ARGUMENT)[order]
+    experts = np.zeros_like(step)
+    if "expert_time" in table:
+        experts = numbers(table, "expert_time", above=-1, minimum=0, argument=_ARGUMENT)[order]
+    try:
+        return ReplayTimes(
+            forward_time=float(step[0]),
+            paused_time=float(step[0]),
+            step_time=step,
+            expert_time=experts,
+        )
+    except InputError as error:
+        argument = f"{_ARGUMENT}.{error.argument}"
+        raise InputError(argument, error.value, error.expected) from None
+
+
+def _chain_times(deployment: Deployment, longest: int, context_length: float) -> StepTimes:
+    lengths = np.arange(longest + 1.0)
+    return step_times(
+        deployment,
+        batch_size=1,
+        draft_length=lengths,
+        verify_tokens=lengths + 1,
+        context_length=context_length,
+    )
+
+
+def _expert_time(
+    deployment: Deployment, times: StepTimes, longest: int, context_length: float
+) -> FloatArray:
+    """Time of a pass is taken as a line in its experts, from fully correlated to independent."""
+    if not deployment.target.is_moe:
+        return np.zeros(longest + 1)
+    few, many = (
+        _chain_times(replace(deployment, routing_correlation=c), longest, context_length)
+        for c in (1.0, 0.0)
+    )
+    slack = many.active_experts_verify - few.active_experts_verify
+    share = np.divide(
+        times.active_experts_verify - few.active_experts_verify,
+        slack,
+        out=np.zeros(longest + 1),
+        where=slack > 0,
+    )
+    return np.asarray(share * np.maximum(many.verify_time - few.verify_time, 0.0))

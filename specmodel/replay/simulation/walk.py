@@ -1,0 +1,165 @@
+"""Requests under a policy, step by step: the readable form of a replay, for any policy."""
+
+import operator
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from specmodel.base.errors import InputError
+from specmodel.replay.policies import Policy
+from specmodel.replay.simulation.chance import Luck
+from specmodel.replay.simulation.times import ReplayTimes
+from specmodel.replay.simulation.totals import Totals, empty_totals
+from specmodel.replay.traces import Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a request.
+
+    Parameters
+    ----------
+    position
+        Output tokens before it [token].
+    draft_length, drafted_tokens, emitted_tokens
+        What was asked for, what the drafter had of it, and what came out [token].
+    step_time
+        How long it took [s].
+    phase
+        What the policy was doing, if it says.
+    utility
+        What the policy had measured last, if it says [-].
+    """
+
+    position: int
+    draft_length: int
+    drafted_tokens: int
+    emitted_tokens: int
+    step_time: float
+    phase: str
+    utility: float
+
+
+def replay_policy(
+    make: Callable[[int], Policy],
+    trace: Trace,
+    times: ReplayTimes,
+    luck: Luck,
+    plain_time: float,
+    log: list[Step] | None = None,
+) -> Totals:
+    """Replay every request with a policy of its own.
+
+    Parameters
+    ----------
+    make
+        Gives the policy of a request by its number in the trace [-].
+    trace, times, luck
+        Acceptance, step times, and what varies.
+    plain_time
+        Time of a step at draft length 0 [s].
+    log
+        Takes every step, if given.
+
+    Returns
+    -------
+    Totals
+        Of each request.
+
+    Raises
+    ------
+    InputError
+        If a policy raises, or proposes what is not a whole number from 0 to the longest draft.
+    """
+    totals = empty_totals(trace.num_requests)
+    base, slope = (column.tolist() for column in times.by_column(plain_time))
+    start = 0
+    for i, length in enumerate(trace.output_tokens.tolist()):
+        part = slice(start, start + length)
+        start += length
+        policy = make(i)
+        try:
+            sums = _replay(policy, _Request(trace, luck, i, part), base, slope, log)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            given = f"{type(error).__name__}: {error}"
+            expected = f"a policy that replays the whole trace{_place(error)}"
+            raise InputError(f"policy {type(policy).__name__}", given, expected) from error
+        totals.steps[i], totals.test_steps[i], totals.drafted_tokens[i] = sums[:3]
+        totals.time[i], totals.expected_time[i] = sums[3:]
+    return totals
+
+
+class _Request:
+    """Positions of one request as lists, which Python reads faster than arrays."""
+
+    def __init__(self, trace: Trace, luck: Luck, number: int, part: slice) -> None:
+        self.proposed = trace.proposed_tokens[part].tolist()
+        self.accepted = trace.accepted_tokens[part].tolist()
+        experts = luck.expert_levels[luck.expert_draws[part]]
+        self.experts = (luck.request_experts[number] + experts).tolist()
+        self.noise = luck.noise_levels[luck.noise_draws[part]].tolist()
+
+
+def _replay(
+    policy: Policy,
+    request: _Request,
+    base: list[float],
+    slope: list[float],
+    log: list[Step] | None,
+) -> tuple[int, int, int, float, float]:
+    """Return steps, test steps, drafted tokens, time and expected time."""
+    propose, observe = policy.propose, policy.observe
+    proposed, accepted = request.proposed, request.accepted
+    experts, noise = request.experts, request.noise
+    has_phase, longest, length = hasattr(policy, "phase"), len(base) - 2, len(proposed)
+    position = steps = tested = drafted = 0
+    total = expected = 0.0
+    while position < length:
+        phase = getattr(policy, "phase", "") if has_phase else ""
+        asked = propose()
+        if type(asked) is not int or not 0 <= asked <= longest:
+            asked = _whole(asked, longest, policy)
+        offered, held, left = proposed[position], accepted[position], length - position
+        verified = asked if asked < offered else offered
+        emitted = (asked if asked < held else held) + 1
+        emitted = emitted if emitted < left else left  # min() is slower
+        column = verified + 1 if asked else 0
+        seconds = (base[column] + slope[column] * experts[position]) * noise[position]
+        observe(emitted, seconds)
+        if log is not None:
+            utility = getattr(policy, "utility", float("nan"))
+            log.append(Step(
+                position=position, draft_length=asked, drafted_tokens=verified,
+                emitted_tokens=emitted, step_time=seconds, phase=phase, utility=utility,
+            ))  # fmt: skip
+        position += emitted
+        steps += 1
+        if phase == "test":
+            tested += 1
+        drafted += verified
+        total += seconds
+        expected += base[column]
+    return steps, tested, drafted, total, expected
+
+
+def _place(error: BaseException) -> str:
+    """Return where in the policy an error was raised, if it was there."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return "" if frame.filename == __file__ else f" ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def _whole(asked: object, longest: int, policy: Policy) -> int:
+    """Return what was proposed as an int, if it is one in range."""
+    try:
+        number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type] # raises if not
+    except TypeError:
+        number = -1
+    if 0 <= number <= longest:
+        return number
+    is_plain = asked is None or isinstance(asked, int | float | str)
+    given = asked if is_plain else type(asked).__name__  # which other processes can send
+    name = f"policy {type(policy).__name__}"
+    raise InputError(name, given, f"a whole draft length from 0 to {longest}")

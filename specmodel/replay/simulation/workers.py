@@ -1,0 +1,76 @@
+"""Pieces of work spread over processes."""
+
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import TypeVar
+
+from specmodel.base.errors import InputError
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+
+def spread(
+    function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
+) -> Iterator[tuple[Piece, Result]]:
+    """Give the result of each piece of work, in any order, a few ahead of what is taken.
+
+    Parameters
+    ----------
+    function
+        Does a piece; importable where there are several workers.
+    pieces
+        What is to be done.
+    workers
+        Processes, this one among them; with one, or one piece, nothing is started [-].
+
+    Yields
+    ------
+    tuple
+        A piece and its result.
+
+    Raises
+    ------
+    InputError
+        If there is no worker, a piece cannot be handed to one, or one died.
+    """
+    if workers < 1:
+        raise InputError("workers", workers, "at least 1")
+    workers = min(workers, len(pieces))
+    if workers == 1:
+        yield from ((piece, function(piece)) for piece in pieces)
+        return
+    try:
+        pickle.dumps(function)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        expected = f"1, as not all policies can be handed to other processes ({error})"
+        raise InputError("workers", workers, expected) from None
+    waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
+    others = workers - 1  # this process does its share: it need not start, nor be sent anything
+    pool = ProcessPoolExecutor(others, get_context("spawn"), initializer=_end_quietly)
+    try:
+        while waiting or running:
+            while waiting and len(running) < 2 * others:
+                piece = waiting.pop()
+                running[pool.submit(function, piece)] = piece
+            if waiting:
+                piece = waiting.pop()
+                yield piece, function(piece)
+            done = wait(running, 0 if waiting else None, FIRST_COMPLETED).done
+            for future in done:
+                yield running.pop(future), future.result()
+    except BrokenProcessPool:
+        expected = "fewer, or more memory: one ended before its work was done"
+        raise InputError("workers", workers, expected) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_quietly() -> None:
+    """Let Ctrl-C end a worker without a traceback, unless it is ignored."""
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,188 @@
+"""What a trace looks like in the figures that acceptance studies publish."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.replay.traces.record import Trace
+
+DRAFT_LENGTHS = (1, 2, 3, 5, 7, 10, 20)
+"""Draft lengths at which tokens per step are usually published [token]."""
+
+REFERENCE_LENGTH = 3
+"""Draft length of everything else that is published about a process [token]."""
+
+WINDOW_STEPS = 16
+"""Successive steps whose mean is one value of the window correlation [-]."""
+
+
+class TraceStatistics(Record):
+    """Figures of a trace, or those that a study measured; None where there is none.
+
+    Parameters
+    ----------
+    num_requests
+        Requests [request].
+    draft_lengths
+        Fixed draft lengths [token].
+    tokens_per_step
+        Mean at each of them, over the steps of all requests [token].
+    proposal_share
+        Share of output positions where the drafter has something to offer [-].
+    autocorrelation
+        Of the accepted tokens of successive steps of a request, at draft length 3 [-].
+    window_correlation
+        Of the means over successive windows of 16 steps of a request, at draft length 3 [-].
+    smallest_tokens_per_step, largest_tokens_per_step
+        Mean of the slowest and of the fastest request, at draft length 3 [token].
+    """
+
+    num_requests: int
+    draft_lengths: list[int]
+    tokens_per_step: list[float]
+    proposal_share: float | None = None
+    autocorrelation: float | None = None
+    window_correlation: float | None = None
+    smallest_tokens_per_step: float | None = None
+    largest_tokens_per_step: float | None = None
+
+
+def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS) -> TraceStatistics:
+    """Return tokens per step at fixed draft lengths, and how acceptance clusters.
+
+    Parameters
+    ----------
+    trace
+        Any.
+    draft_lengths
+        Fixed draft lengths; those above the trace's longest draft are left out [token].
+
+    Returns
+    -------
+    TraceStatistics
+        What needs draft length 3, two steps or two windows is None where the trace has none, and
+        so is a correlation of what never varies.
+
+    Raises
+    ------
+    InputError
+        If a draft length is negative or not whole.
+
+    Notes
+    -----
+    Correlations are those of Pearson over the pairs of all requests; a rest of less than 16 steps
+    is no window. The last step of a request emits no more than is left of its output, so that
+    tokens per step grow a little with the output's length.
+
+    Examples
+    --------
+    >>> from specmodel.replay.traces.record import make_trace
+    >>> trace = make_trace([[2, 0, 2, 2]], [[1, 0, 2, 0]], max_draft_length=2)
+    >>> trace_statistics(trace).tokens_per_step
+    [2.0, 2.0]
+    """
+    lengths = [length for length in draft_lengths if length <= trace.max_draft_length]
+    at_reference: dict[str, float | None] = {}
+    if trace.max_draft_length >= REFERENCE_LENGTH:
+        at_reference = _clustering(trace)
+    return TraceStatistics(
+        num_requests=trace.num_requests,
+        draft_lengths=lengths,
+        tokens_per_step=[_tokens_per_step(trace, length) for length in lengths],
+        proposal_share=np.count_nonzero(trace.proposed_tokens) / len(trace.proposed_tokens),
+        **at_reference,
+    )
+
+
+def fixed_length_steps(
+    trace: Trace, draft_length: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the first step of all requests at a fixed draft length, then the second, and so on.
+
+    Parameters
+    ----------
+    trace
+        Any.
+    draft_length
+        At most the trace's longest draft [token].
+
+    Yields
+    ------
+    tuple of ndarray
+        Requests that are not yet through, and the tokens each of them accepts in this step: one
+        more is emitted, within what is left of the output.
+
+    Raises
+    ------
+    InputError
+        If the draft length is not a whole number from 0 to the trace's longest draft.
+
+    Examples
+    --------
+    >>> from specmodel.replay.traces.record import make_trace
+    >>> trace = make_trace([[2, 0, 2, 2]], [[1, 0, 2, 0]], max_draft_length=2)
+    >>> [accepted.tolist() for _, accepted in fixed_length_steps(trace, 1)]
+    [[1], [1]]
+    """
+    if not isinstance(draft_length, int | np.integer) or not (
+        0 <= draft_length <= trace.max_draft_length
+    ):
+        expected = f"a whole number from 0 to max_draft_length = {trace.max_draft_length}"
+        raise InputError("draft_length", draft_length, expected)
+    return _steps(trace, int(draft_length))
+
+
+def _steps(
+    trace: Trace, draft_length: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    accepted = np.minimum(trace.accepted_tokens, np.uint8(draft_length))
+    requests, positions = np.arange(trace.num_requests), trace.starts
+    ends = positions + trace.output_tokens
+    while len(requests):
+        held = np.minimum(accepted[positions], ends - positions - 1)
+        yield requests, held
+        positions = positions + held + 1
+        going = positions < ends
+        if not going.all():
+            requests, positions, ends = requests[going], positions[going], ends[going]
+
+
+def _tokens_per_step(trace: Trace, draft_length: int) -> float:
+    steps = sum(len(requests) for requests, _ in fixed_length_steps(trace, draft_length))
+    return float(trace.output_tokens.sum() / steps)
+
+
+def _clustering(trace: Trace) -> dict[str, float | None]:
+    """Return how acceptance clusters in steps of the reference length."""
+    steps, window, before_window, before = np.zeros((4, trace.num_requests), dtype=np.int64)
+    step_pairs, window_pairs = np.zeros((2, 6), dtype=np.int64)
+    for i, (requests, held) in enumerate(fixed_length_steps(trace, REFERENCE_LENGTH)):
+        if i > 0:
+            step_pairs += _moments(before[requests], held)
+        steps[requests] += 1
+        window[requests] += held
+        before[requests] = held
+        if i % WINDOW_STEPS == WINDOW_STEPS - 1:
+            if i > WINDOW_STEPS:
+                window_pairs += _moments(before_window[requests], window[requests])
+            before_window, window = window, np.zeros_like(window)
+    means = trace.output_tokens / steps
+    return {
+        "autocorrelation": _correlation(step_pairs),
+        "window_correlation": _correlation(window_pairs),
+        "smallest_tokens_per_step": float(means.min()),
+        "largest_tokens_per_step": float(means.max()),
+    }
+
+
+def _moments(x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.array([len(x), x.sum(), y.sum(), x @ x, y @ y, x @ y])
+
+
+def _correlation(moments: NDArray[np.int64]) -> float | None:
+    n, x, y, xx, yy, xy = (int(moment) for moment in moments)
+    variance = (n * xx - x * x) * (n * yy - y * y)
+    return (n * xy - x * y) / variance**0.5 if variance > 0 else None

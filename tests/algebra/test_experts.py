@@ -1,0 +1,229 @@
+"""Unions of experts: closed forms, generative models by Monte Carlo, and measured unions."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import read_table
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmodel.algebra import experts
+from specmodel.algebra import popularity as popular
+from specmodel.base.errors import InputError
+from specmodel.records.unions import measured_unions
+
+EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
+CORRELATIONS = st.floats(0, 1)
+
+
+@pytest.mark.parametrize("row", read_table("saturation_tokens.csv"), ids=lambda row: row["model"])
+def test_published_saturation_points(row: dict[str, str]) -> None:
+    E, k, expected = (
+        int(row[key]) for key in ("num_experts", "experts_per_token", "saturation_tokens")
+    )
+    assert experts.saturation_tokens(E, k) == expected
+    assert experts.active_experts(expected, E, k) >= 0.95 * E
+    assert experts.active_experts(expected - 1, E, k) < 0.95 * E
+
+
+def test_limits_of_the_union() -> None:
+    assert experts.active_experts(0, 64, 8) == 0
+    assert experts.active_experts(1, 64, 8) == pytest.approx(8, rel=1e-12)
+    assert experts.active_experts(1e9, 64, 8) == 64
+    assert experts.active_experts([0.5, 3], 4, 4).tolist() == [4, 4]
+    assert experts.tokens_per_expert(1, 256, 8) == pytest.approx(1, rel=1e-12)
+    assert experts.tokens_per_expert(1e9, 64, 8) == pytest.approx(1e9 / 8, rel=1e-12)
+    assert experts.saturation_tokens(4, 4) == 1
+
+
+@given(EXPERTS, st.floats(0.1, 1e6))
+def test_union_rises_and_is_concave(shape: tuple[int, int], tokens: float) -> None:
+    t = tokens * np.array([1.0, 1.01, 1.02])
+    n = experts.active_experts(t, *shape)
+    assert (np.diff(n) >= 0).all()
+    assert np.diff(n, 2) <= 1e-9 * n[0]
+
+
+def test_union_against_monte_carlo() -> None:
+    rng = np.random.default_rng(3)
+    E, k, t, trials = 64, 8, 5, 4000
+    chosen = rng.random((trials, t, E)).argpartition(k, axis=-1)[..., :k].reshape(trials, -1)
+    distinct = np.array([np.unique(row).size for row in chosen])
+    error = distinct.std() / np.sqrt(trials)
+    assert abs(distinct.mean() - experts.active_experts(t, E, k)) < 4 * error
+
+
+@pytest.mark.parametrize(("batch", "s", "c"), [(1, 4, 0.3), (1, 16, 0.1), (3, 5, 0.3), (6, 4, 0.8)])
+def test_correlated_union_against_its_generative_form(batch: int, s: int, c: float) -> None:
+    """Each sequence draws every expert's probability of use from a Beta law; tokens follow it."""
+    rng = np.random.default_rng(4)
+    E, k, trials = 128, 8, 3000
+    strength = (1 - c) / c
+    p = rng.beta(k / E * strength, (1 - k / E) * strength, (trials, batch, E))
+    used = (rng.random((s, trials, batch, E)) < p).any(axis=(0, 2)).sum(axis=-1)
+    expected = experts.correlated_active_experts(batch, s, E, k, c)
+    assert abs(used.mean() - expected) < 4 * used.std() / np.sqrt(trials)
+
+
+def test_routing_correlation_is_the_correlation_of_use() -> None:
+    rng = np.random.default_rng(5)
+    rho, c, trials = 8 / 128, 0.3, 200_000
+    p = rng.beta(rho * (1 - c) / c, (1 - rho) * (1 - c) / c, trials)
+    first, second = rng.random((2, trials)) < p
+    measured = np.corrcoef(first, second)[0, 1]
+    assert measured == pytest.approx(c, abs=4 * 3 / np.sqrt(trials * rho))
+    union_of_two = experts.sequence_active_experts(2, 128, 8, c)
+    assert union_of_two == pytest.approx(128 * (2 * rho - rho**2 - c * rho * (1 - rho)), rel=1e-12)
+
+
+@given(EXPERTS, st.integers(1, 300), st.integers(1, 40))
+def test_no_correlation_is_the_independent_union(
+    shape: tuple[int, int], batch: int, tokens: int
+) -> None:
+    correlated = experts.correlated_active_experts(batch, tokens, *shape, 0)
+    assert correlated == pytest.approx(experts.active_experts(batch * tokens, *shape), rel=1e-12)
+
+
+@given(EXPERTS, st.integers(1, 300), st.integers(1, 40))
+def test_full_correlation_is_the_first_token_of_each(
+    shape: tuple[int, int], batch: int, tokens: int
+) -> None:
+    correlated = experts.correlated_active_experts(batch, tokens, *shape, 1)
+    assert correlated == pytest.approx(experts.active_experts(batch, *shape), rel=1e-12)
+
+
+@given(EXPERTS, st.floats(1, 1000), st.floats(1, 40), CORRELATIONS)
+def test_correlated_union_is_monotone(
+    shape: tuple[int, int], batch: float, tokens: float, c: float
+) -> None:
+    here = experts.correlated_active_experts(batch, tokens, *shape, c)
+    slack = 1e-9 * here
+    more_tokens = experts.correlated_active_experts(batch, tokens * 1.001, *shape, c)
+    more_batch = experts.correlated_active_experts(batch * 1.001, tokens, *shape, c)
+    less_shared = experts.correlated_active_experts(batch, tokens, *shape, c * 0.99)
+    assert here - slack <= min(more_tokens, more_batch, less_shared)
+    assert max(more_tokens, more_batch) <= here * 1.01
+
+
+UNIONS = measured_unions().dropna(subset="measured")
+PUBLISHED = {
+    ("Cohere MoE", 128, 8): {4: 20.36},
+    ("Laguna S", 256, 10): {5: 36.1, 16: 67.6},
+    ("Qwen3.6-35B-A3B", 256, 8): {4: 22, 8: 36, 16: 56},
+}
+
+
+def _fit(rows: pd.DataFrame) -> tuple[float, np.ndarray]:
+    """The correlation with the least squared log error on a model's rows, and the residuals."""
+    columns = ("num_experts", "experts_per_token", "tokens", "measured")
+    E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
+    grid = np.linspace(0, 1, 20_001)[:, None]
+    log_error = np.log(experts.sequence_active_experts(s, E, k, grid) / measured)
+    best = (log_error**2).sum(axis=1).argmin()
+    return float(grid[best, 0]), np.expm1(log_error[best])
+
+
+def test_the_unions_that_ship_are_those_published() -> None:
+    names = ["model", "num_experts", "experts_per_token"]
+    found = {
+        key: dict(zip(part["tokens"], part["measured"], strict=True))
+        for key, part in UNIONS.groupby(names)
+    }
+    assert found == PUBLISHED
+
+
+def test_correlated_union_meets_the_measured_ones() -> None:
+    """One parameter a model; 4.5 % mean and 10 % worst over the models with several rows."""
+    fits = {model: _fit(part) for model, part in UNIONS.groupby("model")}
+    residuals = np.concatenate([residual for _, residual in fits.values() if residual.size > 1])
+    assert np.abs(residuals).mean() <= 0.045
+    assert np.abs(residuals).max() <= 0.10
+    typical = np.median([c for c, _ in fits.values()])
+    assert pytest.approx(typical, abs=0.005) == experts.TYPICAL_ROUTING_CORRELATION
+    told = UNIONS.groupby("model")["routing_correlation"].first().to_dict()
+    assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
+
+
+def test_the_table_of_unions_has_both_laws_by_hand() -> None:
+    """Two tokens: k, and of the second's the share that the first did not use."""
+    row = measured_unions().set_index(["model", "tokens"]).loc[("Cohere MoE", 2)]
+    shared = 1 / 16 + 0.291 * 15 / 16
+    assert row["law"] == pytest.approx(8 + 8 * (1 - shared), rel=1e-12)
+    assert row["independent"] == pytest.approx(8 + 8 * 15 / 16, rel=1e-12)
+
+
+def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
+    """Shares of experts reused after 1 to 4 tokens give c; nothing is fitted to the union."""
+    overlaps = np.array([0.381, 0.329, 0.301, 0.299])
+    rho = 8 / 128
+    correlation = (overlaps - rho) / (1 - rho)
+    for c in (correlation.mean(), np.average(correlation[:3], weights=[3, 2, 1])):
+        assert experts.sequence_active_experts(4, 128, 8, c) == pytest.approx(20.36, rel=0.025)
+
+
+@pytest.mark.parametrize("exponent", [0, 0.3, 1, 3, 5])
+@given(EXPERTS)
+def test_zipf_popularity_is_a_clipped_power(exponent: float, shape: tuple[int, int]) -> None:
+    E, k = shape
+    p = popular.zipf_popularity(E, k, exponent)
+    assert p.sum() == pytest.approx(k, rel=1e-9)
+    assert (p <= 1).all()
+    free = p < 1 - 1e-12
+    scale = p[free] * np.arange(1, E + 1)[free] ** exponent
+    np.testing.assert_allclose(scale, scale[0], rtol=1e-9)
+    popular.check_popularity(p, E, k)
+
+
+@given(EXPERTS, st.integers(1, 50), st.integers(1, 12), CORRELATIONS)
+def test_equal_popularity_is_the_correlated_union(
+    shape: tuple[int, int], batch: int, tokens: int, c: float
+) -> None:
+    equal = np.full(shape[0], shape[1] / shape[0])
+    union = popular.popular_active_experts(batch, tokens, equal, c)
+    expected = experts.correlated_active_experts(batch, tokens, *shape, c)
+    assert union == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("exponent", "c"), [(0.5, 0.0), (1.0, 0.0), (0.7, 0.3)])
+def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
+    rng = np.random.default_rng(8)
+    p = popular.zipf_popularity(128, 8, exponent)
+    batch, s, trials = 4, 3, 3000
+    use = np.broadcast_to(p, (trials, batch, 128))
+    if c:
+        use = rng.beta(
+            np.maximum(p, 1e-12) * (1 - c) / c,
+            np.maximum(1 - p, 1e-12) * (1 - c) / c,
+            (trials, batch, 128),
+        )
+    distinct = (rng.random((s, trials, batch, 128)) < use).any(axis=(0, 2)).sum(axis=-1)
+    expected = popular.popular_active_experts(batch, s, p, c)
+    assert abs(distinct.mean() - expected) < 4 * distinct.std() / np.sqrt(trials)
+
+
+@pytest.mark.parametrize(
+    ("popularity", "given"),
+    [([0.5] * 3, "3 numbers"), ([0.5] * 4, "a sum of 2"), ([1.5, -0.5, 0, 0], "1.5")],
+)
+def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
+    with pytest.raises(InputError, match=rf"^popularity: got '?{given}"):
+        popular.check_popularity(popularity, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: experts.active_experts(-1, 64, 8), "num_tokens"),
+        (lambda: experts.active_experts(1, 0, 8), "num_experts"),
+        (lambda: experts.active_experts(1, 64, 65), "experts_per_token"),
+        (lambda: experts.active_experts(1, 64, 0), "experts_per_token"),
+        (lambda: experts.tokens_per_expert(0, 64, 8), "num_tokens"),
+        (lambda: experts.saturation_tokens(64, 8, share=1), "share"),
+        (lambda: experts.correlated_active_experts(0, 4, 64, 8, 0.1), "batch_size"),
+        (lambda: experts.correlated_active_experts(1, 5000, 64, 8, 0.1), "tokens_per_sequence"),
+        (lambda: experts.correlated_active_experts(1, 4, 64, 8, 1.1), "routing_correlation"),
+    ],
+)
+def test_bad_input_names_the_argument(call, argument: str) -> None:
+    with pytest.raises(InputError, match=f"^{argument}: got"):
+        call()

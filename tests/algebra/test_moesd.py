@@ -1,0 +1,74 @@
+"""MoESD's published model: its equations by hand, and its limits."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmodel.algebra import experts, moesd
+from specmodel.algebra.moesd import MoESDParameters
+from specmodel.base.errors import InputError
+
+PARAMETERS = MoESDParameters(
+    bias=3.0, k1=0.01, k2=0.2, k3=0.02, draft_bias=0.4, draft_k=0.01, reject_bias=0.1,
+    reject_k=0.002, lam=0.5, s=1.01,
+)  # fmt: skip
+QWEN2 = {"num_experts": 64, "experts_per_token": 8}
+
+
+@given(st.floats(1, 300), st.floats(1, 1.2))
+def test_growth_and_its_slope_are_continuous_at_the_threshold(
+    threshold: float, base: float
+) -> None:
+    h = 1e-6 * threshold
+    t = threshold + h * np.array([-2, -1, 0, 1, 2])
+    g = moesd.growth(t, threshold, base)
+    assert g[2] == pytest.approx(base**threshold, rel=1e-12)
+    left, right = (g[2] - g[1]) / h, (g[3] - g[2]) / h
+    assert left == pytest.approx(right, rel=1e-3, abs=1e-6 * g[2])
+
+
+def test_growth_limits() -> None:
+    assert moesd.growth(0, 50, 1.3) == 1
+    assert moesd.growth([5, 500], 50, 1).tolist() == [1, 1]
+    assert moesd.growth(10, 0, np.e) == pytest.approx(11, rel=1e-12)
+
+
+def test_forward_time_is_the_sum_of_its_terms() -> None:
+    t, ridge_point = 20.0, 150.0
+    G = 1.01**20
+    T_exp = experts.tokens_per_expert(t, 64, 8)
+    expected = 3 + 0.01 * G + 0.2 * experts.active_experts(t, 64, 8) + 0.02 * 1.01**T_exp
+    actual = moesd.forward_time(t, PARAMETERS, ridge_point=ridge_point, **QWEN2)
+    assert actual == pytest.approx(expected, rel=1e-12)
+
+
+def test_speedup_is_equation_4_not_line_11() -> None:
+    B, gamma, sigma, ridge_point = 8.0, 4.0, 0.9, 150.0
+    ar, verify = (
+        moesd.forward_time(t, PARAMETERS, ridge_point=ridge_point, **QWEN2) for t in (B, B * gamma)
+    )
+    draft = moesd.draft_pass_time(B, PARAMETERS, ridge_point=ridge_point)
+    reject = moesd.reject_time(B, PARAMETERS)
+    expected = sigma * (gamma + 1) * ar / (gamma * draft + verify + reject)
+    actual = moesd.speedup(B, gamma, sigma, PARAMETERS, ridge_point=ridge_point, **QWEN2)
+    assert actual == pytest.approx(expected, rel=1e-12)
+
+
+def test_free_drafts_and_free_verification_give_tokens_per_step() -> None:
+    free = dataclasses.replace(
+        PARAMETERS, k1=0, k2=0, k3=0, draft_bias=0, draft_k=0, reject_bias=0, reject_k=0
+    )
+    gain = moesd.speedup([1, 64], 4, 0.9, free, ridge_point=150, **QWEN2)
+    np.testing.assert_allclose(gain, 4.5, rtol=1e-12)
+
+
+def test_bad_input_names_the_argument() -> None:
+    with pytest.raises(InputError, match=r"^base: got"):
+        moesd.growth(1, 2000, 2)
+    with pytest.raises(InputError, match=r"^s: got"):
+        dataclasses.replace(PARAMETERS, s=0.9)
+    with pytest.raises(InputError, match=r"^step_efficiency: got"):
+        moesd.speedup(1, 4, 1.2, PARAMETERS, ridge_point=150, **QWEN2)

@@ -1,0 +1,66 @@
+"""Routing that is drawn has k distinct experts a token and the union of the law."""
+
+import numpy as np
+import pytest
+
+from specmodel.algebra.experts import correlated_active_experts, expert_use
+from specmodel.algebra.routing import sample_routing
+from specmodel.base.errors import InputError
+
+DRAWS = 3000
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.05, 0.29, 0.8, 1.0])
+@pytest.mark.parametrize(
+    ("batch", "tokens", "experts", "k"), [(1, 5, 64, 8), (4, 8, 16, 2), (3, 2, 8, 8), (1, 6, 5, 3)]
+)
+def test_union_has_the_expectation_of_the_law(
+    batch: int, tokens: int, experts: int, k: int, correlation: float
+) -> None:
+    generator = np.random.default_rng(1)
+    drawn = sample_routing(batch * DRAWS, tokens, experts, k, correlation, generator)
+    assert drawn.min() >= 0
+    assert drawn.max() < experts
+    in_order = np.sort(drawn, axis=2)
+    assert (np.diff(in_order, axis=2) > 0).all()  # distinct
+    union = np.array([len(np.unique(d)) for d in drawn.reshape(DRAWS, -1)])
+    law = float(correlated_active_experts(batch, tokens, experts, k, correlation))
+    error = union.std(ddof=1) / np.sqrt(DRAWS)
+    assert abs(union.mean() - law) <= 4 * error + 1e-9
+
+
+def test_every_expert_is_used_as_often_as_the_law_says() -> None:
+    drawn = sample_routing(DRAWS, 4, 10, 3, 0.4, np.random.default_rng(2))
+    used = (drawn[:, :, :, None] == np.arange(10)).any(axis=(1, 2))
+    law = float(expert_use(4, 0.3, 0.4))
+    error = np.sqrt(law * (1 - law) / DRAWS)
+    assert (np.abs(used.mean(axis=0) - law) < 4.5 * error).all()
+
+
+def test_two_tokens_of_a_sequence_correlate_as_asked() -> None:
+    drawn = sample_routing(20_000, 2, 12, 3, 0.35, np.random.default_rng(3))
+    used = (drawn[:, :, :, None] == np.arange(12)).any(axis=2).astype(float)
+    first, second = used[:, 0, 0], used[:, 1, 0]
+    assert np.corrcoef(first, second)[0, 1] == pytest.approx(0.35, abs=4 / np.sqrt(20_000))
+
+
+def test_one_seed_gives_one_routing() -> None:
+    one, other = (sample_routing(2, 3, 16, 4, 0.2, np.random.default_rng(7)) for _ in range(2))
+    assert (one == other).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0), ("tokens_per_sequence", 1.5), ("num_experts", -1),
+        ("experts_per_token", 9), ("routing_correlation", 1.1),
+        ("routing_correlation", float("nan")),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_named(name: str, value: float) -> None:
+    good = {
+        "batch_size": 1, "tokens_per_sequence": 2, "num_experts": 8, "experts_per_token": 2,
+        "routing_correlation": 0.1,
+    }  # fmt: skip
+    with pytest.raises(InputError, match=name):
+        sample_routing(**good | {name: value}, generator=np.random.default_rng(0))

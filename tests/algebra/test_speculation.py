@@ -1,0 +1,192 @@
+"""Closed forms, limits and identities of one draft-and-verify step."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmodel.algebra import acceptance as forms
+from specmodel.algebra import speculation
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+
+RATES = st.floats(0, 1)
+LENGTHS = st.integers(0, 200)
+
+
+def geometric_sum(rate: float, length: int) -> float:
+    """The definition: 1 + α + α² + … + α^γ, added from the small end."""
+    return float(sum(rate**i for i in range(length, -1, -1)))
+
+
+@given(RATES, LENGTHS)
+def test_expected_tokens_are_the_geometric_sum(rate: float, length: int) -> None:
+    expected = geometric_sum(rate, length)
+    assert speculation.expected_tokens_per_step(rate, length) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 1000])
+def test_limits_of_acceptance(length: int) -> None:
+    assert speculation.expected_tokens_per_step(0, length) == 1
+    assert speculation.expected_tokens_per_step(1, length) == length + 1
+    near_one = speculation.expected_tokens_per_step(1 - 1e-15, length)
+    assert near_one == pytest.approx(length + 1, rel=1e-12)
+
+
+def test_three_numbers_called_acceptance_rate() -> None:
+    """α = 0.8, γ = 4: 0.800, 0.590, 0.672 and 3.36 tokens per step (published, rounded)."""
+    assert round(float(speculation.accepted_fraction(0.8, 4)), 3) == 0.590
+    assert round(float(speculation.step_efficiency(0.8, 4)), 3) == 0.672
+    assert round(float(speculation.expected_tokens_per_step(0.8, 4)), 2) == 3.36
+
+
+@given(RATES, st.integers(1, 200))
+def test_every_form_gives_the_rate_back(rate: float, length: int) -> None:
+    tokens = speculation.expected_tokens_per_step(rate, length)
+    solvers = {
+        forms.acceptance_rate_from_step_efficiency: tokens / (length + 1),
+        forms.acceptance_rate_from_accepted_fraction: (tokens - 1) / length,
+        speculation.solve_acceptance_rate: tokens,
+    }
+    for solve, value in solvers.items():
+        assert solve(value, length) == pytest.approx(rate, abs=1e-12 * (length + 1))
+
+
+def test_solved_rate_is_exact_to_rounding_everywhere() -> None:
+    rng = np.random.default_rng(1)
+    near_one = 1 - 10.0 ** rng.uniform(-16, 0, 2000)
+    rate = np.concatenate([rng.random(2000), near_one, 1 - near_one, [0.0, 1.0]])
+    length = np.floor(10 ** rng.uniform(0, 3, rate.size))
+    tokens = speculation.expected_tokens_per_step(rate, length)
+    np.testing.assert_allclose(
+        speculation.solve_acceptance_rate(tokens, length), rate, rtol=0, atol=1e-12
+    )
+
+
+@given(RATES, st.integers(0, 40))
+def test_pmf_sums_to_one_and_has_the_expected_mean(rate: float, length: int) -> None:
+    pmf = forms.accepted_tokens_pmf(rate, length)
+    assert pmf.shape == (length + 1,)
+    assert pmf.sum() == pytest.approx(1, rel=1e-12)
+    mean = 1 + (pmf * np.arange(length + 1)).sum()
+    assert mean == pytest.approx(speculation.expected_tokens_per_step(rate, length), rel=1e-12)
+
+
+def test_pmf_and_mean_against_monte_carlo() -> None:
+    rng = np.random.default_rng(2)
+    rates = np.array([0.9, 0.7, 0.4, 0.6])
+    accepted = np.cumprod(rng.random((200_000, rates.size)) < rates, axis=1).sum(axis=1)
+    share = np.bincount(accepted, minlength=5) / accepted.size
+    pmf = forms.accepted_tokens_pmf_by_position(rates)
+    error = np.sqrt(pmf * (1 - pmf) / accepted.size)
+    assert (np.abs(share - pmf) < 4 * error).all()
+    mean = forms.expected_tokens_per_step_by_position(rates, 4)
+    assert abs(1 + accepted.mean() - mean) < 4 * accepted.std() / np.sqrt(accepted.size)
+
+
+@given(st.lists(RATES, min_size=1, max_size=12))
+def test_equal_rates_by_position_are_one_rate(rates: list[float]) -> None:
+    length = len(rates)
+    by_position = forms.expected_tokens_per_step_by_position([rates[0]] * length, length)
+    expected = speculation.expected_tokens_per_step(rates[0], length)
+    assert by_position == pytest.approx(expected, rel=1e-12)
+    cumulative = np.cumprod(rates)
+    back = forms.conditional_acceptance(cumulative)
+    np.testing.assert_allclose(np.cumprod(back), cumulative, rtol=1e-12, atol=0)
+
+
+def test_published_cumulative_rates() -> None:
+    """vLLM, MT-Bench, K = 10: tokens per step is one plus the sum of the cumulative rates."""
+    cumulative = [0.74, 0.54, 0.41, 0.30, 0.22, 0.16, 0.12, 0.08, 0.05, 0.02]
+    conditional = forms.conditional_acceptance(cumulative)
+    tokens = forms.expected_tokens_per_step_by_position(conditional, [0, 3, 10])
+    np.testing.assert_allclose(tokens, [1, 2.69, 3.64], rtol=1e-12)
+
+
+@given(st.floats(1, 20), st.floats(1e-6, 1), st.floats(1e-6, 1), st.floats(0, 1), st.floats(0, 0.1))
+def test_utility_is_the_speedup(
+    tokens: float, forward: float, verify: float, draft: float, reject: float
+) -> None:
+    gain = speculation.speedup(tokens, forward, verify, draft, reject)
+    cost = speculation.relative_step_time(forward, draft + verify + reject)
+    assert gain == pytest.approx(speculation.utility(tokens, cost), rel=1e-12)
+    direct = tokens / ((draft + verify + reject) / forward)
+    assert gain == pytest.approx(direct, rel=1e-12)
+
+
+@given(st.floats(0.2, 12), st.integers(0, 10))
+def test_break_even_rate_breaks_even(cost: float, length: int) -> None:
+    rate = speculation.break_even_acceptance_rate(cost, length)
+    if length == 0 or cost > length + 1:
+        assert np.isnan(rate)
+    elif cost <= 1:
+        assert rate == 0
+    else:
+        tokens = speculation.expected_tokens_per_step(rate, length)
+        assert speculation.utility(tokens, cost) == pytest.approx(1, rel=1e-12)
+
+
+def test_best_draft_length_prefers_none_and_the_shortest_of_equals() -> None:
+    gains = [[0.9, 0.99, 0.5], [1.2, 1.2, 1.1], [1.0, 1.3, 1.2]]
+    assert speculation.best_draft_length(gains, [1, 2, 3]).tolist() == [0, 1, 2]
+    assert speculation.best_draft_length(np.transpose(gains), [1, 2, 3], axis=0).tolist() == [
+        0,
+        1,
+        2,
+    ]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        speculation.expected_tokens_per_step,
+        speculation.step_efficiency,
+        speculation.accepted_fraction,
+    ],
+)
+def test_broadcasting_changes_no_number(function) -> None:
+    rates, lengths = np.linspace(0, 1, 7), np.arange(1, 6)
+    grid = function(rates[:, None], lengths)
+    assert grid.shape == (7, 5)
+    for i, rate in enumerate(rates):
+        for j, length in enumerate(lengths):
+            assert function(float(rate), int(length)) == grid[i, j]
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: speculation.expected_tokens_per_step(1.1, 3), "acceptance_rate"),
+        (lambda: speculation.expected_tokens_per_step(float("nan"), 3), "acceptance_rate"),
+        (lambda: speculation.expected_tokens_per_step("x", 3), "acceptance_rate"),
+        (lambda: speculation.expected_tokens_per_step("0.5", 3), "acceptance_rate"),
+        (lambda: speculation.expected_tokens_per_step([], 3), "acceptance_rate"),
+        (lambda: speculation.expected_tokens_per_step(None, 3), "acceptance_rate"),
+        (lambda: speculation.expected_tokens_per_step(0.5, -1), "draft_length"),
+        (lambda: speculation.accepted_fraction(0.5, 0), "draft_length"),
+        (lambda: speculation.solve_acceptance_rate(0.9, 3), "tokens_per_step"),
+        (lambda: speculation.solve_acceptance_rate([2, 4.1], 3), "tokens_per_step"),
+        (lambda: speculation.solve_acceptance_rate(1, 0), "draft_length"),
+        (lambda: forms.acceptance_rate_from_step_efficiency(0.2, 3), "step_efficiency"),
+        (lambda: forms.acceptance_rate_from_accepted_fraction(1.2, 3), "accepted_fraction"),
+        (lambda: forms.conditional_acceptance([0.5, 0.6]), "cumulative_acceptance"),
+        (
+            lambda: forms.expected_tokens_per_step_by_position([0.5], 2),
+            "acceptance_by_position",
+        ),
+        (lambda: forms.accepted_tokens_pmf_by_position([0.5, 1.5]), "acceptance_by_position"),
+        (lambda: speculation.target_efficiency(0, 1), "forward_time"),
+        (lambda: speculation.relative_step_time(1, float("inf")), "step_time"),
+        (lambda: speculation.best_draft_length([1, 2], [1, 2, 3]), "draft_length"),
+        (lambda: Acceptance(), "acceptance"),
+        (lambda: Acceptance(acceptance_rate=0.5, tokens_per_step=2), "acceptance"),
+        (lambda: Acceptance(tokens_per_step=2).rate(), "measured_draft_length"),
+        (
+            lambda: Acceptance(acceptance_rate=0.5, measured_draft_length=2),
+            "measured_draft_length",
+        ),
+    ],
+)
+def test_bad_input_names_the_argument(call, argument: str) -> None:
+    with pytest.raises(InputError, match=f"^{argument}: got"):
+        call()

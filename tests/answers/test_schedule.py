@@ -1,0 +1,342 @@
+"""Draft length by batch size: against brute force, and as each engine reads it."""
+
+import itertools
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import specmodel
+from specmodel.answers import FORMATS, Schedule, draft_length_schedule, draft_ranges
+from specmodel.answers.schedule import mean_speedup
+from specmodel.base.errors import InputError
+from specmodel.cost.memory import memory_use
+from specmodel.replay.policies import scheduled_draft_length
+
+COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]
+"""Few values, so that ties are common."""
+
+
+@st.composite
+def tables(draw, values, most_sizes=6, most_lengths=3):
+    """Speedup by batch size and draft length."""
+    sizes, lengths = draw(st.integers(1, most_sizes)), draw(st.integers(1, most_lengths))
+    row = st.lists(values, min_size=lengths, max_size=lengths)
+    return draw(st.lists(row, min_size=sizes, max_size=sizes))
+
+
+def gain_of(row, length):
+    return row[length - 1] if length else 1.0
+
+
+def is_allowed(row, length, cap, tolerance):
+    best = max(gain_of(row, other) for other in range(cap + 1))
+    pays = length == 0 or gain_of(row, length) >= 1
+    return pays and gain_of(row, length) >= (1 - tolerance) * best
+
+
+def cost(table, lengths):
+    """Changes of length, and what is lost, equally likely on a logarithmic scale."""
+    loss = 0.0
+    for size, (row, length) in enumerate(zip(table, lengths, strict=True), start=1):
+        best = max(1.0, *row)
+        loss += math.log(best / gain_of(row, length)) / size
+    return sum(a != b for a, b in itertools.pairwise(lengths)), loss
+
+
+def cheapest(table, schedules):
+    """The least cost: sums that differ by rounding only are one."""
+    costs = [cost(table, lengths) for lengths in schedules]
+    fewest = min(changes for changes, _ in costs)
+    return fewest, min(loss for changes, loss in costs if changes == fewest)
+
+
+@settings(max_examples=200)
+@given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+def test_no_schedule_of_all_is_cheaper(table, tolerance):
+    longest = len(table[0])
+    schedules = [
+        lengths
+        for lengths in itertools.product(range(longest + 1), repeat=len(table))
+        if all(
+            is_allowed(row, length, longest, tolerance)
+            for row, length in zip(table, lengths, strict=True)
+        )
+    ]
+    chosen = draft_length_schedule(table, tolerance=tolerance).draft_length.tolist()
+    assert tuple(chosen) in schedules
+    assert cost(table, chosen) == pytest.approx(cheapest(table, schedules), abs=1e-12)
+
+
+@settings(max_examples=200)
+@given(tables(st.sampled_from(COARSE)), st.sampled_from([0, 0.001, 0.01, 0.1, 0.5]))
+def test_longest_first_is_the_best_of_all_caps(table, tolerance):
+    longest = len(table[0])
+    least = math.inf
+    for cap in range(longest + 1):
+        schedules = [
+            (cap, *rest)
+            for rest in itertools.product(range(cap + 1), repeat=len(table) - 1)
+            if all(
+                is_allowed(row, length, cap, tolerance)
+                for row, length in zip(table[1:], rest, strict=True)
+            )
+        ]
+        least = min(least, cheapest(table, schedules)[1])
+    chosen = draft_length_schedule(table, tolerance=tolerance, longest_first=True)
+    assert chosen.max_draft_length == chosen.draft_length[0]
+    assert cost(table, chosen.draft_length.tolist())[1] == pytest.approx(least, abs=1e-12)
+
+
+def assert_no_constant_is_better(gain, schedule, *, everywhere):
+    """By more than 1 % on average, and at any batch size."""
+    constants = [np.ones(len(gain)), *np.asarray(gain).T]
+    weights = 1 / np.arange(1, len(gain) + 1)
+    mean = np.average(np.log(schedule.speedup), weights=weights)
+    for constant in constants:
+        assert mean >= np.average(np.log(0.99 * constant), weights=weights) - 1e-12
+        if everywhere:
+            assert (schedule.speedup >= 0.99 * constant - 1e-12).all()
+
+
+@given(tables(st.floats(0.3, 3), most_sizes=30, most_lengths=6), st.booleans())
+def test_no_constant_length_is_better(table, longest_first):
+    schedule = draft_length_schedule(table, longest_first=longest_first)
+    assert_no_constant_is_better(table, schedule, everywhere=not longest_first)
+    taken = [gain_of(r, k) for r, k in zip(table, schedule.draft_length, strict=True)]
+    assert schedule.speedup.tolist() == taken
+    assert schedule.best_speedup.tolist() == [max(1.0, *row) for row in table]
+
+
+def test_a_sawtooth_within_the_tolerance_changes_nothing():
+    saw = [[1.500, 1.509], [1.509, 1.500]] * 20
+    assert len(draft_length_schedule(saw).ranges) == 1
+    assert len(draft_length_schedule(saw, tolerance=0.005).ranges) == 40
+    assert draft_length_schedule(saw, tolerance=0).mean_loss == 0
+
+
+def test_of_equal_changes_the_change_comes_where_it_costs_least():
+    gain = [[1.3, 1.2], [1.3, 1.295], [1.295, 1.3], [1.2, 1.3]]
+    assert draft_length_schedule(gain).ranges == ((1, 2, 1), (3, 4, 2))
+
+
+def test_no_draft_where_it_does_not_pay():
+    assert draft_length_schedule([[0.999], [0.5]]).ranges == ((1, 2, 0),)
+    assert draft_length_schedule([[1.2], [0.999], [1.2]]).ranges == (
+        (1, 1, 1),
+        (2, 2, 0),
+        (3, 3, 1),
+    )
+    assert draft_length_schedule([[1.2], [1.0], [1.2]]).ranges == ((1, 3, 1),)
+    assert draft_length_schedule([[1.009], [0.5]]).ranges == ((1, 2, 0),)
+
+
+def test_the_longest_first_may_lose_at_batch_size_1_only():
+    gain = [[1.15, 1.08, 0.9], *[[1.2, 1.5, 1.4]] * 63]
+    assert draft_length_schedule(gain).ranges == ((1, 1, 1), (2, 64, 2))
+    bound = draft_length_schedule(gain, longest_first=True)
+    assert bound.ranges == ((1, 64, 2),)
+    assert bound.loss.tolist() == pytest.approx([1 - 1.08 / 1.15, *[0] * 63])
+    harmonic = sum(1 / size for size in range(1, 65))
+    assert bound.mean_loss == pytest.approx(1 - (1.08 / 1.15) ** (1 / harmonic))
+    dear = [[1.15, 0.2, 0.9], [1.2, 1.5, 1.4]]
+    assert draft_length_schedule(dear, longest_first=True).ranges == ((1, 2, 1),)
+    hopeless = [[0.2, 0.2], [1.1, 1.1]]
+    assert draft_length_schedule(hopeless, longest_first=True).ranges == ((1, 2, 0),)
+    forced = [[0.98], *[[1.4]] * 9]
+    assert draft_length_schedule(forced, longest_first=True).ranges == ((1, 10, 1),)
+
+
+def test_contexts_enter_as_a_geometric_mean():
+    short, long = [[4.0, 1.1], [0.8, 1.0]], [[1.0, 1.1], [0.8, 1.21]]
+    schedule = draft_length_schedule([short, long])
+    assert schedule.draft_length.tolist() == [1, 2]
+    assert schedule.speedup == pytest.approx([2.0, 1.1])
+    assert draft_length_schedule([long]).ranges == draft_length_schedule(long).ranges
+
+
+def test_means_weight_batch_sizes_alike_on_a_logarithmic_scale():
+    assert mean_speedup([2.0, 1.0]) == pytest.approx(2 ** (1 / 1.5))
+    assert mean_speedup([1.7] * 100) == pytest.approx(1.7)
+    step = np.where(np.arange(1, 4097) <= 64, 3.0, 1.0)
+    assert mean_speedup(step) == pytest.approx(3**0.5, rel=0.05)
+
+
+def test_frame_has_a_row_for_each_batch_size():
+    pytest.importorskip("pandas")
+    frame = draft_length_schedule([[1.2, 1.3], [1.2, 1.205], [0.9, 0.8]]).to_frame()
+    assert frame["batch_size"].tolist() == [1, 2, 3]
+    assert frame["draft_length"].tolist() == [2, 2, 0]
+    assert frame["best_draft_length"].tolist() == [2, 2, 0]
+    assert frame["speedup"].tolist() == [1.3, 1.205, 1.0]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=30))
+def test_runs_are_the_longest_that_give_the_lengths_back(lengths):
+    found = draft_ranges(lengths)
+    assert [k for first, last, k in found for _ in range(first, last + 1)] == lengths
+    assert len(found) == len(list(itertools.groupby(lengths)))
+
+
+@pytest.mark.parametrize(
+    ("speedup", "tolerance", "culprit"),
+    [
+        ([[1.2]], -0.01, "tolerance: got -0.01"),
+        ([[1.2]], 1, "tolerance: got 1; expected a number from 0 to below 1"),
+        ([[1.2]], math.nan, "tolerance: got nan"),
+        ([1.2, 1.3], 0.01, "speedup: got 'shape"),
+        (1.2, 0.01, "speedup: got 'shape"),
+        ([[]], 0.01, "speedup"),
+        ([[1.2, 0.0]], 0.01, "speedup: got 0.0; expected finite numbers above 0"),
+        ([[1.2, math.nan]], 0.01, "speedup: got nan"),
+    ],
+)
+def test_bad_input_is_named(speedup, tolerance, culprit):
+    with pytest.raises(InputError, match=re.escape(culprit)):
+        draft_length_schedule(speedup, tolerance=tolerance)
+
+
+def schedule_of(lengths):
+    lengths, ones = np.array(lengths), np.ones(len(lengths))
+    return Schedule(
+        draft_length=lengths, speedup=ones, best_draft_length=lengths, best_speedup=ones
+    )
+
+
+def from_thresholds(thresholds, largest):
+    """Each length from its batch size on, until the next."""
+    assert min(thresholds) == 1
+    return [
+        thresholds[max(first for first in thresholds if first <= size)]
+        for size in range(1, largest + 1)
+    ]
+
+
+def read_vllm(text, largest):
+    config = json.loads(text)
+    assert set(config) == {"num_speculative_tokens", "num_speculative_tokens_per_batch_size"}
+    longest = config["num_speculative_tokens"]
+    assert longest >= 1
+    ranges = config["num_speculative_tokens_per_batch_size"]
+    lengths = [0] * largest
+    for first, last, length in ranges:
+        lengths[first - 1 : last] = [min(length, longest)] * (last + 1 - first)
+    assert lengths == [scheduled_draft_length(ranges, size) for size in range(1, largest + 1)]
+    assert longest == max(1, *lengths)
+    return lengths
+
+
+def read_yaml(text):
+    """The two keys, as YAML has them: a flow mapping of whole numbers, on one line or several."""
+    longest, table = re.fullmatch(
+        r"max_draft_len: (\d+)\ndraft_len_schedule: \{([^{}]*)\}", text
+    ).groups()
+    assert all(line.startswith("  ") for line in text.splitlines()[2:])
+    pairs = [re.fullmatch(r"(\d+): (\d+)", pair.strip()) for pair in table.split(",")]
+    return int(longest), {int(pair[1]): int(pair[2]) for pair in pairs}
+
+
+def read_tensorrt_llm(text, largest):
+    longest, thresholds = read_yaml(text)
+    assert thresholds[1] == longest == max(thresholds.values())
+    return from_thresholds(thresholds, largest)
+
+
+def read_sglang(text, largest):
+    thresholds = {int(size): candidates for size, candidates in json.loads(text).items()}
+    lengths = from_thresholds(thresholds, largest)
+    assert all(len(candidates) == 1 for candidates in lengths)
+    return [candidates[0] for candidates in lengths]
+
+
+READERS = {"vllm": read_vllm, "tensorrt-llm": read_tensorrt_llm, "sglang": read_sglang}
+
+
+def longest_to_front(lengths):
+    return [max(lengths), *lengths]
+
+
+@pytest.mark.parametrize("engine", FORMATS)
+@given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60).map(longest_to_front))
+def test_engines_read_back_the_lengths(engine, lengths):
+    text = FORMATS[engine].fragment(schedule_of(lengths))
+    assert READERS[engine](text, len(lengths)) == lengths
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60).map(longest_to_front))
+def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
+    yaml = pytest.importorskip("yaml")
+    text = FORMATS["tensorrt-llm"].fragment(schedule_of(lengths))
+    longest, thresholds = read_yaml(text)
+    assert yaml.safe_load(text) == {"max_draft_len": longest, "draft_len_schedule": thresholds}
+
+
+def test_fragments_of_known_schedules():
+    lengths = [3] * 16 + [2] * 48 + [0] * 36
+    vllm = json.loads(FORMATS["vllm"].fragment(schedule_of(lengths)))
+    ranges = [[1, 16, 3], [17, 64, 2], [65, 100, 0]]
+    assert vllm == {
+        "num_speculative_tokens": 3,
+        "num_speculative_tokens_per_batch_size": ranges,
+    }
+    tensorrt = FORMATS["tensorrt-llm"].fragment(schedule_of([4] * 3 + [2] * 4 + [0] * 5))
+    assert tensorrt.splitlines() == ["max_draft_len: 4", "draft_len_schedule: {1: 4, 4: 2, 8: 0}"]
+    sglang = json.loads(FORMATS["sglang"].fragment(schedule_of(lengths)))
+    assert sglang == {"1": [3], "17": [2], "65": [0]}
+
+
+def test_where_nothing_pays_the_fragment_still_reads():
+    for engine, read in READERS.items():
+        assert read(FORMATS[engine].fragment(schedule_of([0] * 9)), 9) == [0] * 9
+
+
+def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
+    with pytest.raises(InputError, match=r"schedule: got .*longest_first"):
+        FORMATS["tensorrt-llm"].fragment(schedule_of([1, 2]))
+
+
+MODELS = ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b", "phi-3.5-moe", "llama-3.1-70b"]
+GPUS = ["a100_sxm_80gb", "h200_sxm", "l40s", "b200"]
+
+
+def smallest_deployment(target, hardware):
+    """Tensor parallelism at which a batch of 8 fits, and the largest batch that does."""
+    for degree in (1, 2, 4, 8):
+        deployment, _ = specmodel.deploy(
+            target=target, hardware=hardware, drafter="eagle3", tensor_parallel=degree
+        )
+        fits = int(memory_use(deployment, 4096, 9).max_batch_size)
+        if fits >= 8:
+            return degree, min(fits, 512)
+    raise AssertionError(f"{target} does not fit on {hardware}")
+
+
+@pytest.mark.parametrize("hardware", GPUS)
+@pytest.mark.parametrize("target", MODELS)
+def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, hardware):
+    degree, largest = smallest_deployment(target, hardware)
+    for engine, read in READERS.items():
+        prediction = specmodel.predict(
+            target=target,
+            hardware=hardware,
+            drafter="eagle3",
+            tensor_parallel=degree,
+            batch_size=np.arange(1, largest + 1)[:, None],
+            draft_length=np.arange(1, 9),
+            context_length=4096,
+            acceptance=0.75,
+            engine=engine if engine in specmodel.list_engines() else None,
+        )
+        assert not prediction.warnings
+        first = FORMATS[engine].longest_first
+        schedule = draft_length_schedule(prediction.speedup, longest_first=first)
+        assert_no_constant_is_better(prediction.speedup, schedule, everywhere=not first)
+        lengths = read(FORMATS[engine].fragment(schedule), largest)
+        assert lengths == schedule.draft_length.tolist()
+        on = schedule.draft_length > 0
+        assert (schedule.speedup[on][first:] >= 1).all()

@@ -1,0 +1,236 @@
+"""The shipped calibration against what it was not fitted to, and its intervals."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import read_table
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.calibrate.fitting import fit_engine, fit_kernels, read_serving
+from specmodel.calibrate.measurements import check_measurements
+from specmodel.calibrate.published import STACKS, published_measurements
+from specmodel.calibrate.validation import error_table, predict_measured
+from specmodel.prediction.predict import predict
+from specmodel.records.engine import load_engine
+from specmodel.records.hardware import list_hardware, load_hardware
+from specmodel.records.kernels import MAIN_KINDS, load_typical
+
+TABLES = Path(__file__).parents[2] / "calibration" / "tables"
+BALANCED = {
+    ("a100_sxm_80gb", "sglang"): (0.10, 0.07),
+    ("h100_sxm", "trtllm"): (0.05, 0.03),
+    ("h200_sxm", "trtllm"): (0.05, 0.03),
+    ("h200_sxm", "vllm"): (0.07, 0.04),
+    ("b200", "trtllm"): (0.05, 0.03),
+    ("rtx_pro_6000", "trtllm"): (0.05, 0.03),
+    ("l40s", "vllm"): (0.05, 0.03),
+}
+"""Largest mean and median error of experts, bf16, balanced, shapes not fitted [-]."""
+
+PER_CENT_80 = 1.2815515594
+
+
+@pytest.fixture(scope="module", params=list(STACKS), ids="-".join)
+def published(request):
+    """Device, stack, table of measurements."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    hardware, stack, version = request.param
+    table = check_measurements(published_measurements(hardware, stack, version))
+    return load_hardware(hardware), hardware, stack, table
+
+
+def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
+    fitted = {name: load_hardware(name).fitted for name in list_hardware()}
+    fitted = {name: stacks for name, stacks in fitted.items() if stacks}
+    assert {hardware for hardware, _, _ in STACKS} | {"a800_sxm_80gb"} == set(fitted)
+    for stacks in fitted.values():
+        assert sum(stack.is_default for stack in stacks.values()) == 1
+        for stack in stacks.values():
+            for kind in MAIN_KINDS:
+                fit = stack.fit(kind, "bf16")
+                assert fit is not None
+                assert fit.num_judged > fit.num_points
+                assert 0.01 < np.hypot(fit.shape_spread, fit.row_spread) < 0.25
+
+
+@pytest.mark.dataset
+def test_kernels_that_were_not_fitted(published) -> None:
+    device, name, stack, table = published
+    errors = error_table(predict_measured(table, device, stack)).set_index(
+        ["component", "dtype", "rows"]
+    )
+    mean, median = BALANCED[name, stack]
+    balanced = errors.loc["experts", "bf16", "balanced"]
+    assert balanced["mean_error"] <= mean
+    assert balanced["median_error"] <= median
+    for distribution in ("power_law_1.01", "power_law_1.2"):
+        assert errors.loc["experts", "bf16", distribution]["mean_error"] <= 0.12
+    assert errors.loc["gemm", "bf16", "streamed"]["median_error"] <= 0.08
+    limit = 0.10 if name == "a100_sxm_80gb" else 0.08
+    assert errors.loc["attention", "bf16", "streamed"]["median_error"] <= limit
+
+
+@pytest.mark.dataset
+def test_intervals_hold_for_kernels_that_were_not_fitted(published) -> None:
+    device, _, stack, table = published
+    judged = predict_measured(table, device, stack)
+    missed = np.log(judged["latency"] / judged["predicted"])
+    for kind in MAIN_KINDS:
+        fit = device.fitted[stack].fit(kind, "bf16")
+        half = PER_CENT_80 * np.hypot(fit.shape_spread, fit.row_spread)
+        is_kind = (judged["component"] == kind) & (judged["dtype"] == "bf16")
+        held = (np.abs(missed[is_kind]) <= half).mean()
+        assert 0.70 <= held <= 0.90, kind
+
+
+@pytest.mark.dataset
+@pytest.mark.slow
+def test_shipped_profiles_are_what_the_fit_gives(published) -> None:
+    device, _, stack, table = published
+    for (kind, dtype), fitting in fit_kernels(table, device).items():
+        shipped = device.fitted[stack].fit(kind, dtype)
+        assert shipped is not None
+        assert fitting.fit.num_points == shipped.num_points
+        assert fitting.fit.mean_error == pytest.approx(shipped.mean_error, rel=0.02)
+
+
+def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
+    typical = load_typical()
+    limits = {"experts": 0.16, "gemm": 0.12, "attention": 0.25}
+    for kind, limit in limits.items():
+        fit = typical.fit(kind, "bf16")
+        assert fit is not None
+        assert 0.05 < fit.mean_error < limit
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "columns", "largest"),
+    [
+        ("vllm", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
+        ("sglang", "sglang_h200.csv", ["target"], {"target": 0.08}),
+    ],
+)
+def test_engines_are_what_the_fit_gives(
+    name: str, table: str, columns: list[str], largest: dict[str, float]
+) -> None:
+    measured, shipped = read_serving(TABLES / table), load_engine(name)
+    assert shipped.fit is not None
+    fitting = fit_engine(
+        measured, shipped, shipped.fit.varied, date="2026-11-21", leave_out=columns
+    )
+    for overhead in shipped.fit.varied:
+        fitted = fitting.result.parameters[overhead]
+        assert fitted == pytest.approx(getattr(shipped, overhead), rel=0.05)
+    assert fitting.result.mean_error <= 0.05
+    assert fitting.profile.fit is not None
+    for column, limit in largest.items():
+        assert fitting.profile.fit.left_out_error[column] <= limit
+
+
+def test_step_costs_of_sglang_on_h200() -> None:
+    measured = read_serving(TABLES / "sglang_h200.csv")
+    ratios = measured[measured["quantity"] == "relative_step_time"]
+    errors = []
+    for row in ratios.to_dict("records"):
+        p = predict(
+            target=row["target"], drafter=row["drafter"], hardware=row["hardware"],
+            tensor_parallel=row["tensor_parallel"], engine="sglang", batch_size=8,
+            draft_length=row["draft_length"], context_length=row["context_length"], acceptance=0.7,
+        )  # fmt: skip
+        errors.append(abs(p.relative_step_time[()] / row["value"] - 1))
+    assert len(errors) == 9
+    assert np.mean(errors) <= 0.08
+
+
+def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
+    """Each cell by an engine fitted to the other 23."""
+    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm")
+    assert shipped.fit is not None
+    held = []
+    for i, row in enumerate(table.to_dict("records")):
+        others = table.drop(index=i).reset_index(drop=True)
+        fitting = fit_engine(others, shipped, shipped.fit.varied, date="2026-11-21")
+        engine = fitting.profile.with_changes("engine", {"fit.spread": shipped.fit.spread})
+        p = predict(
+            target=row["target"], drafter=row["drafter"], hardware=row["hardware"],
+            tensor_parallel=2, engine=engine, draft_length=row["draft_length"],
+            batch_size=[int(size) for size in row["batch_size"].split()],
+            acceptance=Acceptance(step_efficiency=row["step_efficiency"]),
+            context_length=row["context_length"], interval=True,
+        )  # fmt: skip
+        peak, interval = p.speedup.argmax(), p.intervals["speedup"]
+        held.append(interval.low[peak] <= row["value"] <= interval.high[peak])
+    assert 0.70 <= np.mean(held) <= 0.90
+
+
+def test_decode_times_of_a_model_and_engine_that_nothing_was_fitted_to() -> None:
+    errors = []
+    for row in read_table("decode_times.csv"):
+        p = predict(
+            target=row["target"], hardware=row["hardware"], drafter="ngram", draft_length=0,
+            batch_size=int(row["batch_size"]), context_length=int(row["context_length"]),
+            tensor_parallel=int(row["tensor_parallel"]), acceptance=0.5,
+        )  # fmt: skip
+        errors.append(abs(p.forward_time[()] / float(row["forward_time"]) - 1))
+    assert np.mean(errors) <= 0.08
+    assert max(errors) <= 0.20
+
+
+def test_intervals_are_repeatable_ordered_and_exact_without_a_draft() -> None:
+    point = {
+        "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
+        "tensor_parallel": 2, "batch_size": [1, 16], "acceptance": 0.7, "interval": True,
+    }  # fmt: skip
+    first = predict(**point, draft_length=[[0], [3]])
+    second = predict(**point, draft_length=[[0], [3]])
+    for name, interval in first.intervals.items():
+        value = getattr(first, name)
+        assert (interval.low == second.intervals[name].low).all()
+        assert (interval.low <= interval.high).all()
+        assert (interval.low[1] < value[1]).all()
+        assert (value[1] < interval.high[1]).all()
+    assert first.intervals["speedup"].low[0].tolist() == [1.0, 1.0]
+    assert first.intervals["speedup"].high[0].tolist() == [1.0, 1.0]
+
+
+def test_devices_without_measurements_have_wider_intervals() -> None:
+    widths = {}
+    for hardware in ("h200_sxm", "h20"):
+        p = predict(
+            target="qwen3-30b-a3b", drafter="eagle", hardware=hardware, batch_size=16,
+            draft_length=3, acceptance=0.7, interval=True,
+        )  # fmt: skip
+        interval = p.intervals["forward_time"]
+        widths[hardware] = float(interval.high / interval.low)
+    assert widths["h20"] > widths["h200_sxm"]
+
+
+@pytest.mark.parametrize("hardware", ["h20", "a100_sxm_80gb", "h200_sxm", "b200", "l40s", "l4"])
+@pytest.mark.parametrize("dtype", [None, "fp8", "int4", "mxfp4"])
+def test_one_token_stays_bound_by_what_it_reads(hardware: str, dtype: str | None) -> None:
+    """Tiles, or a fit that stands in for another dtype, do not make it compute-bound."""
+    busy = {}
+    for stack in (None, "datasheet"):
+        p = predict(
+            target="mixtral-8x7b", drafter="ngram", hardware=hardware, batch_size=1, draft_length=0,
+            acceptance=0.5, expert_dtype=dtype, stack=stack,
+        )  # fmt: skip
+        busy[stack] = p.times.forward.components["routed_experts"].busy_time[()]
+    largest = 3.3 if hardware == "h20" else 1.8
+    assert busy["datasheet"] < busy[None] < largest * busy["datasheet"]
+
+
+def test_rejection_is_of_what_was_drafted() -> None:
+    from specmodel.records.drafters import ngram_drafter
+
+    point = {
+        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm", "batch_size": 64,
+        "draft_length": 3, "acceptance": 0.5,
+    }  # fmt: skip
+    always, rarely = (
+        predict(drafter=ngram_drafter(proposal_rate=rate), **point).reject_time[()]
+        for rate in (1.0, 0.05)
+    )
+    assert rarely == pytest.approx(0.05 * always, rel=1e-12)

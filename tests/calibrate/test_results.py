@@ -1,0 +1,64 @@
+"""The results that are committed: complete, fitted as they say, and within the figures stated."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specmodel.calibrate.fitting import fit_kernels
+from specmodel.calibrate.measure.suite import REPEATS, suite
+from specmodel.calibrate.measurements import COLUMNS, read_measurements
+from specmodel.records.hardware import load_hardware
+
+RESULTS = Path(__file__).parents[2] / "calibration" / "results"
+CPU = RESULTS / "intel_xeon_2_threads"
+FIGURES = {
+    # quantity: mean error, worst error, noise floor
+    "target_efficiency": (0.06, 0.15, 0.04),
+    "speedup": (0.10, 0.25, 0.10),
+}
+
+
+def test_every_repeat_of_the_suite_is_there_once() -> None:
+    rows = pd.read_csv(CPU / "cpu.csv")
+    wanted = {(p.name, r) for p in suite("cpu", "quick") for r in range(REPEATS["cpu"]["quick"])}
+    assert len(rows) == len(wanted)
+    assert set(zip(rows["point"], rows["repeat"], strict=True)) == wanted
+    assert rows["note"].isna().all()
+
+
+def test_the_profile_is_what_its_rows_give() -> None:
+    hardware = load_hardware(CPU / "cpu.toml")
+    fits = fit_kernels(read_measurements(CPU / "cpu.csv"), hardware)
+    for kind in COLUMNS:
+        recorded, fitted = getattr(hardware.fitted["torch"], kind)["bf16"], fits[kind, "bf16"].fit
+        assert recorded.is_held_out
+        assert fitted.mean_error == pytest.approx(recorded.mean_error, rel=0.02)
+        assert recorded.mean_error < 0.12
+
+
+@pytest.mark.parametrize("quantity", FIGURES)
+def test_the_loop_closed_within_the_figures(quantity: str) -> None:
+    table = pd.read_csv(CPU / "closed_loop_summary.csv")
+    part = table[table["quantity"] == quantity]
+    mean, worst, floor = FIGURES[quantity]
+    assert len(part) >= 18
+    assert part["error"].abs().mean() <= mean
+    assert part["error"].abs().max() <= worst
+    assert part["split_half"].mean() <= floor
+    error = part["predicted"] / part["measured"] - 1
+    assert error.to_numpy() == pytest.approx(part["error"].to_numpy(), abs=1e-4)
+
+
+def test_what_is_summarised_is_the_median_of_the_repeats() -> None:
+    rows, table = (pd.read_csv(CPU / f"closed_loop{end}.csv") for end in ("", "_summary"))
+    key = ["target", "routing_correlation", "context_length", "batch_size", "draft_length"]
+    medians = rows.groupby([*key, "quantity"])["value"].median()
+    summary = table.set_index([*key, "quantity"])["measured"]
+    assert medians.loc[summary.index].to_numpy() == pytest.approx(summary.to_numpy(), rel=1e-4)
+
+
+def test_recorded_unions_are_within_four_standard_errors_of_the_law() -> None:
+    unions = pd.read_csv(CPU / "closed_loop_unions.csv")
+    assert len(unions) >= 20
+    assert (unions["standard_errors"] <= 4).all()

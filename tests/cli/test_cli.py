@@ -1,0 +1,467 @@
+"""The command line used right: what it prints, in each form, for each command."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import pytest
+
+import specmodel
+from specmodel import cli
+
+PREDICT = (
+    "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
+    " --batch-size 1 --draft-length 3 --acceptance-rate 0.7"
+)
+DATA_SHEET = PREDICT + " --stack datasheet"
+TABLES = Path(__file__).parents[2] / "calibration" / "tables"
+LONG_NAMES = (
+    "predict --target qwen3-coder-480b-a35b --drafter mtp --hardware rtx_6000_ada"
+    " --tensor-parallel 8 --batch-size 1:1024:x2 --draft-length 1:5 --acceptance-rate 0.7"
+)
+VARIETY = [
+    PREDICT,
+    PREDICT + " --batch-size 1:128:x2",
+    PREDICT + " --batch-size 64 --context-length 131072",
+    PREDICT + " --batch-size 1:12 --draft-length 0:6:2 --context-length 1000,100000",
+    PREDICT + " --batch-size 4:400:36 --routing-correlation 1",
+    PREDICT + " --batch-size 1000000 --context-length 1000000",
+    PREDICT + " --draft-length 0",
+    DATA_SHEET + " --batch-size 1:128:x2",
+    PREDICT + " --interval --batch-size 1:64:x4",
+    PREDICT + " --stack vllm --engine vllm --interval --draft-length 0:4",
+    PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
+    PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --activation-dtype int8",
+    PREDICT + " --drafter mtp --set engine.kernel_time=5e-6",
+    PREDICT + " --drafter parallel --draft-length 8 --max-draft-length 16",
+    PREDICT + " --drafter qwen2-0.5b --draft-tensor-parallel 2 --tensor-parallel 4",
+    PREDICT + " --drafter ngram --proposal-rate 0.3 --lookup-time 1e-4 --batch-size 1:64:x4",
+    PREDICT + " --drafter llama-3.1-70b",
+    PREDICT + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --batch-size 1:16",
+    PREDICT + " --target opt-30b --drafter opt-350m --hardware v100_sxm_32gb --weight-dtype int4",
+    PREDICT + " --target phi-3.5-moe --drafter ngram --hardware t4 --batch-size 1,3,5,7,9,11",
+    LONG_NAMES,
+    LONG_NAMES + " --context-length 0,1024,1048576 --set hardware.memory.capacity_bytes=1.5e9",
+]
+
+COLUMNS = [
+    *("batch_size", "draft_length", "verify_tokens", "context_length", "tokens_per_step"),
+    *("step_efficiency", "active_experts", "active_experts_verify", "forward_time"),
+    *("verify_time", "draft_time", "reject_time", "step_time", "target_efficiency"),
+    *("relative_step_time", "utility", "speedup", "tpot", "throughput", "limited_by"),
+    *("break_even_acceptance_rate", "best_draft_length"),
+]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line that must succeed; return what it prints."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert all(line.startswith("specmodel: warning: ") for line in err.splitlines())
+        assert not err or "--csv" in command
+        assert status == 0
+        return out
+
+    return run
+
+
+@pytest.fixture
+def rows(run):
+    """Rows of a prediction, read strictly from its JSON."""
+    return lambda command: parse(run(command + " --json"))["rows"]
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def parse(text):
+    return json.loads(text, parse_constant=refuse)
+
+
+def widest(text):
+    return max(text.splitlines(), key=len)
+
+
+@pytest.mark.parametrize("extra", ["", " --components"])
+@pytest.mark.parametrize("command", VARIETY)
+def test_people_see_80_columns(command, extra, run):
+    out = run(command + extra)
+    assert len(widest(out)) <= 80, widest(out)
+    assert "peedup" in out or "pays" in out
+    assert "Assumed:" in out
+    assert ("routed_experts" in out) <= bool(extra)
+    assert ("attention_core" in out) == bool(extra)
+
+
+def in_one_line(text):
+    return " ".join(text.split())
+
+
+def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
+    out = run(PREDICT + " --batch-size 2:32:x2")
+    heading, verdict, *lines = out.splitlines()
+    assert "Qwen3-30B-A3B" in heading
+    assert "H200" in heading
+    assert verdict.startswith("Speculation may pay")
+    points = [line.split()[0] for line in lines if re.match(r" *\d+ +\d", line)]
+    assert points == ["2", "4", "8", "16", "32"]
+    assert lines.index(next(line for line in lines if line.startswith("Assumed:"))) > len(points)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("engine", "--engine", "ideal"),
+        ("stack", "--stack", "datasheet"),
+        ("context_length", "--context-length", "512"),
+        ("routing_correlation", "--routing-correlation", "0.5"),
+        ("tensor_parallel", "--tensor-parallel", "2"),
+        ("max_draft_length", "--max-draft-length", "5"),
+        ("weight_dtype", "--weight-dtype", "fp8"),
+        ("activation_dtype", "--activation-dtype", "bf16"),
+        ("kv_dtype", "--kv-dtype", "fp8"),
+    ],
+)
+def test_assumed_unless_given(name, option, value, run):
+    def assumed(command):
+        words = run(command).partition("Assumed:")[2]
+        return re.search(rf"\b{name} ", words) is not None
+
+    assert assumed(PREDICT)
+    assert not assumed(f"{PREDICT} {option} {value}")
+    assert name in parse(run(f"{PREDICT} --json"))["assumptions"]
+    assert name not in parse(run(f"{PREDICT} {option} {value} --json"))["assumptions"]
+
+
+@pytest.mark.parametrize("overhead", ["kernel_time", "pass_time", "reject_time"])
+def test_only_the_ideal_engine_is_an_upper_bound(overhead, run):
+    ideal, real = run(PREDICT), run(f"{PREDICT} --set engine.{overhead}=1e-6")
+    assert "upper bound" in in_one_line(ideal).lower()
+    assert "upper bound" not in in_one_line(real).lower()
+
+
+def test_batch_that_does_not_fit_warns(run):
+    command = PREDICT + " --context-length 100000 --batch-size 1,100"
+    document = parse(run(command + " --json"))
+    most = min(row["max_batch_size"] for row in document["rows"])
+    assert most < 100
+    fitting, beyond = (
+        parse(run(f"{PREDICT} --context-length 100000 --batch-size {size} --json"))["warnings"]
+        for size in (most, most + 1)
+    )
+    assert not fitting
+    assert beyond
+    assert f"largest batch that fits is {most}" in " ".join(document["warnings"])
+    assert "Warning: batch size 100 needs" in in_one_line(run(command))
+    assert "Warning" not in run(f"{command} --batch-size {most}")
+    assert "Warning" in run(f"{command} --batch-size {most + 1}")
+    assert "not even the weights fit" in in_one_line(run(PREDICT + " --hardware t4"))
+
+
+def test_arithmetic_in_a_wider_dtype_is_said(run):
+    assert "fp16" in run(PREDICT + " --hardware t4").partition("Assumed:")[2]
+
+
+@pytest.mark.parametrize("command", VARIETY)
+def test_json_is_strict_and_complete(command, run):
+    document = parse(run(command + " --json"))
+    assert document["schema_version"] == 1
+    assert document["version"] == specmodel.__version__
+    assert document["assumptions"]
+    assert document["rows"]
+    for row in document["rows"]:
+        assert set(COLUMNS) <= set(row)
+        assert row.keys() == document["units"].keys()
+        assert row["speedup"] == row["utility"] > 0
+        assert row["target_efficiency"] > 0
+        parts = row["draft_time"] + row["verify_time"] + row["reject_time"]
+        assert row["step_time"] == pytest.approx(parts, rel=1e-12)
+        assert isinstance(row["batch_size"], int)
+
+
+def test_null_where_nothing_breaks_even(rows, run):
+    (row,) = rows(PREDICT + " --drafter llama-3.1-70b")
+    assert row["break_even_acceptance_rate"] is None
+    assert row["best_draft_length"] == 0
+    assert row["speedup"] < 1
+    assert "may not pay" in run(PREDICT + " --drafter llama-3.1-70b")
+
+
+@pytest.mark.parametrize("command", VARIETY)
+def test_csv_holds_the_rows_of_json(command, run, rows):
+    text = run(command + " --csv")
+    expected = rows(command)
+    table = list(csv.DictReader(io.StringIO(text)))
+    assert list(table[0]) == list(expected[0])
+    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in expected]
+    assert table == as_text
+
+
+def test_json_components_sum_to_the_times(rows):
+    for row in rows(PREDICT + " --batch-size 1,64 --set engine.pass_time=1e-4 --components"):
+        parts = row["components"]
+        assert sum(parts["forward"].values()) == pytest.approx(row["forward_time"], rel=1e-12)
+        assert sum(parts["verify"].values()) == pytest.approx(row["verify_time"], rel=1e-12)
+        assert 3 * sum(parts["draft pass"].values()) == pytest.approx(row["draft_time"], rel=1e-12)
+
+
+def test_grid_goes_by_context_then_draft_length_then_batch_size(rows):
+    command = PREDICT + " --batch-size 1:8:x2 --draft-length 1:5:2 --context-length 512,0"
+    names = ("context_length", "draft_length", "batch_size")
+    points = [tuple(row[name] for name in names) for row in rows(command)]
+    assert points == [(c, g, b) for c in (512, 0) for g in (1, 3, 5) for b in (1, 2, 4, 8)]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("7", [7]),
+        ("3,1,2", [3, 1, 2]),
+        ("2,2", [2, 2]),
+        ("1:4", [1, 2, 3, 4]),
+        ("1:64:21", [1, 22, 43, 64]),
+        ("1:10:4", [1, 5, 9]),
+        ("3:100:x3", [3, 9, 27, 81]),
+        ("5:5", [5]),
+        ("1, 4:8:2 ,16:64:x2", [1, 4, 6, 8, 16, 32, 64]),
+    ],
+)
+def test_lists_and_ranges(text, values, rows):
+    assert [row["batch_size"] for row in rows(f"{PREDICT} --batch-size '{text}'")] == values
+
+
+def ratio(rows, column, setting, command=DATA_SHEET):
+    (before,), (after,) = rows(command), rows(f"{command} --set {setting}")
+    return after[column] / before[column]
+
+
+@pytest.mark.parametrize(
+    ("setting", "column", "expected"),
+    [
+        ("hardware.memory.peak_bytes_per_s=2.4e12", "forward_time", 2),
+        ("hardware.memory.peak_bytes_per_s=2.4e12", "verify_time", 2),
+        ("hardware.dtype.bf16.peak_flops_per_s=9.89e13", "forward_time", 1),
+        ("target.num_layers=96", "forward_time", 2),
+        ("target.weight_dtype=fp8", "forward_time", 0.5),
+        ("drafter.dense_ffn_size=14336", "forward_time", 1),
+    ],
+)
+def test_set_changes_what_it_should(setting, column, expected, rows):
+    assert ratio(rows, column, setting) == pytest.approx(expected, rel=0.15)
+
+
+def test_set_reaches_drafter_and_engine(rows):
+    assert ratio(rows, "draft_time", "drafter.dense_ffn_size=14336") > 1.1
+    (before,) = rows(PREDICT)
+    command = f"{PREDICT} --set engine.pass_time=1e-3 --set engine.reject_time=0.25"
+    (after,) = rows(command)
+    assert after["forward_time"] - before["forward_time"] == pytest.approx(1e-3)
+    assert after["verify_time"] - before["verify_time"] == pytest.approx(1e-3)
+    assert (before["reject_time"], after["reject_time"]) == (0, 0.25)
+
+
+def test_set_is_the_same_as_the_option(rows):
+    assert rows(PREDICT + " --set target.kv_dtype=fp8") == rows(PREDICT + " --kv-dtype fp8")
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--acceptance-rate 0.5", 1.875),
+        ("--tokens-per-step 1.875", 1.875),
+        ("--tokens-per-step 1.75 --measured-draft-length 2", 1.875),
+        ("--step-efficiency 0.46875", 1.875),
+        ("--accepted-fraction 0.29166666666666669", 1.875),
+        ("--acceptance-by-position 0.5,0.5,0.5", 1.875),
+        ("--acceptance-by-position 1,0.5,0,1", 2.5),
+    ],
+)
+def test_every_form_of_acceptance(option, expected, rows):
+    base = PREDICT.removesuffix(" --acceptance-rate 0.7")
+    (row,) = rows(f"{base} {option}")
+    assert row["tokens_per_step"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["h200_sxm", "b300", "mi300x", "t4"])
+def test_shown_hardware_predicts_the_same(name, tmp_path, run, rows):
+    path = tmp_path / "mine.toml"
+    path.write_text(run(f"show {name}"), encoding="utf-8")
+    command = f"{PREDICT} --batch-size 1:64:x4 --hardware"
+    assert rows(f"{command} {path}") == rows(f"{command} {name}")
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen3-30b-a3b", "qwen2-57b-a14b", "opt-350m", "llama-3.1-8b", "mixtral-8x7b"]
+)
+def test_shown_architecture_predicts_the_same(name, tmp_path, run, rows):
+    path = tmp_path / "mine.toml"
+    path.write_text(run(f"show {name}"), encoding="utf-8")
+    for option in ("--target", "--drafter"):
+        command = f"{PREDICT} --batch-size 1:64:x4 {option}"
+        assert rows(f"{command} {path}") == rows(f"{command} {name}")
+
+
+def test_shown_engine_predicts_the_same(tmp_path, run, rows):
+    path = tmp_path / "mine.toml"
+    path.write_text(run("show ideal"), encoding="utf-8")
+    assert rows(f"{PREDICT} --engine {path}") == rows(f"{PREDICT} --engine ideal")
+    assert run(f"show {path}") == run("show ideal")
+
+
+def test_model_configuration_by_path(tmp_path, run, rows):
+    config = {
+        "model_type": "llama",
+        "hidden_size": 1024,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 4,
+        "intermediate_size": 2048,
+        "vocab_size": 32000,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    saved = tmp_path / "mine.toml"
+    saved.write_text(run(f"show {path}"), encoding="utf-8")
+    assert "hidden_size = 1024" in saved.read_text(encoding="utf-8")
+    command = f"{PREDICT} --drafter ngram --target"
+    assert rows(f"{command} {path}") == rows(f"{command} {tmp_path}/") == rows(f"{command} {saved}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("hardware", specmodel.list_hardware()),
+        ("architectures", specmodel.list_architectures()),
+        ("engines", specmodel.list_engines()),
+        ("drafters", specmodel.list_drafters()),
+    ],
+)
+def test_list_names_all(kind, names, run):
+    out = run(f"list {kind}")
+    assert set(names) <= {line.split()[0] for line in out.splitlines()}
+    assert len(widest(out)) <= 80, widest(out)
+
+
+@pytest.mark.parametrize("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
+def test_every_record_is_shown(name, run):
+    assert "schema_version = 1" in run(f"show {name}")
+
+
+CONTEXT = click.Context(cli.main_group)
+COMMANDS = {
+    name: cli.main_group.get_command(CONTEXT, name)
+    for name in cli.main_group.list_commands(CONTEXT)
+}
+
+
+def test_every_command_is_found_and_named_as_it_is_typed():
+    assert len(COMMANDS) >= 18
+    for name, command in COMMANDS.items():
+        assert command.name == name
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "fit kernels", "fit engine", "trace ngram"])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_fits_80_columns(command, flag, run):
+    out = run(f"{command} {flag}")
+    assert out.startswith("Usage: specmodel")
+    assert len(widest(out)) <= 80, widest(out)
+
+
+def examples():
+    """Command lines of the help texts that need neither a file nor a GPU of the user."""
+    for command in (cli.main_group, *COMMANDS.values()):
+        text = (command.help or "").replace("\\\n", " ")
+        for line in text.splitlines():
+            if line.strip().startswith("specmodel ") and "./" not in line:
+                yield " ".join(line.split()[1:])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the examples run: with a table of served steps, and one of kernels if there is data."""
+    path = tmp_path_factory.mktemp("examples")
+    shutil.copy(TABLES / "sglang_h200.csv", path / "served.csv")
+    if find_spec("aiconfigurator_core") and find_spec("pyarrow"):
+        published = ["dataset", "h200_sxm", "trtllm", "1.3.0rc20", "--output"]
+        assert cli.main([*published, str(path / "h200.csv")]) == 0
+    return path
+
+
+@pytest.mark.parametrize("command", list(examples()))
+def test_examples_of_the_help_run(command, run, folder, monkeypatch):
+    if "h200.csv" in command and not (folder / "h200.csv").exists():
+        pytest.skip("needs the published tables")
+    monkeypatch.chdir(folder)
+    if command.startswith("fit "):
+        pytest.importorskip("pandas")
+        pytest.importorskip("scipy")
+    assert run(command)
+    output = re.search(r"--output (\S+)", command)
+    assert output is None or (folder / output.group(1)).stat().st_size > 100
+
+
+def test_help_has_examples():
+    assert len(list(examples())) >= 3
+
+
+def test_version(run):
+    assert specmodel.__version__ in run("--version")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["predict", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments):
+    code = (
+        "import sys\n"
+        "from specmodel.cli import main\n"
+        f"status = main({arguments!r})\n"
+        "heavy = {'numpy', 'pydantic', 'pandas', 'scipy', 'matplotlib', 'torch'}\n"
+        "raise SystemExit(status or repr(sorted(heavy & set(sys.modules))).strip('[]') or 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("specmodel predict --hardware h200", "h200_sxm"),
+        ("specmodel predict --target mixtral-8x7", "mixtral-8x7b"),
+        ("specmodel predict --drafter qwen2-0", "qwen2-0.5b"),
+        ("specmodel predict --drafter eag", "eagle3"),
+        ("specmodel predict --drafter ng", "ngram"),
+        ("specmodel predict --engine id", "ideal"),
+    ],
+)
+def test_shell_completes_names(words, expected, monkeypatch, capsys):
+    monkeypatch.setenv("_SPECMODEL_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", "3")
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([])
+    assert exit_.value.code == 0
+    assert expected in capsys.readouterr().out
+
+
+def test_program_from_any_folder(tmp_path):
+    code = "from specmodel.cli import run; raise SystemExit(run())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *shlex.split(PREDICT), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert parse(done.stdout)["rows"]

@@ -1,0 +1,860 @@
+"""Commands that calibrate, on tables made from planted parameters: what they recover and refuse."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted import H200, KINDS, PLANTED, planted, points
+
+import specmodel
+from specmodel import cli
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.base.errors import InputError
+from specmodel.calibrate.fitting import fit_engine, fit_kernels
+from specmodel.calibrate.fitting.engine import BOUNDS, COLUMNS, QUANTITIES
+from specmodel.calibrate.fitting.kernels import PARAMETERS, SHARPNESSES, predicted_time
+from specmodel.calibrate.measurements import check_measurements, read_measurements
+from specmodel.calibrate.validation import predict_measured
+from specmodel.cost.deployment import deploy
+from specmodel.records.engine import load_engine
+from specmodel.records.hardware import FOLDER, load_hardware
+
+# kernels: what is planted comes back
+
+KEPT = b"kept as it is\n"
+
+
+def truth(kind: str, sharpness: float) -> np.ndarray:
+    """Time of every point with the planted parameters [s]."""
+    parameters = KernelParameters(**PLANTED[kind], sharpness=sharpness)
+    return predicted_time(kind, points(kind), H200, parameters)
+
+
+def fitted(kind: str, table: pd.DataFrame):
+    return fit_kernels(check_measurements(table), H200)[kind, "bf16"]
+
+
+@pytest.mark.parametrize("sharpness", SHARPNESSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_planted_kernels_are_predicted_on_unseen_shapes(kind: str, sharpness: float) -> None:
+    fitting = fitted(kind, planted(kind, sharpness))
+    assert fitting.fit.sharpness == sharpness
+    assert set(fitting.judged["role"]) == {"judge"}
+    assert fitting.judged["error"].abs().max() < 1e-6
+    assert np.abs(fitting.result.residuals).max() < 1e-6
+    assert fitting.fit.num_points + fitting.fit.num_judged == len(points(kind))
+    for name, value in fitting.result.parameters.items():
+        low, high, _ = PARAMETERS[kind][name]
+        assert low <= value <= high
+        assert value == pytest.approx(PLANTED[kind][name], rel=1e-4)
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 4.0, 16.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_of_2_percent_leaves_errors_below_3(kind: str, sharpness: float) -> None:
+    fitting = fitted(kind, planted(kind, sharpness, noise=0.02))
+    assert 0.005 < fitting.fit.mean_error < 0.03
+    parameters = KernelParameters(**fitting.result.parameters, sharpness=fitting.fit.sharpness)
+    predicted = predicted_time(kind, points(kind), H200, parameters)
+    np.testing.assert_allclose(predicted, truth(kind, sharpness), rtol=0.04)
+    assert 0.005 < np.hypot(fitting.fit.shape_spread, fitting.fit.row_spread) < 0.04
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_few_wild_points_move_the_fit_little(kind: str) -> None:
+    table = planted(kind)
+    table.loc[[3, 9], "latency"] *= 2
+    assert fitted(kind, table).fit.mean_error < 0.02
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "warning"),
+    [
+        ("gemm", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
+        ("attention", {"memory_efficiency": 0.1}, "memory_efficiency is at its lower bound, 0.2"),
+        ("experts", {"tile_width": 1000.0}, "tile_width is at its upper bound, 256"),
+    ],
+)
+def test_a_parameter_at_a_bound_is_warned_of(kind, changes, warning, tmp_path, capsys) -> None:
+    table = planted(kind, **changes)
+    assert warning in fitted(kind, table).result.warnings
+    table.to_csv(tmp_path / "a.csv", index=False)
+    assert cli.main(["fit", f"{tmp_path}/a.csv", "--output", f"{tmp_path}/a.toml"]) == 0
+    assert f"Warning: {warning}." in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_the_points_do_not_determine_is_named() -> None:
+    """One matrix at ever more tokens, all of them short: arithmetic does not show."""
+    table = planted("gemm").query("num_tokens <= 16")
+    warnings = fitted("gemm", table).result.warnings
+    assert any(w.startswith("compute_efficiency is not determined") for w in warnings), warnings
+
+
+# engines: what is planted comes back
+
+TARGET = {
+    "target": "qwen2-57b-a14b",
+    "drafter": "qwen2-0.5b",
+    "hardware": "a800_sxm_80gb",
+    "tensor_parallel": 2,
+    "context_length": 512,
+}
+OVERHEADS = [
+    {"pass_time": 2e-3},
+    {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3},
+    {"kernel_time": 3e-6, "draft_kernel_time": 5e-6, "reject_time_per_request": 1e-4},
+    {"reject_time": 1e-3, "reject_time_per_request": 1e-4, "reject_time_per_token": 2e-5},
+]
+PASSES = OVERHEADS[1]
+VARY = "".join(f" --vary {name}" for name in PASSES)
+
+
+def ideal(**overheads: float):
+    return load_engine("ideal").with_changes("engine", overheads)
+
+
+def served(
+    engine, quantities=("relative_step_time", "forward_time", "speedup"), lengths=(1, 4)
+) -> pd.DataFrame:
+    """What an engine measures at three batch sizes, and over them together."""
+    rows = []
+    for length in lengths:
+        p = specmodel.predict(
+            **TARGET, batch_size=[1, 8, 64], draft_length=length, acceptance=0.8, engine=engine
+        )
+        common = TARGET | {"draft_length": length, "step_efficiency": np.max(p.step_efficiency)}
+        for quantity in quantities:
+            values = np.broadcast_to(getattr(p, quantity), 3)
+            rows += [
+                common | {"batch_size": str(B), "quantity": quantity, "value": float(value)}
+                for B, value in zip((1, 8, 64), values, strict=True)
+            ]
+            if quantity == "speedup":
+                value = float(values.max())
+                rows.append(common | {"batch_size": "1 8 64", "quantity": quantity, "value": value})
+    return pd.DataFrame(rows)
+
+
+def fit(table: pd.DataFrame, overheads, **options):
+    base = options.pop("base", ideal())
+    return fit_engine(table, base, list(overheads), date="2026-01-01", **options)
+
+
+@pytest.mark.parametrize("overheads", OVERHEADS, ids=lambda o: "+".join(o))
+@pytest.mark.parametrize(
+    "quantities", [("relative_step_time", "forward_time", "speedup"), ("speedup",)]
+)
+def test_planted_overheads_come_back(overheads, quantities) -> None:
+    table = served(ideal(**overheads), quantities)
+    fitting = fit(table, overheads)
+    np.testing.assert_allclose(fitting.predicted, table["value"], rtol=1e-6)
+    assert fitting.result.parameters == pytest.approx(overheads, rel=1e-4)
+    assert fitting.result.warnings == ()
+    assert fitting.profile.fit.num_points == len(table)
+    for name, value in overheads.items():
+        assert BOUNDS[name][0] <= value <= BOUNDS[name][1]
+        assert getattr(fitting.profile, name) == pytest.approx(value, rel=1e-4)
+
+
+@pytest.mark.parametrize("quantity", QUANTITIES)
+def test_every_quantity_is_predicted(quantity: str) -> None:
+    table = served(ideal(pass_time=2e-3), (quantity,))
+    np.testing.assert_allclose(fit(table, ["pass_time"]).predicted, table["value"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "unknown"),
+    [
+        ("target_efficiency", {"draft_pass_time", "reject_time"}),
+        ("forward_time", {"draft_pass_time", "reject_time"}),
+        ("step_time", {"pass_time", "reject_time"}),
+    ],
+)
+def test_overheads_that_the_rows_do_not_determine_are_named(quantity, unknown) -> None:
+    fitting = fit(served(ideal(**PASSES), (quantity,)), PASSES)
+    named = {warning.split()[0] for warning in fitting.result.warnings}
+    assert named == unknown
+    for name in set(PASSES) - unknown:
+        assert fitting.result.parameters[name] == pytest.approx(PASSES[name], rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noisy_rows_are_predicted_within_their_noise(seed: int) -> None:
+    table = served(ideal(**PASSES), lengths=(1, 2, 5))
+    noise = np.exp(0.02 * np.random.default_rng(seed).standard_normal(len(table)))
+    fitting = fit(table.assign(value=table["value"] * noise), PASSES)
+    np.testing.assert_allclose(fitting.predicted, table["value"], rtol=0.03)
+    assert 0.01 < fitting.profile.fit.spread < 0.04
+
+
+def test_overheads_held_stay_and_are_counted() -> None:
+    held = {"kernel_time": 3e-6}
+    table = served(ideal(**PASSES, **held))
+    fitting = fit(table, PASSES, base=ideal(**held))
+    assert fitting.result.parameters == pytest.approx(PASSES, rel=1e-4)
+    assert fitting.profile.kernel_time == held["kernel_time"]
+
+
+def test_an_overhead_at_a_bound_is_warned_of() -> None:
+    fitting = fit(served(ideal(pass_time=0.1)), ["pass_time"])
+    assert fitting.result.warnings == ("pass_time is at its upper bound, 0.05",)
+
+
+def test_rows_left_out_are_predicted_by_the_others() -> None:
+    table = served(ideal(**PASSES))
+    fitting = fit(table, PASSES, leave_out=["batch_size"])
+    np.testing.assert_allclose(fitting.left_out["batch_size"], table["value"], rtol=1e-5)
+    table.loc[table["batch_size"] == "8", "value"] *= 1.2
+    wrong = fit(table, PASSES, leave_out=["batch_size"])
+    off = wrong.left_out["batch_size"] / table["value"] - 1
+    assert off[table["batch_size"] == "8"].abs().min() > 0.1
+    assert wrong.profile.fit.left_out_error["batch_size"] > wrong.profile.fit.mean_error
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_fit_engine_names_a_missing_column(name: str) -> None:
+    with pytest.raises(InputError, match=rf"^measurements: got .*columns {name} as well"):
+        fit(served(ideal()).drop(columns=name), ["pass_time"])
+
+
+# the command line
+
+SHIPPED = (FOLDER / "h200_sxm.toml").read_text(encoding="utf-8")
+PLAIN = SHIPPED.partition("[fitted.")[0]
+"""The data sheet, with comments."""
+
+
+def cell(table: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
+    cells = [value, *table[column].iloc[1:]]
+    return table.assign(**{column: pd.Series(cells, table.index, dtype=object)})
+
+
+def together() -> pd.DataFrame:
+    """Every component; attention computes as GEMMs do, which is how it is fitted along them."""
+    held = {"attention": {"compute_efficiency": PLANTED["gemm"]["compute_efficiency"]}}
+    return pd.concat([planted(kind, **held.get(kind, {})) for kind in KINDS])
+
+
+def written() -> dict[str, pd.DataFrame]:
+    """Tables by the name of their file."""
+    gemm, engine = planted("gemm"), served(ideal(**PASSES))
+    speedups = served(ideal(pass_time=2e-3), ("speedup",))
+    times = served(ideal(**PASSES), ("forward_time", "step_time"))
+    wild = np.where(np.arange(len(gemm)) % 5, 1.0, 1e-3)
+    blanks = np.where(np.arange(len(engine)) < 2, np.nan, np.arange(len(engine)) % 2)
+    return {
+        "all": together(),
+        "gemm": gemm,
+        "trtllm": gemm.assign(stack="trtllm"),
+        "wild": gemm.assign(latency=gemm["latency"] * wild),
+        "newer": gemm.assign(version="1.3.0", latency=1.1 * gemm["latency"]),
+        "other": gemm.assign(stack="other"),
+        "few": gemm.head(3),
+        "header": gemm.head(0),
+        "skipped": gemm.assign(role="skip"),
+        "milliseconds": gemm.assign(latency=1e3 * gemm["latency"]),
+        "no_latency": gemm.drop(columns="latency"),
+        "zero": cell(gemm, "num_tokens", 0),
+        "mixed": cell(gemm, "hardware", "b200"),
+        "twice": pd.concat([gemm, gemm]),
+        "stack": gemm.assign(stack="My Stack"),
+        "device": gemm.assign(hardware="h200"),
+        "engine": engine,
+        "engine_few": engine.head(3),
+        "engine_header": engine.head(0),
+        "no_quantity": engine.drop(columns="quantity"),
+        "no_value": engine.drop(columns="value"),
+        "no_efficiency": engine.drop(columns="step_efficiency"),
+        "efficiency_blank": cell(speedups, "step_efficiency", np.nan),
+        "efficiency_low": cell(speedups, "step_efficiency", 0.1),
+        "efficiency_high": cell(speedups, "step_efficiency", 1.2),
+        "efficiency_infinite": cell(speedups, "step_efficiency", np.inf),
+        "efficiency_text": cell(speedups, "step_efficiency", "x"),
+        "quantity": cell(engine, "quantity", "sped"),
+        "target": cell(engine, "target", "mixtrall"),
+        "drafter": cell(engine, "drafter", "egle"),
+        "hardware": cell(engine, "hardware", "a8oo"),
+        "three_gpus": cell(engine, "tensor_parallel", 3),
+        "no_gpu": cell(engine, "tensor_parallel", 0),
+        "half_a_gpu": cell(engine, "tensor_parallel", 1.5),
+        "gpu_text": cell(engine, "tensor_parallel", "two"),
+        "batch_text": cell(engine, "batch_size", "four"),
+        "batch_list": cell(engine, "batch_size", "1 2 x"),
+        "batch_comma": cell(engine, "batch_size", "1,2"),
+        "batch_zero": cell(engine, "batch_size", "1 0"),
+        "batch_blank": cell(engine, "batch_size", ""),
+        "length_fraction": cell(engine, "draft_length", 1.5),
+        "length_negative": cell(engine, "draft_length", -1),
+        "length_blank": cell(engine, "draft_length", np.nan),
+        "length_text": cell(engine, "draft_length", "four").iloc[::-1],
+        "context_negative": cell(engine, "context_length", -1),
+        "context_text": cell(engine, "context_length", "long"),
+        "value_zero": cell(engine, "value", 0),
+        "value_negative": cell(engine, "value", -1),
+        "value_blank": cell(engine, "value", np.nan),
+        "value_text": cell(engine, "value", "fast"),
+        "value_infinite": cell(engine, "value", np.inf),
+        "value_huge": cell(engine, "value", 1e300),
+        "engine_milliseconds": times.assign(value=1e3 * times["value"]),
+        "blanks": engine.assign(day=blanks),
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tables")
+    for name, table in written().items():
+        table.to_csv(path / f"{name}.csv", index=False)
+    (path / "empty.csv").write_bytes(b"")
+    (path / "binary.csv").write_bytes(bytes(range(256)) * 20)
+    (path / "cut.csv").write_text((path / "gemm.csv").read_text()[:-40])
+    (path / "folder.toml").mkdir()
+    (path / "second").mkdir()
+    second = PLAIN.replace("schema_version = 1", "schema_version = 2")
+    (path / "second" / "h200_sxm.toml").write_text(second)
+    (path / "plain").mkdir()
+    (path / "plain" / "h200_sxm.toml").write_text("# of mine\n" + PLAIN)
+    assert cli.main(["fit", f"{path}/all.csv", "--output", f"{path}/fitted.toml"]) == 0
+    return path
+
+
+@pytest.fixture
+def run(folder, tmp_path, monkeypatch, capsys):
+    """Run a command in an empty folder, return status, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(command: str) -> tuple[int, str, str]:
+        status = cli.main(shlex.split(command.replace("{folder}", str(folder))))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def do(run):
+    """Run a command that must succeed, return what it prints."""
+
+    def do(command: str) -> str:
+        status, out, err = run(command)
+        assert (status, err) == (0, "")
+        assert max(map(len, out.splitlines())) <= 80
+        return out
+
+    return do
+
+
+def files(*places: Path) -> dict[Path, bytes]:
+    return {
+        path: path.read_bytes() for place in places for path in place.rglob("*") if path.is_file()
+    }
+
+
+@pytest.fixture
+def refuse(run, folder, tmp_path):
+    """Run a command that must fail and change no file, return its one line."""
+
+    def refuse(command: str) -> str:
+        before = files(folder, tmp_path)
+        status, out, err = run(command)
+        assert files(folder, tmp_path) == before
+        assert (status, out) == (2, "")
+        assert err.startswith("specmodel: error: ")
+        assert err.endswith("\n")
+        assert len(err.splitlines()) == 1
+        assert "np." not in err
+        return err
+
+    return refuse
+
+
+KERNELS = "fit {folder}/gemm.csv --output out.toml"
+ENGINE = f"fit engine {{folder}}/engine.csv --output out.toml --name mine{VARY}"
+VALIDATE = "validate {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
+
+FAULTS = [
+    # tables of kernels
+    ("fit {folder}/none.csv --output out.toml", "measurements", "none.csv", "no such file"),
+    ("fit {folder}/folder.toml --output out.toml", "measurements", "folder.toml", ".parquet"),
+    *(
+        (f"{command.format(table)}", *fragments)
+        for command in (
+            "fit {{folder}}/{}.csv --output out.toml",
+            "fit kernels {{folder}}/{}.csv --output out.toml",
+            "validate h200_sxm {{folder}}/{}.csv --figure out.toml",
+        )
+        for table, *fragments in (
+            ("empty", "measurements", "empty.csv"),
+            ("header", "measurements", "0 rows"),
+            ("binary", "measurements", "columns component"),
+            ("cut", "measurements", "got", "expected"),
+            ("no_latency", "measurements", "columns latency as well"),
+            ("zero", "measurements.num_tokens", "0", "above 0"),
+            ("mixed", "measurements.hardware", "b200", "one device"),
+            ("twice", "measurements", "48 rows twice"),
+            ("milliseconds", "measurements.latency", "milliseconds", "seconds on NVIDIA H200"),
+            ("skipped", "measurements", "role"),
+        )
+    ),
+    ("fit {folder}/few.csv --output out.toml", "3 points of gemm", "more than 3"),
+    ("fit {folder}/wild.csv --output out.toml", "measurements.gemm", "mean_error", "184.5"),
+    ("fit {folder}/stack.csv --output out.toml", "stack", "'My Stack'", "lower-case"),
+    ("fit {folder}/device.csv --output out.toml", "--hardware", "'h200'", "h200_sxm"),
+    # fit kernels
+    ("fit --output out.toml", "Missing argument", "MEASUREMENTS"),
+    ("fit {folder}/gemm.csv", "Missing option", "--output"),
+    (f"{KERNELS} extra", "extra"),
+    (f"{KERNELS} --outptu x", "--outptu"),
+    (f"{KERNELS} --hardware b200", "--hardware", "'b200'", "h200_sxm", "--measured-on h200_sxm"),
+    (f"{KERNELS} --hardware b200 --measured-on b200", "--hardware", "--measured-on h200_sxm"),
+    (f"{KERNELS} --hardware h200 --measured-on h200_sxm", "--hardware", "'h200'", "h200_sxm"),
+    (f"{KERNELS} --hardware {{folder}}/none/h200_sxm.toml", "--hardware", "No such file"),
+    (f"{KERNELS} --hardware {{folder}}/second/h200_sxm.toml", "schema_version", "got 2", "1"),
+    # fit engine
+    *(
+        (ENGINE.replace("engine.csv", f"{table}.csv"), *fragments)
+        for table, *fragments in (
+            ("none", "measurements", "none.csv", "no such file"),
+            ("empty", "measurements", "empty.csv"),
+            ("engine_header", "measurements", "0 rows", "more than 3"),
+            ("engine_few", "measurements", "3 rows", "more than 3"),
+            ("binary", "measurements", "columns target"),
+            ("no_quantity", "measurements", "columns quantity as well"),
+            ("no_value", "measurements", "columns value as well"),
+            ("no_efficiency", "measurements", "rows of speedup", "columns step_efficiency"),
+            ("efficiency_blank", "measurements.step_efficiency", "got nan", "at most 1"),
+            ("efficiency_low", "measurements.step_efficiency", "got 0.1"),
+            ("efficiency_high", "measurements.step_efficiency", "got 1.2", "at most 1"),
+            ("efficiency_infinite", "measurements.step_efficiency", "got inf", "at most 1"),
+            ("efficiency_text", "measurements.step_efficiency", "got 'x'", "at most 1"),
+            ("quantity", "measurements.quantity", "'sped'", *QUANTITIES),
+            ("target", "measurements.target", "'mixtrall'", "mixtral-8x7b"),
+            ("drafter", "measurements.drafter", "'egle'", "eagle"),
+            ("hardware", "measurements.hardware", "'a8oo'", "a800_sxm_80gb"),
+            ("three_gpus", "measurements.tensor_parallel", "got 3", "1, 2, 4"),
+            ("no_gpu", "measurements.tensor_parallel", "got 0", "a whole number above 0"),
+            ("half_a_gpu", "measurements.tensor_parallel", "got 1.5", "a whole number"),
+            ("gpu_text", "measurements.tensor_parallel", "'two'", "a whole number"),
+            ("batch_text", "measurements.batch_size", "'four'", "number"),
+            ("batch_list", "measurements.batch_size", "'1 2 x'", "number"),
+            ("batch_comma", "measurements.batch_size", "'1,2'", "number"),
+            ("batch_zero", "measurements.batch_size", "got 0", "at least 1"),
+            ("batch_blank", "measurements.batch_size", "nan", "at least 1"),
+            ("length_fraction", "measurements.draft_length", "got 1.5", "a whole number"),
+            ("length_negative", "measurements.draft_length", "got -1", "at least 0"),
+            ("length_blank", "measurements.draft_length", "got nan", "a whole number"),
+            ("length_text", "measurements.draft_length", "'four'", "a whole number"),
+            ("context_negative", "measurements.context_length", "got -1", "at least 0"),
+            ("context_text", "measurements.context_length", "'long'", "a number"),
+            ("value_zero", "measurements.value", "0", "above 0"),
+            ("value_negative", "measurements.value", "-1", "above 0"),
+            ("value_blank", "measurements.value", "nan", "above 0"),
+            ("value_text", "measurements.value", "'fast'", "above 0"),
+            ("value_infinite", "measurements.value", "inf", "above 0"),
+            ("value_huge", "measurements.value", "1e+300", "at most"),
+            ("engine_milliseconds", "measurements.value", "229 times", "seconds", "another unit"),
+        )
+    ),
+    (f"{ENGINE} --vary pass_tim", "--vary", "'pass_tim'", "pass_time"),
+    (f"{ENGINE} --vary ''", "--vary", "''", "reject_time_per_token"),
+    (f"{ENGINE} --vary pass_time", "--vary", "'pass_time', ", "each overhead once"),
+    (f"{ENGINE} --leave-out nope", "--leave-out", "'nope'", "a column", "batch_size"),
+    (f"{ENGINE} --leave-out target", "--leave-out", "'target'", "several values"),
+    (
+        ENGINE.replace("engine.csv", "blanks.csv") + " --leave-out day",
+        *("--leave-out", "'day'", "without blank cells"),
+    ),
+    (f"{ENGINE} --engine idael", "--engine", "'idael'", "ideal"),
+    (f"{ENGINE} extra", "extra"),
+    (ENGINE.replace(" --name mine", ""), "Missing option", "--name"),
+    (ENGINE.replace(VARY, ""), "Missing option", "--vary"),
+    (ENGINE.replace(" --output out.toml", ""), "Missing option", "--output"),
+    # validate
+    ("validate", "Missing argument", "PROFILE"),
+    ("validate h200_sxm", "Missing argument", "MEASUREMENTS"),
+    ("validate h200_sxm {folder}/none.csv", "measurements", "none.csv", "no such file"),
+    ("validate h200 {folder}/gemm.csv", "error: profile: got 'h200'", "h200_sxm"),
+    (
+        "validate {folder}/second/h200_sxm.toml {folder}/gemm.csv",
+        *("error: profile ", "schema_version", "got 2"),
+    ),
+    (f"{VALIDATE} --stack nosuch", "--stack", "'nosuch'", "typical, datasheet"),
+    (f"{VALIDATE} --max-error small", "--max-error", "'small'"),
+    *(
+        (f"{VALIDATE} --max-error {value}", "--max-error", f"got {value}", "at least 0")
+        for value in ("nan", "inf", "-1")
+    ),
+    *(
+        (f"{VALIDATE} --figure '{name}'", "--figure", f"'{name}'", ".png, .pdf or .svg")
+        for name in ("out.doc", "out.gif", "out", "")
+    ),
+    (f"{VALIDATE} --figure nowhere/out.png", "--figure", "nowhere/out.png", "No such file"),
+    (f"{VALIDATE} --figure {{folder}}/folder.toml", "--figure", "folder.toml", ".png"),
+    # dataset
+    ("dataset h200_sxm trtllm", "Missing argument", "VERSION"),
+    ("dataset h200_sxm trtllm 1.3.0rc20", "Missing option", "--output"),
+    ("dataset h200 trtllm 1.3.0rc20 --output out.toml", "error: hardware: got 'h200'", "h200_sxm"),
+    ("dataset t4 trtllm 1.3.0rc20 --output out.toml", "error: hardware: got 't4'", "with tables"),
+]
+
+
+def name_of(command: str) -> str:
+    short = command.replace(ENGINE, "ENGINE").replace(KERNELS, "KERNELS").replace("{folder}/", "")
+    return short.replace(VARY, "").replace(" --output out.toml", "")
+
+
+@pytest.mark.parametrize(
+    ("command", "fragments"),
+    [pytest.param(case[0], case[1:], id=name_of(case[0])) for case in FAULTS],
+)
+def test_one_line_names_what_is_wrong_and_the_output_stays(
+    command, fragments, refuse, tmp_path
+) -> None:
+    (tmp_path / "out.toml").write_bytes(KEPT)
+    line = refuse(command)
+    for fragment in fragments:
+        assert fragment in line
+
+
+@pytest.mark.parametrize("command", [pytest.param(c[0], id=name_of(c[0])) for c in FAULTS[::8]])
+def test_no_output_is_made_of_what_is_wrong(command, refuse, tmp_path) -> None:
+    refuse(command)
+    assert not files(tmp_path)
+
+
+@pytest.mark.parametrize("command", [KERNELS, ENGINE, f"{VALIDATE} --figure out.png"])
+def test_what_the_bad_cases_start_from_is_accepted(command, do, tmp_path) -> None:
+    assert do(command)
+    assert len(files(tmp_path)) == 1
+
+
+OUTPUTS = [
+    ("nowhere/out.toml", "No such file"),
+    ("{folder}/folder.toml", "directory"),
+    ("{folder}/gemm.csv/out.toml", "Not a directory"),
+    ("''", "got ''"),
+    ("/proc/out.toml", "expected"),
+]
+
+
+@pytest.mark.parametrize(("output", "fragment"), OUTPUTS)
+@pytest.mark.parametrize("command", [KERNELS, ENGINE])
+def test_output_that_cannot_be_written_is_named(command, output, fragment, refuse) -> None:
+    line = refuse(command.replace("out.toml", output))
+    assert line.startswith("specmodel: error: --output: got ")
+    assert fragment in line
+
+
+def test_fit_without_arguments_shows_help_and_fails(run) -> None:
+    status, out, err = run("fit")
+    assert status == 2
+    assert "Usage: specmodel fit" in out + err
+
+
+@pytest.mark.parametrize("command", ["fit", "fit kernels", "fit engine", "validate", "dataset"])
+def test_help_fits_80_columns(command, do) -> None:
+    assert do(f"{command} --help").startswith(f"Usage: specmodel {command}")
+
+
+# fit kernels
+
+
+@pytest.mark.parametrize("word", ["", "kernels "])
+def test_fit_writes_a_profile_that_predicts_what_was_planted(word, do) -> None:
+    out = do(f"fit {word}{{folder}}/all.csv --output mine.toml --source 'a test'")
+    assert "Written: mine.toml, [fitted.mine]" in out
+    stack = load_hardware("mine.toml").fitted["mine"]
+    assert (stack.version, stack.source) == ("1.2.3", "a test")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", stack.date)
+    for kind in KINDS:
+        assert f"{kind} bf16: " in out
+        fit = stack.fit(kind, "bf16")
+        predicted = predicted_time(kind, points(kind), H200, fit.parameters)
+        table = together().query("component == @kind")
+        np.testing.assert_allclose(predicted, table["latency"], rtol=1e-4)
+        assert fit.mean_error < 1e-6
+        assert fit.varied == list(PARAMETERS[kind])
+        assert np.shape(fit.covariance) == (len(fit.varied),) * 2
+        for name, value in PLANTED[kind].items():
+            assert f"{name} = {value:.4g}" in out
+
+
+def test_the_source_is_the_file_unless_given(do) -> None:
+    do(KERNELS)
+    assert "gemm.csv" in load_hardware("./out.toml").fitted["mine"].source
+
+
+def test_the_start_survives_with_its_comments(do) -> None:
+    do(f"{KERNELS} --hardware {{folder}}/plain/h200_sxm.toml")
+    text = Path("out.toml").read_text(encoding="utf-8")
+    assert text.startswith("# of mine\n" + PLAIN.rstrip() + "\n")
+    assert "#" in PLAIN
+    assert load_hardware("out.toml").memory == H200.memory
+
+
+def test_the_shipped_profile_is_the_start_unless_given(do) -> None:
+    do(KERNELS)
+    before, after = H200, load_hardware("out.toml")
+    assert set(after.fitted) == {*before.fitted, "mine"}
+    assert {name: after.fitted[name] for name in before.fitted} == before.fitted
+    assert after.default_stack == before.default_stack
+
+
+def test_the_first_stack_is_the_default_and_stays(do) -> None:
+    do("fit {folder}/gemm.csv --output h200_sxm.toml --hardware {folder}/plain/h200_sxm.toml")
+    first = load_hardware("h200_sxm.toml")
+    assert first.default_stack == "mine"
+    do("fit {folder}/other.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    both = load_hardware("h200_sxm.toml")
+    assert list(both.fitted) == ["mine", "other"]
+    assert both.fitted["mine"] == first.fitted["mine"]
+    assert both.default_stack == "mine"
+    assert not both.fitted["other"].is_default
+
+
+@pytest.mark.parametrize("default", ["gemm", "other"])
+def test_a_refit_replaces_its_stack_only(default, do) -> None:
+    last = {"gemm": "other", "other": "gemm"}[default]
+    do(f"fit {{folder}}/{default}.csv --output h200_sxm.toml --hardware"
+       " {folder}/plain/h200_sxm.toml")  # fmt: skip
+    do(f"fit {{folder}}/{last}.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    before = load_hardware("h200_sxm.toml")
+    do("fit {folder}/newer.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    after = load_hardware("./h200_sxm.toml")
+    assert Path("h200_sxm.toml").read_text().count("[fitted.mine]") == 1
+    assert after.fitted["other"] == before.fitted["other"]
+    assert after.default_stack == before.default_stack
+    assert (before.fitted["mine"].version, after.fitted["mine"].version) == ("1.2.3", "1.3.0")
+
+
+def test_fitting_again_gives_the_same_file(do) -> None:
+    do("fit {folder}/gemm.csv --output h200_sxm.toml --hardware {folder}/plain/h200_sxm.toml")
+    once = Path("h200_sxm.toml").read_bytes()
+    do("fit {folder}/gemm.csv --output h200_sxm.toml --hardware h200_sxm.toml")
+    assert Path("h200_sxm.toml").read_bytes() == once
+
+
+def test_another_profile_of_the_chip_is_taken_if_said_so(do) -> None:
+    do(f"{KERNELS} --hardware h100_sxm --measured-on h200_sxm")
+    profile = load_hardware("out.toml")
+    assert profile.name == load_hardware("h100_sxm").name
+    assert "measured on h200_sxm" in profile.fitted["mine"].source
+
+
+@pytest.mark.parametrize("header", ["  [fitted.trtllm", "[ fitted.trtllm", '[fitted."trtllm"'])
+def test_a_stack_whose_header_is_not_found_is_not_replaced(header, refuse) -> None:
+    Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.trtllm", header))
+    assert load_hardware("./h200_sxm.toml").fitted == H200.fitted
+    line = refuse("fit {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
+    assert line.startswith("specmodel: error: --hardware: got 'fitted.trtllm'; expected a header ")
+
+
+def test_without_a_mark_the_default_stays(do) -> None:
+    Path("h200_sxm.toml").write_text(SHIPPED.replace("is_default = true\n", ""))
+    before = load_hardware("./h200_sxm.toml").default_stack
+    do(f"{KERNELS} --hardware h200_sxm.toml")
+    assert load_hardware("out.toml").default_stack == before
+
+
+def test_the_comment_of_the_next_stack_stays(do) -> None:
+    Path("h200_sxm.toml").write_text(SHIPPED.replace("[fitted.vllm]", "# of vllm\n[fitted.vllm]"))
+    do("fit {folder}/trtllm.csv --hardware h200_sxm.toml --output out.toml")
+    assert "# of vllm\n[fitted.vllm]" in Path("out.toml").read_text(encoding="utf-8")
+
+
+def test_the_device_may_be_spelled_otherwise(do) -> None:
+    do(f"{KERNELS} --hardware H200-SXM")
+    assert "mine" in load_hardware("out.toml").fitted
+
+
+def test_fit_and_validate_agree(folder) -> None:
+    table = check_measurements(together())
+    judged = predict_measured(table, load_hardware(folder / "fitted.toml"))
+    assert set(judged["component"]) == set(KINDS)
+    assert judged["error"].abs().max() < 1e-4
+
+
+def test_predictions_take_the_fitted_stack(run) -> None:
+    command = (
+        "predict --target mixtral-8x7b --drafter eagle --hardware {folder}/fitted.toml"
+        " --batch-size 4 --draft-length 3 --acceptance-rate 0.7 --csv --stack"
+    )
+    status = [run(f"{command} {stack}")[0] for stack in ("mine", "typical", "nosuch")]
+    assert status == [0, 0, 2]
+
+
+# fit engine
+
+
+def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do) -> None:
+    out = do(f"{ENGINE} --leave-out batch_size --source 'a test'")
+    engine = load_engine("out.toml")
+    assert (engine.name, engine.source) == ("mine", "a test")
+    assert engine.fit.varied == list(PASSES)
+    assert set(engine.fit.left_out_error) == {"batch_size"}
+    table = served(ideal(**PASSES))
+    np.testing.assert_allclose(served(engine)["value"], table["value"], rtol=1e-4)
+    for name, value in PASSES.items():
+        assert f"{name} = {value:.4g} s" in out
+    assert "with each batch_size left out in turn" in out
+    assert "Written: out.toml" in out
+
+
+def test_an_engine_fitted_without_leaving_out_loads(do) -> None:
+    do(ENGINE)
+    assert load_engine("out.toml").fit.left_out_error == {}
+
+
+def test_the_typical_stack_of_an_engine_is_taken() -> None:
+    engine = ideal().with_changes("engine", {"stack": "typical"})
+    deployed, _ = deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram", engine=engine)
+    assert deployed.kernels.stack == "typical"
+
+
+def test_fit_engine_keeps_what_it_does_not_vary(do) -> None:
+    Path("held.toml").write_text(
+        'schema_version = 1\nname = "held"\nsource = "a"\nkernel_time = 3e-6\n'
+    )
+    do(f"{ENGINE} --engine held.toml --stack vllm --leave-out batch_size")
+    engine = load_engine("out.toml")
+    assert (engine.name, engine.stack, engine.kernel_time) == ("mine", "vllm", 3e-6)
+
+
+def test_fit_engine_warns_of_what_is_not_determined(do, folder) -> None:
+    served(ideal(**PASSES), ("target_efficiency",)).to_csv("a.csv", index=False)
+    out = " ".join(do(f"fit engine a.csv --output out.toml --name mine{VARY}").split())
+    for name in ("draft_pass_time", "reject_time"):
+        assert f"Warning: {name} is not determined by the points." in out
+
+
+# validate
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ("", 0),
+        ("--max-error 0.01", 0),
+        ("--stack typical --max-error 0", 1),
+        ("--stack datasheet", 0),
+        ("--stack datasheet --max-error 0.1", 1),
+        ("--stack trtllm --max-error 0.01", 1),
+        ("--stack nosuch --max-error 0.01", 2),
+    ],
+)
+def test_validate_tells_by_its_status(options, status, run) -> None:
+    found, out, err = run(f"validate {{folder}}/fitted.toml {{folder}}/all.csv {options}")
+    assert found == status
+    assert len(err.splitlines()) == (status > 0)
+    assert err.startswith("specmodel: " if status else "")
+    if status < 2:
+        whole = [line.split()[:3] for line in out.splitlines() if " all " in line]
+        assert whole == [[kind, "bf16", "all"] for kind in sorted(KINDS)]
+        assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.svg", b"<?xml")]
+)
+def test_validate_draws(name, start, do) -> None:
+    do(f"{VALIDATE} --figure {name}")
+    assert Path(name).read_bytes().startswith(start)
+
+
+def test_the_figure_shows_every_judged_point_in_seconds() -> None:
+    figure = pytest.importorskip("matplotlib.figure")
+    from specmodel.plots import predicted_against_measured
+
+    table = check_measurements(pd.concat([planted(kind) for kind in KINDS]))
+    judged = predict_measured(table, H200)
+    ax = predicted_against_measured(judged, figure.Figure().add_subplot())
+    drawn = {line.get_label(): line.get_xydata() for line in ax.get_lines()}
+    for kind in KINDS:
+        rows = judged[judged["component"] == kind]
+        np.testing.assert_array_equal(drawn[kind], rows[["latency", "predicted"]])
+    assert "(s)" in ax.get_xlabel()
+    assert "(s)" in ax.get_ylabel()
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+
+
+# what is not installed
+
+
+def test_a_figure_says_what_to_install(refuse, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    line = refuse(f"{VALIDATE} --figure out.png")
+    assert "--figure" in line
+    assert "pip install 'specmodel[plots]'" in line
+
+
+@pytest.mark.parametrize("command", ["fit {} --output out.toml", "validate h200_sxm {}"])
+def test_parquet_says_what_to_install(command, refuse, monkeypatch) -> None:
+    for name in ("pyarrow", "fastparquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    Path("a.parquet").write_bytes(b"PAR1")
+    line = refuse(command.format("a.parquet"))
+    assert "a.parquet" in line
+    assert "pip install 'specmodel[datasets]'" in line
+
+
+@pytest.mark.parametrize(
+    "command", ["dataset h200_sxm trtllm 1.3.0rc20 --output out.csv", "list tables"]
+)
+def test_published_tables_say_what_to_install(command, refuse, monkeypatch) -> None:
+    monkeypatch.setattr("specmodel.calibrate.datasets.find_spec", lambda _name: None)
+    line = refuse(command)
+    assert "aiconfigurator_core" in line
+    assert "pip install 'specmodel[datasets]'" in line
+
+
+# published tables
+
+
+@pytest.fixture
+def _published() -> None:
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+
+
+published = pytest.mark.usefixtures("_published")
+
+
+@published
+@pytest.mark.dataset
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        ("h200_sxm trt 1.3.0rc20", ["'trt/1.3.0rc20'", "trtllm/1.3.0rc20", "vllm/0.24.0"]),
+        ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
+        ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
+        ("h200_sxm '' ''", ["'/'", "trtllm/1.3.0rc20"]),
+    ],
+)
+def test_dataset_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> None:
+    (tmp_path / "out.csv").write_bytes(KEPT)
+    line = refuse(f"dataset {words} --output out.csv")
+    for fragment in fragments:
+        assert fragment in line
+
+
+@published
+@pytest.mark.dataset
+def test_list_tables_says_what_the_profiles_have_fitted(do) -> None:
+    rows = [line.split() for line in do("list tables").splitlines()]
+    assert ["h200_sxm", "trtllm", "1.3.0rc20", "fitted"] in rows
+    assert {row[0] for row in rows[1:]} <= set(specmodel.list_hardware())
+
+
+@published
+@pytest.mark.dataset
+def test_dataset_writes_a_table_that_fit_reads(do) -> None:
+    out = do("dataset a100_sxm_80gb vllm 0.14.0 --output a100.csv")
+    table = read_measurements("a100.csv")
+    assert out.startswith(f"Written: a100.csv\n{len(table)} points: ")
+    for role, count in table["role"].value_counts().items():
+        assert f"{count} {role}" in out
+    assert set(table["component"]) == set(KINDS)
+    assert Path("a100.csv").read_text().startswith("# aiconfigurator-core")

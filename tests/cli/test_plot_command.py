@@ -1,0 +1,167 @@
+"""`specmodel plot`: what other commands print becomes a figure; what cannot be is refused."""
+
+import io
+import shlex
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specmodel import cli
+
+WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
+RATE = f"{WHERE} --acceptance-rate 0.7"
+PRINTED = {
+    "speedup": f"predict {RATE} --batch-size 1,8,64 --draft-length 1,3 --interval",
+    "target-efficiency": f"predict {RATE} --batch-size 8 --draft-length 1:3 --engine vllm",
+    "best-draft-length": f"best-draft-length {RATE} --context-length 512,65536",
+    "break-even": f"break-even {WHERE}",
+    "roofline": f"predict {RATE} --batch-size 8 --draft-length 3 --components",
+    "components": f"predict {RATE} --batch-size 8,64 --draft-length 3 --components",
+    "waterfalls": f"explain {RATE} --batch-size 1,64 --draft-length 3",
+    "tornado": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
+    "sobol": f"sensitivity {RATE} --batch-size 8 --draft-length 3 --samples 64",
+    "policies": "simulate --step-times times.csv --trace code-ngram --policy none,oracle",
+}
+STARTS = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    steps = "draft_length,step_time\n" + "".join(f"{i},{1 + i / 5}\n" for i in range(8))
+    Path("times.csv").write_text(steps)
+    Path("table.csv").write_text("batch_size,speedup\n1,1.5\n")
+    Path("folder.pdf").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line; return its status, and what it prints and complains of."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def pipe(text, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+
+@pytest.mark.parametrize("kind", PRINTED)
+def test_what_a_command_prints_is_drawn_from_a_pipe(kind, run, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    status, printed, _ = run(f"{PRINTED[kind]} --csv")
+    assert status == 0
+    pipe(printed, monkeypatch)
+    assert run(f"plot {kind} - --output a.pdf") == (0, "Wrote a.pdf.\n", "")
+    assert Path("a.pdf").read_bytes().startswith(STARTS[".pdf"])
+
+
+@pytest.mark.parametrize(("suffix", "start"), STARTS.items())
+def test_the_suffix_tells_the_format(suffix, start, run) -> None:
+    pytest.importorskip("matplotlib")
+    assert run(f"plot speedup table.csv --output a{suffix}")[0] == 0
+    assert Path(f"a{suffix}").read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("kind", ["active-experts", "active_experts"])
+def test_published_unions_need_no_table(kind, run) -> None:
+    pytest.importorskip("matplotlib")
+    assert run(f"plot {kind} --output a.svg") == (0, "Wrote a.svg.\n", "")
+    assert Path("a.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("width", "inches"), [("", 3.3), ("--width 6.8", 6.8)])
+def test_the_width_is_in_inches(width, inches, run) -> None:
+    image = pytest.importorskip("matplotlib.image")
+    assert run(f"plot speedup table.csv --output a.png {width}")[0] == 0
+    assert image.imread("a.png").shape[1] == pytest.approx(300 * inches, abs=1)
+
+
+def test_the_outcome_is_passed_on(run, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    told = {}
+    monkeypatch.setattr(
+        "specmodel.plots.figures.save_figure", lambda *_, **given: told.update(given)
+    )
+    assert run("plot tornado table.csv --output a.pdf --outcome target-efficiency")[0] == 0
+    assert told["outcome"] == "target_efficiency"
+
+
+def test_components_as_csv_sum_to_the_times(run) -> None:
+    command = f"predict {RATE} --batch-size 1,8 --draft-length 3 --engine sglang"
+    table = pd.read_csv(io.StringIO(run(f"{command} --components --csv")[1]))
+    times = pd.read_csv(io.StringIO(run(f"{command} --csv")[1])).set_index("batch_size")
+    sums = table.groupby(["batch_size", "pass"])["time"].sum().unstack()
+    assert sums["forward"].to_dict() == pytest.approx(times["forward_time"].to_dict(), rel=1e-12)
+    assert sums["verify"].to_dict() == pytest.approx(times["verify_time"].to_dict(), rel=1e-12)
+    drafting = (3 * sums["draft pass"]).to_dict()
+    assert drafting == pytest.approx(times["draft_time"].to_dict(), rel=1e-12)
+
+
+GOOD = "plot speedup table.csv --output a.pdf"
+BAD = [
+    ("plot speedpu table.csv --output a.pdf", "kind: got 'speedpu'", "one of speedup"),
+    ("plot tornados table.csv --output a.pdf", "kind: got 'tornados'", "one of tornado"),
+    ("plot speedup --output a.pdf", "table: got None", "- for a pipe"),
+    ("plot speedup table.csv", "--output"),
+    ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "no such file"),
+    ("plot speedup folder.pdf --output a.pdf", "table: got 'folder.pdf'", ".csv or .parquet"),
+    ("plot policies table.csv --output a.pdf", "table: got", "columns speedup_low, speedup_high"),
+    ("plot speedup table.csv --output a.jpg", "--output: got 'a.jpg'", ".png, .pdf or .svg"),
+    ("plot speedup table.csv --output folder.pdf", "--output: got 'folder.pdf'", "directory"),
+    ("plot speedup table.csv --output no/a.pdf", "--output: got 'no/a.pdf'", "No such file"),
+    *(
+        (f"{GOOD} --width {width}", f"--width: got {width}", "from 3 to 20")
+        for width in ("0.0", "2.9", "-1.0", "nan", "inf")
+    ),
+    (f"{GOOD} --outcome speedup", "--outcome: got 'speedup'", "none"),
+    ("plot sobol table.csv --output a.pdf --outcome x", "--outcome: got 'x'", "target_efficiency"),
+]
+
+
+@pytest.mark.parametrize(("command", "fragments"), [(command, rest) for command, *rest in BAD])
+def test_what_cannot_be_drawn_is_one_line_and_status_2(command, fragments, run) -> None:
+    pytest.importorskip("matplotlib")
+    status, out, line = run(command)
+    assert (status, out, line.count("\n")) == (2, "", 1)
+    assert all(fragment in line for fragment in fragments), line
+    assert not Path("a.pdf").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "fragment"),
+    [
+        ("", "table: got '-'; expected a well-formed CSV"),
+        ("batch_size,speedup\n", "table: got 'no rows'"),
+        ('a,b\n1,2,3\n"', "table: got '-'; expected a well-formed CSV"),
+        ("\0\0\0", "table: got"),
+        ('{"rows": [{"batch_size": 1, "speedup": 2}]}', "columns batch_size, speedup as well"),
+    ],
+)
+def test_what_comes_from_a_pipe_is_judged_as_well(text, fragment, run, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    pipe(text, monkeypatch)
+    status, out, line = run("plot speedup - --output a.pdf")
+    assert (status, out, line.count("\n")) == (2, "", 1)
+    assert fragment in line
+
+
+def test_without_matplotlib_it_says_what_to_install(run, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    status, _, line = run("plot speedup table.csv --output a.pdf")
+    assert (status, line.count("\n")) == (2, 1)
+    assert "--output: got 'no package matplotlib'" in line
+    assert "pip install 'specmodel[plots]'" in line
+
+
+def test_help_has_an_example_of_a_pipe(run) -> None:
+    status, out, _ = run("plot --help")
+    assert status == 0
+    assert "specmodel plot speedup - --output" in out
+    assert max(map(len, out.splitlines())) <= 80

@@ -1,0 +1,255 @@
+"""Models spread over GPUs: the busiest rank by Monte Carlo, what is sent, and what is refused."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmodel.algebra import experts
+from specmodel.algebra import popularity as popular
+from specmodel.base.errors import InputError
+from specmodel.cost import memory, parallel
+from specmodel.cost.deployment import deploy
+from specmodel.cost.forward import pass_work
+from specmodel.cost.parallel import Layout
+from specmodel.cost.work import PassWork
+from specmodel.prediction.predict import predict
+from specmodel.records.architecture import load_architecture
+from specmodel.records.hardware import load_hardware
+
+ROUTED = "routed_experts"
+
+
+def draw_counts(
+    rng: np.random.Generator, popularity: np.ndarray, sequences: int, s: int, c: float, trials: int
+) -> np.ndarray:
+    """Tokens of each expert in each trial: sequences with Beta-distributed use of each expert."""
+    p = np.broadcast_to(popularity, (trials, sequences, popularity.size))
+    if c > 0:
+        p = rng.beta(p * (1 - c) / c, (1 - p) * (1 - c) / c)
+    return rng.binomial(s, p).sum(axis=1)
+
+
+def uniform_counts(
+    rng: np.random.Generator, E: int, k: int, tokens: int, trials: int
+) -> np.ndarray:
+    """Tokens of each expert when every token uses exactly k of E, all equally likely."""
+    chosen = rng.random((trials, tokens, E)).argpartition(k, axis=-1)[..., :k]
+    flat = chosen.reshape(trials, -1) + E * np.arange(trials)[:, None]
+    return np.bincount(flat.ravel(), minlength=trials * E).reshape(trials, E)
+
+
+def busiest(counts: np.ndarray, ranks: int) -> tuple[float, float]:
+    """Mean over trials of the most experts, and of the most tokens, that a rank has."""
+    by_rank = counts.reshape(counts.shape[0], ranks, -1)
+    return (by_rank > 0).sum(-1).max(1).mean(), by_rank.sum(-1).max(1).mean()
+
+
+@pytest.mark.parametrize("tokens", [1, 3, 8, 40])
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+@pytest.mark.parametrize(("E", "k"), [(256, 8), (128, 8), (64, 6)])
+def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: int) -> None:
+    counts = uniform_counts(np.random.default_rng(6), E, k, tokens, trials=1500)
+    most_experts, most_tokens = busiest(counts, ranks)
+    active = experts.active_experts(tokens, E, k)
+    assert parallel.busiest_experts(active, E, ranks) == pytest.approx(most_experts, rel=0.1)
+    mean, variance = (np.asarray(tokens * k / E * x) for x in (1, 1 - k / E))
+    estimate = parallel.busiest_tokens(mean, variance, variance, E, ranks)
+    assert estimate == pytest.approx(most_tokens, rel=0.1)
+
+
+@pytest.mark.parametrize("sequences", [4, 16, 128])
+@pytest.mark.parametrize(("exponent", "c"), [(0.0, 0.3), (0.5, 0.0), (0.5, 0.2), (0.8, 0.1)])
+def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, sequences: int) -> None:
+    """Experts are dealt to the ranks at random; sequences of 4 tokens."""
+    rng, ranks, s = np.random.default_rng(7), 8, 4
+    popularity = popular.zipf_popularity(128, 8, exponent)
+    counts = draw_counts(rng, popularity, sequences, s, c, trials=1000)
+    dealt = rng.permuted(counts, axis=1)
+    most_experts, most_tokens = busiest(dealt, ranks)
+    deployment, _ = deploy(
+        target="qwen3-30b-a3b", hardware="h200_sxm", drafter="ngram", expert_parallel=ranks,
+        routing_correlation=c, popularity=popularity,
+    )  # fmt: skip
+    work = pass_work(
+        deployment.target, batch_size=sequences, tokens_per_sequence=s, context_length=0,
+        routing_correlation=c, popularity=popularity, layout=deployment.layout,
+    )  # fmt: skip
+    one_expert = 48 * 3 * 2048 * 768
+    loaded = work.components[ROUTED].weight_bytes / (2 * one_expert)
+    pairs = work.components[ROUTED].flop / (2 * one_expert)
+    assert loaded == pytest.approx(most_experts, rel=0.1)
+    assert pairs == pytest.approx(most_tokens, rel=0.1)
+
+
+@given(st.sampled_from([(256, 8), (128, 16), (64, 8), (384, 32), (16, 16)]), st.floats(0.1, 0.999))
+def test_busiest_rank_never_falls_as_more_experts_load(shape: tuple[int, int], x: float) -> None:
+    E, ranks = shape
+    here, more = parallel.busiest_experts(np.array([x * E, x * E * 1.001]), E, ranks)
+    assert here * (1 - 1e-12) <= more <= here * 1.01
+    assert x * E / ranks * (1 - 1e-12) <= here <= E / ranks
+
+
+def work_of(name: str, layout: Layout, **point: float) -> PassWork:
+    full = {"batch_size": 64, "tokens_per_sequence": 4, "context_length": 1000} | point
+    return pass_work(load_architecture(name), **full, layout=layout)
+
+
+def test_expert_parallel_under_load_reads_each_expert_once() -> None:
+    many = {"batch_size": 10_000}
+    cut = work_of("qwen3-30b-a3b", Layout(8, 1), **many).components[ROUTED]
+    spread = work_of("qwen3-30b-a3b", Layout(8, 8), **many).components[ROUTED]
+    assert spread.weight_bytes == pytest.approx(cut.weight_bytes, rel=1e-12)
+    assert cut.flop < spread.flop < 1.1 * cut.flop
+
+
+def test_data_parallel_attention_shares_the_batch() -> None:
+    one = work_of("qwen3-30b-a3b", Layout(1, 1), batch_size=8)
+    eight = work_of("qwen3-30b-a3b", Layout(1, 8), batch_size=64)
+    for name in ("attention_core", "attention_projections", "lm_head"):
+        assert eight.components[name].flop == one.components[name].flop
+        assert eight.components[name].weight_bytes == one.components[name].weight_bytes
+    assert "all_reduce" not in eight.components
+    few = work_of("qwen3-30b-a3b", Layout(1, 8), batch_size=2)
+    single = work_of("qwen3-30b-a3b", Layout(1, 1), batch_size=1)
+    core = "attention_core"
+    assert few.components[core].kv_bytes == single.components[core].kv_bytes
+
+
+def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:
+    """A rank of 16 of 128 experts holds any of a token's 8 with chance 1 - C(112, 8)/C(128, 8)."""
+    sent = work_of("qwen3-30b-a3b", Layout(1, 8)).components["all_to_all"]
+    chance = 1 - math.comb(112, 8) / math.comb(128, 8)
+    tokens = 64 / 8 * 4
+    expected = 48 * tokens * 7 * chance * 2048 * (2 + 2)
+    assert sent.link_bytes == pytest.approx(expected, rel=1e-12)
+    assert sent.network_bytes == 0
+    two_nodes = work_of("qwen3-30b-a3b", Layout(1, 16)).components["all_to_all"]
+    assert two_nodes.network_bytes == pytest.approx(two_nodes.link_bytes * 8 / 7, rel=1e-12)
+    one_other = work_of("qwen3-30b-a3b", Layout(1, 2)).components["all_to_all"]
+    assert one_other.link_bytes <= 48 * 64 / 2 * 4 * 2048 * (2 + 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("deepseek-v3", Layout(8)),
+        ("kimi-k2", Layout(16, 16)),
+        ("llama-3.1-70b", Layout(32)),
+        ("gpt-oss-120b", Layout(4)),
+        ("qwen3-30b-a3b", Layout(1, 8)),
+        ("opt-350m", Layout(1)),
+    ],
+)
+def test_memory_holds_what_a_saturated_pass_reads(name: str, layout: Layout) -> None:
+    """Every weight is read once by a large pass, but for the input embedding and its positions."""
+    model = load_architecture(name)
+    work = pass_work(model, batch_size=1e6, tokens_per_sequence=1, context_length=0, layout=layout)
+    read = sum(float(np.asarray(part.weight_bytes)) for part in work.components.values())
+    unread = (model.outer_parameters - model.head_parameters) / layout.tensor_parallel
+    held = memory.weight_bytes(model, layout)
+    assert held == pytest.approx(read + 2 * unread, rel=1e-9)
+
+
+def test_a_draft_model_shares_the_batch_with_the_replicas() -> None:
+    base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "drafter": "qwen2-0.5b"}
+    point = {"draft_length": 3, "acceptance": 0.7, "context_length": 1000}
+    spread = predict(**base, **point, batch_size=2048, expert_parallel=8)
+    alone = predict(**base, **point, batch_size=256)
+    np.testing.assert_allclose(spread.draft_time, alone.draft_time, rtol=1e-12)
+
+
+def test_fullest_replica_decides_the_largest_batch() -> None:
+    p = predict(
+        target="deepseek-v3", drafter="ngram", hardware="h200_sxm", expert_parallel=16,
+        batch_size=[1, 16, 17], draft_length=1, acceptance=0.7, context_length=100_000,
+    )  # fmt: skip
+    one, full, over = p.memory_bytes
+    assert one == full < over
+    assert (p.max_batch_size % 16 == 0).all()
+
+
+def test_all_reduce_crosses_nodes_once_it_must() -> None:
+    inside, across = parallel.all_reduce(8, 8), parallel.all_reduce(16, 8)
+    assert (inside.link_share, inside.network_share, inside.network_hops) == (1.75, 0, 0)
+    assert (across.link_share, across.network_share, across.network_hops) == (1.75, 1 / 8, 2)
+    slow, fast = (
+        predict(
+            target="deepseek-v3", drafter="mtp", hardware="h200_sxm", tensor_parallel=n,
+            batch_size=1, draft_length=1, acceptance=0.8, context_length=1000,
+        ).forward_time
+        for n in (16, 8)
+    )  # fmt: skip
+    assert slow > fast / 2
+
+
+def test_all_reduce_time_is_latency_and_bytes() -> None:
+    p = predict(
+        target="llama-3.1-70b", drafter="ngram", hardware="h100_sxm", tensor_parallel=8,
+        batch_size=4, draft_length=1, acceptance=0.8, context_length=1000,
+    )  # fmt: skip
+    link = load_hardware("h100_sxm").link
+    reductions = 2 * 80 + 1
+    latency = (reductions + 1) * link.collective_latency
+    latency += (reductions + 0.5) * 14 * link.hop_latency
+    sent = 4 * 2 * (reductions * 8192 + 128256 / 2) * 1.75 / link.peak_bytes_per_s
+    measured = p.times.forward.components["all_reduce"].total_time
+    assert measured == pytest.approx(latency + sent, rel=1e-12)
+
+
+def test_every_rank_is_the_busiest_if_every_expert_is_used() -> None:
+    model = load_architecture("mixtral-8x7b").with_changes("t", {"experts_per_token": 8})
+    point = {"batch_size": 3, "tokens_per_sequence": 2, "context_length": 0}
+    part = pass_work(model, **point, layout=Layout(1, 4)).components[ROUTED]
+    one_expert = 32 * 3 * 4096 * 14336
+    assert part.weight_bytes == pytest.approx(2 * 2 * one_expert, rel=1e-12)
+    assert part.flop == pytest.approx(6 * 2 * 2 * one_expert, rel=1e-12)
+
+
+def test_memory_spreads_experts_over_ranks() -> None:
+    base = {"target": "qwen3-30b-a3b", "drafter": "ngram", "hardware": "h200_sxm"}
+    point = {"batch_size": 8, "draft_length": 1, "acceptance": 0.5, "context_length": 1000}
+    alone = predict(**base, **point)
+    spread = predict(**base, **point, expert_parallel=8)
+    model = load_architecture("qwen3-30b-a3b")
+    routed = 2 * 48 * 128 * 3 * 2048 * 768
+    kv = 1002 * 48 * 2 * 4 * 128 * 2
+    weights = 2 * model.total_parameters
+    assert alone.memory_bytes[()] == pytest.approx(weights + 8 * kv, rel=1e-12)
+    assert spread.memory_bytes[()] == pytest.approx(weights - routed * 7 / 8 + kv, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "argument"),
+    [
+        ("qwen3-30b-a3b", {"expert_parallel": 3}, "expert_parallel"),
+        ("qwen3-30b-a3b", {"expert_parallel": 256}, "expert_parallel"),
+        ("qwen3-30b-a3b", {"expert_parallel": 0}, "expert_parallel"),
+        ("qwen3-30b-a3b", {"expert_parallel": 4, "tensor_parallel": 8}, "expert_parallel"),
+        ("qwen3-32b", {"expert_parallel": 8}, "expert_parallel"),
+        ("deepseek-v3", {"tensor_parallel": 3}, "tensor_parallel"),
+        ("qwen3-30b-a3b", {"tensor_parallel": 16, "hardware": "l4"}, "tensor_parallel"),
+        ("qwen3-30b-a3b", {"expert_parallel": 16, "hardware": "l4"}, "expert_parallel"),
+        ("qwen3-30b-a3b", {"popularity": [0.5] * 16}, "popularity"),
+        ("qwen3-30b-a3b", {"popularity": [0.5] * 128}, "popularity"),
+        ("qwen3-30b-a3b", {"popularity": [8.0] + [0.0] * 127}, "popularity"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    target: str, changes: dict[str, object], argument: str
+) -> None:
+    names = {"target": target, "drafter": "ngram", "hardware": "h200_sxm"} | changes
+    with pytest.raises(InputError, match=rf"^{argument}: got"):
+        deploy(**names)
+
+
+def test_hardware_without_a_link_stays_alone() -> None:
+    alone = load_hardware("h200_sxm").with_changes("hardware", {"link": None, "network": None})
+    with pytest.raises(InputError, match=r"^tensor_parallel: got 2; expected 1"):
+        deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone, tensor_parallel=2)
+    deployment, _ = deploy(target="mixtral-8x7b", drafter="ngram", hardware=alone)
+    with pytest.raises(InputError, match=r"^draft_tensor_parallel: got 2"):
+        dataclasses.replace(deployment, draft_tensor_parallel=2)

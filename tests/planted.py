@@ -1,0 +1,115 @@
+"""Measurements of kernels with parameters that are known, for tests of what fits them."""
+
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.calibrate.fitting.kernels import predicted_time
+from specmodel.records.hardware import load_hardware
+
+H200 = load_hardware("h200_sxm")
+KINDS = ("experts", "gemm", "attention")
+TOKENS = (1, 4, 16, 64, 256, 512, 1024, 4096)
+SHAPES = {
+    "experts": [
+        (4096, 14336, 2, 8),
+        (2048, 768, 8, 128),
+        (6144, 2048, 8, 256),
+        (4096, 192, 8, 128),
+        (7168, 256, 8, 256),
+    ],
+    "gemm": [
+        (4096, 14336),
+        (8192, 8192),
+        (5120, 27648),
+        (8192, 28672),
+        (16384, 5120),
+        (7168, 18432),
+    ],
+    "attention": [
+        (32, 8, 128),
+        (64, 8, 128),
+        (16, 4, 128),
+        (32, 8, 64),
+        (40, 8, 128),
+        (32, 2, 256),
+    ],
+}
+CONTEXTS = [
+    *((1, 1024), (1, 16384), (8, 512), (8, 8192)),
+    *((64, 256), (64, 4096), (256, 256), (256, 2048)),
+]
+PLANTED = {
+    "experts": {
+        "launch_time": 5e-6,
+        "memory_efficiency": 0.85,
+        "compute_efficiency": 0.7,
+        "activation_efficiency": 0.6,
+        "tile_rows": 24.0,
+        "tile_growth": 0.2,
+        "tile_width": 50.0,
+    },
+    "gemm": {"launch_time": 3e-6, "memory_efficiency": 0.8, "compute_efficiency": 0.75},
+    "attention": {
+        "launch_time": 6e-6,
+        "memory_efficiency": 0.9,
+        "group_time": 3e-8,
+        "ramp_time": 4e-6,
+    },
+}
+"""Parameters inside the bounds of the fit [s] [-]."""
+
+
+def points(kind: str) -> pd.DataFrame:
+    """Every shape of a component at eight sizes, bf16."""
+    dtypes = {"weight_dtype": "bf16", "activation_dtype": "bf16"}
+    if kind == "gemm":
+        rows = [
+            {"num_tokens": t, "input_size": k, "output_size": n}
+            for k, n in SHAPES[kind]
+            for t in TOKENS
+        ]
+    elif kind == "experts":
+        rows = [
+            {
+                "num_tokens": t,
+                "hidden_size": h,
+                "expert_size": width,
+                "num_experts": E,
+                "experts_per_token": k,
+                "active_experts": min(E, t * k),
+                "num_matrices": 3,
+            }
+            for h, width, k, E in SHAPES[kind]
+            for t in TOKENS
+        ]
+    else:
+        dtypes = {"kv_dtype": "bf16", "activation_dtype": "bf16"}
+        rows = [
+            {
+                "batch_size": B,
+                "context_length": context,
+                "num_heads": heads,
+                "num_kv_heads": groups,
+                "head_dim": size,
+            }
+            for heads, groups, size in SHAPES[kind]
+            for B, context in CONTEXTS
+        ]
+    return pd.DataFrame(rows).assign(**dtypes)
+
+
+def planted(kind: str, sharpness: float = 4.0, noise: float = 0.0, **changes) -> pd.DataFrame:
+    """A table of what planted parameters take; every third shape is there to judge."""
+    rows = points(kind)
+    parameters = KernelParameters(**(PLANTED[kind] | changes), sharpness=sharpness)
+    factor = np.exp(noise * np.random.default_rng(7).standard_normal(len(rows)))
+    shape = np.repeat(np.arange(len(SHAPES[kind])), len(rows) // len(SHAPES[kind]))
+    return rows.assign(
+        component=kind,
+        hardware="h200_sxm",
+        stack="mine",
+        version="1.2.3",
+        latency=predicted_time(kind, rows, H200, parameters) * factor,
+        role=np.where(shape % 3 == 2, "judge", "fit"),
+    )

@@ -1,0 +1,451 @@
+"""Prediction end to end: identities, drafters, memory, and the forms of acceptance."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.experts import expert_use
+from specmodel.algebra.popularity import zipf_popularity
+from specmodel.base.errors import InputError
+from specmodel.cost.deployment import Deployment, deploy
+from specmodel.cost.latency import step_times, target_pass
+from specmodel.cost.memory import kv_cache_bytes, memory_use
+from specmodel.cost.passes import CAUSES, PassTime
+from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
+from specmodel.prediction.predict import predict
+from specmodel.records import drafters
+from specmodel.records.architecture import load_architecture
+from specmodel.records.engine import EngineProfile, load_engine
+from specmodel.records.hardware import load_hardware
+
+ENGINE = EngineProfile(
+    schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
+    draft_pass_time=1e-4, reject_time=2e-4, reject_time_per_request=1e-6,
+)  # fmt: skip
+QWEN2 = {
+    "target": "qwen2-57b-a14b",
+    "drafter": "qwen2-0.5b",
+    "hardware": "a800_sxm_80gb",
+    "tensor_parallel": 2,
+    "context_length": 512,
+}
+
+
+def qwen2(**changes: object) -> Prediction:
+    point = {"batch_size": [1, 16, 64], "draft_length": 4, "acceptance": 0.8, "engine": ENGINE}
+    return predict(**(QWEN2 | point | changes))
+
+
+def launches(part: PassTime) -> float:
+    return sum(component.launch_time for component in part.components.values())
+
+
+@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "eagle3", "mtp", "parallel", "ngram"])
+def test_identities(drafter: str) -> None:
+    p = qwen2(drafter=drafter, draft_length=[[1], [4], [9]])
+    close = {"rtol": 1e-12, "atol": 0}
+    np.testing.assert_allclose(p.utility, p.speedup, **close)
+    np.testing.assert_allclose(p.step_efficiency * (p.draft_length + 1), p.tokens_per_step, **close)
+    np.testing.assert_allclose(p.step_time, p.draft_time + p.verify_time + p.reject_time, **close)
+    np.testing.assert_allclose(p.target_efficiency, p.forward_time / p.verify_time, **close)
+    np.testing.assert_allclose(p.speedup, p.tokens_per_step * p.forward_time / p.step_time, **close)
+    np.testing.assert_allclose(p.throughput * p.tpot, p.batch_size, **close)
+    parts = sum(part.total_time for part in p.times.forward.components.values())
+    np.testing.assert_allclose(
+        np.broadcast_to(parts + ENGINE.pass_time, p.forward_time.shape), p.forward_time, **close
+    )
+    growth = sum(p.times.growth_by_cause().values())
+    np.testing.assert_allclose(
+        np.broadcast_to(growth, p.step_time.shape), p.step_time - p.forward_time, rtol=1e-9
+    )
+    assert set(p.limited_by.ravel()) <= set(CAUSES)
+
+
+@pytest.mark.parametrize("drafter", ["qwen2-0.5b", "eagle", "mtp", "parallel", "ngram"])
+def test_no_draft_is_no_speculation(drafter: str) -> None:
+    p = qwen2(drafter=drafter, draft_length=0)
+    assert (p.speedup == 1).all()
+    assert (p.target_efficiency == 1).all()
+    assert (p.draft_time == 0).all()
+    assert (p.reject_time == 0).all()
+    assert set(p.limited_by) == {"none"}
+    assert np.isnan(p.break_even_acceptance_rate).all()
+
+
+def test_break_even_and_best_length_agree_with_predictions() -> None:
+    p = qwen2(acceptance=0.6, max_draft_length=7)
+    at_break_even = qwen2(acceptance=p.break_even_acceptance_rate)
+    np.testing.assert_allclose(at_break_even.speedup, 1, rtol=1e-9)
+    lengths = np.arange(8)
+    gains = np.stack([qwen2(acceptance=0.6, draft_length=n).speedup for n in lengths])
+    np.testing.assert_array_equal(p.best_draft_length, lengths[gains.argmax(axis=0)])
+
+
+@pytest.mark.parametrize("stack", ["datasheet", None])
+def test_overheads_add_up_as_stated(stack: str | None) -> None:
+    """The engine's time of a kernel adds to the kernel's own, which is 0 by the data sheet."""
+    ideal, real = qwen2(engine="ideal", stack=stack), qwen2(stack=stack)
+    assert (launches(ideal.times.forward) == 0) == (stack == "datasheet")
+    kernels = launches(real.times.forward) - launches(ideal.times.forward)
+    np.testing.assert_allclose(
+        real.forward_time - ideal.forward_time, kernels + ENGINE.pass_time, rtol=1e-9
+    )
+    np.testing.assert_allclose(real.reject_time, 2e-4 + 1e-6 * real.batch_size, rtol=1e-12)
+    draft_kernels = launches(real.times.draft_pass) - launches(ideal.times.draft_pass)
+    np.testing.assert_allclose(
+        real.draft_time - ideal.draft_time, 4 * (draft_kernels + 1e-4), rtol=1e-9
+    )
+
+
+def test_points_broadcast_and_rows_hold_plain_numbers() -> None:
+    grid = qwen2(draft_length=np.array([0, 2, 5])[:, None], engine=None)
+    assert grid.speedup.shape == (3, 3)
+    rows = grid.rows()
+    assert len(rows) == 9
+    assert list(rows[0]) == list(COLUMN_UNITS)
+    for i, length in enumerate([0, 2, 5]):
+        for j, batch in enumerate([1, 16, 64]):
+            one = qwen2(draft_length=length, batch_size=batch, engine=None)
+            row = rows[3 * i + j]
+            assert row == one.rows()[0]
+            assert not any(isinstance(v, float) and not math.isfinite(v) for v in row.values())
+    frame = grid.to_frame()
+    assert list(frame.columns) == list(COLUMN_UNITS)
+    assert frame["speedup"].to_list() == [row["speedup"] for row in rows]
+
+
+@given(st.floats(0.05, 0.95), st.integers(1, 8))
+def test_every_form_of_acceptance_gives_the_same_speedup(rate: float, length: int) -> None:
+    by_rate = qwen2(acceptance=rate, draft_length=length)
+    tokens = by_rate.tokens_per_step[0].item()
+    forms = [
+        Acceptance(tokens_per_step=tokens),
+        Acceptance(step_efficiency=tokens / (length + 1), measured_draft_length=length),
+        Acceptance(accepted_fraction=(tokens - 1) / length),
+        Acceptance(acceptance_by_position=[rate] * 10),
+    ]
+    for form in forms:
+        other = qwen2(acceptance=form, draft_length=length)
+        np.testing.assert_allclose(other.speedup, by_rate.speedup, rtol=1e-9)
+
+
+def test_measured_acceptance_carries_to_other_lengths_through_the_rate() -> None:
+    measured = Acceptance(tokens_per_step=3.3616, measured_draft_length=4)
+    p = qwen2(acceptance=measured, draft_length=[[2], [6]])
+    np.testing.assert_allclose(p.speedup, qwen2(draft_length=[[2], [6]]).speedup, rtol=1e-9)
+    with pytest.raises(InputError, match="measured_draft_length"):
+        qwen2(acceptance=Acceptance(tokens_per_step=2.0), draft_length=[[2], [6]])
+
+
+def test_trees_take_tokens_per_step_and_verify_tokens() -> None:
+    tree = qwen2(acceptance=Acceptance(tokens_per_step=3.5), verify_tokens=32, drafter="eagle")
+    chain = qwen2(acceptance=Acceptance(tokens_per_step=3.5), drafter="eagle")
+    assert (tree.verify_time > chain.verify_time).all()
+    assert (tree.tokens_per_step == 3.5).all()
+    assert (tree.draft_time > chain.draft_time).all()  # a pass carries the width of the tree
+    mixed = qwen2(
+        acceptance=Acceptance(tokens_per_step=3.5),
+        drafter="eagle",
+        verify_tokens=[[1], [32]],
+        draft_length=[[0], [4]],
+    )
+    assert (mixed.speedup[0] == 1).all()
+    np.testing.assert_array_equal(mixed.speedup[1], tree.speedup)
+    assert np.isnan(tree.best_draft_length).all()
+    assert tree.rows()[0]["break_even_acceptance_rate"] is None
+    with pytest.raises(InputError, match=r"^verify_tokens: got 32"):
+        qwen2(verify_tokens=32)
+    with pytest.raises(InputError, match="tokens_per_step"):
+        qwen2(acceptance=Acceptance(tokens_per_step=5.5), verify_tokens=32)
+    with pytest.raises(InputError, match="verify_tokens"):
+        qwen2(acceptance=Acceptance(tokens_per_step=1), verify_tokens=3, draft_length=0)
+
+
+def test_step_without_a_proposal_costs_a_plain_pass() -> None:
+    """At batch size 1 a share r of the steps is speculative, the others are plain."""
+    full, rate = qwen2(drafter="ngram", batch_size=1), 0.3
+    part = qwen2(drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=1)
+    mean = rate * full.verify_time + (1 - rate) * full.forward_time
+    np.testing.assert_allclose(part.verify_time, mean, rtol=1e-12)
+    np.testing.assert_allclose(
+        part.tokens_per_step, rate * full.tokens_per_step + 1 - rate, rtol=1e-12
+    )
+    never = qwen2(drafter=drafters.ngram_drafter(proposal_rate=0.0))
+    np.testing.assert_allclose(never.speedup, 1, rtol=1e-12)
+    assert np.isnan(never.break_even_acceptance_rate).all()
+
+
+def test_tokens_per_step_of_an_ngram_drafter_is_the_mean_over_all_steps() -> None:
+    """What was given comes back: 1.40 over all steps, 44 % of which have a proposal."""
+    some = drafters.ngram_drafter(proposal_rate=0.44)
+    p = qwen2(drafter=some, acceptance=Acceptance(tokens_per_step=1.4))
+    np.testing.assert_allclose(p.tokens_per_step, 1.4, rtol=1e-12)
+    sigma = qwen2(drafter=some, acceptance=Acceptance(step_efficiency=1.4 / 5))
+    np.testing.assert_allclose(sigma.speedup, p.speedup, rtol=1e-9)
+    with pytest.raises(InputError, match="tokens_per_step"):
+        qwen2(drafter=some, acceptance=Acceptance(tokens_per_step=4.0))
+
+
+def test_one_expert_targets_have_heads_of_their_kind() -> None:
+    dense = load_architecture("mixtral-8x7b").with_changes(
+        "t", {"num_experts": 1, "experts_per_token": 1}
+    )
+    assert drafters.mtp_drafter(dense).architecture.expert_size == 14336
+    assert drafters.eagle_drafter(dense).architecture.dense_ffn_size == 14336
+    quantised = load_architecture("deepseek-v3")
+    assert drafters.eagle_drafter(quantised).architecture.weight_dtype == "bf16"
+
+
+def test_popularity_is_not_passed_to_another_model() -> None:
+    popularity = zipf_popularity(128, 8, 0.7)
+    base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "tensor_parallel": 8}
+    point = {"batch_size": 4, "draft_length": 2, "acceptance": 0.7, "context_length": 500}
+    for name in ("gpt-oss-120b", "qwen3-30b-a3b"):
+        skewed = predict(**base, **point, drafter=name, popularity=popularity)
+        equal = predict(**base, **point, drafter=name)
+        assert skewed.draft_time == equal.draft_time
+    head = predict(**base, **point, drafter="mtp", popularity=popularity)
+    assert head.draft_time < predict(**base, **point, drafter="mtp").draft_time
+
+
+def test_batches_where_some_propose_against_enumeration() -> None:
+    """The mean over how many of 6 sequences have a proposal, each number run as its own pass."""
+    rate, batch, length = 0.4, 6, 3
+    deployment = Deployment(
+        target=load_architecture("mixtral-8x7b"),
+        drafter=drafters.ngram_drafter(),
+        hardware=load_hardware("h100_sxm"),
+        engine=load_engine("ideal"),
+        tensor_parallel=2,
+        routing_correlation=0.2,
+    )
+    from specmodel.cost.forward import pass_work
+    from specmodel.cost.passes import pass_time
+
+    exact = 0.0
+    for proposing in range(batch + 1):
+        work = pass_work(
+            deployment.target,
+            batch_size=batch,
+            tokens_per_sequence=length + 1,
+            context_length=512,
+            routing_correlation=0.2,
+            speculating_share=proposing / batch,
+            layout=deployment.layout,
+        )
+        time = pass_time(work, deployment.hardware, kernel_time=0, pass_time=0).total_time
+        chance = math.comb(batch, proposing) * rate**proposing * (1 - rate) ** (batch - proposing)
+        exact += chance * float(time)
+    some = dataclasses.replace(deployment, drafter=drafters.ngram_drafter(proposal_rate=rate))
+    mean = step_times(
+        some, batch_size=batch, draft_length=length, verify_tokens=length + 1, context_length=512
+    ).verify_time
+    assert mean == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6])
+@pytest.mark.parametrize("rate", [0.05, 0.4, 0.9])
+def test_experts_of_a_batch_where_some_propose(rate: float, exponent: float) -> None:
+    """The mean over all patterns of proposals is the union of sequences that each may have one."""
+    batch, length, c = np.array([1, 3, 8]), 4, 0.2
+    popularity = zipf_popularity(128, 8, exponent)
+    p = predict(
+        target="qwen3-30b-a3b", hardware="h200_sxm", draft_length=length, acceptance=0.5,
+        drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=batch,
+        routing_correlation=c, context_length=100, popularity=popularity,
+    )  # fmt: skip
+    use = rate * expert_use(length + 1, popularity, c) + (1 - rate) * popularity
+    exact = (1 - (1 - use) ** batch[:, None]).sum(axis=1)
+    np.testing.assert_allclose(p.active_experts_verify, exact, rtol=1e-9)
+
+
+def test_a_parallel_head_makes_one_pass() -> None:
+    parallel, chain = (qwen2(drafter=name, engine="ideal") for name in ("parallel", "eagle"))
+    assert (parallel.draft_time < chain.draft_time / 2).all()
+    one = qwen2(drafter="parallel", draft_length=1, engine="ideal")
+    np.testing.assert_allclose(
+        one.draft_time,
+        qwen2(drafter="eagle", draft_length=1, engine="ideal").draft_time,
+        rtol=1e-12,
+    )
+
+
+def test_heads_are_shaped_by_their_target() -> None:
+    target = load_architecture("mixtral-8x7b")
+    eagle = drafters.eagle_drafter(target).architecture
+    layer = 4096 * (4096 + 1024) * 2 + 3 * 4096 * 14336
+    assert eagle.active_parameters == layer + 2 * 4096 * 4096 + 32000 * 4096 + 3 * 4096
+    eagle3 = drafters.eagle3_drafter(target, ffn_size=1000, vocabulary_size=500).architecture
+    assert (eagle3.input_projection_size, eagle3.dense_ffn_size) == (3 * 4096, 1000)
+    assert eagle3.vocabulary_size == 500
+    mtp = drafters.mtp_drafter(target).architecture
+    assert (mtp.num_layers, mtp.num_experts, mtp.experts_per_token) == (1, 8, 2)
+    work = predict(
+        target=target, drafter="mtp", hardware="h100_sxm", tensor_parallel=2, batch_size=4,
+        draft_length=2, acceptance=0.7,
+    )  # fmt: skip
+    assert "input_projection" in work.times.draft_pass.components
+    assert "routed_experts" in work.times.draft_pass.components
+
+
+def test_memory_adds_weights_cache_and_drafter() -> None:
+    p = qwen2(batch_size=8)
+    target, drafter = load_architecture("qwen2-57b-a14b"), load_architecture("qwen2-0.5b")
+    kv = 517 * (28 * 2 * 2 * 128 * 2 + 24 * 2 * 2 * 64 * 2)  # two of four KV heads, all of two
+    twice = 28 * 3584 * 64 + 57 * 3584  # routers and norms are on both
+    expected = target.total_parameters + twice + 2 * drafter.total_parameters + 8 * kv
+    assert p.memory_bytes[()] == expected
+    assert p.max_batch_size[()] == (80 * 2**30 - (expected - 8 * kv)) // kv
+    assert p.warnings == ()
+    head = memory_use(qwen2(drafter="eagle").deployment, 512, 5)
+    layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512) + 2 * 3584**2 + 3 * 3584
+    assert head.draft_weight_bytes == layer + 3 * 3584  # norms are on both GPUs
+
+
+def test_beyond_memory_warns_with_figures() -> None:
+    p = predict(
+        target="mixtral-8x7b", drafter="ngram", hardware="h100_sxm", tensor_parallel=2,
+        batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
+    )  # fmt: skip
+    (warning,) = p.warnings
+    assert str(int(p.max_batch_size.min())) in warning
+    assert "85.9 GB" in warning
+    too_small = predict(
+        target="mixtral-8x7b", drafter="ngram", hardware="t4", batch_size=1, draft_length=3,
+        acceptance=0.5,
+    )  # fmt: skip
+    assert "not even the weights fit" in too_small.warnings[0]
+    assert too_small.max_batch_size[()] == 0
+
+
+def test_windowed_layers_keep_their_window_only() -> None:
+    full = load_architecture("llama-3.1-8b")
+    half = full.with_changes("t", {"sliding_window": 100, "num_sliding_layers": 16})
+    assert kv_cache_bytes(half, 1000) == pytest.approx(kv_cache_bytes(full, 1000) * 1100 / 2000)
+    assert kv_cache_bytes(half, 50) == kv_cache_bytes(full, 50)
+
+
+def test_dtypes_move_bytes_and_arithmetic() -> None:
+    sheet = {"hardware": "h100_sxm", "stack": "datasheet"}
+    plain = qwen2(engine="ideal", batch_size=1, **sheet)
+    halved = qwen2(engine="ideal", batch_size=1, weight_dtype="fp8", **sheet)
+    ratio = (halved.forward_time / plain.forward_time).item()
+    assert 0.5 < ratio < 0.56  # embedding and head stay in bf16
+    for stack in ("datasheet", None):
+        large = {"hardware": "h100_sxm", "stack": stack, "batch_size": 4096}
+        fp8 = qwen2(activation_dtype="fp8", weight_dtype="fp8", **large)
+        assert (fp8.verify_time < 0.7 * qwen2(**large).verify_time).all()
+    on_a800 = qwen2(activation_dtype="fp8")
+    assert on_a800.assumptions["arithmetic"] == "bf16 (no fp8 peak)"
+
+
+CALIBRATED = [
+    ("h200_sxm", "trtllm"),
+    ("h200_sxm", "vllm"),
+    ("a100_sxm_80gb", None),
+    ("l40s", None),
+    ("rtx_4090", "typical"),
+]
+
+
+def fine(last: float, first: float = 1.0) -> np.ndarray:
+    """Real numbers 0.1 % apart."""
+    return first * 1.001 ** np.arange(np.log(last / first) / np.log(1.001))
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
+@pytest.mark.parametrize(
+    "target", ["qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "llama-3.1-8b", "gpt-oss-120b"]
+)
+@pytest.mark.parametrize(("hardware", "stack"), CALIBRATED)
+def test_fitted_kernels_give_monotone_and_continuous_times(
+    hardware: str, stack: str | None, target: str, dtype: str, tokens: int
+) -> None:
+    """Plain and verify passes: whatever parameters were fitted, nothing jumps and nothing falls."""
+    dtypes = {"weight_dtype": dtype, "activation_dtype": dtype, "kv_dtype": dtype}
+    deployment, _ = deploy(target=target, drafter="ngram", hardware=hardware, stack=stack, **dtypes)
+    assert deployment.kernels.stack == (stack or deployment.hardware.default_stack)
+    assert deployment.kernels.record is not None
+    batches, contexts = [[1.0], [16.0], [256.0]], [[0.0], [1024.0], [32_768.0]]
+    whole = target_pass(deployment, np.arange(1.0, 513.0), tokens, contexts).total_time
+    assert (np.diff(whole) > 0).all()
+    for point in (
+        (fine(512), tokens, contexts),
+        (batches, fine(64, first=tokens), 1024.0),
+        (batches, tokens, fine(131_072)),
+    ):
+        seconds = target_pass(deployment, *point).total_time
+        growth = seconds[:, 1:] / seconds[:, :-1]
+        assert growth.min() > 1
+        assert growth.max() < 1.01
+
+
+def test_what_was_not_given_is_assumed_aloud() -> None:
+    least = predict(
+        target="mixtral-8x7b", drafter="ngram", hardware="b200", batch_size=1, draft_length=3,
+        acceptance=0.5,
+    )  # fmt: skip
+    assert least.assumptions["context_length"] == 1024
+    assert least.assumptions["engine"] == "ideal"
+    assert least.assumptions["routing_correlation"] == 0.18
+    given = qwen2(routing_correlation=0.0, weight_dtype="bf16")
+    for name in ("context_length", "engine", "routing_correlation", "weight_dtype"):
+        assert name not in given.assumptions
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": [1, 2.5]}, "batch_size"),
+        ({"batch_size": []}, "batch_size"),
+        ({"draft_length": -1}, "draft_length"),
+        ({"draft_length": 1e9}, "draft_length"),
+        ({"context_length": float("nan")}, "context_length"),
+        ({"acceptance": 1.5}, "acceptance_rate"),
+        ({"acceptance": "high"}, "acceptance_rate"),
+        ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
+        ({"max_draft_length": 0}, "max_draft_length"),
+        ({"tensor_parallel": 3}, "tensor_parallel"),
+        ({"draft_tensor_parallel": 4}, "draft_tensor_parallel"),
+        ({"routing_correlation": 2}, "routing_correlation"),
+        ({"weight_dtype": "fp7"}, "weight_dtype"),
+        ({"hardware": "h300"}, "hardware"),
+        ({"activation_dtype": "fp32"}, "activation_dtype"),
+        ({"embedding_dtype": "fp32"}, "embedding_dtype"),
+        ({"kv_dtype": "fp32"}, "kv_dtype"),
+        ({"batch_size": [1, 2], "draft_length": [1, 2, 3]}, "shapes"),
+        ({"batch_size": [1, 2], "acceptance": [0.1, 0.2, 0.3]}, "shapes"),
+        ({"routing_correlation": [0.0, 0.2]}, "routing_correlation"),
+        ({"draft_tensor_parallel": 14}, "draft_tensor_parallel"),
+    ],
+)
+def test_bad_input_names_the_argument(changes: dict[str, object], argument: str) -> None:
+    with pytest.raises(InputError, match=f"^{argument}: got"):
+        qwen2(**changes)
+
+
+def test_a_point_does_not_depend_on_its_neighbours() -> None:
+    """Chains beside trees keep their best length; a look-up takes the same time in every draw."""
+    measured = Acceptance(tokens_per_step=2.5, measured_draft_length=4)
+    tree = {"acceptance": measured, "drafter": "eagle", "batch_size": 16}
+    both = qwen2(**tree, draft_length=[[2], [4]], verify_tokens=[5, 20])
+    alone = qwen2(**tree, draft_length=4)
+    assert both.best_draft_length[1, 0] == alone.best_draft_length
+    assert both.tokens_per_step.tolist() == [[2.5, 2.5], [alone.tokens_per_step, 2.5]]
+    assert np.isnan(both.break_even_acceptance_rate).tolist() == [[True, True], [False, True]]
+    hardware = load_hardware("h200_sxm")
+    drafter = drafters.Drafter(name="look-up", lookup_time=1e-3)
+    look_up = {"drafter": drafter, "hardware": hardware, "interval": True, "batch_size": 1}
+    lengths = qwen2(**look_up, draft_length=[0, 3]).intervals
+    single = qwen2(**look_up, draft_length=3).intervals
+    assert lengths is not None
+    assert single is not None
+    assert lengths["draft_time"].low.tolist() == lengths["draft_time"].high.tolist() == [0, 1e-3]
+    assert single["speedup"].low == lengths["speedup"].low[1]

@@ -1,0 +1,171 @@
+"""Two hundred predicted operating points, so that no number moves unseen.
+
+They cover every architecture, drafter, layout, dtype, engine, form of acceptance, interval and
+tree. Where one moves on purpose, ``python tests/test_predictions.py`` writes the table anew, in
+the commit that says why; CHANGELOG.md tells users under "Numbers that moved".
+"""
+
+import csv
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+from specmodel import Acceptance, InputError, list_architectures, list_engines, list_hardware
+from specmodel import predict as predict_points
+from specmodel.cost.assembly import assemble
+
+TABLE = Path(__file__).parents[1] / "data" / "predictions.csv"
+HEAD = "# Predictions of this package: a drift alarm, no truth. See tests/test_predictions.py.\n"
+DEPLOYED = ("target", "drafter", "hardware", "engine", "stack", "tensor_parallel")
+DEPLOYED += ("expert_parallel", "draft_tensor_parallel", "weight_dtype", "expert_dtype")
+DEPLOYED += ("embedding_dtype", "activation_dtype", "kv_dtype", "proposal_rate", "lookup_time")
+DEPLOYED += ("popularity_exponent", "routing_correlation")
+POINT = ("batch_size", "draft_length", "verify_tokens", "context_length", "max_draft_length")
+ACCEPTANCE = ("form", "acceptance", "measured_draft_length")
+GIVEN = (*DEPLOYED, *POINT, *ACCEPTANCE, "interval")
+PREDICTED = ("tokens_per_step", "step_efficiency", "active_experts", "active_experts_verify")
+PREDICTED += ("forward_time", "verify_time", "draft_time", "reject_time", "step_time")
+PREDICTED += ("target_efficiency", "relative_step_time", "speedup", "tpot", "throughput")
+PREDICTED += ("limited_by", "break_even_acceptance_rate", "best_draft_length")
+PREDICTED += ("memory_bytes", "max_batch_size")
+WITH_ENDS = ("forward_time", "verify_time", "target_efficiency", "speedup")
+ENDS = tuple(f"{name}_{end}" for name in WITH_ENDS for end in ("low", "high"))
+
+
+def predicted(row):
+    """Predict what a row of the table names."""
+    deployed = {name: _value(row[name]) for name in DEPLOYED if row[name]}
+    point = {name: int(row[name]) for name in POINT if row[name]}
+    given = [float(number) for number in row["acceptance"].split(" ")]
+    measured = row["measured_draft_length"]
+    acceptance = Acceptance(
+        **{row["form"]: given if row["form"] == "acceptance_by_position" else given[0]},
+        measured_draft_length=int(measured) if measured else None,
+    )
+    interval = bool(row["interval"])
+    prediction = predict_points(
+        **assemble(deployed), **point, acceptance=acceptance, interval=interval
+    )
+    values = {name: getattr(prediction, name).item() for name in PREDICTED}
+    for name in WITH_ENDS if interval else ():
+        ends = prediction.intervals[name]
+        values |= {f"{name}_low": ends.low.item(), f"{name}_high": ends.high.item()}
+    return values
+
+
+def _value(text):
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def read_rows():
+    lines = TABLE.read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def test_the_table_covers_all_that_ships():
+    rows = read_rows()
+    assert len(rows) == 200
+    for name, known in (
+        ("target", {*list_architectures()} - {"opt-350m", "llama-3.2-1b"}),
+        ("hardware", set(list_hardware())),
+        ("engine", set(list_engines())),
+        ("drafter", {"eagle", "eagle3", "mtp", "ngram", "parallel", "opt-350m", "llama-3.2-1b"}),
+        ("form", set(FORMS)),
+    ):
+        assert known <= {row[name] for row in rows}, name
+
+
+@pytest.mark.parametrize("row", read_rows(), ids=lambda row: f"{row['target']}-{row['batch_size']}")
+def test_no_number_has_moved(row):
+    for name, value in predicted(row).items():
+        if isinstance(value, str):
+            assert value == row[name]
+        else:
+            assert value == pytest.approx(float(row[name]), rel=1e-12, nan_ok=True), name
+
+
+FORMS = ("acceptance_rate", "tokens_per_step", "step_efficiency", "accepted_fraction")
+FORMS += ("acceptance_by_position",)
+_POINTS = [(1, 1, 512), (8, 3, 1024), (64, 5, 4096), (512, 2, 128), (3, 8, 16384), (37, 0, 0)]
+_LAYOUTS = [(1, 1, 1), (2, 1, 1), (4, 1, 2), (1, 8, 1), (2, 16, 1), (8, 8, 4)]
+_DTYPES = ["", "weight_dtype=fp8", "weight_dtype=fp8 activation_dtype=fp8 kv_dtype=fp8"]
+_DTYPES += ["weight_dtype=int4", "expert_dtype=mxfp4", "weight_dtype=fp4 activation_dtype=fp4"]
+_DTYPES += ["weight_dtype=int8 kv_dtype=int8", "weight_dtype=fp16 activation_dtype=fp16"]
+_DTYPES += ["kv_dtype=fp8", "embedding_dtype=fp8", "weight_dtype=fp32"]
+_DRAFTERS = ["ngram", "eagle3", "mtp", "eagle", "parallel", "llama-3.2-1b", "opt-350m"]
+_ROUTINGS = ["", "routing_correlation=0.4", "popularity_exponent=0.7", "routing_correlation=0"]
+_LOOKUPS = ["", "proposal_rate=0.4", "lookup_time=0.0002 proposal_rate=0.9"]
+_STACKS = ["", "typical", "datasheet", "trtllm", "vllm"]
+
+
+def _cases():
+    """Combine all that there is, cycling lists whose lengths have few factors in common."""
+    cycles = map(itertools.cycle, (_POINTS, _LAYOUTS, _DTYPES, _DRAFTERS, _ROUTINGS))
+    targets = [name for name in list_architectures() if name not in _DRAFTERS]
+    hardware = itertools.cycle(list_hardware())
+    engines, stacks = itertools.cycle(list_engines()), itertools.cycle(_STACKS)
+    lookups, forms = itertools.cycle(_LOOKUPS), itertools.cycle(FORMS)
+    is_narrow = itertools.cycle([True, False, False])
+    for target, points, layout, dtypes, drafter, routing in zip(
+        itertools.cycle(targets), *cycles, strict=False
+    ):
+        row = dict.fromkeys(GIVEN, "") | {"target": target, "drafter": drafter}
+        row |= {"hardware": next(hardware), "engine": next(engines), "stack": next(stacks)}
+        row |= dict(zip(DEPLOYED[5:8], map(str, layout), strict=True))
+        lookup = next(lookups) if drafter == "ngram" else ""
+        row |= dict(pair.split("=") for pair in f"{dtypes} {routing} {lookup}".split())
+        batch_size, draft_length, context_length = map(str, points)
+        row |= {"batch_size": batch_size, "draft_length": draft_length}
+        row |= {"context_length": context_length} | _accepted(next(forms), int(draft_length))
+        is_tree = row["form"] == "tokens_per_step" and int(draft_length) > 1
+        row["verify_tokens"] = "24" if is_tree else ""
+        row["interval"] = "1" if next(is_narrow) else ""
+        row["max_draft_length"] = "7" if draft_length == "1" else ""
+        yield row
+
+
+def _accepted(form, draft_length):
+    length = draft_length or 4
+    given = {
+        "acceptance_rate": "0.7",
+        "tokens_per_step": f"{1 + 0.5 * length}",
+        "step_efficiency": f"{(1 + 0.6 * length) / (length + 1)}",
+        "accepted_fraction": "0.45",
+        "acceptance_by_position": " ".join(f"{0.9 - 0.05 * i:.2f}" for i in range(length + 2)),
+    }[form]
+    needs_length = draft_length == 0 and form not in ("acceptance_rate", "acceptance_by_position")
+    measured = str(length) if needs_length else ""
+    return {"form": form, "acceptance": given, "measured_draft_length": measured}
+
+
+def write_rows():
+    rows = []
+    for row in _cases():
+        try:
+            numbers = predicted(row)
+        except InputError as error:  # without what is at fault, or not at all
+            row |= dict.fromkeys(error.argument.split(".")[:1] if error.argument in row else [], "")
+            try:
+                numbers = predicted(row)
+            except InputError:
+                continue
+        assert all(isinstance(v, str) or not math.isinf(v) for v in numbers.values())
+        rows.append(row | dict.fromkeys(ENDS, "") | {n: str(v) for n, v in numbers.items()})
+        if len(rows) == 200:
+            break
+    with TABLE.open("w", encoding="utf-8") as file:
+        file.write(HEAD)
+        writer = csv.DictWriter(file, [*GIVEN, *PREDICTED, *ENDS], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    write_rows()

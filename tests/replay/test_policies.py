@@ -1,0 +1,320 @@
+"""Policies by hand: Cascade phase by phase against the paper's description, its rivals by rule."""
+
+import numpy as np
+import pytest
+
+from specmodel.algebra.speculation import expected_tokens_per_step
+from specmodel.base.errors import InputError
+from specmodel.replay.policies import (
+    AcceptedAverage,
+    Cascade,
+    CascadeSettings,
+    DiscountedBandit,
+    Goodput,
+    scheduled_draft_length,
+)
+
+BASE = 10e-3
+
+
+def drive(policy: Cascade, utility, iterations: int) -> list[tuple[int, str]]:
+    """Feed iterations whose utility depends on the draft length; return length and phase of each.
+
+    Each iteration emits one token, in the time that gives the utility.
+    """
+    seen = []
+    for i in range(iterations):
+        length, phase = policy.propose(), policy.phase
+        seen.append((length, phase))
+        gain = utility(length, i) if length else 1.0
+        policy.observe(1, BASE / gain)
+    return seen
+
+
+def trials(seen: list[tuple[int, str]], size: int = 4) -> list[int]:
+    """Draft lengths of the trials of the first test."""
+    lengths = [length for length, phase in seen if phase == "test"]
+    return lengths[::size]
+
+
+def first_test(utilities: dict[int, float], **settings) -> tuple[list[int], int]:
+    """Return the trials of the first test and the draft length that it sets."""
+    policy = Cascade(CascadeSettings(**settings))
+    seen = drive(policy, lambda length, _: utilities[length], 4)
+    while policy.phase == "test":
+        seen += drive(policy, lambda length, _: utilities[length], 1)
+    assert policy.phase == "set"
+    return trials(seen, policy.settings.trial_iterations), policy.propose()
+
+
+def test_it_starts_with_a_baseline_of_plain_iterations() -> None:
+    seen = drive(Cascade(), lambda *_: 2.0, 6)
+    assert seen == [(0, "baseline")] * 4 + [(2, "test")] * 2
+
+
+RISING = {1: 1.2, 2: 1.5, 3: 1.9, 4: 2.4, 5: 3.0, 6: 3.6, 7: 4.4}
+FALLING = {1: 1.4, 2: 1.2, 3: 1.0, 4: 0.8, 5: 0.7, 6: 0.6, 7: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("utilities", "settings", "tried", "chosen"),
+    [
+        # utility rose: on in the same direction, four trials at most
+        (RISING, {"first_draft_length": 1}, [1, 2, 3, 4], 4),
+        (RISING, {"first_draft_length": 2}, [2, 3, 4, 5], 5),
+        (RISING, {"first_draft_length": 2, "max_trials": 2}, [2, 3], 3),
+        (RISING, {"first_draft_length": 2, "max_trials": 1}, [2], 2),
+        # at the longest draft the climb turns, or ends where it came from below
+        (RISING, {"first_draft_length": 7}, [7, 6], 7),
+        (RISING, {"first_draft_length": 6, "max_draft_length": 7}, [6, 7], 7),
+        (RISING, {"first_draft_length": 2, "climb_step": 2}, [2, 4, 6], 6),
+        # fell: turns round, to the other side of where it began, down to 0
+        (FALLING, {"first_draft_length": 3}, [3, 4, 2, 1], 1),
+        (FALLING, {"first_draft_length": 2, "tolerance": 0.01}, [2, 3, 1], 1),
+        # below 1 at the first trial: down
+        (FALLING, {"first_draft_length": 5}, [5, 4, 3, 2], 2),
+        (FALLING, {"first_draft_length": 5, "first_direction": "up"}, [5, 6, 4, 3], 3),
+        (RISING, {"first_draft_length": 3, "first_direction": "down"}, [3, 2, 4, 5], 5),
+        # a local maximum was passed
+        ({1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0}, {"first_draft_length": 2}, [2, 3, 4], 3),
+        ({1: 1.1, 2: 1.5, 3: 1.2, 4: 9.0}, {"first_draft_length": 2}, [2, 3, 1], 2),
+        # two consecutive utilities within 10 %
+        ({1: 1.0, 2: 1.50, 3: 1.64, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 3),
+        ({1: 1.0, 2: 1.50, 3: 1.66, 4: 1.2, 5: 9}, {"first_draft_length": 2}, [2, 3, 4], 3),
+        ({1: 1.7, 2: 1.50, 3: 1.40, 4: 9.0}, {"first_draft_length": 2}, [2, 3], 2),
+        # even one token does not pay: no speculation
+        ({1: 0.9, 2: 5.0}, {"first_draft_length": 1}, [1], 0),
+        ({1: 0.5, 2: 0.8, 3: 5.0}, {"first_draft_length": 2}, [2, 1], 0),
+        # all tried are below 1: plain decoding, whose utility is 1, wins unless told otherwise
+        ({1: 5.0, 2: 0.78, 3: 0.75}, {"first_draft_length": 3}, [3, 2], 0),
+        (
+            {1: 5.0, 2: 0.78, 3: 0.75},
+            {"first_draft_length": 3, "plain_competes": False},
+            [3, 2],
+            2,
+        ),
+        ({1: 0.9, 2: 0.7}, {"first_draft_length": 2, "plain_competes": False}, [2, 1], 0),
+        # a longer draft had a utility of at least 1
+        ({1: 0.93, 2: 1.05, 3: 0.9}, {"first_draft_length": 2}, [2, 3, 1], 2),
+        # the climb neither steps over 1 nor ends there where it began
+        ({1: 1.3, 2: 0.95}, {"first_draft_length": 2, "climb_step": 2}, [2, 1], 1),
+        (RISING, {"first_draft_length": 1, "first_direction": "down"}, [1, 2, 3, 4], 4),
+        # ablations
+        (FALLING, {"climb": False, "max_draft_length": 5}, [1, 2, 3, 4, 5], 1),
+        ({1: 0.9, 2: 1.5, 3: 1.2}, {"climb": False, "max_draft_length": 3}, [1, 2, 3], 2),
+        (
+            {1: 1.2, 2: 1.5, 3: 2.0, 4: 1.7, 5: 9.0},
+            {"first_draft_length": 2, "early_exit": False},
+            [2, 3, 4, 1],
+            3,
+        ),
+        (
+            {1: 1.0, 2: 1.50, 3: 1.51, 4: 1.52, 5: 1.53},
+            {"first_draft_length": 2, "early_exit": False},
+            [2, 3, 4, 5],
+            5,
+        ),
+    ],
+)
+def test_a_test_climbs_and_ends_as_described(utilities, settings, tried, chosen) -> None:
+    assert first_test(utilities, **settings) == (tried, chosen)
+
+
+def test_utility_is_tokens_over_relative_time() -> None:
+    policy = Cascade()
+    for _ in range(4):
+        policy.observe(1, BASE)
+    for tokens, time in ((3, 2.0), (1, 1.0), (2, 1.5), (3, 1.5)):
+        policy.observe(tokens, time * BASE)
+    assert policy.utility == pytest.approx((9 / 4) / (6.0 / 4))
+
+
+def test_set_phases_take_16_iterations_and_tests_start_at_the_best_length() -> None:
+    seen = drive(Cascade(), lambda length, _: FALLING[length], 4 + 12 + 16 + 4)
+    assert seen[4:16] == [(2, "test")] * 4 + [(3, "test")] * 4 + [(1, "test")] * 4
+    assert seen[16:32] == [(1, "set")] * 16
+    assert seen[32:] == [(1, "test")] * 4
+
+
+def set_lengths(settings: CascadeSettings, gain, iterations: int) -> list[int]:
+    """Lengths of the set phases."""
+    phases = [phase for _, phase in drive(Cascade(settings), gain, iterations)]
+    lengths, run = [], 0
+    for phase in phases:
+        if phase == "set":
+            run += 1
+        elif run:
+            lengths.append(run)
+            run = 0
+    return lengths
+
+
+def test_back_off_doubles_while_speculation_does_not_pay_and_is_reset_when_it_does() -> None:
+    def gain(length: int, iteration: int) -> float:
+        return 2.0 if 230 < iteration < 330 else 0.5
+
+    settings = CascadeSettings(first_draft_length=1, max_draft_length=1)
+    assert set_lengths(settings, gain, 600)[:10] == [32, 64, 128, 16, 16, 16, 16, 16, 32, 64]
+    assert set_lengths(settings, lambda *_: 0.5, 600) == [32, 64, 128, 256]
+    assert set_lengths(settings, lambda *_: 1.5, 60) == [16, 16]
+    unpaid = CascadeSettings(first_draft_length=1, backoff_factor=1)
+    assert set(set_lengths(unpaid, lambda *_: 0.5, 300)) == {16}
+
+
+def test_back_off_saves_the_test_iterations_of_the_papers_example() -> None:
+    """250 iterations in which nothing pays: about 50 in tests without back-off, 18 with it."""
+
+    def tested(factor: int) -> int:
+        policy = Cascade(CascadeSettings(first_draft_length=1, backoff_factor=factor))
+        return sum(phase == "test" for _, phase in drive(policy, lambda *_: 0.6, 250))
+
+    assert 44 <= tested(1) <= 54
+    assert 14 <= tested(2) <= 20
+
+
+def test_the_baseline_is_measured_again_about_every_100_iterations() -> None:
+    seen = drive(Cascade(), lambda length, _: 1.5 + 0.01 * length, 400)
+    starts = [
+        i for i, (_, phase) in enumerate(seen)
+        if phase == "baseline" and (i == 0 or seen[i - 1][1] != "baseline")
+    ]  # fmt: skip
+    gaps = np.diff(starts)
+    assert len(gaps) >= 3
+    assert all(100 <= gap <= 130 for gap in gaps)
+    plain = drive(Cascade(), lambda *_: 0.5, 400)
+    assert [phase for _, phase in plain].count("baseline") == 4  # set phases at 0 measure it
+
+
+def test_a_plain_set_phase_is_the_new_baseline() -> None:
+    policy = Cascade(CascadeSettings(first_draft_length=1))
+    for _ in range(4):
+        policy.observe(1, 1.0)
+    for _ in range(4):
+        policy.observe(1, 2.0)  # utility 0.5
+    assert (policy.propose(), policy.phase) == (0, "set")
+    for _ in range(32):
+        policy.observe(1, 3.0)
+    for _ in range(4):
+        policy.observe(2, 3.0)  # twice the tokens in the time of the new baseline
+    assert policy.utility == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_trials": 0}, "cascade max_trials: got 0; expected a whole number of at least 1"),
+        ({"trial_iterations": 2.5}, "cascade trial_iterations: got 2.5"),
+        ({"set_iterations": True}, "cascade set_iterations: got True"),
+        ({"climb": 1}, "cascade climb: got 1; expected true or false"),
+        ({"tolerance": -0.1}, "cascade tolerance: got -0.1"),
+        ({"tolerance": float("nan")}, "cascade tolerance: got nan"),
+        ({"first_draft_length": 8}, "cascade first_draft_length: got 8; expected at most max_dr"),
+        ({"first_direction": "left"}, "cascade first_direction: got 'left'; expected by utility"),
+    ],
+)
+def test_settings_that_do_not_do(settings, message) -> None:
+    with pytest.raises(InputError) as caught:
+        CascadeSettings(**settings)
+    assert str(caught.value).startswith(message)
+
+
+# rivals
+
+
+def test_goodput_takes_the_length_with_the_most_expected_tokens_per_second() -> None:
+    step_time = [1.0, 1.4, 1.6, 1.75, 1.85, 2.6]
+    for rate in (0.1, 0.5, 0.7, 0.9):
+        tokens = [float(expected_tokens_per_step(rate, n)) for n in range(len(step_time))]
+        best = int(np.argmax(np.array(tokens) / step_time))
+        assert Goodput(step_time, first_acceptance_rate=rate).propose() == best
+
+
+def test_goodput_learns_either_way_and_probes_when_it_does_not_speculate() -> None:
+    policy = Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7, probe_interval=5)
+    for _ in range(200):
+        policy.observe(1, 1.0)  # nothing is ever accepted
+    lengths = []
+    for _ in range(60):
+        lengths.append(policy.propose())
+        policy.observe(1, 1.0)
+    assert set(lengths) == {0, 1}
+    assert 5 <= lengths.count(1) <= 15
+    for _ in range(400):
+        policy.observe(policy.propose() + 1, 1.0)  # everything is
+    assert policy.propose() == 3
+
+
+def test_the_rule_of_sglang() -> None:
+    policy, average = AcceptedAverage(6), 3.0
+    generator = np.random.default_rng(1)
+    for step in range(1, 80):
+        accepted = int(generator.integers(0, policy.propose() + 1))
+        before = policy.propose()
+        policy.observe(accepted + 1, 1.0)
+        average += 0.2 * (accepted - average)
+        if step >= 10 and step % 5 == 0:
+            assert policy.propose() == min(max(round(average) + 1, 1), 6)
+        else:
+            assert policy.propose() == before
+    for _ in range(50):
+        policy.observe(1, 1.0)
+    assert policy.propose() == 1
+    for _ in range(100):
+        policy.observe(policy.propose() + 1, 1.0)
+    assert policy.propose() == 6
+
+
+@pytest.mark.parametrize("method", ["ucb", "thompson"])
+def test_a_bandit_finds_the_best_arm_and_follows_when_it_changes(method: str) -> None:
+    generator = np.random.default_rng(2)
+    policy = DiscountedBandit([0, 1, 3], method, generator=generator, width=0.1)
+
+    def play(best: int, steps: int) -> float:
+        hits = 0
+        for _ in range(steps):
+            length = policy.propose()
+            hits += length == best
+            policy.observe(2 if length == best else 1, 1.0)
+        return hits / steps
+
+    play(3, 50)
+    assert play(3, 200) > 0.8
+    play(1, 400)
+    assert play(1, 200) > 0.8
+
+
+def test_a_bandit_that_forgets_at_once_goes_on() -> None:
+    policy = DiscountedBandit([0, 1, 3], discount=0.3, width=0)
+    for _ in range(3000):
+        policy.observe(1, 1.0)
+    assert policy.propose() in (0, 1, 3)
+
+
+def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
+    schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
+    lengths = [scheduled_draft_length(schedule, size) for size in (1, 16, 17, 80, 100)]
+    assert lengths == [3, 3, 2, 2, 0]
+    assert scheduled_draft_length([[5, 9, 3]], 1) == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Goodput([1.0], first_acceptance_rate=1.0),
+        lambda: Goodput([1.0], memory=0.5),
+        lambda: Goodput([1.0], probe_interval=0),
+        lambda: AcceptedAverage(5, weight=0),
+        lambda: AcceptedAverage(5, update_interval=0),
+        lambda: AcceptedAverage(5, first_draft_length=0),
+        lambda: DiscountedBandit([0, 1], "greedy"),
+        lambda: DiscountedBandit([0, 1], discount=1.5),
+        lambda: DiscountedBandit([0, 1], width=-1),
+        lambda: DiscountedBandit([0, 1], "thompson"),
+        lambda: scheduled_draft_length([[1, 2]], 1),
+        lambda: scheduled_draft_length([[4, 2, 1]], 1),
+        lambda: scheduled_draft_length([[1, 2, 1.5]], 1),
+    ],
+)
+def test_rivals_refuse_what_does_not_do(make) -> None:
+    with pytest.raises(InputError):
+        make()

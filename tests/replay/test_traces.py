@@ -1,0 +1,687 @@
+"""Traces as files, and from token ids: exact against the definition, and what is refused."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specmodel import cli
+from specmodel.base.errors import InputError
+from specmodel.replay.traces import (
+    Trace,
+    make_trace,
+    ngram,
+    ngram_trace,
+    read_tokens,
+    read_trace,
+    write_trace,
+)
+
+# n-gram look-up
+
+SIZES = [(low, high) for low in range(1, 7) for high in range(low, 7)]
+CASES = 20  # for each of 21 sizes, 2 matches and 12 lengths: 10,080 in all
+
+
+def look_up(context, low, high, match, most):
+    """What is proposed after a context, word by word from the definition."""
+    for n in range(high, low - 1, -1):
+        tail = context[len(context) - n :] if n < len(context) else None
+        places = [i for i in range(len(context) - n) if context[i : i + n] == tail]
+        if places:
+            i = places[0] if match == "first" else places[-1]
+            return context[i + n : i + n + most]
+    return []
+
+
+def reference(prompt, output, low, high, match, most):
+    """Lengths of the proposals and of what holds of them."""
+    pairs = []
+    for p in range(len(output)):
+        proposal = look_up(prompt + output[:p], low, high, match, most)
+        coming = output[p:]
+        held = 0
+        while held < min(len(proposal), len(coming)) and proposal[held] == coming[held]:
+            held += 1
+        pairs.append((len(proposal), held))
+    return pairs
+
+
+def random_requests(rng, count):
+    """Prompts and outputs of few distinct tokens, so that much of them repeats."""
+    requests = []
+    for _ in range(count):
+        ids = rng.integers(0, rng.integers(2, 6), rng.integers(1, 24)).tolist()
+        cut = int(rng.integers(0, min(len(ids), 12)))
+        requests.append((ids[:cut], ids[cut:]))
+    return [prompt for prompt, _ in requests], [output for _, output in requests]
+
+
+def pairs_of(trace):
+    columns = trace.proposed_tokens.tolist(), trace.accepted_tokens.tolist()
+    return list(zip(*columns, strict=True))
+
+
+@pytest.mark.parametrize("match", ["first", "last"])
+@pytest.mark.parametrize("most", range(1, 13))
+def test_ngram_traces_equal_the_definition(most, match):
+    rng = np.random.default_rng([most, match == "last"])
+    for low, high in SIZES:
+        prompts, outputs = random_requests(rng, CASES)
+        options = {"min_ngram": low, "max_ngram": high, "match": match, "max_proposal": most}
+        trace = ngram_trace(prompts, outputs, **options)
+        expected = [
+            pair
+            for prompt, output in zip(prompts, outputs, strict=True)
+            for pair in reference(prompt, output, low, high, match, most)
+        ]
+        assert pairs_of(trace) == expected, (low, high, prompts, outputs)
+        assert trace.output_tokens.tolist() == [len(output) for output in outputs]
+        assert trace.max_draft_length == most
+
+
+def test_the_random_cases_meet_every_situation():
+    rng = np.random.default_rng(0)
+    prompts, outputs = random_requests(rng, 500)
+    traces = {
+        match: ngram_trace(prompts, outputs, min_ngram=1, max_ngram=3, match=match, max_proposal=4)
+        for match in ("first", "last")
+    }
+    assert [] in prompts
+    assert pairs_of(traces["first"]) != pairs_of(traces["last"])
+    for trace in traces.values():
+        assert set(trace.proposed_tokens.tolist()) == {0, 1, 2, 3, 4}
+        assert set(trace.accepted_tokens.tolist()) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("limit", [1, 7, 40])
+def test_groups_of_requests_change_nothing(limit, monkeypatch):
+    prompts, outputs = random_requests(np.random.default_rng(1), 40)
+    options = {"min_ngram": 1, "max_ngram": 4}
+    whole = ngram_trace(prompts, outputs, **options)
+    monkeypatch.setattr(ngram, "GROUP_TOKENS", limit)
+    groups = list(ngram._groups([len(a) + len(b) for a, b in zip(prompts, outputs, strict=True)]))
+    assert len(groups) > 10
+    assert pairs_of(ngram_trace(prompts, outputs, **options)) == pairs_of(whole)
+
+
+def test_groups_hold_as_many_requests_as_fit(monkeypatch):
+    monkeypatch.setattr(ngram, "GROUP_TOKENS", 10)
+    groups = list(ngram._groups([4, 6, 5, 5, 11, 1, 10]))
+    assert groups == [slice(0, 2), slice(2, 4), slice(4, 5), slice(5, 6), slice(6, 7)]
+
+
+def test_requests_do_not_see_each_other():
+    prompts, outputs = [[1, 2, 3, 4, 5, 6]] * 2, [[1, 2, 3, 4, 5, 6], [9, 1, 2, 3, 4, 5]]
+    first, second = (ngram_trace(prompts[i : i + 1], outputs[i : i + 1]) for i in (0, 1))
+    both = ngram_trace(prompts, outputs)
+    assert pairs_of(both) == pairs_of(first) + pairs_of(second)
+    assert not second.proposed_tokens[:4].any()
+
+
+def test_defaults_look_for_five_to_three_tokens_first_match_and_propose_twenty():
+    prompts, outputs = random_requests(np.random.default_rng(2), 60)
+    prompts = [prompt * 3 for prompt in prompts]
+    expected = [
+        pair
+        for prompt, output in zip(prompts, outputs, strict=True)
+        for pair in reference(prompt, output, 3, 5, "first", 20)
+    ]
+    trace = ngram_trace(prompts, outputs, metadata={"source": "mine"})
+    assert pairs_of(trace) == expected
+    assert max(expected)[0] == 20
+    assert trace.metadata == {
+        "source": "mine", "drafter": "ngram", "min_ngram": "3", "max_ngram": "5", "match": "first",
+    }  # fmt: skip
+
+
+def test_any_integers_are_token_ids():
+    prompt, output = [2**62, 5, 2**62, 7], [2**62, 5, 2**62, 0]
+    expected = reference(prompt, output, 1, 2, "last", 3)
+    options = {"min_ngram": 1, "max_ngram": 2, "match": "last", "max_proposal": 3}
+    assert pairs_of(ngram_trace([prompt], [output], **options)) == expected
+    for kind in (np.uint64, np.int64):
+        arrays = [np.array(prompt, dtype=kind)], [np.array(output, dtype=kind)]
+        assert pairs_of(ngram_trace(*arrays, **options)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "culprit"),
+    [
+        ({"min_ngram": 0}, "min_ngram: got 0; expected at least 1"),
+        ({"max_ngram": 2}, "max_ngram: got 2; expected at least min_ngram = 3"),
+        ({"match": "best"}, "match: got 'best'; expected first or last"),
+        ({"max_proposal": 0}, "max_proposal: got 0; expected from 1 to 255"),
+        ({"max_proposal": 256}, "max_proposal: got 256; expected from 1 to 255"),
+        ({"prompts": [], "outputs": []}, "outputs: got 'no requests'"),
+        ({"prompts": [[1], [2]]}, "prompts: got '2 requests'; expected 1, as in outputs"),
+        ({"outputs": [[]]}, r"outputs\[0\]: got 'no tokens'"),
+        ({"outputs": [[1.5]]}, r"outputs\[0\]: got \[1.5\]; expected token ids"),
+        ({"prompts": [[[1]]]}, r"prompts\[0\]: got \[\[1\]\]; expected token ids"),
+        ({"prompts": [[-1]]}, r"prompts\[0\]: got \[-1\]; expected token ids"),
+        ({"prompts": [["a"]]}, r"prompts\[0\]: got \['a'\]; expected token ids"),
+        ({"prompts": [[[1], [1, 2]]]}, r"prompts\[0\]: got .*; expected token ids"),
+        ({"prompts": [[True]]}, r"prompts\[0\]: got \[True\]; expected token ids"),
+        ({"prompts": [[2**63]]}, r"prompts\[0\]: got .*; expected token ids"),
+    ],
+)
+def test_look_up_refuses(changes, culprit):
+    arguments = {"prompts": [[1]], "outputs": [[1]]} | changes
+    with pytest.raises(InputError, match=f"^{culprit}"):
+        ngram_trace(arguments.pop("prompts"), arguments.pop("outputs"), **arguments)
+
+
+# files
+
+
+@pytest.fixture(params=["jsonl", "parquet"])
+def suffix(request):
+    if request.param == "parquet":
+        pytest.importorskip("pyarrow")
+    return request.param
+
+
+def some_trace(count=30):
+    rng = np.random.default_rng(4)
+    proposed = [rng.integers(0, 256, rng.integers(1, 9)).tolist() for _ in range(count)]
+    accepted = [[int(rng.integers(0, n + 1)) for n in row] for row in proposed]
+    return make_trace(proposed, accepted, 255, {"source": 'ü "quoted"\n', "note": ""})
+
+
+def assert_same(trace: Trace, other: Trace) -> None:
+    assert pairs_of(trace) == pairs_of(other)
+    assert trace.output_tokens.tolist() == other.output_tokens.tolist()
+    assert trace.max_draft_length == other.max_draft_length
+    assert trace.metadata == other.metadata
+    assert trace.proposed_tokens.dtype == trace.accepted_tokens.dtype == np.uint8
+    assert trace.output_tokens.dtype == np.int64
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"source": "s"}])
+def test_a_written_trace_reads_the_same(metadata, suffix, tmp_path):
+    path = tmp_path / f"mine.{suffix}"
+    path.write_text("replaced")
+    trace = some_trace()
+    if metadata is not None:
+        trace = make_trace([[2, 0]], [[1, 0]], 7, metadata)
+    for target in (path, str(path)):
+        write_trace(trace, target)
+        assert_same(read_trace(target), trace)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_part_of_a_trace_is_written_alone(suffix, tmp_path):
+    part = some_trace().part(7, 12)
+    write_trace(part, tmp_path / f"part.{suffix}")
+    assert_same(read_trace(tmp_path / f"part.{suffix}"), part)
+
+
+HEADER = {
+    "schema": "specmodel-trace", "schema_version": 1, "max_draft_length": 4, "num_requests": 2,
+    "metadata": {},
+}  # fmt: skip
+ROWS = [
+    {"proposed_tokens": [4, 0, 2], "accepted_tokens": [1, 0, 2]},
+    {"proposed_tokens": [3], "accepted_tokens": [3]},
+]
+
+
+def json_text(header=HEADER, rows=ROWS):
+    return "".join(json.dumps(value) + "\n" for value in (header, *rows))
+
+
+def test_json_lines_are_as_documented(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    trace = make_trace([[4, 0, 2], [3]], [[1, 0, 2], [3]], 4)
+    write_trace(trace, path)
+    assert path.read_text(encoding="utf-8") == json_text()
+    for text in (json_text().rstrip(), json_text() + "\n \n", "\ufeff" + json_text()):
+        path.write_text(text, encoding="utf-8")
+        assert_same(read_trace(path), trace)
+    path.write_text(json_text().replace("\n", "\r\n"), encoding="utf-8", newline="")
+    assert_same(read_trace(path), trace)
+
+
+def changed(**changes):
+    return json_text(HEADER | changes)
+
+
+def second(**changes):
+    """A file whose second request, in line 3, is changed; None leaves a key out."""
+    row = {k: v for k, v in (ROWS[1] | changes).items() if v is not None}
+    return json_text(rows=[ROWS[0], row])
+
+
+BAD_TEXTS = [
+    ("", " None; expected a header"),
+    (json_text().partition("\n")[2], "line 1: .*expected a header"),
+    ("[1]\n", "line 1: got .1.; expected a header"),
+    (changed(schema="other"), "line 1: .*'other'"),
+    (changed(schema_version=2), "line 1 schema_version: got 2; expected 1"),
+    (changed(schema_version=True), "line 1 schema_version: got True"),
+    (changed(max_draft_length=0), "line 1 max_draft_length: got 0"),
+    (changed(max_draft_length=256), "line 1 max_draft_length: got 256; expected .* to 255"),
+    (changed(max_draft_length=4.0), "line 1 max_draft_length: got 4.0"),
+    (changed(num_requests=0), "line 1 num_requests: got 0; expected at least one request"),
+    (changed(num_requests="2"), "line 1 num_requests: got '2'"),
+    (changed(num_requests=True), "line 1 num_requests: got True"),
+    (changed(num_requests=3), "got '2 requests'; expected num_requests = 3"),
+    (changed(num_requests=1), "got '2 requests'; expected num_requests = 1"),
+    (changed(metadata=[]), "line 1 metadata: got .*; expected an object"),
+    (changed(metadata={"a": 1}), "line 1 metadata a: got 1; expected a text"),
+    (changed(seed=1), "line 1 seed: got 1; expected only accepted|line 1 seed: got 1"),
+    (json_text({k: v for k, v in HEADER.items() if k != "metadata"}), "line 1 metadata: got None"),
+    (json_text(rows=[]), "got '0 requests'; expected num_requests = 2"),
+    (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected this key"),
+    (second(accepted_tokens=None), "line 3 accepted_tokens: got None; expected this key"),
+    (second(rejected_tokens=[1]), "line 3 rejected_tokens: got .1.; expected only accepted"),
+    (second(proposed_tokens=[None]), "line 3 proposed_tokens: got None; expected whole"),
+    (second(accepted_tokens=[-1]), r"line 3 accepted_tokens\[0\]: got -1; expected from 0"),
+    (second(proposed_tokens=[5]), r"line 3 proposed_tokens\[0\]: got 5; .*max_draft_length = 4"),
+    (second(accepted_tokens=[1.0]), "line 3 accepted_tokens: got 1.0; expected whole"),
+    (second(accepted_tokens=[True]), "line 3 accepted_tokens: got True; expected whole"),
+    (
+        second(proposed_tokens=[3, 3], accepted_tokens=[3, True]),
+        "line 3 accepted_tokens: got True; expected whole",
+    ),
+    (second(accepted_tokens=["1"]), "line 3 accepted_tokens: got '1'; expected whole"),
+    (second(accepted_tokens=[[1]]), "line 3 accepted_tokens: got .1.; expected whole"),
+    (second(accepted_tokens=[2**70]), "line 3 accepted_tokens: got"),
+    (second(accepted_tokens=3), "line 3 accepted_tokens: got 3; expected a list"),
+    (second(proposed_tokens=[], accepted_tokens=[]), "line 3 proposed_tokens: got .*at least one"),
+    (
+        second(proposed_tokens=[1], accepted_tokens=[2]),
+        r"line 3 accepted_tokens\[0\]: got 2; expected at most proposed_tokens, 1",
+    ),
+    (
+        second(accepted_tokens=[1, 1]),
+        "line 3 accepted_tokens: got '2 positions'; expected 1 positions",
+    ),
+    (json_text(rows=[ROWS[0], [3]]), "line 3: got .3.; expected an object with proposed_tokens"),
+    (json_text()[:-4], "line 3: got .*; expected well-formed JSON"),
+    (json_text().replace("\n", "\n\n", 1), "line 2: got ''; expected a JSON object on every"),
+    (json_text().replace("[3]", "[NaN]"), "line 3 proposed_tokens: got nan; expected whole"),
+    (json_text() + "{", "line 4: got '{'; expected well-formed JSON"),
+    (json_text() + "[" * 200_000, "line 4: .*expected well-formed JSON"),
+    (json_text() + "\0", "line 4: .*expected well-formed JSON"),
+    (json_text() + "\xff", "line 4: .*expected well-formed JSON"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_TEXTS, ids=lambda text: text[:40])
+def test_json_lines_that_are_refused(text, message, tmp_path):
+    path = tmp_path / "output.jsonl"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(InputError, match=message) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(f"trace {path}")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value).removeprefix(f"trace {path}")) < 250
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.jsonl", r"trace: got '.*absent.jsonl'; expected a file .*\(No such file"),
+        ("folder.jsonl", r"trace: got '.*folder.jsonl'; expected a file .*\(Is a directory"),
+        ("mine.csv", r"trace: got '.*mine.csv'; expected a \.jsonl or \.parquet file"),
+        ("mine", r"trace: got '.*mine'; expected a \.jsonl or \.parquet file"),
+    ],
+)
+def test_files_that_are_refused(name, message, tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(InputError, match=f"^{message}"):
+        read_trace(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "mine", "absent/mine.jsonl", "folder.jsonl"])
+def test_writing_is_refused(name, tmp_path):
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(InputError, match=f"^output: got .*{name}"):
+        write_trace(some_trace(), tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["folder.jsonl"]
+
+
+def test_metadata_that_would_not_read_is_not_written(tmp_path):
+    trace = make_trace([[1]], [[1]], 1, {"seed": 1})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match=r"^trace metadata seed: got 1; expected a text"):
+        write_trace(trace, tmp_path / "mine.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
+def parquet_file(path, proposed, accepted, header=HEADER, kind=None, names=None, **options):
+    """A file as another program would write it; None for no header."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    kind = kind or pyarrow.list_(pyarrow.uint8())
+    columns = [pyarrow.array(values, kind) for values in (proposed, accepted)]
+    table = pyarrow.Table.from_arrays(columns, names or ["proposed_tokens", "accepted_tokens"])
+    if header is not None:
+        table = table.replace_schema_metadata({"specmodel-trace": json.dumps(header)})
+    parquet.write_table(table, path, **options)
+
+
+GOOD = [[4, 0, 2], [3]], [[1, 0, 2], [3]]
+
+
+@pytest.mark.parametrize("width", ["uint8", "int16", "int64"])
+@pytest.mark.parametrize("large", [False, True])
+def test_parquet_of_other_programs(width, large, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    value = getattr(pyarrow, width)()
+    kind = pyarrow.large_list(value) if large else pyarrow.list_(value)
+    path = tmp_path / "mine.parquet"
+    names = ["accepted_tokens", "proposed_tokens"]
+    parquet_file(path, *GOOD[::-1], kind=kind, names=names, row_group_size=1)
+    assert_same(read_trace(path), make_trace(*GOOD, 4))
+
+
+def test_parquet_holds_bytes(tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_trace(make_trace(*GOOD, 4), tmp_path / "mine.parquet")
+    table = parquet.read_table(tmp_path / "mine.parquet")
+    assert table.to_pydict() == {"proposed_tokens": GOOD[0], "accepted_tokens": GOOD[1]}
+    for field in table.schema:
+        assert str(field.type.value_type) == "uint8"
+    assert json.loads(table.schema.metadata[b"specmodel-trace"]) == HEADER
+
+
+BAD_TABLES = [
+    ((*GOOD, None), {}, "got None; expected a header"),
+    ((*GOOD, HEADER | {"schema_version": 2}), {}, "schema_version: got 2; expected 1"),
+    ((*GOOD, HEADER | {"num_requests": 3}), {}, "got '2 requests'; expected num_requests = 3"),
+    (([], []), {}, "got '0 requests'; expected num_requests = 2"),
+    (GOOD, {"names": ["proposed_tokens", "accepted"]}, "expected columns proposed_tokens and"),
+    (GOOD, {"kind": "float32"}, "proposed_tokens: got 'list<.*float.*expected lists of whole"),
+    (
+        ([[True]] * 2,) * 2,
+        {"kind": "bool_"},
+        "proposed_tokens: got 'list<.*bool.*expected lists of whole",
+    ),
+    (([[4, 0, 2], None], GOOD[1]), {}, "request 1 proposed_tokens: got None; expected a list"),
+    (([[4, 0, None], [3]], GOOD[1]), {}, "request 0 proposed_tokens: got None; expected whole"),
+    ((GOOD[0], [[1, 0, 2], []]), {}, "request 1 accepted_tokens: got .*at least one"),
+    ((GOOD[0], [[1, 0, 2], [-3]]), {"kind": "int16"}, r"request 1 accepted_tokens\[0\]: got -3"),
+    (([[4, 0, 2], [300]], GOOD[1]), {"kind": "int16"}, r"request 1 proposed_tokens\[0\]: got 300"),
+    ((GOOD[0], [[1, 1, 2], [3]]), {}, r"request 0 accepted_tokens\[1\]: got 1; .*proposed_tokens"),
+    ((GOOD[0], [[1, 0, 2], [3, 3]]), {}, "request 1 accepted_tokens: got '2 positions'"),
+]
+
+
+@pytest.mark.parametrize(("content", "options", "message"), BAD_TABLES)
+def test_parquet_that_is_refused(content, options, message, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "mine.parquet"
+    if "kind" in options:
+        options = options | {"kind": pyarrow.list_(getattr(pyarrow, options["kind"])())}
+    parquet_file(path, *content, **options)
+    with pytest.raises(InputError, match=message) as caught:
+        read_trace(path)
+    assert str(caught.value).startswith(f"trace {path}")
+    assert "\n" not in str(caught.value)
+
+
+def test_parquet_that_is_damaged_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "mine.parquet"
+    write_trace(some_trace(), path)
+    content = path.read_bytes()
+    (tmp_path / "folder.parquet").mkdir()
+    for damaged in (b"", b"no table", content[:-1], content[: len(content) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="well-formed Parquet"):
+            read_trace(path)
+    for name in ("absent.parquet", "folder.parquet"):
+        with pytest.raises(InputError, match=f"{name}: .*a file that can be read"):
+            read_trace(tmp_path / name)
+    parquet_file(path, [4, 0], [1, 0], kind=pyarrow.uint8())
+    with pytest.raises(InputError, match="got 'uint8'; expected lists of whole numbers"):
+        read_trace(path)
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for call in (read_trace, lambda path: write_trace(some_trace(), path)):
+        with pytest.raises(InputError, match=r"pyarrow.*pip install 'specmodel\[traces\]'"):
+            call(tmp_path / "mine.parquet")
+    write_trace(some_trace(), tmp_path / "mine.jsonl")
+    assert_same(read_trace(tmp_path / "mine.jsonl"), some_trace())
+
+
+# token ids
+
+REQUESTS = [
+    {"prompt_token_ids": [1, 2, 3, 4, 5], "output_token_ids": [1, 2, 3, 4, 5, 1], "id": "a"},
+    {"prompt_token_ids": [], "output_token_ids": [7]},
+]
+
+
+def lines_of(values):
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def token_file(path: Path, text=None) -> str:
+    path.write_text(lines_of(REQUESTS) if text is None else text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n  \n"])
+def test_token_ids_read(end, tmp_path):
+    path = token_file(tmp_path / "in.jsonl", lines_of(REQUESTS) + end)
+    prompts, outputs = read_tokens(path)
+    assert [ids.tolist() for ids in prompts] == [[1, 2, 3, 4, 5], []]
+    assert [ids.tolist() for ids in outputs] == [[1, 2, 3, 4, 5, 1], [7]]
+    assert {ids.dtype for ids in prompts + outputs} == {np.dtype(np.int64)}
+
+
+def with_second(**changes):
+    row = {k: v for k, v in (REQUESTS[1] | changes).items() if v != "left out"}
+    return lines_of([REQUESTS[0], row])
+
+
+BAD_TOKENS = [
+    ("", "input: got '.*'; expected at least one request"),
+    ("\n", "input: got '.*'; expected at least one request"),
+    (with_second(output_token_ids=[]), "line 2 output_token_ids: got 'no tokens'; .*to replay"),
+    (with_second(output_token_ids="left out"), "line 2 output_token_ids: got None; .*this key"),
+    (with_second(prompt_token_ids="left out"), "line 2 prompt_token_ids: got None; .*this key"),
+    (with_second(prompt_token_ids=None), "line 2 prompt_token_ids: got None; expected a list"),
+    (with_second(prompt_token_ids=[1, -1]), "line 2 prompt_token_ids: got -1; .*at least 0"),
+    (with_second(prompt_token_ids=[1, 2.0]), "line 2 prompt_token_ids: got 2.0; .*whole"),
+    (with_second(prompt_token_ids=[1, True]), "line 2 prompt_token_ids: got True; .*whole"),
+    (with_second(prompt_token_ids=[1, None]), "line 2 prompt_token_ids: got None; .*whole"),
+    (with_second(prompt_token_ids=[[1]]), "line 2 prompt_token_ids: got .1.; .*whole"),
+    (with_second(prompt_token_ids=[1, 2**63]), "line 2 prompt_token_ids: got 9223372036854775808"),
+    (lines_of([REQUESTS[0], [1]]), "line 2: got .1.; expected an object with prompt_token_ids"),
+    (lines_of(REQUESTS)[:-5], "line 2: got .*; expected well-formed JSON"),
+    (lines_of(REQUESTS).replace("\n", "\n\n"), "line 2: got ''; expected a JSON object on every"),
+    (lines_of([{"prompt": "a", "output": "b"}]), "line 1 prompt_token_ids: .*--tokenizer FILE"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_TOKENS, ids=lambda text: text[:40])
+def test_token_files_that_are_refused(text, message, tmp_path, capsys):
+    path, output = token_file(tmp_path / "in.jsonl", text), tmp_path / "out.jsonl"
+    with pytest.raises(InputError, match=message):
+        read_tokens(path)
+    assert cli.main(["trace", "ngram", path, "--output", str(output)]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith("specmodel: error: input")
+    assert err.count("\n") == 1
+    assert not output.exists()
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    """A tokenizer of words whose file asks for padding, cutting and a special token."""
+    pytest.importorskip("tokenizers")
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+    made = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.WordLevelTrainer(special_tokens=["<unk>", "<s>", "<pad>"])
+    made.train_from_iterator(["a b c d e a b c d a b c a b a"], trainer)
+    made.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 1)])
+    made.enable_padding(pad_id=2, pad_token="<pad>")
+    made.enable_truncation(2)
+    made.save(str(tmp_path / "tokenizer.json"))
+    return str(tmp_path / "tokenizer.json")
+
+
+TEXTS = [
+    {"prompt": "a b c d e a", "output": "b c a b c d x"},
+    {"prompt": "", "output": "e"},
+    {"prompt": "a  b", "output": "a"},
+]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 256])
+def test_texts_encode_as_they_are(batch, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("specmodel.replay.traces.tokens.BATCH", batch)
+    prompts, outputs = read_tokens(token_file(tmp_path / "in.jsonl", lines_of(TEXTS)), tokenizer)
+    ids = {word: number for number, word in enumerate("abcde", start=3)} | {"x": 0}
+    for texts, key in ((prompts, "prompt"), (outputs, "output")):
+        expected = [[ids[word] for word in row[key].split()] for row in TEXTS]
+        assert [encoded.tolist() for encoded in texts] == expected
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"prompt": "a", "output": " "}, "line 2 output: got 'no tokens'; .*to replay"),
+        ({"prompt": "a", "output": 1}, "line 2 output: got 1; expected a text"),
+        ({"prompt": None, "output": "a"}, "line 2 prompt: got None; expected a text"),
+        ({"prompt": "a"}, "line 2 output: got None; expected this key"),
+        ({"prompt": "\ud800", "output": "a"}, "line 2 prompt: got .*; expected a text in Unicode"),
+        (REQUESTS[0], "line 2 prompt: got None; expected this key to be given, or no --tokenizer"),
+    ],
+)
+def test_texts_that_are_refused(row, message, tokenizer, tmp_path):
+    path = token_file(tmp_path / "in.jsonl", lines_of([TEXTS[0], row]))
+    with pytest.raises(InputError, match=message):
+        read_tokens(path, tokenizer)
+
+
+def test_tokenizers_that_are_refused(tmp_path):
+    pytest.importorskip("tokenizers")
+    path = token_file(tmp_path / "in.jsonl", lines_of(TEXTS))
+    for name in (path, str(tmp_path / "absent.json"), str(tmp_path)):
+        with pytest.raises(InputError, match=r"^tokenizer: .*expected a tokenizer") as caught:
+            read_tokens(path, name)
+        assert caught.value.value == name
+
+
+def test_texts_without_tokenizers_say_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    path = token_file(tmp_path / "in.jsonl", lines_of(TEXTS))
+    with pytest.raises(InputError, match=r"^tokenizer: .*pip install 'specmodel\[traces\]'"):
+        read_tokens(path, path)
+
+
+# the command
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """Run a command line in a folder with in.jsonl; return status, output and errors."""
+    token_file(tmp_path / "in.jsonl")
+    monkeypatch.chdir(tmp_path)
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_command_writes_the_trace_and_says_what_it_is(run, suffix):
+    status, out, err = run(f"trace ngram in.jsonl --output out.{suffix}")
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        "2 requests, 7 output positions",
+        "Look-up of the last 5 to 3 tokens, first match, at most 20 proposed",
+        "Positions with a proposal: 42.9%",
+        "Accepted where proposed: 2.00 tokens on average",
+        f"Written: out.{suffix}",
+    ]
+    trace = read_trace(f"out.{suffix}")
+    assert pairs_of(trace) == [(0, 0), (0, 0), (0, 0), (5, 3), (5, 2), (5, 1), (0, 0)]
+    assert trace.metadata["source"] == "in.jsonl"
+
+
+def test_options_of_the_command_reach_the_look_up(run):
+    options = "--min-ngram 1 --max-ngram 2 --match last --max-proposal 3"
+    assert run(f"trace ngram in.jsonl {options} --output out.jsonl")[0] == 0
+    chosen = {"min_ngram": 1, "max_ngram": 2, "match": "last", "max_proposal": 3}
+    trace = ngram_trace(*read_tokens("in.jsonl"), **chosen, metadata={"source": "in.jsonl"})
+    assert_same(read_trace("out.jsonl"), trace)
+
+
+def test_command_without_a_hit_says_so(run):
+    assert run("trace ngram in.jsonl --min-ngram 6 --max-ngram 6 --output none.jsonl")[1] == (
+        "2 requests, 7 output positions\n"
+        "Look-up of the last 6 to 6 tokens, first match, at most 20 proposed\n"
+        "Positions with a proposal: 0.0%\n"
+        "Written: none.jsonl\n"
+    )
+
+
+def test_command_takes_texts(run, tokenizer, tmp_path):
+    token_file(tmp_path / "texts.jsonl", lines_of(TEXTS))
+    command = f"trace ngram texts.jsonl --tokenizer {tokenizer} --output out.jsonl"
+    assert run(command)[0] == 0
+    assert_same(
+        read_trace("out.jsonl"),
+        ngram_trace(*read_tokens("texts.jsonl", tokenizer), metadata={"source": "texts.jsonl"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--output out.csv", "--output: got 'out.csv'; expected a .jsonl or .parquet file"),
+        ("--output in.jsonl", "--output: got 'in.jsonl'; expected another file than the input"),
+        ("--output ./in.jsonl", "--output: got './in.jsonl'; expected another file than"),
+        ("--output absent/out.jsonl", "--output: got 'absent/out.jsonl'; expected a file that can"),
+        ("--output o.jsonl --min-ngram 0", "--min-ngram: got 0; expected at least 1"),
+        ("--output o.jsonl --max-ngram 2", "--max-ngram: got 2; expected at least min_ngram = 3"),
+        ("--output o.jsonl --max-proposal 256", "--max-proposal: got 256; expected from 1 to 255"),
+        ("--output o.jsonl --match any", "'any' is not one of 'first', 'last'"),
+        ("--output o.jsonl --min-ngram x", "'x' is not a valid integer"),
+        ("--output o.jsonl --tokenizer o.jsonl", "--output: got 'o.jsonl'; expected another file"),
+        ("", "Missing option '--output'"),
+    ],
+)
+def test_command_refuses(options, message, run, tmp_path):
+    before = (tmp_path / "in.jsonl").read_bytes()
+    status, out, err = run(f"trace ngram in.jsonl {options}")
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.startswith("specmodel: error: ")
+    assert err.count("\n") == 1
+    assert (tmp_path / "in.jsonl").read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_missing_input_is_one_line(run):
+    status, _, err = run("trace ngram absent.jsonl --output out.jsonl")
+    assert status == 2
+    assert err == (
+        "specmodel: error: input: got 'absent.jsonl'; expected a file that can be read"
+        " (No such file or directory)\n"
+    )
+
+
+def test_output_is_looked_at_before_the_work(run):
+    assert "--output: got 'out.csv'" in run("trace ngram absent.jsonl --output out.csv")[2]
+
+
+@pytest.mark.parametrize("command", ["trace", "trace ngram"])
+def test_help_fits_80_columns(command, run):
+    status, out, _ = run(f"{command} --help")
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 80

@@ -1,0 +1,174 @@
+"""Sweeps on a Dask cluster of real processes: same parts, whatever is lost on the way."""
+
+import os
+import shlex
+import signal
+
+import pandas as pd
+import pytest
+
+import specmodel
+from specmodel import cli
+from specmodel.base.errors import InputError
+from specmodel.sweeps import plan_sweep, sweep, sweep_to_file
+
+distributed = pytest.importorskip("distributed")
+pytest.importorskip("pyarrow")
+
+pytestmark = pytest.mark.slow
+
+AXES = {
+    "target": ["mixtral-8x7b", "olmoe-1b-7b"],
+    "drafter": "eagle",
+    "hardware": "h100_sxm",
+    "tensor_parallel": 2,
+    "batch_size": range(1, 101),
+    "draft_length": range(1, 6),
+    "acceptance_rate": [0.5, 0.7],
+}
+COMMAND = (
+    "sweep --target mixtral-8x7b,olmoe-1b-7b --drafter eagle --hardware h100_sxm"
+    " --tensor-parallel 2 --batch-size 1:100 --draft-length 1:5 --acceptance-rate 0.5,0.7"
+)
+
+
+def start(num_workers):
+    return distributed.LocalCluster(
+        n_workers=num_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with start(2) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr("specmodel.sweeps.plan.PART", 40)
+    monkeypatch.setattr("specmodel.sweeps.cluster.PATIENCE", 1)
+
+
+@pytest.fixture
+def expected(tmp_path):
+    """Parts computed in this process, by name."""
+    sweep_to_file(plan_sweep(AXES), f"{tmp_path}/local/", workers=1)
+    return content(tmp_path / "local")
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def at_part(number, act):
+    """A callback that acts once, when so many parts are done."""
+    done = []
+
+    def progress(num_points):
+        done.append(num_points)
+        if len(done) == number:
+            act()
+
+    return progress
+
+
+def kill_a_worker(client):
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+
+
+def test_parts_are_the_same_byte_by_byte(client, expected, tmp_path):
+    assert len(expected) == 50
+    sweep_to_file(plan_sweep(AXES), f"{tmp_path}/parts/", client=client)
+    assert content(tmp_path / "parts") == expected
+    address = client.scheduler.address
+    sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=address)
+    sweep_to_file(plan_sweep(AXES), tmp_path / "local.csv", workers=1)
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+
+
+def test_frames_are_the_same(client):
+    pd.testing.assert_frame_equal(sweep(AXES, client=client), sweep(AXES), check_exact=True)
+
+
+def test_the_command_takes_an_address(client, expected, tmp_path, capsys):
+    address, output = client.scheduler.address, f"{tmp_path}/parts/"
+    status = cli.main(shlex.split(f"{COMMAND} --scheduler {address} --output {output}"))
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, "")
+    assert out.startswith("2,000 points, ")
+    assert content(tmp_path / "parts") == expected
+
+
+def test_the_only_worker_may_die_and_be_restarted(expected, tmp_path):
+    with start(1) as cluster, distributed.Client(cluster) as client:
+        progress = at_part(3, lambda: kill_a_worker(client))
+        plan = plan_sweep(AXES)
+        sweep_to_file(plan, f"{tmp_path}/parts/", client=client, progress=progress)
+    assert content(tmp_path / "parts") == expected
+
+
+def test_a_closed_scheduler_ends_in_one_line_and_keeps_the_parts(
+    expected, tmp_path, capsys, monkeypatch
+):
+    with start(2) as cluster:
+        close = at_part(3, cluster.close)
+        monkeypatch.setattr(
+            "click._termui_impl.ProgressBar.update", lambda _, points: close(points)
+        )
+        command = f"{COMMAND} --scheduler {cluster.scheduler_address} --output {tmp_path}/x/"
+        status = cli.main(shlex.split(command))
+    out, err = capsys.readouterr()
+    kept = content(tmp_path / "x.partial")
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: error: --scheduler: got 'tcp://")
+    end = f"the first {40 * len(kept)} points are kept in {tmp_path}/x.partial\n"
+    assert err.endswith(f"expected a scheduler that stays up; {end}")
+    assert 3 <= len(kept) < len(expected)
+    assert sorted(kept) == sorted(expected)[: len(kept)]
+    assert kept.items() <= expected.items()
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_scheduler_without_workers(tmp_path):
+    message = r"^scheduler: got .*a scheduler with a worker"
+    with (
+        start(0) as cluster,
+        distributed.Client(cluster) as client,
+        pytest.raises(InputError, match=message),
+    ):
+        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
+    assert not list(tmp_path.iterdir())
+
+
+def test_workers_of_another_version(client, tmp_path):
+    change = "import specmodel.sweeps.cluster as c; c.__version__ = {}"
+    client.run(exec, change.format("'0.0'"), {})
+    with pytest.raises(InputError, match=r"^scheduler: got .*workers that have specmodel .*0\.0"):
+        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
+    client.run(exec, change.format(repr(specmodel.__version__)), {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1:1", "nowhere", "htp://x:1", "localhost:port", "''", "inproc://a"]
+)
+def test_addresses_that_do_not_answer(address, tmp_path, capsys):
+    command = f"{COMMAND} --scheduler {address} --output {tmp_path}/one.csv"
+    assert cli.main(shlex.split(command)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    shown = address.strip("'")
+    assert err.startswith(
+        f"specmodel: error: --scheduler: got '{shown}'; expected a Dask scheduler"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_worker_costs_no_points(client, expected, tmp_path):
+    progress = at_part(3, lambda: kill_a_worker(client))
+    plan = plan_sweep(AXES)
+    sweep_to_file(plan, f"{tmp_path}/parts/", client=client, progress=progress)
+    assert content(tmp_path / "parts") == expected
