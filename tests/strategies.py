@@ -2,25 +2,50 @@
 
 from hypothesis import strategies as st
 
-from specmodel.cost.parallel import Layout
-from specmodel.records.architecture import Architecture, LatentAttention
+from specmodel.cost.forward import pass_work
+from specmodel.records.architecture import Architecture
 from specmodel.records.hardware import HardwareProfile
+from specmodel.records.layers.batch import Layout, sequence_group
+from specmodel.records.layers.work import PassWork
 
-LATENTS = st.builds(
-    LatentAttention,
-    kv_lora_rank=st.sampled_from([256, 512]),
-    q_lora_rank=st.sampled_from([0, 1536]),
-    qk_nope_head_dim=st.just(128),
-    qk_rope_head_dim=st.just(64),
-    v_head_dim=st.just(128),
+LATENTS = st.fixed_dictionaries(
+    {
+        "kv_lora_rank": st.sampled_from([256, 512]),
+        "q_lora_rank": st.sampled_from([0, 1536]),
+        "qk_nope_head_dim": st.just(128),
+        "qk_rope_head_dim": st.just(64),
+        "v_head_dim": st.just(128),
+    }
 )
 WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
+
+
+def pass_of(model: Architecture, **point: object) -> PassWork:
+    """Work of a pass of sequences that are all alike."""
+    given = sequence_group.__kwdefaults__.keys() | {"batch_size"}
+    sequences = {name: point.pop(name) for name in given & point.keys()}
+    return pass_work(model, sequence_group(**sequences), **point)
+
+
+def one_layer(model: Architecture) -> Architecture:
+    """Return a model of one layer, the last of another, without a window."""
+    last = model.model_dump()["layers"][-1] | {"count": 1}
+    last["mixer"].pop("window", None)
+    return model.with_changes("t", {"layers": [last]})
+
+
+def with_windows(model: Architecture, window: int, count: int) -> Architecture:
+    """Return a model of one group of layers with a window in some of them."""
+    (group,) = model.model_dump()["layers"]
+    windowed = group | {"count": count, "mixer": group["mixer"] | {"window": window}}
+    rest = group | {"count": group["count"] - count}
+    return model.with_changes("t", {"layers": [part for part in (windowed, rest) if part["count"]]})
 
 
 @st.composite
 def layouts(draw: st.DrawFn, model: Architecture) -> Layout:
     """Any layout that cuts a model evenly, on nodes of four or eight GPUs."""
-    tensor = draw(st.sampled_from([n for n in (1, 2, 4) if model.num_kv_heads % n == 0]))
+    tensor = draw(st.sampled_from([n for n in (1, 2, 4) if all(m.cuts(n) for m in model.mixers)]))
     expert = 1
     if model.is_moe:
         degrees = [e for e in (1, 2, 4, 8, 16) if model.num_experts % e == 0 and e % tensor == 0]

@@ -328,6 +328,52 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
     return unwrap(best)
 
 
+def mean_tokens_per_step(
+    tokens_where_proposed: FloatArray, proposal_rate: FloatArray | float
+) -> FloatArray:
+    """Return the tokens of a mean step where only some steps have a proposal.
+
+    Parameters
+    ----------
+    tokens_where_proposed
+        Tokens per step of those that have one [token].
+    proposal_rate
+        Share of the steps that do; the others emit one token [-].
+
+    Returns
+    -------
+    FloatArray
+        Mean over all steps [token].
+    """
+    return np.asarray(1 + proposal_rate * (tokens_where_proposed - 1))
+
+
+def proposals(
+    proposal_rate: FloatArray | float, batch_size: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return how a batch speculates whose sequences propose independently of each other.
+
+    Parameters
+    ----------
+    proposal_rate
+        Share of the steps of a sequence that have a proposal [-].
+    batch_size
+        Sequences in the batch [request].
+
+    Returns
+    -------
+    tuple of FloatArray
+        The chance that any sequence has a proposal, ``1 - (1 - r)^B``, and the mean share of the
+        sequences that have one when any does, r over that chance [-].
+    """
+    if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
+        return np.ones(()), np.ones(())
+    with np.errstate(divide="ignore"):
+        chance = -np.expm1(batch_size * np.log1p(-proposal_rate))
+    share = np.divide(proposal_rate, chance, out=np.zeros_like(chance), where=chance > 0)
+    return chance, np.minimum(share, 1.0)
+
+
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
     """Return draft lengths as an array, or say why they cannot be used."""
     return check("draft_length", value, minimum=minimum, maximum=MAX_DRAFT_LENGTH, whole=whole)

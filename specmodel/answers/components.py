@@ -8,14 +8,11 @@ import numpy as np
 
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_work
-from specmodel.cost.work import Work
 from specmodel.prediction.outcome import Prediction
+from specmodel.records.layers.work import Work
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PASSES = {"forward": "forward", "verify": "speculating", "draft pass": "draft_pass"}
-"""Passes by what a table calls them, and where `StepTimes` has them."""
 
 
 def pass_components(prediction: Prediction) -> pd.DataFrame:
@@ -66,10 +63,8 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
         context_length=p.context_length,
     )
     parts = []
-    for told, place in PASSES.items():
-        work, time = works[place], getattr(p.times, place)
-        if work is None:
-            continue
+    for told, time in p.times.passes.items():
+        work = works[told]
         columns = {
             name: _columns(part, time.components[name].total_time, p.deployment)
             for name, part in work.components.items()

@@ -10,8 +10,8 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.cost.passes import CAUSES
 from specmodel.prediction.outcome import Prediction
+from specmodel.records.layers.work import CAUSES
 
 if TYPE_CHECKING:
     import pandas as pd

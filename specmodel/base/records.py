@@ -225,14 +225,24 @@ def toml_text(record: Record, table: str = "") -> str:
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
-    plain = {key: value for key, value in data.items() if not isinstance(value, dict)}
+    plain = {key: value for key, value in data.items() if not _is_table(value)}
     lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
     for key, value in data.items():
         if isinstance(value, dict) and value:
             nested = _toml_lines(value, f"{prefix}{key}.")
             has_own = any(not isinstance(inner, dict) for inner in value.values())
             lines += ["", f"[{prefix}{key}]", *nested] if has_own else nested
+        elif _is_table(value):
+            for item in value:
+                lines += ["", f"[[{prefix}{key}]]", *_toml_lines(item, f"{prefix}{key}.")]
     return lines
+
+
+def _is_table(value: object) -> bool:
+    """Tell whether a value is a table, or an array of tables."""
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(item, dict) for item in value)
+    return isinstance(value, dict)
 
 
 def _toml_value(value: object) -> str:
@@ -342,9 +352,8 @@ def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> In
     fault = error.errors(include_url=False)[0]
     cause = fault.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
-        return InputError(f"{argument}.{cause.argument}", cause.value, cause.expected)
-    key = ".".join(str(part) for part in fault["loc"])
-    name = f"{argument}.{key}" if key else argument
+        return InputError(_joined(argument, cause.argument), cause.value, cause.expected)
+    name = _joined(argument, *map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
         *tables, unknown = map(str, fault["loc"])
         expected = f"a known field: {nearest(unknown, _record_at(cls, tables).model_fields)}"
@@ -354,14 +363,32 @@ def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> In
     return InputError(name, fault["input"], fault["msg"].removeprefix("Input should be "))
 
 
-def _record_at(cls: type[Record], tables: Sequence[str]) -> type[Record]:
+def _joined(*names: str) -> str:
+    return ".".join(filter(None, names))
+
+
+def _record_at(cls: type[Record], path: Sequence[str]) -> type[Record]:
     """Return the kind of record that stands at a path of keys below `cls`."""
-    for table in tables:
-        if table in cls.model_fields:
-            kinds: list[Any] = [cls.model_fields[table].annotation]
-            while kinds:
-                kind = kinds.pop()
-                kinds += get_args(kind)
-                if isinstance(kind, type) and issubclass(kind, Record):
-                    cls = kind
-    return cls
+    found = [cls]
+    for key in path:
+        tagged = [c for c in found if "kind" in c.model_fields and _tag(c) == key]
+        inner = [r for c in found if key in c.model_fields for r in _records_of(c, key)]
+        found = tagged or inner or found
+    return found[0]
+
+
+def _tag(cls: type[Record]) -> object:
+    """Return what the field `kind` of a record says, by which a table is told from others."""
+    return cls.model_fields["kind"].default
+
+
+def _records_of(cls: type[Record], field: str) -> list[type[Record]]:
+    """Return the kinds of records that a field may hold."""
+    kinds: list[Any] = [cls.model_fields[field].annotation]
+    found = []
+    while kinds:
+        kind = kinds.pop()
+        kinds += get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, Record):
+            found.append(kind)
+    return found

@@ -15,9 +15,9 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check_dtype
-from specmodel.cost import blocks
-from specmodel.cost.work import Work, wider_dtype
 from specmodel.records.hardware import HardwareProfile
+from specmodel.records.layers import blocks
+from specmodel.records.layers.work import Work, wider_dtype
 
 COMMON = ("component", "hardware", "stack", "version", "latency")
 """Columns of every table."""

@@ -168,7 +168,7 @@ def _predicted_times(
             raise InputError(name, None, "a name or path, or --step-times in place of all three")
     deployment, assumed = deployment_from(options)
     defaults = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
-    is_lookup = deployment.drafter.architecture is None
+    is_lookup = deployment.drafter.is_lookup
     if is_lookup:
         refuse_given(options, ["drafter_upkeep"], "a model or head as drafter with it")
         del defaults["drafter_upkeep"]

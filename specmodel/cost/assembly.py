@@ -100,16 +100,10 @@ def _drafter(
     elif not isinstance(drafter, Drafter):
         drafter = load_drafter(drafter, target)
     lookup: dict[str, Any] = {n: float(check(n, values[n])) for n in _given(values, LOOKUP)}
-    if lookup and drafter.architecture is not None:
+    if lookup and not drafter.is_lookup:
         name, value = next(iter(lookup.items()))
         raise InputError(name, value, "the drafter ngram with it")
-    if not changes:
-        return replace(drafter, **lookup)
-    if drafter.architecture is None:
-        key, value = next(iter(changes.items()))
-        raise InputError(f"{prefix}drafter.{key}", value, "a drafter with an architecture")
-    changed = drafter.architecture.with_changes(f"{prefix}drafter", changes)
-    return replace(drafter, architecture=changed)
+    return replace(drafter, **lookup).with_changes(f"{prefix}drafter", changes)
 
 
 def _popularity(values: Mapping[str, Any], target: Architecture) -> FloatArray | None:

@@ -11,13 +11,12 @@ from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.popularity import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype
-from specmodel.cost.parallel import Layout, check_layout
-from specmodel.cost.work import arithmetic_dtype
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, Overheads, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
+from specmodel.records.layers.batch import Layout
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -57,7 +56,7 @@ class Deployment:
     overheads: Overheads | None = None
 
     def __post_init__(self) -> None:
-        check_layout(self.layout, self.target)
+        self.target.check_layout(self.layout)
         if self.expert_parallel > 1 and not self.target.is_moe:
             expected = f"1, as {self.target.name} has no routed experts"
             raise InputError("expert_parallel", self.expert_parallel, expected)
@@ -75,10 +74,9 @@ class Deployment:
     def wider_dtypes(self) -> dict[str, str]:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
-        models = [model for model in (self.target, self.drafter.architecture) if model]
-        for model in models:
+        for model in (self.target, *self.drafter.architectures):
             for group, stored in _stored_dtypes(model).items():
-                dtype = arithmetic_dtype(model, stored)
+                dtype = model.stream.arithmetic_dtype(stored)
                 try:
                     computed = self.hardware.compute_dtype(dtype)
                 except InputError as error:
@@ -106,19 +104,14 @@ class Deployment:
         return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, replicas)
 
     @property
-    def draft_popularity(self) -> FloatArray | None:
-        """Popularity of the drafter's experts: the target's for a head with its kind of layer."""
-        model = self.drafter.architecture
-        return self.popularity if self.drafter.is_head and model and model.is_moe else None
-
-    @property
     def _gpus_per_node(self) -> int:
         return self.hardware.link.num_gpus if self.hardware.link else 1
 
     def _check_drafter(self) -> None:
-        if self.drafter.architecture is None or self.drafter.is_head:
+        if self.drafter.is_lookup or self.drafter.is_head:
             return
-        check_layout(self.draft_layout, self.drafter.architecture, "draft_")
+        for model in self.drafter.architectures:
+            model.check_layout(self.draft_layout, "draft_")
         if self.draft_tensor_parallel > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
@@ -223,15 +216,15 @@ def deploy(  # noqa: PLR0913 - all keyword-only
         routing_correlation=chosen["routing_correlation"],
         popularity=None if popularity is None else np.asarray(popularity),
     )
-    if drafter.architecture is None or drafter.is_head:
+    if drafter.is_lookup or drafter.is_head:
         assumed.pop("draft_tensor_parallel", None)
     if not target.is_moe:
         for name in ("routing_correlation", "expert_parallel"):
             assumed.pop(name, None)
     if target.is_moe and popularity is None:
         assumed["popularity"] = "equal"
-    if drafter.architecture:
-        assumed["draft_dtype"] = drafter.architecture.weight_dtype
+    if drafter.architectures:
+        assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
     else:
         lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
         assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}

@@ -1,14 +1,31 @@
 """Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
+from specmodel.algebra.speculation import proposals
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
-from specmodel.cost.work import PassWork
+from specmodel.records.drafters import DraftPasses
+from specmodel.records.layers.batch import sequence_group
+from specmodel.records.layers.work import PassWork
+
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DraftTime:
+    """Time of draft passes that are alike, and how many a step has [-]."""
+
+    each: PassTime
+    tokens_per_sequence: FloatArray
+    count: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -19,8 +36,8 @@ class StepTimes:
     ----------
     forward, speculating
         Plain pass, and verify pass of a batch in which some sequence has a proposal.
-    draft_pass
-        One pass of the drafter; None for a look-up on the host.
+    drafting
+        Passes of the drafter, an entry for each of its parts; none for a look-up on the host.
     speculating_chance
         Chance that any sequence has one; below 1 only for n-gram look-up [-].
     verify_time, draft_time, reject_time
@@ -29,7 +46,7 @@ class StepTimes:
 
     forward: PassTime
     speculating: PassTime
-    draft_pass: PassTime | None
+    drafting: tuple[DraftTime, ...]
     speculating_chance: FloatArray
     verify_time: FloatArray
     draft_time: FloatArray
@@ -46,10 +63,16 @@ class StepTimes:
         plain, speculating = self.forward.active_experts, self.speculating.active_experts
         return _mix(self.speculating_chance, speculating, plain)
 
-    @property
+    @cached_property
     def step_time(self) -> FloatArray:
         """Drafting, verification and rejection [s]."""
         return self.draft_time + self.verify_time + self.reject_time
+
+    @property
+    def passes(self) -> dict[str, PassTime]:
+        """Each kind of pass by what tables call it."""
+        drafting = {name: part.each for name, part in _numbered(self.drafting).items()}
+        return {"forward": self.forward, "verify": self.speculating} | drafting
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
         """Return what the step takes beyond a plain pass, by cause; sums exactly [s]."""
@@ -57,6 +80,15 @@ class StepTimes:
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
         growth["overhead"] = growth["overhead"] + self.reject_time
         return growth | {"drafting": self.draft_time}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelErrors:
+    """How many times as long kernels of each kind take in each pass of a step [-]."""
+
+    forward: Mapping[str, FloatArray]
+    verify: Mapping[str, FloatArray]
+    draft: Mapping[str, FloatArray]
 
 
 def step_times(
@@ -67,6 +99,7 @@ def step_times(
     verify_tokens: Numeric,
     context_length: Numeric,
     known: StepTimes | None = None,
+    errors: KernelErrors | None = None,
 ) -> StepTimes:
     """Return the times of a draft-and-verify step.
 
@@ -85,6 +118,8 @@ def step_times(
     known
         Times of the same deployment, batch sizes and contexts at other draft lengths: passes
         that do not depend on the length are taken from there.
+    errors
+        Factors on the time of kernels.
 
     Returns
     -------
@@ -97,53 +132,32 @@ def step_times(
     only a share r of the sequences has a proposal, some sequence has one with chance
     ``1 - (1 - r)^B``; the others then carry one token in the same pass.
     """
-    drafter = deployment.drafter
+    drafter, engine = deployment.drafter, deployment.engine_seconds
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
-    chance, share = _proposals(drafter.proposal_rate, B)
+    rate = drafter.proposal_rate
+    chance, share = proposals(rate, B)
     forward = known.forward if known else target_pass(deployment, B, 1.0, context_length)
     speculating = target_pass(deployment, B, verify_tokens, context_length, share, chance)
-    if known is None or drafter.is_parallel:
-        drafting = draft_pass(deployment, B, gamma, verify_tokens, context_length)
-    else:
-        drafting = known.draft_pass
-    return combine_passes(deployment, B, gamma, (forward, speculating, drafting))
-
-
-def combine_passes(
-    deployment: Deployment,
-    batch_size: FloatArray,
-    draft_length: FloatArray,
-    passes: tuple[PassTime, PassTime, PassTime | None],
-) -> StepTimes:
-    """Return the times of a step from those of its passes.
-
-    Parameters
-    ----------
-    deployment
-        What runs where.
-    batch_size, draft_length
-        As for `step_times` [request] [token].
-    passes
-        Plain, speculating and draft pass.
-
-    Returns
-    -------
-    StepTimes
-        With all drafting and rejection sampling of the step.
-    """
-    drafter, engine = deployment.drafter, deployment.engine_seconds
-    B, gamma, (forward, speculating, drafting) = batch_size, draft_length, passes
-    chance, _ = _proposals(drafter.proposal_rate, B)
-    pass_seconds = drafting.total_time if drafting else np.zeros(())
-    draft_seconds = drafter.lookup_time + drafter.passes(gamma) * pass_seconds
+    parts = drafter.passes(gamma, verify_tokens)
+    drafting = tuple(
+        _draft_time(deployment, part, B, context_length, known.drafting[place] if known else None)
+        for place, part in enumerate(parts)
+    )
+    if errors:
+        forward, speculating = forward.scaled(errors.forward), speculating.scaled(errors.verify)
+        drafting = tuple(
+            DraftTime(part.each.scaled(errors.draft), part.tokens_per_sequence, part.count)
+            for part in drafting
+        )
+    seconds = (part.count * part.each.total_time for part in drafting)
+    draft_seconds = sum(seconds, np.asarray(drafter.lookup_time))
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
-    drafted = B * drafter.proposal_rate / deployment.layout.replicas
-    rejection = chance * engine.reject_time + by_request * drafted
+    rejection = chance * engine.reject_time + by_request * (B * rate / deployment.layout.replicas)
     return StepTimes(
         forward=forward,
         speculating=speculating,
-        draft_pass=drafting,
+        drafting=drafting,
         speculating_chance=chance,
         verify_time=_mix(chance, speculating.total_time, forward.total_time),
         draft_time=np.where(gamma > 0, draft_seconds, 0.0),
@@ -178,11 +192,11 @@ def target_pass(
     """
     work = _target_work(
         deployment,
-        batch_size,
-        tokens_per_sequence,
-        context_length,
-        speculating_share,
-        speculating_chance,
+        batch_size=batch_size,
+        tokens_per_sequence=tokens_per_sequence,
+        context_length=context_length,
+        speculating_share=speculating_share,
+        speculating_chance=speculating_chance,
     )
     engine = deployment.engine_seconds
     return pass_time(
@@ -194,41 +208,6 @@ def target_pass(
     )
 
 
-def draft_pass(
-    deployment: Deployment,
-    batch_size: Numeric,
-    draft_length: Numeric,
-    verify_tokens: Numeric,
-    context_length: Numeric,
-) -> PassTime | None:
-    """Return the time of one pass of the drafter; None where nothing runs on the GPU.
-
-    Parameters
-    ----------
-    deployment
-        What runs where.
-    batch_size, draft_length, verify_tokens, context_length
-        As in `step_times`; a pass carries one token of each sequence, the width of a tree, or
-        all that a parallel head drafts [request] [token] [token] [token].
-
-    Returns
-    -------
-    PassTime or None
-        Time by component.
-    """
-    work = _draft_work(deployment, batch_size, draft_length, verify_tokens, context_length)
-    if work is None:
-        return None
-    engine = deployment.engine_seconds
-    return pass_time(
-        work,
-        deployment.hardware,
-        deployment.kernels,
-        kernel_time=engine.kernel_time + engine.draft_kernel_time,
-        pass_time=engine.draft_pass_time,
-    )
-
-
 def step_work(
     deployment: Deployment,
     *,
@@ -236,8 +215,8 @@ def step_work(
     draft_length: Numeric,
     verify_tokens: Numeric,
     context_length: Numeric,
-) -> dict[str, PassWork | None]:
-    """Return the work of the passes whose times `step_times` returns.
+) -> dict[str, PassWork]:
+    """Return the work of the passes of a step.
 
     Parameters
     ----------
@@ -249,71 +228,74 @@ def step_work(
     Returns
     -------
     dict
-        By the names of the passes in `StepTimes`: forward, speculating and draft_pass.
+        By the names of `StepTimes.passes`.
     """
     B = check("batch_size", batch_size, above=0)
-    chance, share = _proposals(deployment.drafter.proposal_rate, B)
+    chance, share = proposals(deployment.drafter.proposal_rate, B)
+    shape = {"batch_size": B, "context_length": context_length}
+    verify = shape | {"speculating_share": share, "speculating_chance": chance}
+    parts = _numbered(deployment.drafter.passes(draft_length, verify_tokens))
     return {
-        "forward": _target_work(deployment, B, 1.0, context_length),
-        "speculating": _target_work(deployment, B, verify_tokens, context_length, share, chance),
-        "draft_pass": _draft_work(deployment, B, draft_length, verify_tokens, context_length),
-    }
+        "forward": _target_work(deployment, **shape),
+        "verify": _target_work(deployment, **verify, tokens_per_sequence=verify_tokens),
+    } | {name: _draft_work(deployment, part, B, context_length) for name, part in parts.items()}
 
 
-def _target_work(
+def _draft_time(
     deployment: Deployment,
-    batch_size: Numeric,
-    tokens_per_sequence: Numeric,
+    part: DraftPasses,
+    batch_size: FloatArray,
     context_length: Numeric,
-    speculating_share: Numeric = 1.0,
-    speculating_chance: Numeric = 1.0,
-) -> PassWork:
+    known: DraftTime | None,
+) -> DraftTime:
+    """Time draft passes that are alike, unless passes of as many tokens are known."""
+    tokens = part.tokens_per_sequence
+    is_same = known is not None and tokens.ndim == known.tokens_per_sequence.ndim == 0
+    if known and is_same and tokens == known.tokens_per_sequence:
+        return DraftTime(known.each, tokens, part.count)
+    engine = deployment.engine_seconds
+    each = pass_time(
+        _draft_work(deployment, part, batch_size, context_length),
+        deployment.hardware,
+        deployment.kernels,
+        kernel_time=engine.kernel_time + engine.draft_kernel_time,
+        pass_time=engine.draft_pass_time,
+    )
+    return DraftTime(each, tokens, part.count)
+
+
+def _target_work(deployment: Deployment, **sequences: Numeric) -> PassWork:
     return pass_work(
         deployment.target,
-        batch_size=batch_size,
-        tokens_per_sequence=tokens_per_sequence,
-        context_length=context_length,
+        sequence_group(**sequences),
         routing_correlation=deployment.routing_correlation,
         popularity=deployment.popularity,
-        speculating_share=speculating_share,
-        speculating_chance=speculating_chance,
         layout=deployment.layout,
     )
 
 
 def _draft_work(
-    deployment: Deployment,
-    batch_size: Numeric,
-    draft_length: Numeric,
-    verify_tokens: Numeric,
-    context_length: Numeric,
-) -> PassWork | None:
-    model = deployment.drafter.architecture
-    if model is None:
-        return None
-    gamma = check("draft_length", draft_length, minimum=0)
-    drafted = np.maximum(check("verify_tokens", verify_tokens, minimum=1) - 1, 1.0)
-    is_chain = bool((drafted == np.maximum(gamma, 1.0)).all())
-    width = np.ones(()) if is_chain else np.maximum(drafted / np.maximum(gamma, 1.0), 1.0)
+    deployment: Deployment, part: DraftPasses, batch_size: FloatArray, context_length: Numeric
+) -> PassWork:
+    model = part.architecture
+    group = sequence_group(
+        batch_size=batch_size,
+        tokens_per_sequence=part.tokens_per_sequence,
+        context_length=context_length,
+    )
+    has_targets_experts = deployment.drafter.is_head and model.is_moe
     return pass_work(
         model,
-        batch_size=batch_size,
-        tokens_per_sequence=drafted if deployment.drafter.is_parallel else width,
-        context_length=context_length,
+        group,
         routing_correlation=deployment.routing_correlation,
-        popularity=deployment.draft_popularity,
+        popularity=deployment.popularity if has_targets_experts else None,
         layout=deployment.draft_layout,
     )
 
 
-def _proposals(rate: FloatArray | float, batch_size: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Chance that any sequence has a proposal, and the share that has one when any does."""
-    if np.ndim(rate) == 0 and rate == 1:
-        return np.ones(()), np.ones(())
-    with np.errstate(divide="ignore"):
-        chance = -np.expm1(batch_size * np.log1p(-rate))
-    share = np.divide(rate, chance, out=np.zeros_like(chance), where=chance > 0)
-    return chance, np.minimum(share, 1.0)
+def _numbered(parts: tuple[_Part, ...]) -> dict[str, _Part]:
+    """Name the parts of a drafter: draft pass, draft pass 2, and so on."""
+    return {f"draft pass {i}" if i > 1 else "draft pass": part for i, part in enumerate(parts, 1)}
 
 
 def _mix(chance: FloatArray, value: FloatArray, otherwise: FloatArray) -> FloatArray:

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, format_si
-from specmodel.cost.attention import attention_weights, kv_elements
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.parallel import Layout
-from specmodel.cost.work import residual_bytes
 from specmodel.records.architecture import Architecture
 from specmodel.records.drafters import Drafter
+from specmodel.records.layers.batch import Layout
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -21,8 +19,8 @@ class MemoryUse:
     ----------
     weight_bytes, draft_weight_bytes
         Weights of the target and of the drafter [B].
-    kv_bytes_per_request
-        KV cache of one sequence, the drafter's included [B].
+    bytes_per_request
+        KV cache and state of one sequence, the drafter's included [B].
     replicas
         Copies of the attention that the batch is spread over [-].
     capacity_bytes
@@ -31,20 +29,20 @@ class MemoryUse:
 
     weight_bytes: float
     draft_weight_bytes: float
-    kv_bytes_per_request: FloatArray
+    bytes_per_request: FloatArray
     replicas: int
     capacity_bytes: float
 
     def total_bytes(self, batch_size: Numeric) -> FloatArray:
         """Return the memory that a batch needs [B]."""
         sequences = np.ceil(check("batch_size", batch_size, minimum=0) / self.replicas)
-        return self.weight_bytes + self.draft_weight_bytes + sequences * self.kv_bytes_per_request
+        return self.weight_bytes + self.draft_weight_bytes + sequences * self.bytes_per_request
 
     @property
     def max_batch_size(self) -> FloatArray:
         """Largest batch that fits, 0 if not one request does [request]."""
         free = self.capacity_bytes - self.weight_bytes - self.draft_weight_bytes
-        return self.replicas * np.maximum(np.floor(free / self.kv_bytes_per_request), 0.0)
+        return self.replicas * np.maximum(np.floor(free / self.bytes_per_request), 0.0)
 
 
 def memory_use(
@@ -71,80 +69,16 @@ def memory_use(
     )
     target, drafter = deployment.target, deployment.drafter
     layout, draft_layout = deployment.layout, deployment.draft_layout
-    kv_bytes = kv_cache_bytes(target, entries, layout.tensor_parallel)
-    if drafter.architecture:
-        kept = kv_cache_bytes(drafter.architecture, entries, draft_layout.tensor_parallel)
-        kv_bytes = kv_bytes + kept
+    kept = target.sequence_bytes(entries, layout.tensor_parallel)
+    for model in drafter.architectures:
+        kept = kept + model.sequence_bytes(entries, draft_layout.tensor_parallel)
     return MemoryUse(
-        weight_bytes(target, layout),
+        target.weight_bytes(layout),
         _draft_weight_bytes(drafter, target, draft_layout),
-        kv_bytes,
+        kept,
         layout.replicas,
         deployment.hardware.memory.capacity_bytes,
     )
-
-
-def weight_bytes(architecture: Architecture, layout: Layout) -> float:
-    """Return the weights that each GPU holds.
-
-    Parameters
-    ----------
-    architecture
-        The model.
-    layout
-        How it is spread over GPUs.
-
-    Returns
-    -------
-    float
-        Bytes of all groups, each in its dtype [B].
-    """
-    a, n = architecture, layout.tensor_parallel
-    weight, expert, outer = (
-        BYTES_PER_ELEMENT[dtype]
-        for dtype in (a.weight_dtype, a.expert_dtype or a.weight_dtype, a.outer_dtype)
-    )
-    routed = a.num_moe_layers * a.num_experts * a.ffn_parameters(a.expert_size)
-    cut = (
-        a.num_moe_layers * a.shared_parameters
-        + a.num_dense_layers * a.ffn_parameters(a.dense_ffn_size)
-        + a.input_projection_size * a.hidden_size
-    )
-    return (
-        a.num_layers * attention_weights(a, n) * weight
-        + cut * weight / n
-        + routed * expert / max(layout.expert_parallel, n)
-        + a.num_moe_layers * a.router_parameters * outer
-        + a.outer_parameters * outer / n
-        + (2 * a.num_layers + 1) * a.hidden_size * residual_bytes(a)
-    )
-
-
-def kv_cache_bytes(
-    architecture: Architecture, entries: Numeric, tensor_parallel: int = 1
-) -> FloatArray:
-    """Return the KV cache of one sequence on each GPU; windowed layers keep their window.
-
-    Parameters
-    ----------
-    architecture
-        The model.
-    entries
-        Tokens in the cache, any shape [token].
-    tensor_parallel
-        GPUs that the heads are spread over [-].
-
-    Returns
-    -------
-    FloatArray
-        Bytes of keys and values over all layers [B].
-    """
-    a = architecture
-    kept = check("entries", entries, minimum=0)
-    windowed = np.minimum(kept, a.sliding_window or np.inf)
-    tokens = (a.num_layers - a.num_sliding_layers) * kept + a.num_sliding_layers * windowed
-    elements = kv_elements(a, tensor_parallel)
-    return np.asarray(tokens * elements * BYTES_PER_ELEMENT[a.kv_dtype])
 
 
 def memory_warnings(
@@ -184,13 +118,10 @@ def memory_warnings(
 
 
 def _draft_weight_bytes(drafter: Drafter, target: Architecture, layout: Layout) -> float:
-    head = drafter.architecture
-    if head is None:
-        return 0.0
-    size = weight_bytes(head, layout)
-    if drafter.is_head:
+    size = sum(model.weight_bytes(layout) for model in drafter.architectures)
+    for head in drafter.architectures if drafter.is_head else ():
         shared = head.embedding_parameters
         if head.vocabulary_size == target.vocabulary_size:
             shared = head.outer_parameters
-        size -= shared * BYTES_PER_ELEMENT[head.outer_dtype] / (layout.tensor_parallel)
-    return size
+        size -= shared * BYTES_PER_ELEMENT[head.outer_dtype] / layout.tensor_parallel
+    return float(size)

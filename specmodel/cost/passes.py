@@ -8,14 +8,9 @@ import numpy as np
 
 from specmodel.algebra.roofline import KernelParameters, smooth_maximum
 from specmodel.base.units import FloatArray
-from specmodel.cost.work import ATTENTION_CORE, ROUTED_EXPERTS, PassWork, Work
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
-
-CAUSES = ("bandwidth", "compute", "experts", "KV", "communication", "overhead", "drafting")
-"""What can lengthen a step beyond a plain pass."""
-
-_MEMORY_CAUSE = {ROUTED_EXPERTS: "experts", ATTENTION_CORE: "KV"}
+from specmodel.records.layers.work import CAUSES, PassWork, Work
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -29,6 +24,7 @@ class ComponentTime:
     launch_time: FloatArray | float
     sharpness: float
     kind: str = "gemm"
+    memory_cause: str = "bandwidth"
 
     def scaled(self, factor: FloatArray) -> "ComponentTime":
         """Return it with kernels that take `factor` times as long; messages do not [-]."""
@@ -113,8 +109,7 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
         grown = new.busy_time - old.busy_time - moved
         crossed = more_memory - more_compute
         by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
-        cause = _MEMORY_CAUSE.get(name, "bandwidth")
-        growth[cause] = growth[cause] + by_memory
+        growth[old.memory_cause] = growth[old.memory_cause] + by_memory
         growth["bandwidth"] = growth["bandwidth"] + moved
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
@@ -203,6 +198,7 @@ def component_time(
         launch_time=part.kernels * (k.launch_time + kernel_time),
         sharpness=k.sharpness,
         kind=part.kind,
+        memory_cause=part.memory_cause,
     )
 
 

@@ -12,8 +12,7 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import StepTimes, combine_passes, step_times
-from specmodel.cost.work import arithmetic_dtype, stored_dtype
+from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.records.engine import Overheads
 from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, KernelFit, Kernels
 
@@ -126,9 +125,9 @@ def fits_of_target(deployment: Deployment) -> list[KernelFit | None]:
     record, target = deployment.kernels.record, deployment.target
     if record is None:
         return [None] * len(MAIN_KINDS)
-    stored = [stored_dtype(target, kind) for kind in MAIN_KINDS]
+    stored = [target.stream.stored_dtype(kind) for kind in MAIN_KINDS]
     return [
-        record.fit(kind, dtype, arithmetic_dtype(target, dtype))
+        record.fit(kind, dtype, target.stream.arithmetic_dtype(dtype))
         for kind, dtype in zip(MAIN_KINDS, stored, strict=True)
     ]
 
@@ -165,20 +164,19 @@ def _drawn_step(
         kernels=_drawn_kernels(deployment.kernels, generator, draws),
         overheads=_drawn_overheads(deployment, generator, draws),
     )
-    times, fits = step_times(drawn, **points), fits_of_target(deployment)
+    fits = fits_of_target(deployment)
     common, forward, fresh, draft_common, draft = generator.standard_normal(
         (5, len(MAIN_KINDS), *draws)
     )
     engine = deployment.engine.fit
     likeness = likeness_of_passes(deployment, points["verify_tokens"])
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
-    of_draft = _factors(fits, *((common, forward) if engine else (draft_common, draft)))
-    passes = (
-        times.forward.scaled(_factors(fits, common, forward)),
-        times.speculating.scaled(_factors(fits, common, verify)),
-        times.draft_pass.scaled(of_draft) if times.draft_pass else None,
+    errors = KernelErrors(
+        forward=_factors(fits, common, forward),
+        verify=_factors(fits, common, verify),
+        draft=_factors(fits, *((common, forward) if engine else (draft_common, draft))),
     )
-    return combine_passes(drawn, points["batch_size"], points["draft_length"], passes)
+    return step_times(drawn, **points, errors=errors)
 
 
 def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:

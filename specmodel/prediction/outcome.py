@@ -10,8 +10,8 @@ import numpy as np
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
-from specmodel.cost.passes import CAUSES
 from specmodel.prediction.intervals import Interval
+from specmodel.records.layers.work import CAUSES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,13 +15,13 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment, deploy
 from specmodel.cost.latency import StepTimes, step_times
 from specmodel.cost.memory import memory_use, memory_warnings
-from specmodel.cost.passes import CAUSES
 from specmodel.prediction.intervals import central_intervals
 from specmodel.prediction.outcome import LIMITS, Prediction
 from specmodel.records.architecture import Architecture
 from specmodel.records.drafters import Drafter
 from specmodel.records.engine import EngineProfile
 from specmodel.records.hardware import HardwareProfile
+from specmodel.records.layers.work import CAUSES
 
 INTERVAL_SEED = 0
 MOST = 1e9

@@ -16,8 +16,6 @@ from specmodel.base.records import Record, toml_text
 from specmodel.base.text import Columns, align, column_width, wrap
 from specmodel.base.units import format_si
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.passes import PassTime
-from specmodel.cost.work import arithmetic_dtype, stored_dtype
 from specmodel.prediction.outcome import Prediction
 from specmodel.records.kernels import KINDS, TYPICAL
 
@@ -226,13 +224,8 @@ def name_table(rows: Sequence[dict[str, str]]) -> str:
 def _passes(prediction: Prediction) -> dict[str, dict[str, list[float]]]:
     """Seconds of each component (and the host) of each pass, flat over the points."""
     times, shape = prediction.times, prediction.batch_size.shape
-    kinds: dict[str, PassTime | None] = {
-        "forward": times.forward,
-        "verify": times.speculating,
-        "draft pass": times.draft_pass,
-    }
     passes = {}
-    for kind, time in kinds.items():
+    for kind, time in times.passes.items():
         if time is not None:
             parts = {name: part.total_time for name, part in time.components.items()}
             if time.overhead_time:
@@ -295,9 +288,9 @@ def _kernels(deployment: Deployment) -> str:
         return "Kernels: the data sheet's peaks, which none reaches."
     told, is_held_out = [], True
     for kind in KINDS if target.is_moe else KINDS[1:]:
-        stored = stored_dtype(target, kind)
-        dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic_dtype(target, stored))
-        fit = kernels.record.fit(kind, stored, arithmetic_dtype(target, stored))
+        stored = target.stream.stored_dtype(kind)
+        dtype = kernels.record.dtype_of_fit(kind, stored, target.stream.arithmetic_dtype(stored))
+        fit = kernels.record.fit(kind, stored, target.stream.arithmetic_dtype(stored))
         if fit:
             stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
             told.append(f"{kind}{stand_in} {fit.mean_error:.0%}")

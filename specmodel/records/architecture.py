@@ -1,76 +1,71 @@
-"""Architectures: the shape of a decoder, target or drafter, dense or Mixture-of-Experts."""
+"""Architectures: a decoder, target or drafter, as a list of groups of layers."""
 
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from specmodel.base import records
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record
-from specmodel.base.units import BYTES_PER_ELEMENT
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check
 from specmodel.records.hardware import Dtype
 from specmodel.records.kernels import StorageDtype
+from specmodel.records.layers.attention import Count, GroupedAttention, LatentAttention, Size
+from specmodel.records.layers.batch import Layout, Stream
+from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 
 FOLDER = Path(__file__).parent / "data/architectures"
 
-Size = Annotated[int, Field(ge=1, le=10**7)]
-Count = Annotated[int, Field(ge=0, le=10**7)]
+Mixer = Annotated[GroupedAttention | LatentAttention, Field(discriminator="kind")]
+FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
 
 
-class LatentAttention(Record):
-    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent.
+class LayerGroup(Record):
+    """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
 
     Parameters
     ----------
-    kv_lora_rank, q_lora_rank
-        Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
-    qk_nope_head_dim, qk_rope_head_dim, v_head_dim
-        Widths of a head: position-free and rotary part of keys, and values [-].
+    count
+        Layers [-].
+    mixer
+        What mixes the tokens of a sequence, such as attention.
+    feed_forward
+        What every token passes through by itself.
     """
 
-    kv_lora_rank: Size
-    q_lora_rank: Count
-    qk_nope_head_dim: Size
-    qk_rope_head_dim: Size
-    v_head_dim: Size
+    count: Size
+    mixer: Mixer | None = None
+    feed_forward: FeedForward | None = None
 
-    @property
-    def cache_size(self) -> int:
-        """Elements cached for a token in one layer, whatever the number of heads [-]."""
-        return self.kv_lora_rank + self.qk_rope_head_dim
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if self.mixer is None and self.feed_forward is None:
+            raise InputError("mixer", None, "a mixer, a feed_forward, or both")
+        return self
 
 
 class Architecture(Record):
-    """Shape of one decoder-only transformer; a dense model has one expert or only dense layers.
+    """Shape of one decoder: its groups of layers in order, what is around them, and dtypes.
 
     Parameter counts leave out biases and rotary tables (below 0.1 % in every model that ships).
 
     Parameters
     ----------
     schema_version
-        Version of this schema, 1.
+        Version of this schema, 2; files of version 1 are read as well.
     name, source
         Name for people; where the shape comes from.
-    hidden_size, num_layers
-        Width of the residual stream and number of layers [-].
-    num_heads, num_kv_heads, head_dim
-        Query heads, key-value heads and their width; with `latent`, the last two are not used [-].
-    latent
-        Latent attention, if the model has it.
+    hidden_size
+        Width of the residual stream [-].
+    layers
+        Groups of layers, from the first on. Layers that alternate may stand together.
     vocabulary_size, has_tied_embeddings
         Entries of the vocabulary [token]; whether the LM head is the embedding transposed.
-    has_gated_ffn
-        Whether a feed-forward block has three matrices (gate, up, down) instead of two.
-    num_dense_layers, dense_ffn_size
-        Layers with a dense feed-forward block, and its width [-].
-    num_experts, experts_per_token, expert_size
-        Routed experts of the other layers, how many a token uses, and the width of one [-].
-    num_shared_experts, shared_expert_size
-        Experts every token uses, and the width of one [-].
-    sliding_window, num_sliding_layers
-        Window of the layers that have one [token], and how many do [-]. Attention in chunks
-        counts as a window of a chunk: exact in the first, above the mean beyond it.
     embedding_size
         Width of the embedding where it differs from `hidden_size` [-].
     max_positions
@@ -84,60 +79,37 @@ class Architecture(Record):
         Dtypes of activations, which arithmetic follows, and of the KV cache.
     """
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     name: str
     source: str
     hidden_size: Size
-    num_layers: Size
-    num_heads: Size
-    num_kv_heads: Size
-    head_dim: Size
     vocabulary_size: Size
     has_tied_embeddings: bool = False
-    has_gated_ffn: bool = True
-    num_dense_layers: Count = 0
-    dense_ffn_size: Count = 0
-    num_experts: Size = 1
-    experts_per_token: Size = 1
-    expert_size: Count = 0
-    num_shared_experts: Count = 0
-    shared_expert_size: Count = 0
-    sliding_window: Size | None = None
-    num_sliding_layers: Count = 0
     embedding_size: Size | None = None
     max_positions: Count = 0
     input_projection_size: Count = 0
-    latent: LatentAttention | None = None
     weight_dtype: StorageDtype = "bf16"
     expert_dtype: StorageDtype | None = None
     embedding_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
     kv_dtype: StorageDtype = "bf16"
+    layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_version_1(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or data.get("schema_version") != 1:
+            return data
+        from specmodel.records.version_1 import upgraded  # only old files need it
+
+        return upgraded(data, cls.model_fields)
 
     @model_validator(mode="after")
-    def _check_shape(self) -> Self:
-        if self.num_heads % self.num_kv_heads:
-            expected = f"a divisor of num_heads = {self.num_heads}"
-            raise InputError("num_kv_heads", self.num_kv_heads, expected)
-        if self.experts_per_token > self.num_experts:
-            expected = f"at most num_experts = {self.num_experts}"
-            raise InputError("experts_per_token", self.experts_per_token, expected)
-        for layers in ("num_dense_layers", "num_sliding_layers"):
-            if getattr(self, layers) > self.num_layers:
-                expected = f"at most num_layers = {self.num_layers}"
-                raise InputError(layers, getattr(self, layers), expected)
-        for count, size in (
-            ("num_dense_layers", "dense_ffn_size"),
-            ("num_moe_layers", "expert_size"),
-            ("num_shared_experts", "shared_expert_size"),
-        ):
-            if getattr(self, count) and not getattr(self, size):
-                origin = " = num_layers - num_dense_layers" if count == "num_moe_layers" else ""
-                expected = f"a width above 0, as {count}{origin} = {getattr(self, count)}"
-                raise InputError(size, getattr(self, size), expected)
-        if bool(self.num_sliding_layers) != bool(self.sliding_window):
-            expected = "both or neither of sliding_window and num_sliding_layers"
-            raise InputError("sliding_window", self.sliding_window, expected)
+    def _check_experts(self) -> Self:
+        kinds = {part for part in self.feed_forwards if isinstance(part, RoutedExperts)}
+        if len(kinds) > 1:
+            expected = "the same experts in all layers that route, so that a union is one number"
+            raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
         return self
 
     @classmethod
@@ -170,24 +142,100 @@ class Architecture(Record):
 
     @classmethod
     def _from_hf_config(cls, path: Path, argument: str) -> Self:
-        from specmodel.records.hf import config as hf_config  # its tables are for this path only
+        from specmodel.records.hf import config as hf  # its tables are for this path only
 
         file = path / "config.json" if path.is_dir() else path
         config = records.read_mapping(file, argument)
-        shape = hf_config.architecture_fields(config, f"{argument} {file.name}")
+        shape = hf.architecture_fields(config, f"{argument} {file.name}")
         name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        data = {"schema_version": 1, "name": name, "source": str(file), **shape}
+        data = {"schema_version": 2, "name": name, "source": str(file), **shape}
         return records.build(cls, data, f"{argument} {file.name}")
 
+    def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
+        """Return a validated copy with fields replaced.
+
+        Parameters
+        ----------
+        argument
+            Name that an error should carry.
+        changes
+            New values by field name; one of a mixer or feed-forward block, such as
+            `experts_per_token`, is replaced in all layers that have it, and `num_layers` where
+            all layers are alike.
+
+        Returns
+        -------
+        Self
+            The changed record.
+
+        Raises
+        ------
+        InputError
+            If a field is unknown or a value does not fit.
+        """
+        own = {key: value for key, value in changes.items() if key in type(self).model_fields}
+        inner = {key: value for key, value in changes.items() if key not in own}
+        if not inner:
+            return super().with_changes(argument, own)
+        groups = [group.model_dump() for group in self.layers]
+        parts = [part for group in groups for part in group.values() if isinstance(part, dict)]
+        if len(groups) == 1 and "num_layers" in inner:
+            count = groups[0]["count"] = inner.pop("num_layers")
+            if type(count) is not int or not 1 <= count <= 10**7:
+                raise InputError(f"{argument}.num_layers", count, "a whole number from 1 to 1e7")
+        for key, value in inner.items():
+            having = [part for part in parts if key in part]
+            if not having:
+                known = {*type(self).model_fields, *(name for part in parts for name in part)}
+                raise InputError(f"{argument}.{key}", value, f"a field: {nearest(key, known)}")
+            for part in having:
+                part[key] = value
+        data = self.model_dump() | own | {"layers": groups}
+        return records.build(type(self), data, argument)
+
     @property
-    def num_moe_layers(self) -> int:
-        """Layers with routed experts [-]."""
-        return self.num_layers - self.num_dense_layers
+    def num_layers(self) -> int:
+        """Layers of all groups [-]."""
+        return sum(group.count for group in self.layers)
+
+    @cached_property
+    def mixers(self) -> dict[GroupedAttention | LatentAttention, int]:
+        """How many layers have each mixer, in order of appearance [-]."""
+        counts: Counter[GroupedAttention | LatentAttention] = Counter()
+        for group in self.layers:
+            if group.mixer:
+                counts[group.mixer] += group.count
+        return counts
+
+    @cached_property
+    def feed_forwards(self) -> dict[DenseFeedForward | RoutedExperts, int]:
+        """How many layers have each feed-forward block, in order of appearance [-]."""
+        counts: Counter[DenseFeedForward | RoutedExperts] = Counter()
+        for group in self.layers:
+            if group.feed_forward:
+                counts[group.feed_forward] += group.count
+        return counts
+
+    @cached_property
+    def experts(self) -> RoutedExperts | None:
+        """Routed experts of its MoE layers, where there is a choice of them."""
+        parts = (part for part in self.feed_forwards if isinstance(part, RoutedExperts))
+        return next((part for part in parts if part.is_routed), None)
 
     @property
     def is_moe(self) -> bool:
         """Whether any layer routes tokens to one of several experts."""
-        return self.num_experts > 1 and self.num_moe_layers > 0
+        return self.experts is not None
+
+    @property
+    def num_experts(self) -> int:
+        """Routed experts of each MoE layer; 1 where there are none [-]."""
+        return self.experts.num_experts if self.experts else 1
+
+    @property
+    def experts_per_token(self) -> int:
+        """Routed experts that a token uses; 1 where there are none [-]."""
+        return self.experts.experts_per_token if self.experts else 1
 
     @property
     def activation_ratio(self) -> float:
@@ -201,98 +249,149 @@ class Architecture(Record):
             return self.embedding_dtype
         return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
-    @property
-    def query_size(self) -> int:
-        """Width of all query heads together [-]."""
-        return self.num_heads * self.head_dim
+    @cached_property
+    def stream(self) -> Stream:
+        """What all layers share."""
+        return Stream(
+            hidden_size=self.hidden_size,
+            weight_dtype=self.weight_dtype,
+            expert_dtype=self.expert_dtype or self.weight_dtype,
+            outer_dtype=self.outer_dtype,
+            activation_dtype=self.activation_dtype,
+            kv_dtype=self.kv_dtype,
+        )
+
+    @cached_property
+    def num_sublayers(self) -> int:
+        """Mixers and feed-forward blocks of all layers: each has a norm before it [-]."""
+        return sum(self.mixers.values()) + sum(self.feed_forwards.values())
 
     @property
-    def kv_size(self) -> int:
-        """Width of all key heads together, the same for values [-]."""
-        return self.num_kv_heads * self.head_dim
-
-    def ffn_parameters(self, ffn_size: int) -> int:
-        """Return the weights of a feed-forward block of a width [-]."""
-        return (3 if self.has_gated_ffn else 2) * self.hidden_size * ffn_size
-
-    @property
-    def router_parameters(self) -> int:
-        """Weights of the router of one MoE layer; a single expert needs none [-]."""
-        return self.hidden_size * self.num_experts if self.num_experts > 1 else 0
-
-    @property
-    def shared_parameters(self) -> int:
-        """Weights of the shared experts of one MoE layer [-]."""
-        return self.ffn_parameters(self.num_shared_experts * self.shared_expert_size)
+    def norm_parameters(self) -> int:
+        """Weights of all norms, the last one included [-]."""
+        return (self.num_sublayers + 1) * self.hidden_size
 
     @property
     def embedding_parameters(self) -> int:
         """Weights of the input embedding, its positions and its projection [-]."""
-        width = self.embedding_size or self.hidden_size
-        table = self.vocabulary_size * width + self.max_positions * self.hidden_size
-        return table + self._embedding_projection
+        table = self.vocabulary_size * self._embedding_width
+        return table + self.max_positions * self.hidden_size + self._embedding_projection
 
     @property
     def head_parameters(self) -> int:
         """Weights that the LM head multiplies by, tied or not [-]."""
-        width = self.embedding_size or self.hidden_size
-        return self.vocabulary_size * width + self._embedding_projection
+        return self.vocabulary_size * self._embedding_width + self._embedding_projection
 
     @property
     def outer_parameters(self) -> int:
         """Weights of input embedding and LM head, tied ones counted once [-]."""
-        tied = self.vocabulary_size * (self.embedding_size or self.hidden_size)
         both = self.embedding_parameters + self.head_parameters
+        tied = self.vocabulary_size * self._embedding_width
         return both - tied if self.has_tied_embeddings else both
 
     @property
     def total_parameters(self) -> int:
         """All weights, tied ones counted once [-]."""
-        experts = self.num_experts * self.ffn_parameters(self.expert_size)
-        return self.outer_parameters + self._parameters_with(experts)
+        h = self.hidden_size
+        blocks = sum(part.parameters(h) * count for part, count in self.feed_forwards.items())
+        return self.outer_parameters + self._inner_parameters + blocks
 
     @property
     def active_parameters(self) -> int:
         """Weights that one token is multiplied by: LM head in, input embedding out [-]."""
-        experts = self.experts_per_token * self.ffn_parameters(self.expert_size)
-        return self.head_parameters + self._parameters_with(experts)
-
-    @property
-    def attention_parameters(self) -> int:
-        """Weights of the query, key, value and output projections of one layer [-]."""
-        return sum(self.attention_matrices)
-
-    @property
-    def attention_matrices(self) -> tuple[int, int, int]:
-        """Attention weights of a layer: cut by query heads, by key heads, and not at all [-]."""
         h = self.hidden_size
-        if self.latent is None:
-            return 2 * h * self.query_size, 2 * h * self.kv_size, 0
-        m = self.latent
-        query_heads = self.num_heads * (m.qk_nope_head_dim + m.qk_rope_head_dim)
-        value_heads = self.num_heads * (m.qk_nope_head_dim + m.v_head_dim)
-        by_head = (
-            (m.q_lora_rank or h) * query_heads
-            + m.kv_lora_rank * value_heads
-            + self.num_heads * m.v_head_dim * h
+        blocks = sum(part.active_parameters(h) * n for part, n in self.feed_forwards.items())
+        return self.head_parameters + self._inner_parameters + blocks
+
+    def weight_bytes(self, layout: Layout) -> float:
+        """Return the weights that each GPU holds, each group in its dtype [B].
+
+        Parameters
+        ----------
+        layout
+            How the model is spread over GPUs.
+
+        Returns
+        -------
+        float
+            Bytes [B].
+        """
+        h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
+        mixers = sum(part.weights(h, n) * count for part, count in self.mixers.items())
+        weights = mixers + self.input_projection_size * h / n
+        return (
+            weights * stream.bytes_of(self.weight_dtype)
+            + sum(part.weight_bytes(stream, layout) * n for part, n in self.feed_forwards.items())
+            + self.outer_parameters / n * stream.bytes_of(self.outer_dtype)
+            + self.norm_parameters * stream.residual_bytes
         )
-        return by_head, 0, h * (m.q_lora_rank + m.cache_size)
+
+    def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
+        """Return what all layers keep of one sequence on each GPU: KV cache and state.
+
+        Parameters
+        ----------
+        entries
+            Tokens in the cache, any shape [token].
+        tensor_parallel
+            GPUs that the heads are spread over [-].
+
+        Returns
+        -------
+        FloatArray
+            Bytes of a sequence [B].
+        """
+        kept = check("entries", entries, minimum=0)
+        parts = self.mixers.items()
+        each = (n * part.sequence_bytes(kept, self.stream, tensor_parallel) for part, n in parts)
+        return sum(each, np.zeros(()))
+
+    def check_layout(self, layout: Layout, prefix: str = "") -> None:
+        """Say in one line if the model cannot be spread so.
+
+        Parameters
+        ----------
+        layout
+            The degrees.
+        prefix
+            Put before the names of arguments in errors.
+
+        Raises
+        ------
+        InputError
+            If a degree does not divide what it cuts.
+        """
+        n = int(check(f"{prefix}tensor_parallel", layout.tensor_parallel, minimum=1, whole=True))
+        for mixer in self.mixers:
+            if not mixer.cuts(n):
+                fitting = [str(i) for i in range(1, mixer.num_heads + 1) if mixer.cuts(i)]
+                heads = f"{mixer.num_heads} heads of {self.name}"
+                expected = f"a divisor of the {heads}: {', '.join(fitting)}"
+                raise InputError(f"{prefix}tensor_parallel", n, expected)
+        e = int(check(f"{prefix}expert_parallel", layout.expert_parallel, minimum=1, whole=True))
+        if e == 1 or not self.experts:
+            return
+        if e > self.num_experts or self.num_experts % e:
+            expected = f"a divisor of the {self.num_experts} experts of {self.name}"
+            raise InputError(f"{prefix}expert_parallel", e, expected)
+        if e % n:
+            raise InputError(f"{prefix}expert_parallel", e, f"a multiple of tensor_parallel = {n}")
+
+    @property
+    def _embedding_width(self) -> int:
+        return self.embedding_size or self.hidden_size
 
     @property
     def _embedding_projection(self) -> int:
-        width = self.embedding_size or self.hidden_size
+        width = self._embedding_width
         return self.hidden_size * width if width != self.hidden_size else 0
 
-    def _parameters_with(self, routed_experts: int) -> int:
-        moe_layer = self.router_parameters + self.shared_parameters + routed_experts
-        norms = (2 * self.num_layers + 1) * self.hidden_size
-        return (
-            self.num_layers * self.attention_parameters
-            + self.num_moe_layers * moe_layer
-            + self.num_dense_layers * self.ffn_parameters(self.dense_ffn_size)
-            + self.input_projection_size * self.hidden_size
-            + norms
-        )
+    @property
+    def _inner_parameters(self) -> int:
+        """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
+        h = self.hidden_size
+        mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
+        return mixers + self.input_projection_size * h + self.norm_parameters
 
 
 def load_architecture(name: str | Path, argument: str = "target") -> Architecture:

@@ -1,22 +1,76 @@
 """Drafters: who proposes the tokens, in how many passes of which architecture.
 
-A drafter is one record, whatever its kind: a model of its own, a head on the target (EAGLE, MTP),
-an n-gram look-up on the host, or a parallel head that drafts a block in one pass.
+A drafter is a function from the length of a draft to the passes that make it, the time it takes on
+the host, and how often it proposes at all. Its kinds are a model of its own, a head on the target
+(EAGLE, MTP), an n-gram look-up on the host, and a parallel head that drafts a block in one pass.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
-from specmodel.records.architecture import Architecture, list_architectures, load_architecture
+from specmodel.records.architecture import (
+    Architecture,
+    LayerGroup,
+    Mixer,
+    list_architectures,
+    load_architecture,
+)
 from specmodel.records.hardware import Dtype
+from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
+
+NGRAM = "ngram"
+"""Name of the look-up, which has no architecture."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DraftPasses:
+    """Passes of a draft that are alike.
+
+    Parameters
+    ----------
+    architecture
+        What runs.
+    tokens_per_sequence
+        Tokens of each sequence in one pass [token].
+    count
+        Passes of a step [-].
+    """
+
+    architecture: Architecture
+    tokens_per_sequence: FloatArray
+    count: FloatArray
+
+
+Rule = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+"""Tokens of each sequence in a pass [token] and passes of a step [-], from the draft length and the
+tokens to be verified beside the target's own, which are more if they form a tree [token]."""
+
+
+def one_at_a_time(
+    draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return one pass for each drafted token; in a tree each carries the width of a level."""
+    depth = np.maximum(draft_length, 1.0)
+    if (drafted_tokens == depth).all():
+        return np.ones(()), draft_length
+    return np.maximum(drafted_tokens / depth, 1.0), draft_length
+
+
+def all_at_once(
+    draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return one pass for the whole draft, and none without a draft."""
+    return drafted_tokens, np.minimum(draft_length, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +81,11 @@ class Drafter:
     ----------
     name
         Name for people.
-    architecture
-        What runs in a draft pass; None if nothing runs on the GPU.
+    parts
+        What runs on the GPU, and by which rule; nothing for a look-up on the host.
     is_head
         Whether it sits on the target: shares its embedding and, at the same vocabulary, its LM
         head, and runs at its tensor parallelism.
-    is_parallel
-        Whether one pass drafts all tokens.
     lookup_time
         Host time of a look-up, once a step [s].
     proposal_rate
@@ -41,9 +93,8 @@ class Drafter:
     """
 
     name: str
-    architecture: Architecture | None = None
+    parts: tuple[tuple[Architecture, Rule], ...] = ()
     is_head: bool = False
-    is_parallel: bool = False
     lookup_time: float = 0.0
     proposal_rate: float = 1.0
 
@@ -51,12 +102,65 @@ class Drafter:
         check("lookup_time", self.lookup_time, minimum=0)
         check("proposal_rate", self.proposal_rate, minimum=0, maximum=1)
 
-    def passes(self, draft_length: Numeric) -> FloatArray:
-        """Return the draft passes of a step [-], for any shape of `draft_length` [token]."""
-        gamma = np.asarray(draft_length, dtype=float)
-        if self.architecture is None:
-            return np.zeros_like(gamma)
-        return np.minimum(gamma, 1.0) if self.is_parallel else gamma
+    @property
+    def is_lookup(self) -> bool:
+        """Whether nothing runs on the GPU."""
+        return not self.parts
+
+    @property
+    def architectures(self) -> tuple[Architecture, ...]:
+        """What runs on the GPU."""
+        return tuple(architecture for architecture, _ in self.parts)
+
+    def passes(
+        self, draft_length: Numeric, verify_tokens: Numeric | None = None
+    ) -> tuple[DraftPasses, ...]:
+        """Return the passes that make a draft.
+
+        Parameters
+        ----------
+        draft_length
+            Tokens drafted per sequence, or levels of a tree, any shape [token].
+        verify_tokens
+            Tokens of each sequence in the verify pass, by default those of a chain [token].
+
+        Returns
+        -------
+        tuple of DraftPasses
+            One entry for each part.
+        """
+        gamma = check("draft_length", draft_length, minimum=0)
+        verified = gamma + 1 if verify_tokens is None else verify_tokens
+        drafted = np.maximum(check("verify_tokens", verified, minimum=1) - 1, 1.0)
+        return tuple(DraftPasses(model, *rule(gamma, drafted)) for model, rule in self.parts)
+
+    def with_changes(self, argument: str, changes: Mapping[str, Any]) -> "Drafter":
+        """Return a copy with fields replaced in what runs on the GPU.
+
+        Parameters
+        ----------
+        argument
+            Name that an error should carry.
+        changes
+            New values by field of `Architecture`.
+
+        Returns
+        -------
+        Drafter
+            The changed drafter.
+
+        Raises
+        ------
+        InputError
+            If nothing runs on the GPU, a field is unknown or a value does not fit.
+        """
+        if not changes:
+            return self
+        if self.is_lookup:
+            key, value = next(iter(changes.items()))
+            raise InputError(f"{argument}.{key}", value, "a drafter with an architecture")
+        parts = ((model.with_changes(argument, changes), rule) for model, rule in self.parts)
+        return replace(self, parts=tuple(parts))
 
 
 def model_drafter(architecture: Architecture) -> Drafter:
@@ -72,7 +176,7 @@ def model_drafter(architecture: Architecture) -> Drafter:
     Drafter
         One pass a token; tensor parallelism 1 unless said otherwise.
     """
-    return Drafter(name=architecture.name, architecture=architecture)
+    return Drafter(name=architecture.name, parts=((architecture, one_at_a_time),))
 
 
 def eagle_drafter(
@@ -98,7 +202,7 @@ def eagle_drafter(
     Examples
     --------
     >>> head = eagle_drafter(load_architecture("mixtral-8x7b"))
-    >>> head.architecture.dense_ffn_size
+    >>> head.architectures[0].layers[0].feed_forward.ffn_size
     14336
     """
     return _head(target, "EAGLE head", 2, ffn_size, vocabulary_size or target.vocabulary_size)
@@ -142,16 +246,16 @@ def mtp_drafter(target: Architecture) -> Drafter:
     Drafter
         The head, run once for each token.
     """
+    routed = (part for part in target.feed_forwards if isinstance(part, RoutedExperts))
+    feed_forward = next(routed, None) or next(iter(target.feed_forwards))
+    layer = LayerGroup(count=1, mixer=_full_mixer(target), feed_forward=feed_forward)
     changes: dict[str, object] = {
         "name": f"MTP head of {target.name}",
-        "num_layers": 1,
-        "num_dense_layers": 0 if target.num_moe_layers else 1,
-        "num_sliding_layers": 0,
-        "sliding_window": None,
+        "layers": (layer.model_dump(),),
         "input_projection_size": 2 * target.hidden_size,
     }
     head = target.with_changes("drafter", changes)
-    return Drafter(name="MTP head", architecture=head, is_head=True)
+    return Drafter(name="MTP head", parts=((head, one_at_a_time),), is_head=True)
 
 
 def parallel_drafter(
@@ -172,7 +276,7 @@ def parallel_drafter(
         The head; its pass carries `draft_length` tokens of each sequence.
     """
     head = _head(target, "parallel head", 2, ffn_size, vocabulary_size or target.vocabulary_size)
-    return replace(head, is_parallel=True)
+    return replace(head, parts=tuple((model, all_at_once) for model in head.architectures))
 
 
 def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
@@ -209,7 +313,7 @@ def list_drafters() -> list[str]:
     >>> list_drafters()
     ['eagle', 'eagle3', 'mtp', 'ngram', 'parallel']
     """
-    return sorted([*_HEADS, "ngram"])
+    return sorted([*_HEADS, NGRAM])
 
 
 def load_drafter(name: str | Path, target: Architecture) -> Drafter:
@@ -239,7 +343,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     """
     if isinstance(name, Path) or is_path(name):
         return model_drafter(load_architecture(name, "drafter"))
-    if name == "ngram":
+    if name == NGRAM:
         return ngram_drafter()
     if name in _HEADS:
         return _HEADS[name](target)
@@ -255,23 +359,33 @@ def _head(
     h = target.hidden_size
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
-    dense_size = target.dense_ffn_size or (0 if target.is_moe else target.expert_size)
+    block = DenseFeedForward(ffn_size=ffn_size or _dense_size(target) or 7 * h // 2)
     head = Architecture(
-        schema_version=1,
+        schema_version=2,
         name=f"{kind} on {target.name}",
         source="derived from the target",
         hidden_size=h,
-        num_layers=1,
-        num_heads=target.num_heads,
-        num_kv_heads=target.num_kv_heads,
-        head_dim=target.head_dim,
+        layers=(LayerGroup(count=1, mixer=_full_mixer(target), feed_forward=block),),
         vocabulary_size=vocabulary_size,
-        num_dense_layers=1,
-        dense_ffn_size=ffn_size or dense_size or 7 * h // 2,
         input_projection_size=inputs * h,
-        latent=target.latent,
         weight_dtype=dtype,
         activation_dtype=dtype,
         kv_dtype=target.kv_dtype,
     )
-    return Drafter(name=kind, architecture=head, is_head=True)
+    return Drafter(name=kind, parts=((head, one_at_a_time),), is_head=True)
+
+
+def _full_mixer(target: Architecture) -> Mixer:
+    """Return attention as the target's first layer has it, over the whole context."""
+    mixer = next(iter(target.mixers))
+    return mixer.model_copy(update={"window": None}) if hasattr(mixer, "window") else mixer
+
+
+def _dense_size(target: Architecture) -> int:
+    """Return the width of the target's dense feed-forward blocks, 0 if all of them route."""
+    for part in target.feed_forwards:
+        if isinstance(part, DenseFeedForward):
+            return part.ffn_size
+        if not part.is_routed:
+            return part.expert_size
+    return 0

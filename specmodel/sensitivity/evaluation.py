@@ -11,7 +11,7 @@ from specmodel.algebra import speculation
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import StepTimes, combine_passes, step_times
+from specmodel.cost.latency import KernelErrors, step_times
 from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, Kernels
 from specmodel.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 
@@ -89,8 +89,8 @@ def _outcome(
         draft_length=gamma,
         verify_tokens=gamma + 1,
         context_length=values.get("context_length", float(point.context_length)),
+        errors=_errors(changed, values),
     )
-    times = _with_errors(changed, values, times, (batch_size, gamma))
     if "acceptance_rate" in values:
         proposed = speculation.expected_tokens_per_step(values["acceptance_rate"], gamma)
     else:
@@ -156,30 +156,20 @@ def _changed_kernels(kernels: Kernels, values: dict[str, FloatArray]) -> Kernels
     return replace(kernels, fits=fits)
 
 
-def _with_errors(
-    deployment: Deployment,
-    values: dict[str, FloatArray],
-    times: StepTimes,
-    shape: tuple[FloatArray, FloatArray],
-) -> StepTimes:
-    """Return the times with the factors on kernels of each kind, in each pass."""
+def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
+    """Return the factors on kernels of each kind in each pass, if any was given."""
     errors = _below("kernels", values)
     common = {k: errors[f"{k}.error"] for k in MAIN_KINDS if f"{k}.error" in errors}
     apart = {k: errors[f"{k}.verify_error"] for k in MAIN_KINDS if f"{k}.verify_error" in errors}
     drafts = {k: errors[f"{k}.draft_error"] for k in MAIN_KINDS if f"{k}.draft_error" in errors}
     if not (common or apart or drafts):
-        return times
+        return None
     forward, verify = (
         {k: common.get(k, 1.0) * apart.get(k, np.ones(())) ** power for k in {*common, *apart}}
         for power in (-0.5, 0.5)
     )
     of_draft = common if deployment.engine.fit else drafts
-    passes = (
-        times.forward.scaled(_of_all_kinds(forward)),
-        times.speculating.scaled(_of_all_kinds(verify)),
-        times.draft_pass.scaled(_of_all_kinds(of_draft)) if times.draft_pass else None,
-    )
-    return combine_passes(deployment, *shape, passes)
+    return KernelErrors(*map(_of_all_kinds, (forward, verify, of_draft)))
 
 
 def _of_all_kinds(factors: dict[str, FloatArray]) -> dict[str, FloatArray]:

@@ -11,12 +11,13 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
-from specmodel.cost.work import Work
 from specmodel.prediction.intervals import LARGEST
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, MOST
 from specmodel.records.engine import OVERHEADS
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, Kernels
+from specmodel.records.layers.batch import sequence_group
+from specmodel.records.layers.work import Work
 
 _LEAST_RATE = 1e8
 _PARAMETERS = {
@@ -208,19 +209,13 @@ def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
     """Return the components that passes of the target and of the drafter consist of."""
     models = (
         (deployment.target, deployment.layout),
-        (deployment.drafter.architecture, deployment.draft_layout),
+        *((model, deployment.draft_layout) for model in deployment.drafter.architectures),
     )
-    target, drafter = (
-        list(
-            pass_work(
-                model, batch_size=1, tokens_per_sequence=1, context_length=0, layout=layout
-            ).components.values()
-        )
-        if model
-        else []
-        for model, layout in models
+    one = sequence_group(batch_size=1)
+    target, *drafts = (
+        list(pass_work(model, one, layout=layout).components.values()) for model, layout in models
     )
-    return target, drafter
+    return target, [work for draft in drafts for work in draft]
 
 
 def fits_taken(kernels: Kernels, works: Iterable[Work]) -> list[tuple[str, str]]:
@@ -258,7 +253,7 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     if deployment.target.is_moe:
         correlation = float(deployment.routing_correlation)
         found.append(Input(name="routing_correlation", value=correlation, maximum=1.0))
-    if drafter.architecture is None:
+    if drafter.is_lookup:
         found += [
             Input(name="proposal_rate", value=drafter.proposal_rate, maximum=1.0),
             Input(name="lookup_time", value=drafter.lookup_time, unit="s"),

@@ -35,11 +35,11 @@ def test_experts_do_two_flop_a_weight_and_read_the_union(prediction, kind, token
         ["batch_size", "draft_length", "pass", "component"]
     )
     row, a = table.loc[(16, 3, kind, "routed_experts")], load_architecture("qwen3-30b-a3b")
-    weights = 3 * a.hidden_size * a.expert_size
-    flop = 2 * 16 * tokens * a.experts_per_token * weights * a.num_moe_layers
+    weights = 3 * a.hidden_size * a.experts.expert_size
+    flop = 2 * 16 * tokens * a.experts_per_token * weights * a.num_layers
     assert row["flop"] == pytest.approx(flop, rel=1e-12)
     union = correlated_active_experts(16, tokens, a.num_experts, a.experts_per_token, 0.2)
-    read = 2 * union * weights * a.num_moe_layers
+    read = 2 * union * weights * a.num_layers
     assert read < row["bytes"] < 1.1 * read
     assert row["arithmetic_intensity"] == pytest.approx(row["flop"] / row["bytes"], rel=1e-12)
     assert row["flops_per_s"] == pytest.approx(row["flop"] / row["time"], rel=1e-12)

@@ -6,19 +6,20 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import H200, PLANTED, planted, points
+from strategies import pass_of
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting import fit_kernels
 from specmodel.calibrate.fitting.kernels import ON_CPU, predicted_time
 from specmodel.calibrate.measurements import check_measurements, work_of
-from specmodel.cost.forward import pass_work
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import choose_kernels
 from specmodel.records.kernels import STANDS_IN
 
 MODEL = load_architecture("qwen3-30b-a3b")
 LAYERS = MODEL.num_layers
+(MIXER,) = MODEL.mixers
 CPU = H200.with_changes(
     "hardware",
     {
@@ -37,11 +38,11 @@ FIELDS = ("flop", "weight_bytes", "activation_bytes", "kv_bytes", "kernels", "gr
 def test_attention_of_several_queries_is_that_of_a_verify_pass(queries: int) -> None:
     row = pd.DataFrame([{
         "batch_size": 4, "context_length": 600, "query_tokens": queries,
-        "num_heads": MODEL.num_heads, "num_kv_heads": MODEL.num_kv_heads,
-        "head_dim": MODEL.head_dim, "kv_dtype": "bf16", "activation_dtype": "bf16",
+        "num_heads": MIXER.num_heads, "num_kv_heads": MIXER.num_kv_heads,
+        "head_dim": MIXER.head_dim, "kv_dtype": "bf16", "activation_dtype": "bf16",
     }])  # fmt: skip
     timed = work_of("attention", row)
-    work = pass_work(MODEL, batch_size=4, tokens_per_sequence=queries, context_length=600 - queries)
+    work = pass_of(MODEL, batch_size=4, tokens_per_sequence=queries, context_length=600 - queries)
     core = work.components["attention_core"]
     for name in FIELDS:
         # published tables count entries read; a pass also writes those of its own tokens
@@ -52,16 +53,16 @@ def test_attention_of_several_queries_is_that_of_a_verify_pass(queries: int) -> 
 
 
 def test_experts_timed_with_their_router_are_both_components() -> None:
-    active = float(pass_work(MODEL, batch_size=8, tokens_per_sequence=1, context_length=0)
+    active = float(pass_of(MODEL, batch_size=8, tokens_per_sequence=1, context_length=0)
                    .active_experts)  # fmt: skip
     row = pd.DataFrame([{
-        "num_tokens": 8, "hidden_size": MODEL.hidden_size, "expert_size": MODEL.expert_size,
+        "num_tokens": 8, "hidden_size": MODEL.hidden_size, "expert_size": MODEL.experts.expert_size,
         "num_experts": MODEL.num_experts, "experts_per_token": MODEL.experts_per_token,
         "active_experts": active, "num_matrices": 3, "weight_dtype": "bf16",
         "activation_dtype": "bf16", "includes_router": 1,
     }])  # fmt: skip
     timed = work_of("experts", row)
-    work = pass_work(MODEL, batch_size=8, tokens_per_sequence=1, context_length=0).components
+    work = pass_of(MODEL, batch_size=8, tokens_per_sequence=1, context_length=0).components
     for name in FIELDS:
         both = getattr(work["router"], name) + getattr(work["routed_experts"], name)
         assert float(np.ravel(getattr(timed, name))[0]) * LAYERS == pytest.approx(
@@ -73,7 +74,7 @@ def test_a_norm_timed_is_one_of_a_pass() -> None:
     row = pd.DataFrame([{"num_tokens": 3, "hidden_size": MODEL.hidden_size,
                          "activation_dtype": "bf16"}])  # fmt: skip
     timed = work_of("elementwise", row)
-    norms = pass_work(MODEL, batch_size=3, tokens_per_sequence=1, context_length=0).components[
+    norms = pass_of(MODEL, batch_size=3, tokens_per_sequence=1, context_length=0).components[
         "norms"
     ]
     for name in FIELDS[:3]:

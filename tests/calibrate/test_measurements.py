@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from planted import H200, KINDS, SHAPES, planted, points
+from strategies import one_layer, pass_of
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
@@ -21,7 +22,6 @@ from specmodel.calibrate.measurements import (
     read_measurements,
     work_of,
 )
-from specmodel.cost.forward import pass_work
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import load_hardware
 
@@ -381,15 +381,15 @@ def assert_same_work(kind: str, row: dict[str, object], part, *, leave_out=()) -
 @pytest.mark.parametrize("dtype", [None, "fp8"])
 def test_experts_timed_are_those_of_one_layer(name: str, tokens: int, dtype: str | None) -> None:
     model = load_architecture(name)
-    changes = {"num_layers": 1, "num_sliding_layers": 0, "sliding_window": None}
+    changes = {}
     if dtype:
         changes |= {"weight_dtype": dtype, "expert_dtype": dtype, "activation_dtype": dtype}
-    model = model.with_changes("target", changes)
-    work = pass_work(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
+    model = one_layer(model).with_changes("target", changes)
+    work = pass_of(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
     row = {
         "num_tokens": tokens,
         "hidden_size": model.hidden_size,
-        "expert_size": model.expert_size,
+        "expert_size": model.experts.expert_size,
         "num_experts": model.num_experts,
         "experts_per_token": model.experts_per_token,
         "active_experts": float(work.active_experts),
@@ -404,7 +404,7 @@ def test_experts_timed_are_those_of_one_layer(name: str, tokens: int, dtype: str
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
 def test_a_product_timed_is_that_of_the_head(name: str, tokens: int) -> None:
     model = load_architecture(name)
-    work = pass_work(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
+    work = pass_of(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
     row = {
         "num_tokens": tokens,
         "input_size": model.hidden_size,
@@ -421,17 +421,17 @@ def test_a_product_timed_is_that_of_the_head(name: str, tokens: int) -> None:
 def test_attention_timed_is_that_of_one_layer(name: str, kv_dtype: str, batch: int) -> None:
     """A table counts the token itself in the context, a pass the entries before it."""
     model = load_architecture(name)
-    changes = {"num_layers": 1, "num_dense_layers": 0 if model.is_moe else 1, "kv_dtype": kv_dtype}
-    model = model.with_changes("target", changes)
+    model = one_layer(model).with_changes("target", {"kv_dtype": kv_dtype})
+    (mixer,) = model.mixers
     context = 5000
-    work = pass_work(model, batch_size=batch, tokens_per_sequence=1, context_length=context - 1)
+    work = pass_of(model, batch_size=batch, tokens_per_sequence=1, context_length=context - 1)
     part = work.components["attention_core"]
     row = {
         "batch_size": batch,
         "context_length": context,
-        "num_heads": model.num_heads,
-        "num_kv_heads": model.num_kv_heads,
-        "head_dim": model.head_dim,
+        "num_heads": mixer.num_heads,
+        "num_kv_heads": mixer.num_kv_heads,
+        "head_dim": mixer.head_dim,
         "kv_dtype": kv_dtype,
         "activation_dtype": model.activation_dtype,
     }

@@ -364,7 +364,7 @@ PROFILES = [
     file_case("--hardware", "fraction.toml", "num_multiprocessors", "got 100.5;"),
     file_case("--engine", "engine.toml", "kernel_time", "-1e-06"),
     file_case("--engine", "good.toml"),
-    file_case("--target", "model.toml", "source"),
+    file_case("--target", "model.toml", "num_layers"),
     file_case("--target", "good.toml"),
     file_case("--target", "absent.json", "No such file"),
     file_case("--target", "folder.toml"),

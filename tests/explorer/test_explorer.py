@@ -101,9 +101,9 @@ def test_drafters_suit_their_target(target: str) -> None:
     assert target not in offered
     for name in offered:
         drafter = load_drafter(name, model)
-        if drafter.architecture and not drafter.is_head:
-            assert drafter.architecture.vocabulary_size == model.vocabulary_size
-            assert 4 * drafter.architecture.total_parameters <= model.active_parameters
+        if drafter.architectures and not drafter.is_head:
+            assert drafter.architectures[0].vocabulary_size == model.vocabulary_size
+            assert 4 * drafter.architectures[0].total_parameters <= model.active_parameters
         values = DEFAULTS | {"target": target, "drafter": name, "tensor_parallel": 1}
         assert np.isfinite(view(values).table["speedup"]).all()
 

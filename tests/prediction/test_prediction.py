@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import pass_of, with_windows
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import expert_use
@@ -14,14 +15,15 @@ from specmodel.algebra.popularity import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.deployment import Deployment, deploy
 from specmodel.cost.latency import step_times, target_pass
-from specmodel.cost.memory import kv_cache_bytes, memory_use
-from specmodel.cost.passes import CAUSES, PassTime
+from specmodel.cost.memory import memory_use
+from specmodel.cost.passes import PassTime
 from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
 from specmodel.prediction.predict import predict
 from specmodel.records import drafters
 from specmodel.records.architecture import load_architecture
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import load_hardware
+from specmodel.records.layers.work import CAUSES
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,
@@ -96,7 +98,7 @@ def test_overheads_add_up_as_stated(stack: str | None) -> None:
         real.forward_time - ideal.forward_time, kernels + ENGINE.pass_time, rtol=1e-9
     )
     np.testing.assert_allclose(real.reject_time, 2e-4 + 1e-6 * real.batch_size, rtol=1e-12)
-    draft_kernels = launches(real.times.draft_pass) - launches(ideal.times.draft_pass)
+    draft_kernels = launches(real.times.drafting[0].each) - launches(ideal.times.drafting[0].each)
     np.testing.assert_allclose(
         real.draft_time - ideal.draft_time, 4 * (draft_kernels + 1e-4), rtol=1e-9
     )
@@ -195,10 +197,10 @@ def test_one_expert_targets_have_heads_of_their_kind() -> None:
     dense = load_architecture("mixtral-8x7b").with_changes(
         "t", {"num_experts": 1, "experts_per_token": 1}
     )
-    assert drafters.mtp_drafter(dense).architecture.expert_size == 14336
-    assert drafters.eagle_drafter(dense).architecture.dense_ffn_size == 14336
+    assert drafters.mtp_drafter(dense).architectures[0].layers[0].feed_forward.expert_size == 14336
+    assert drafters.eagle_drafter(dense).architectures[0].layers[0].feed_forward.ffn_size == 14336
     quantised = load_architecture("deepseek-v3")
-    assert drafters.eagle_drafter(quantised).architecture.weight_dtype == "bf16"
+    assert drafters.eagle_drafter(quantised).architectures[0].weight_dtype == "bf16"
 
 
 def test_popularity_is_not_passed_to_another_model() -> None:
@@ -224,12 +226,11 @@ def test_batches_where_some_propose_against_enumeration() -> None:
         tensor_parallel=2,
         routing_correlation=0.2,
     )
-    from specmodel.cost.forward import pass_work
     from specmodel.cost.passes import pass_time
 
     exact = 0.0
     for proposing in range(batch + 1):
-        work = pass_work(
+        work = pass_of(
             deployment.target,
             batch_size=batch,
             tokens_per_sequence=length + 1,
@@ -277,20 +278,21 @@ def test_a_parallel_head_makes_one_pass() -> None:
 
 def test_heads_are_shaped_by_their_target() -> None:
     target = load_architecture("mixtral-8x7b")
-    eagle = drafters.eagle_drafter(target).architecture
+    eagle = drafters.eagle_drafter(target).architectures[0]
     layer = 4096 * (4096 + 1024) * 2 + 3 * 4096 * 14336
     assert eagle.active_parameters == layer + 2 * 4096 * 4096 + 32000 * 4096 + 3 * 4096
-    eagle3 = drafters.eagle3_drafter(target, ffn_size=1000, vocabulary_size=500).architecture
-    assert (eagle3.input_projection_size, eagle3.dense_ffn_size) == (3 * 4096, 1000)
+    eagle3 = drafters.eagle3_drafter(target, ffn_size=1000, vocabulary_size=500).architectures[0]
+    assert eagle3.input_projection_size == 3 * 4096
+    assert eagle3.layers[0].feed_forward.ffn_size == 1000
     assert eagle3.vocabulary_size == 500
-    mtp = drafters.mtp_drafter(target).architecture
+    mtp = drafters.mtp_drafter(target).architectures[0]
     assert (mtp.num_layers, mtp.num_experts, mtp.experts_per_token) == (1, 8, 2)
     work = predict(
         target=target, drafter="mtp", hardware="h100_sxm", tensor_parallel=2, batch_size=4,
         draft_length=2, acceptance=0.7,
     )  # fmt: skip
-    assert "input_projection" in work.times.draft_pass.components
-    assert "routed_experts" in work.times.draft_pass.components
+    assert "input_projection" in work.times.passes["draft pass"].components
+    assert "routed_experts" in work.times.passes["draft pass"].components
 
 
 def test_memory_adds_weights_cache_and_drafter() -> None:
@@ -325,9 +327,9 @@ def test_beyond_memory_warns_with_figures() -> None:
 
 def test_windowed_layers_keep_their_window_only() -> None:
     full = load_architecture("llama-3.1-8b")
-    half = full.with_changes("t", {"sliding_window": 100, "num_sliding_layers": 16})
-    assert kv_cache_bytes(half, 1000) == pytest.approx(kv_cache_bytes(full, 1000) * 1100 / 2000)
-    assert kv_cache_bytes(half, 50) == kv_cache_bytes(full, 50)
+    half = with_windows(full, 100, 16)
+    assert half.sequence_bytes(1000) == pytest.approx(full.sequence_bytes(1000) * 1100 / 2000)
+    assert half.sequence_bytes(50) == full.sequence_bytes(50)
 
 
 def test_dtypes_move_bytes_and_arithmetic() -> None:

@@ -86,7 +86,7 @@ def test_shipped_architecture_loads(name):
     shape = load_architecture(name)
     assert shape.source
     assert shape.name.lower() == name
-    assert shape.num_moe_layers + shape.num_dense_layers == shape.num_layers
+    assert shape.num_layers == sum(shape.mixers.values()) == sum(shape.feed_forwards.values())
     assert 0 < shape.activation_ratio <= 1
     assert 0 < shape.active_parameters <= shape.total_parameters
     assert shape.is_moe == (shape.num_experts > 1)
@@ -159,7 +159,7 @@ def test_all_experts_active_is_all_parameters_but_the_embedding():
         ("vocabulary_size", {"vocabulary_size": -1}),
         ("has_gated_ffn", {"has_gated_ffn": 1}),
         ("weight_dtype", {"weight_dtype": "float16"}),
-        ("schema_version", {"schema_version": 2}),
+        ("schema_version", {"schema_version": 3}),
         ("num_expert", {"num_expert": 8}),
     ],
 )

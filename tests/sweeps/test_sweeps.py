@@ -52,7 +52,7 @@ CASES = {
         "engine": "vllm",
         "engine.pass_time": [1e-4],
         "target.num_layers": [16, 24],
-        "drafter.dense_ffn_size": 8192,
+        "drafter.ffn_size": 8192,
     },
     "settings": {
         "tensor_parallel": 2,
@@ -121,8 +121,7 @@ def predicted(point, acceptance, options):
     drafter = load_drafter(point.pop("drafter"), target)
     layers = changes(point, "drafter.")
     if layers:
-        head = drafter.architecture.with_changes("drafter", layers)
-        drafter = replace(drafter, architecture=head)
+        drafter = drafter.with_changes("drafter", layers)
     exponent = point.pop("popularity_exponent", None)
     if exponent is not None:
         experts = target.num_experts, target.experts_per_token

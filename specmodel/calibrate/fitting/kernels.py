@@ -22,9 +22,9 @@ from specmodel.calibrate.fitting.result import (
 )
 from specmodel.calibrate.measurements import check_plausible, groups, judged_rows, work_of
 from specmodel.cost.passes import component_time
-from specmodel.cost.work import Work
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit
+from specmodel.records.layers.work import Work
 
 PARAMETERS = {
     "experts": {

@@ -68,8 +68,11 @@ def moesd_bounds(
     bytes_per_s = hardware.memory.peak_bytes_per_s * check("num_gpus", num_gpus, minimum=1).item()
     reject = check("max_reject_time", max_reject_time, above=0).item()
     element, draft_element = (BYTES_PER_ELEMENT[a.weight_dtype] for a in (target, drafter))
-    expert = target.num_moe_layers * target.ffn_parameters(target.expert_size)
-    dense = target.outer_parameters + target.num_layers * target.attention_parameters
+    h, routed = target.hidden_size, target.experts
+    layers = target.feed_forwards[routed] if routed else 0
+    expert = layers * routed.expert_parameters(h) if routed else 0
+    attention = sum(mixer.weights(h) * count for mixer, count in target.mixers.items())
+    dense = target.outer_parameters + attention
     reads = {
         "bias": dense * element / bytes_per_s,
         "k2": expert * element / bytes_per_s,

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers
 from specmodel.base.units import FloatArray, check
 from specmodel.calibrate.measure import device as devices
-from specmodel.cost import parallel
 
 SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
 """Sizes of the reduced tensor [B]."""
@@ -105,7 +105,7 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     from scipy.optimize import nnls
 
     num_gpus, size, latency = _medians(rows)
-    shares = [parallel.all_reduce(int(n), int(n)).link_share for n in num_gpus]
+    shares = [ranks.all_reduce(int(n), int(n)).link_share for n in num_gpus]
     parts = np.stack([1 / latency, size * shares / latency], axis=1)
     scale = np.linalg.norm(parts, axis=0)
     fixed, per_byte = nnls(parts / scale, np.ones(len(parts)))[0] / scale

@@ -1,5 +1,6 @@
 """A decoder in torch with random weights and a KV cache, dense or MoE, made of `layers`."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,9 @@ from torch import Tensor
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
-from specmodel.records.architecture import Architecture
+from specmodel.records.architecture import Architecture, FeedForward, Mixer
+from specmodel.records.layers.attention import GroupedAttention
+from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 
 _ROTARY_BASE = 10_000.0
 
@@ -21,6 +24,15 @@ class _Layer:
     out: Tensor
     dense: tuple[Tensor, Tensor] | None
     routed: ExpertWeights | None
+
+
+def _is_built(part: Mixer | FeedForward) -> bool:
+    """Tell whether a decoder here has layers of this kind."""
+    if isinstance(part, GroupedAttention):
+        return part.window is None
+    if isinstance(part, DenseFeedForward):
+        return part.is_gated
+    return isinstance(part, RoutedExperts) and part.is_gated and not part.num_shared_experts
 
 
 class Decoder:
@@ -52,16 +64,19 @@ class Decoder:
         seed: int = 0,
     ) -> None:
         a = architecture
-        if a.latent or a.num_shared_experts or a.num_sliding_layers or not a.has_gated_ffn:
+        mixers, blocks = list(a.mixers), list(a.feed_forwards)
+        if not all(map(_is_built, [*mixers, *blocks])) or len(mixers) != 1:
             expected = "plain attention and gated blocks without shared experts"
             raise InputError("architecture", a.name, expected)
         self.architecture, self.device, self.dtype = a, device, dtype
+        self._mixer: GroupedAttention = mixers[0]  # type: ignore[assignment] # as was checked
         self._generator = torch.Generator(device).manual_seed(seed)
         self._embedding = self._draw(a.vocabulary_size, a.hidden_size, scale=1.0)
         self._head = self._draw(a.vocabulary_size, a.hidden_size)
         self._norm = torch.ones(a.hidden_size, device=device, dtype=dtype)
-        self._layers = [self._layer(i < a.num_dense_layers) for i in range(a.num_layers)]
-        powers = torch.arange(0, a.head_dim, 2, device=device) / a.head_dim
+        self._layers = [self._layer(g.feed_forward) for g in a.layers for _ in range(g.count)]
+        size = self._mixer.head_dim
+        powers = torch.arange(0, size, 2, device=device) / size
         self._frequencies = _ROTARY_BASE**-powers
 
     def _draw(self, *shape: int, scale: float | None = None) -> Tensor:
@@ -69,14 +84,14 @@ class Decoder:
         spread = shape[-1] ** -0.5 if scale is None else scale
         return weights.normal_(0.0, spread, generator=self._generator)
 
-    def _layer(self, is_dense: bool) -> _Layer:
-        a = self.architecture
-        h, q, kv = a.hidden_size, a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim
+    def _layer(self, block: FeedForward | None) -> _Layer:
+        h, m = self.architecture.hidden_size, self._mixer
+        q, kv = m.num_heads * m.head_dim, m.num_kv_heads * m.head_dim
         dense = routed = None
-        if is_dense:
-            dense = (self._draw(2 * a.dense_ffn_size, h), self._draw(h, a.dense_ffn_size))
-        else:
-            E, w = a.num_experts, a.expert_size
+        if isinstance(block, DenseFeedForward):
+            dense = (self._draw(2 * block.ffn_size, h), self._draw(h, block.ffn_size))
+        elif block:
+            E, w = block.num_experts, block.expert_size
             routed = ExpertWeights(self._draw(E, h), self._draw(E, 2 * w, h), self._draw(E, h, w))
         norms = (torch.ones_like(self._norm), torch.ones_like(self._norm))
         return _Layer(norms, self._draw(q + 2 * kv, h), self._draw(h, q), dense, routed)
@@ -96,10 +111,9 @@ class Decoder:
         list of Tensor
             Random, so that attention to a context that was never run costs what it should.
         """
-        a = self.architecture
-        size = 2 * batch_size * capacity * a.num_kv_heads * a.head_dim
-        shape = (batch_size, capacity, a.num_kv_heads, a.head_dim)
-        return [layers.laid_out(self._draw(size, scale=1.0), *shape) for _ in range(a.num_layers)]
+        shape = (batch_size, capacity, self._mixer.num_kv_heads, self._mixer.head_dim)
+        size = 2 * math.prod(shape)
+        return [layers.laid_out(self._draw(size, scale=1.0), *shape) for _ in self._layers]
 
     def forward(
         self,
@@ -132,7 +146,7 @@ class Decoder:
         """
         a = self.architecture
         batch, count = tokens.shape
-        rows = a.num_heads // a.num_kv_heads
+        rows = self._mixer.num_heads // self._mixer.num_kv_heads
         span = layers.span_of(first, count, cache[0].shape[2], rows, self.dtype)
         angles = span.positions[:, :, None, None] * self._frequencies
         turn = torch.stack([angles.cos(), angles.sin()]).to(self.dtype)
@@ -157,11 +171,11 @@ class Decoder:
     def _attention(
         self, x: Tensor, layer: _Layer, cache: Tensor, span: Span, turn: Tensor
     ) -> Tensor:
-        a = self.architecture
+        m = self._mixer
         batch, count, _ = x.shape
-        mixed = F.linear(x, layer.qkv).view(batch, count, -1, a.head_dim)
-        sizes = [a.num_heads + a.num_kv_heads, a.num_kv_heads]
+        mixed = F.linear(x, layer.qkv).view(batch, count, -1, m.head_dim)
+        sizes = [m.num_heads + m.num_kv_heads, m.num_kv_heads]
         turned, value = mixed.split(sizes, dim=2)
-        query, key = layers.rotate(turned, turn).split([a.num_heads, a.num_kv_heads], dim=2)
+        query, key = layers.rotate(turned, turn).split([m.num_heads, m.num_kv_heads], dim=2)
         out = layers.attend(query, key, value, cache, span)
         return F.linear(out.reshape(batch * count, -1), layer.out)

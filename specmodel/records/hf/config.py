@@ -59,23 +59,24 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
     num_heads, num_layers = reader.whole("num_attention_heads"), reader.whole("num_hidden_layers")
     fields: dict[str, Any] = {
         "hidden_size": reader.whole("hidden_size"),
-        "num_layers": num_layers,
-        "num_heads": num_heads,
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
-        "has_gated_ffn": family.is_gated,
     }
-    fields |= _attention(reader, family, num_heads, num_layers)
+    attention = _attention(reader, family, num_heads, num_layers)
     if family.positions_offset is not None:
         fields["max_positions"] = reader.whole("max_position_embeddings") + family.positions_offset
         embedding_size = reader.whole("word_embed_proj_dim", fields["hidden_size"])
         is_narrow = embedding_size != fields["hidden_size"]
         fields["embedding_size"] = embedding_size if is_narrow else None
-    fields |= _feed_forward(reader, family, num_layers)
-    fields |= _windows(reader, family, num_layers)
+    blocks = _feed_forwards(reader, family, num_layers)
+    mixers = [
+        attention if window is None else attention | {"window": window}
+        for window in _windows(reader, family, num_layers)
+    ]
+    fields["layers"] = _grouped(mixers, blocks)
     dtype = reader.dtype()
     if reader.config.get("quantization_config"):
-        return fields | quantised_dtypes(reader.config, argument, dtype, fields)
+        return fields | quantised_dtypes(reader.config, argument, dtype, fields["layers"])
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
@@ -107,17 +108,20 @@ def _attention(
         raise reader.fault("attn_type_list", expected)
     if family.has_latent:
         has_query_latent = reader.config.get("q_lora_rank", 0) is not None
-        latent = {
+        return {
+            "kind": "latent_attention",
+            "num_heads": num_heads,
             "kv_lora_rank": reader.whole("kv_lora_rank"),
             "q_lora_rank": reader.whole("q_lora_rank", minimum=0) if has_query_latent else 0,
             "qk_nope_head_dim": reader.whole("qk_nope_head_dim"),
             "qk_rope_head_dim": reader.whole("qk_rope_head_dim"),
             "v_head_dim": reader.whole("v_head_dim"),
         }
-        return {"num_kv_heads": num_heads, "head_dim": latent["v_head_dim"], "latent": latent}
     hidden_size = reader.whole("hidden_size")
     head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
     return {
+        "kind": "attention",
+        "num_heads": num_heads,
         "num_kv_heads": reader.part_of(
             "num_key_value_heads", num_heads, family.kv_heads or num_heads
         ),
@@ -125,51 +129,76 @@ def _attention(
     }
 
 
-def _feed_forward(reader: "_Reader", family: Family, num_layers: int) -> dict[str, Any]:
-    num_dense_layers = num_layers
-    fields: dict[str, Any] = {}
+def _grouped(mixers: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return layers that are alike together, in the order in which they first appear."""
+    groups: list[dict[str, Any]] = []
+    for mixer, block in zip(mixers, blocks, strict=True):
+        parts = {"mixer": mixer, "feed_forward": block}
+        same = next((group for group in groups if group | parts == group), None)
+        if same:
+            same["count"] += 1
+        else:
+            groups.append({"count": 1} | parts)
+    return groups
+
+
+def _feed_forwards(reader: "_Reader", family: Family, num_layers: int) -> list[dict[str, Any]]:
+    """Return the feed-forward block of each layer."""
+    is_dense = [True] * num_layers
+    routed: dict[str, Any] = {}
     if family.experts and family.expert_size:
-        count_dense = _DENSE_LAYERS[family.dense_layers][0] if family.dense_layers else None
-        num_dense_layers = count_dense(reader, num_layers) if count_dense else 0
-        fields["num_experts"] = reader.whole(family.experts)
-        fields["experts_per_token"] = reader.whole("num_experts_per_tok")
-        if fields["experts_per_token"] > fields["num_experts"]:
-            raise reader.fault("num_experts_per_tok", f"at most {family.experts}")
-        fields["expert_size"] = reader.whole(family.expert_size)
-        num_shared = reader.count(family.num_shared) if family.num_shared else 1
-        if family.shared_size and num_shared:
-            fields["num_shared_experts"] = num_shared
-            fields["shared_expert_size"] = reader.whole(family.shared_size)
-    fields["num_dense_layers"] = num_dense_layers
-    if num_dense_layers and family.dense_size:
-        fields["dense_ffn_size"] = reader.whole(family.dense_size)
+        find_dense = _DENSE_LAYERS[family.dense_layers][0] if family.dense_layers else None
+        is_dense = find_dense(reader, num_layers) if find_dense else [False] * num_layers
+        routed = _experts(reader, family, family.experts, family.expert_size)
+    dense: dict[str, Any] = {"kind": "dense", "is_gated": family.is_gated}
+    if any(is_dense):
+        if family.dense_size is None:
+            raise reader.fault("model_type", "a family whose layers all route")
+        dense["ffn_size"] = reader.whole(family.dense_size)
+    return [dense if is_layer_dense else routed for is_layer_dense in is_dense]
+
+
+def _experts(reader: "_Reader", family: Family, count_key: str, size_key: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "kind": "experts",
+        "num_experts": reader.whole(count_key),
+        "experts_per_token": reader.whole("num_experts_per_tok"),
+        "expert_size": reader.whole(size_key),
+        "is_gated": family.is_gated,
+    }
+    if fields["experts_per_token"] > fields["num_experts"]:
+        raise reader.fault("num_experts_per_tok", f"at most {count_key}")
+    num_shared = reader.count(family.num_shared) if family.num_shared else 1
+    if family.shared_size and num_shared:
+        fields["num_shared_experts"] = num_shared
+        fields["shared_expert_size"] = reader.whole(family.shared_size)
     return fields
 
 
-def _dense_by_step(reader: "_Reader", num_layers: int) -> int:
+def _dense_by_step(reader: "_Reader", num_layers: int) -> list[bool]:
     step = reader.whole("decoder_sparse_step", 1)
     listed = reader.layer_numbers("mlp_only_layers") or ()
-    return sum(i in listed or (i + 1) % step > 0 for i in range(num_layers))
+    return [i in listed or (i + 1) % step > 0 for i in range(num_layers)]
 
 
-def _dense_leading(reader: "_Reader", num_layers: int) -> int:
+def _dense_leading(reader: "_Reader", num_layers: int) -> list[bool]:
     num_leading = reader.whole("first_k_dense_replace", minimum=0)
     pattern = reader.config.get("moe_layer_freq")
     if not isinstance(pattern, list):
         step = reader.whole("moe_layer_freq", 1)
-        return sum(i < num_leading or i % step > 0 for i in range(num_layers))
+        return [i < num_leading or i % step > 0 for i in range(num_layers)]
     pattern = reader.switches("moe_layer_freq", num_layers)
     if any(pattern[:num_leading]):
         expected = f"0 for the layers of first_k_dense_replace = {num_leading}"
         raise reader.fault("moe_layer_freq", expected)
-    return pattern.count(0)
+    return [is_sparse == 0 for is_sparse in pattern]
 
 
-def _dense_interleaved(reader: "_Reader", num_layers: int) -> int:
+def _dense_interleaved(reader: "_Reader", num_layers: int) -> list[bool]:
     step = reader.whole("interleave_moe_layer_step", 1)
     listed = reader.layer_numbers("moe_layers")
     sparse = range(step - 1, num_layers, step) if listed is None else listed
-    return sum(i not in sparse for i in range(num_layers))
+    return [i not in sparse for i in range(num_layers)]
 
 
 def _types_alternating(reader: "_Reader", num_layers: int) -> list[str]:
@@ -184,8 +213,8 @@ def _types_by_rotary_embedding(reader: "_Reader", num_layers: int) -> list[str]:
     return ["chunked_attention" if has_rope else "full_attention" for has_rope in rotary]
 
 
-_LayerCount = Callable[["_Reader", int], int]
-_DENSE_LAYERS: dict[str, tuple[_LayerCount, set[str]]] = {
+_DenseLayers = Callable[["_Reader", int], list[bool]]
+_DENSE_LAYERS: dict[str, tuple[_DenseLayers, set[str]]] = {
     "by step": (_dense_by_step, {"decoder_sparse_step", "mlp_only_layers"}),
     "leading": (_dense_leading, {"first_k_dense_replace", "moe_layer_freq"}),
     "interleaved": (_dense_interleaved, {"interleave_moe_layer_step", "moe_layers"}),
@@ -202,32 +231,42 @@ _LAYER_TYPES: dict[str, tuple[Callable[["_Reader", int], list[str]], set[str]]] 
 """Rules for which layers have a window where `layer_types` is missing, and the keys they read."""
 
 
-def _windows(reader: "_Reader", family: Family, num_layers: int) -> dict[str, Any]:
-    """Sliding windows: off by a switch (Qwen), listed by layer, on the upper layers, or on all."""
+def _windows(reader: "_Reader", family: Family, num_layers: int) -> list[int | None]:
+    """Return the window of each layer, None for the whole context.
+
+    Windows are off by a switch (Qwen), listed by layer, on the upper layers, or on all.
+    """
     key = family.window_key
-    layer_types = reader.layer_types(num_layers, family.window_type)
-    if family.layer_types and (layer_types is None or reader.config.get("no_rope_layers")):
-        by_rule = _LAYER_TYPES[family.layer_types][0](reader, num_layers)
-        if layer_types not in (None, by_rule):
-            raise reader.fault("layer_types", "the layers that no_rope_layers gives a 1 in chunks")
-        layer_types = by_rule
+    types = _layer_types(reader, family, num_layers)
+    whole: list[int | None] = [None] * num_layers
     if family.window_switch and not reader.flag(family.window_switch, False):
-        return {}
+        return whole
     window = reader.config.get(key, family.sliding_window)
-    if layer_types is not None:
-        num_sliding = layer_types.count(family.window_type)
-        if num_sliding and window is None:
+    is_windowed = [True] * num_layers
+    if types is not None:
+        is_windowed = [kind == family.window_type for kind in types]
+        if any(is_windowed) and window is None:
             raise reader.fault(key, f"the window of the {family.window_type} layers")
     elif family.window_switch:
-        num_sliding = max(num_layers - reader.whole("max_window_layers", 28, minimum=0), 0)
-    else:
-        num_sliding = num_layers
-    if not num_sliding or window is None:
-        return {}
+        first = reader.whole("max_window_layers", 28, minimum=0)
+        is_windowed = [i >= first for i in range(num_layers)]
+    if not any(is_windowed) or window is None:
+        return whole
     if not family.has_windows:
         raise reader.fault(key, "no window, as this family is not known to have one")
     window = reader.whole(key, family.sliding_window)
-    return {"sliding_window": window, "num_sliding_layers": num_sliding}
+    return [window if has_window else None for has_window in is_windowed]
+
+
+def _layer_types(reader: "_Reader", family: Family, num_layers: int) -> list[str] | None:
+    """Return the kind of attention of each layer, as listed or by the family's rule."""
+    listed = reader.layer_types(num_layers, family.window_type)
+    if not family.layer_types or (listed is not None and not reader.config.get("no_rope_layers")):
+        return listed
+    by_rule = _LAYER_TYPES[family.layer_types][0](reader, num_layers)
+    if listed not in (None, by_rule):
+        raise reader.fault("layer_types", "the layers that no_rope_layers gives a 1 in chunks")
+    return by_rule
 
 
 @dataclass(frozen=True)

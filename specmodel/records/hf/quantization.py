@@ -5,7 +5,7 @@ families, so that a name, glob or regex that hits only part of a group is refuse
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specmodel.base.errors import InputError
@@ -72,7 +72,7 @@ _UNQUANTISED = re.compile(
 
 
 def quantised_dtypes(
-    config: Mapping[str, Any], argument: str, dtype: str, fields: Mapping[str, Any]
+    config: Mapping[str, Any], argument: str, dtype: str, layers: Sequence[Mapping[str, Any]]
 ) -> dict[str, str | None]:
     """Return the dtype fields of an `Architecture` that a quantised checkpoint has.
 
@@ -87,8 +87,8 @@ def quantised_dtypes(
         Name that an error should carry.
     dtype
         Dtype of what is not quantised: embedding, LM head and router, at least.
-    fields
-        Fields of the architecture that count layers and shared experts.
+    layers
+        Groups of layers, as `Architecture` has them.
 
     Returns
     -------
@@ -103,17 +103,18 @@ def quantised_dtypes(
     Examples
     --------
     >>> config = {"quantization_config": {"quant_method": "awq", "bits": 4}}
-    >>> quantised_dtypes(config, "config", "bf16", {"num_layers": 32})["weight_dtype"]
+    >>> layers = [{"count": 32, "feed_forward": {"kind": "dense"}}]
+    >>> quantised_dtypes(config, "config", "bf16", layers)["weight_dtype"]
     'int4'
     """
     reader = _Reader(config[_KEY], argument)
     method = reader.method()
     weight, activation = _narrow_dtypes(reader, method, dtype)
     expert = weight
-    layers = _layers_by_group(fields)
-    kept = _kept_groups(reader, method, layers)
+    counts = _layers_by_group(layers)
+    kept = _kept_groups(reader, method, counts)
     if method == "mxfp4" or "attention" in kept:
-        if not layers["experts"] or "experts" in kept:
+        if not counts["experts"] or "experts" in kept:
             raise reader.fault(None, "a quantisation of attention, or of routed experts")
         weight = dtype
     elif "experts" in kept:
@@ -130,18 +131,16 @@ def quantised_dtypes(
     }
 
 
-def _layers_by_group(fields: Mapping[str, Any]) -> dict[str, int]:
+def _layers_by_group(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return how many layers have each group of modules; the LM head counts as one."""
-    num_layers, num_dense = fields["num_layers"], fields.get("num_dense_layers", 0)
-    is_moe = "num_experts" in fields
-    num_moe = num_layers - num_dense if is_moe else 0
-    return {
-        "attention": num_layers,
-        "experts": num_moe,
-        "shared experts": num_moe if fields.get("num_shared_experts") else 0,
-        "dense layers": num_layers - num_moe,
-        "LM head": 1,
-    }
+    counts = {"attention": 0, "experts": 0, "shared experts": 0, "dense layers": 0, "LM head": 1}
+    for group in layers:
+        block = group["feed_forward"]
+        counts["attention"] += group["count"]
+        counts["dense layers" if block["kind"] == "dense" else "experts"] += group["count"]
+        if block.get("num_shared_experts"):
+            counts["shared experts"] += group["count"]
+    return counts
 
 
 class _Reader:

@@ -128,7 +128,7 @@ def replay_times(
     times = _chain_times(deployment, max_draft_length, context_length)
     forward = float(times.forward_time)
     step = np.array(times.step_time, dtype=float)
-    has_model = deployment.drafter.architecture is not None
+    has_model = not deployment.drafter.is_lookup
     paused = forward * (1 + upkeep if has_model else 1)
     step[0] = paused + deployment.drafter.lookup_time
     return ReplayTimes(

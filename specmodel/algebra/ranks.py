@@ -1,51 +1,11 @@
-"""How a model is spread over GPUs: degrees, the busiest rank, and what they send each other."""
+"""Models spread over GPUs: what the busiest rank has to do, and what ranks send each other."""
 
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, check
-from specmodel.records.architecture import Architecture
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Degrees of parallelism of one model.
-
-    Parameters
-    ----------
-    tensor_parallel
-        GPUs that every matrix is cut over [-].
-    expert_parallel
-        GPUs that whole routed experts are spread over, instead of being cut; a multiple of
-        `tensor_parallel`, or 1. Where it is larger, attention is data-parallel over
-        ``expert_parallel / tensor_parallel`` replicas, each with its share of the batch [-].
-    gpus_per_node
-        GPUs that the fast link joins; beyond them messages take the network [-].
-    data_parallel
-        Replicas where they do not follow from the two degrees, as for a draft model [-].
-    """
-
-    tensor_parallel: int = 1
-    expert_parallel: int = 1
-    gpus_per_node: int = 8
-    data_parallel: int | None = None
-
-    @property
-    def replicas(self) -> int:
-        """Copies of the attention, each with its share of the batch [-]."""
-        return self.data_parallel or max(self.expert_parallel // self.tensor_parallel, 1)
-
-    @property
-    def num_gpus(self) -> int:
-        """GPUs in all [-]."""
-        return self.tensor_parallel * self.replicas
-
-
-SINGLE_GPU = Layout()
-"""No parallelism."""
+from specmodel.base.units import FloatArray
 
 
 @dataclass(frozen=True)
@@ -64,39 +24,6 @@ class Message:
     network_share: float
     link_hops: int
     network_hops: int
-
-
-def check_layout(layout: Layout, architecture: Architecture, prefix: str = "") -> None:
-    """Say in one line if an architecture cannot be spread so.
-
-    Parameters
-    ----------
-    layout
-        The degrees.
-    architecture
-        The model.
-    prefix
-        Put before the names of arguments in errors.
-
-    Raises
-    ------
-    InputError
-        If a degree does not divide what it cuts.
-    """
-    a = architecture
-    n = int(check(f"{prefix}tensor_parallel", layout.tensor_parallel, minimum=1, whole=True))
-    if not _cuts_heads(a, n):
-        fitting = [str(i) for i in range(1, a.num_heads + 1) if _cuts_heads(a, i)]
-        expected = f"a divisor of the {a.num_heads} heads of {a.name}: {', '.join(fitting)}"
-        raise InputError(f"{prefix}tensor_parallel", n, expected)
-    e = int(check(f"{prefix}expert_parallel", layout.expert_parallel, minimum=1, whole=True))
-    if e == 1 or not a.is_moe:
-        return
-    if e > a.num_experts or a.num_experts % e:
-        expected = f"a divisor of the {a.num_experts} experts of {a.name}"
-        raise InputError(f"{prefix}expert_parallel", e, expected)
-    if e % n:
-        raise InputError(f"{prefix}expert_parallel", e, f"a multiple of tensor_parallel = {n}")
 
 
 def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) -> FloatArray:
@@ -237,15 +164,6 @@ def rank_share(num_experts: int, experts_per_token: int, ranks: int) -> float:
     for i in range(experts_per_token):
         missed *= max(others - i, 0) / (num_experts - i)
     return 1 - missed
-
-
-def _cuts_heads(architecture: Architecture, degree: int) -> bool:
-    """Return whether query heads divide evenly, and key heads do or are copied evenly."""
-    kv_heads = architecture.num_kv_heads
-    divides = not architecture.num_heads % degree
-    if architecture.latent:
-        return divides
-    return divides and (not kv_heads % degree or not degree % kv_heads)
 
 
 def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: int) -> FloatArray:

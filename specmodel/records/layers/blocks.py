@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from specmodel.algebra.ranks import Message
 from specmodel.algebra.roofline import Value
 from specmodel.base.units import BYTES_PER_ELEMENT
-from specmodel.cost.work import Work
+from specmodel.records.layers.work import Work
 
 
 def linear(
@@ -138,6 +139,7 @@ def routed(
         width=width,
         kernels=block.kernels + 3 * layers,
         kind="experts",
+        memory_cause="experts",
     )
 
 
@@ -252,4 +254,35 @@ def attention(  # noqa: PLR0913 - all keyword-only
         kind="attention",
         dtype=dtype,
         stored_dtype=kv_dtype,
+        memory_cause="KV",
+    )
+
+
+def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: float) -> Work:
+    """Return the work of collectives of one kind.
+
+    Parameters
+    ----------
+    sent
+        What each GPU sends in one, by the share of the tensor, and the hops it waits for.
+    sent_bytes
+        Size of the tensors of all of them [B].
+    collectives
+        How many are started [-].
+    rounds
+        How many times the hops of one are waited for [-].
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    return Work(
+        kind="message",
+        link_bytes=sent_bytes * sent.link_share,
+        network_bytes=sent_bytes * sent.network_share,
+        kernels=collectives,
+        collectives=collectives,
+        link_hops=rounds * sent.link_hops,
+        network_hops=rounds * sent.network_hops,
     )

@@ -1,0 +1,271 @@
+"""Attention as a kind of layer: grouped heads with or without a window, and latent attention.
+
+The KV cache is read once per sequence and pass, whatever the number of tokens verified.
+"""
+
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
+from specmodel.records.layers import blocks
+from specmodel.records.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.records.layers.work import Work
+
+Size = Annotated[int, Field(ge=1, le=10**7)]
+Count = Annotated[int, Field(ge=0, le=10**7)]
+
+
+class GroupedAttention(Record):
+    """Attention whose query heads share key and value heads (MHA, GQA, MQA).
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads, num_kv_heads, head_dim
+        Query heads, key-value heads, and the width of each [-].
+    window
+        Last entries that a query sees; all of them if None. Attention in chunks counts as a
+        window of a chunk: exact in the first chunk, above the mean beyond it [token].
+    """
+
+    kind: Literal["attention"] = "attention"
+    num_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+    window: Size | None = None
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            expected = f"a divisor of num_heads = {self.num_heads}"
+            raise InputError("num_kv_heads", self.num_kv_heads, expected)
+        return self
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
+        divides = not self.num_heads % degree
+        return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer [-]."""
+        by_head = 2 * hidden_size * self.num_heads * self.head_dim
+        by_kv_head = 2 * hidden_size * self.num_kv_heads * self.head_dim
+        return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU; a window is all it keeps [B]."""
+        kept = entries if self.window is None else np.minimum(entries, self.window)
+        return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        n = run.layout.tensor_parallel
+        entry = self._kv_elements(n)
+        inner = 2 * self.num_heads * self.head_dim / n + entry
+        return {
+            "attention_projections": projections(
+                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3
+            ),
+            "attention_core": core(
+                run,
+                layers,
+                window=self.window,
+                num_heads=self.num_heads / n,
+                num_groups=self.num_kv_heads / self._kv_ranks(n),
+                sizes=(self.head_dim, self.head_dim),
+                kv_elements=entry,
+            ),
+        }
+
+    def _kv_ranks(self, tensor_parallel: int) -> int:
+        """GPUs that key-value heads are cut over; beyond their number they are copied."""
+        return min(tensor_parallel, self.num_kv_heads)
+
+    def _kv_elements(self, tensor_parallel: int) -> float:
+        """Elements of a token's keys and values on each GPU."""
+        return 2 * self.num_kv_heads * self.head_dim / self._kv_ranks(tensor_parallel)
+
+
+class LatentAttention(Record):
+    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads
+        Query heads [-].
+    kv_lora_rank, q_lora_rank
+        Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
+    qk_nope_head_dim, qk_rope_head_dim, v_head_dim
+        Widths of a head: position-free and rotary part of keys, and values [-].
+    """
+
+    kind: Literal["latent_attention"] = "latent_attention"
+    num_heads: Size
+    kv_lora_rank: Size
+    q_lora_rank: Count
+    qk_nope_head_dim: Size
+    qk_rope_head_dim: Size
+    v_head_dim: Size
+
+    @property
+    def cache_size(self) -> int:
+        """Elements cached for a token in one layer, whatever the number of heads [-]."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether the heads divide over GPUs; the latent is copied to each."""
+        return not self.num_heads % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer; the latents' are copied [-]."""
+        query_heads = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
+        value_heads = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
+        by_head = (
+            (self.q_lora_rank or hidden_size) * query_heads
+            + self.kv_lora_rank * value_heads
+            + self.num_heads * self.v_head_dim * hidden_size
+        )
+        return by_head / tensor_parallel + hidden_size * (self.q_lora_rank + self.cache_size)
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU, the same on all [B]."""
+        del tensor_parallel
+        return entries * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component.
+
+        The projections of keys and values are absorbed into those of queries and outputs, at
+        equal arithmetic.
+        """
+        n = run.layout.tensor_parallel
+        head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
+        inner = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        return {
+            "attention_projections": projections(
+                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=8
+            ),
+            "attention_core": core(
+                run,
+                layers,
+                window=None,
+                num_heads=self.num_heads / n,
+                num_groups=1,
+                sizes=(self.cache_size, self.kv_lora_rank),
+                kv_elements=float(self.cache_size),
+            ),
+        }
+
+
+def projections(run: Pass, layers: int, weights: float, inner: float, *, kernels: int) -> Work:
+    """Return the work of the matrices before and after a mixer's core.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers of this kind [-].
+    weights
+        Of one layer on each GPU [-].
+    inner
+        Values that a token has between these matrices in one layer, each written and read [-].
+    kernels
+        Kernels of one layer [-].
+
+    Returns
+    -------
+    Work
+        Of all these layers.
+    """
+    stream = run.stream
+    return blocks.linear(
+        run.num_tokens,
+        weights=layers * weights,
+        values=layers * (2 * stream.hidden_size + inner),
+        value_bytes=stream.activation_bytes,
+        kernels=layers * kernels,
+        dtype=stream.arithmetic_dtype(stream.weight_dtype),
+        stored_dtype=stream.weight_dtype,
+    )
+
+
+def core(
+    run: Pass,
+    layers: int,
+    *,
+    window: int | None,
+    num_heads: float,
+    num_groups: float,
+    sizes: tuple[int, int],
+    kv_elements: float,
+) -> Work:
+    """Return the work of scores and weighted values over the KV cache.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers of this kind [-].
+    window
+        Entries that a query sees, all of them if None [token].
+    num_heads, num_groups
+        Query heads, and groups of them that share keys, on each GPU [-].
+    sizes
+        Widths of a key and of a value [-].
+    kv_elements
+        Elements of an entry on each GPU [-].
+
+    Returns
+    -------
+    Work
+        Of all these layers.
+    """
+    stream = run.stream
+    return blocks.attention(
+        batch_size=run.replica.num_sequences,
+        num_tokens=run.num_tokens,
+        pairs=layers * run.replica.mean(lambda group: _pairs(group, window)),
+        entries=layers * run.replica.mean(lambda group: _entries(group, window)),
+        num_heads=num_heads,
+        num_groups=num_groups,
+        sizes=sizes,
+        kv_elements=kv_elements,
+        layers=layers,
+        residual_bytes=stream.residual_bytes,
+        dtype=stream.arithmetic_dtype(stream.kv_dtype),
+        kv_dtype=stream.kv_dtype,
+    )
+
+
+def _pairs(group: SequenceGroup, window: int | None) -> FloatArray:
+    """Return query-key pairs of a mean sequence: causal queries, each seeing its window."""
+    context = group.context_length
+    if window is None:
+        return group.mean(lambda q: q * (context + (q + 1) / 2))
+
+    def of(q: FloatArray) -> FloatArray:
+        growing = np.clip(window - context, 0, q)  # queries that see all there is
+        return growing * (context + (growing + 1) / 2) + (q - growing) * window
+
+    return group.mean(of)
+
+
+def _entries(group: SequenceGroup, window: int | None) -> FloatArray:
+    """Return the distinct keys that the queries of a mean sequence read."""
+    context = group.context_length
+    if window is None:
+        return group.mean(lambda q: context + q)
+    return group.mean(lambda q: np.minimum(context + q, window + q - 1))

@@ -1,0 +1,287 @@
+"""What a forward pass carries, over which GPUs, and what all layers of a model share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.records.layers.work import wider_dtype
+
+ONE, ZERO = np.ones(()), np.zeros(())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one model is spread over GPUs.
+
+    Parameters
+    ----------
+    tensor_parallel
+        GPUs that every matrix is cut over [-].
+    expert_parallel
+        GPUs that whole routed experts are spread over, instead of being cut; a multiple of
+        `tensor_parallel`, or 1. Where it is larger, attention is data-parallel over
+        ``expert_parallel / tensor_parallel`` replicas, each with its share of the batch [-].
+    gpus_per_node
+        GPUs that the fast link joins; beyond them messages take the network [-].
+    data_parallel
+        Replicas where they do not follow from the two degrees, as for a draft model [-].
+    """
+
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    gpus_per_node: int = 8
+    data_parallel: int | None = None
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the attention, each with its share of the batch [-]."""
+        return self.data_parallel or max(self.expert_parallel // self.tensor_parallel, 1)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs in all [-]."""
+        return self.tensor_parallel * self.replicas
+
+
+SINGLE_GPU = Layout()
+"""No parallelism."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What all layers of a model share: the width of its residual stream, and dtypes.
+
+    Parameters
+    ----------
+    hidden_size
+        Width of what flows from layer to layer [-].
+    weight_dtype, expert_dtype, outer_dtype
+        Dtypes of linear layers; of routed experts; of embedding, LM head and router.
+    activation_dtype, kv_dtype
+        Dtypes of activations and of the KV cache.
+    """
+
+    hidden_size: int
+    weight_dtype: str
+    expert_dtype: str
+    outer_dtype: str
+    activation_dtype: str
+    kv_dtype: str
+
+    @cached_property
+    def activation_bytes(self) -> float:
+        """Size of an activation inside a layer [B]."""
+        return BYTES_PER_ELEMENT[self.activation_dtype]
+
+    @cached_property
+    def residual_bytes(self) -> float:
+        """Size of an element between layers, which is not quantised below 16 bits [B]."""
+        return max(self.activation_bytes, 2.0)
+
+    def bytes_of(self, dtype: str) -> float:
+        """Return the size of an element of a dtype [B]."""
+        return BYTES_PER_ELEMENT[dtype]
+
+    def arithmetic_dtype(self, stored: str) -> str:
+        """Return the dtype in which activations meet weights or a cache of a dtype."""
+        return wider_dtype(self.activation_dtype, stored)
+
+    def stored_dtype(self, kind: str) -> str:
+        """Return the dtype of the weights, or of the cache, that kernels of a kind read."""
+        return {"attention": self.kv_dtype, "experts": self.expert_dtype}.get(
+            kind, self.weight_dtype
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SequenceGroup:
+    """Sequences of a pass that are alike; all numbers broadcast and may be real-valued.
+
+    Decoding is a group with one token each, verification one with several, a chunk of a prompt
+    one with many, of which only the last gives logits.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences, above 0 [request].
+    tokens_per_sequence
+        Tokens of each in this pass, at least 1 [token].
+    context_length
+        KV entries of each before the pass [token].
+    logits_per_sequence
+        Tokens of each whose logits are computed; all of them if None [token].
+    speculating_share
+        Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
+    speculating_chance
+        Chance that any sequence does, where the share is a mean given that some do [-].
+    """
+
+    batch_size: FloatArray
+    tokens_per_sequence: FloatArray
+    context_length: FloatArray
+    logits_per_sequence: FloatArray | None
+    speculating_share: FloatArray
+    speculating_chance: FloatArray
+
+    @cached_property
+    def all_speculate(self) -> bool:
+        """Whether every sequence carries as many tokens."""
+        return self.speculating_share.ndim == 0 and self.speculating_share == 1
+
+    @property
+    def always_speculates(self) -> bool:
+        """Whether some sequence is sure to carry as many tokens."""
+        return self.speculating_chance.ndim == 0 and self.speculating_chance == 1
+
+    def mean(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return the mean over its sequences of a function of the tokens that one carries."""
+        speculating = of(self.tokens_per_sequence)
+        if self.all_speculate:
+            return speculating
+        plain = of(ONE)
+        return plain + self.speculating_share * (speculating - plain)
+
+
+def sequence_group(
+    *,
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric = 1.0,
+    context_length: Numeric = 0.0,
+    logits_per_sequence: Numeric | None = None,
+    speculating_share: Numeric = 1.0,
+    speculating_chance: Numeric = 1.0,
+) -> SequenceGroup:
+    """Return a group of sequences from numbers that are checked.
+
+    Parameters
+    ----------
+    batch_size, tokens_per_sequence, context_length, logits_per_sequence
+        As `SequenceGroup` has them [request] [token] [token] [token].
+    speculating_share, speculating_chance
+        Likewise [-].
+
+    Returns
+    -------
+    SequenceGroup
+        The group.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
+    logits = logits_per_sequence
+    return SequenceGroup(
+        batch_size=check("batch_size", batch_size, above=0),
+        tokens_per_sequence=check("tokens_per_sequence", tokens_per_sequence, minimum=1),
+        context_length=check("context_length", context_length, minimum=0),
+        logits_per_sequence=None
+        if logits is None
+        else check("logits_per_sequence", logits, minimum=0),
+        speculating_share=check("speculating_share", speculating_share, minimum=0, maximum=1),
+        speculating_chance=check("speculating_chance", speculating_chance, minimum=0, maximum=1),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """All sequences that a pass carries, in groups."""
+
+    groups: tuple[SequenceGroup, ...]
+
+    @cached_property
+    def num_sequences(self) -> FloatArray:
+        """Sequences of all groups [request]."""
+        return _sum([group.batch_size for group in self.groups])
+
+    @cached_property
+    def num_tokens(self) -> FloatArray:
+        """Tokens of all sequences [token]."""
+        return self.total(lambda group: group.mean(lambda tokens: tokens))
+
+    @cached_property
+    def num_logits(self) -> FloatArray:
+        """Tokens whose logits are computed [token]."""
+        if all(group.logits_per_sequence is None for group in self.groups):
+            return self.num_tokens
+        return self.total(_logits)
+
+    def total(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
+        """Return the sum over all sequences of what a group has for each of its own."""
+        return _sum([group.batch_size * of(group) for group in self.groups])
+
+    def mean(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
+        """Return the mean over all sequences of what a group has for each of its own."""
+        if len(self.groups) == 1:
+            return of(self.groups[0])
+        return self.total(of) / self.num_sequences
+
+    def of_replica(self, replicas: int) -> "Batch":
+        """Return the share of one of several copies of the attention, at least one sequence."""
+        if replicas == 1:
+            return self
+        fewest = np.minimum(self.num_sequences, 1.0) / self.num_sequences
+        share = np.maximum(1 / replicas, fewest)
+        groups = (replace(group, batch_size=group.batch_size * share) for group in self.groups)
+        return Batch(tuple(groups))
+
+
+def _logits(group: SequenceGroup) -> FloatArray:
+    if group.logits_per_sequence is None:
+        return group.mean(lambda tokens: tokens)
+    return group.logits_per_sequence
+
+
+def _sum(values: Sequence[FloatArray]) -> FloatArray:
+    return np.asarray(sum(values[1:], values[0]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Routing:
+    """How the tokens of a pass choose experts.
+
+    Parameters
+    ----------
+    correlation
+        How far tokens of one sequence share experts, from 0 to 1 [-].
+    popularity
+        Probability that a token uses each expert, shape (num_experts,); equal if None [-].
+    """
+
+    correlation: FloatArray
+    popularity: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pass:
+    """One forward pass as its layers see it.
+
+    Parameters
+    ----------
+    stream
+        What all layers share.
+    batch
+        All sequences of the pass.
+    layout
+        How the model is spread over GPUs.
+    routing
+        How tokens choose experts.
+    """
+
+    stream: Stream
+    batch: Batch
+    layout: Layout
+    routing: Routing
+
+    @cached_property
+    def replica(self) -> Batch:
+        """The sequences whose attention one GPU computes."""
+        return self.batch.of_replica(self.layout.replicas)
+
+    @property
+    def num_tokens(self) -> FloatArray:
+        """Tokens of these sequences [token]."""
+        return self.replica.num_tokens

@@ -1,0 +1,325 @@
+"""Feed-forward blocks as a kind of layer: dense ones, and routed experts with shared ones."""
+
+import math
+from dataclasses import replace
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from specmodel.algebra import experts, ranks
+from specmodel.algebra.popularity import check_popularity, union_by_expert
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+from specmodel.records.layers import blocks
+from specmodel.records.layers.attention import Count, Size
+from specmodel.records.layers.batch import ONE, ZERO, Layout, Pass, SequenceGroup, Stream
+from specmodel.records.layers.work import Work
+
+
+class DenseFeedForward(Record):
+    """A feed-forward block that every token passes through.
+
+    Parameters
+    ----------
+    kind
+        Name of the block in files.
+    ffn_size
+        Width inside the block [-].
+    is_gated
+        Whether it has three matrices (gate, up, down) instead of two.
+    """
+
+    kind: Literal["dense"] = "dense"
+    ffn_size: Size
+    is_gated: bool = True
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer [-]."""
+        return _matrices(self.is_gated) * hidden_size * self.ffn_size
+
+    def active_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer that a token is multiplied by: all of them [-]."""
+        return self.parameters(hidden_size)
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+        weights = self.parameters(stream.hidden_size) / layout.tensor_parallel
+        return weights * stream.bytes_of(stream.weight_dtype)
+
+    def reductions(self, layout: Layout) -> int:
+        """Return the all-reduces that follow one layer [-]."""
+        return int(layout.tensor_parallel > 1)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        width = self.ffn_size / run.layout.tensor_parallel
+        dtype = run.stream.weight_dtype
+        return {"dense_ffn": block(run, run.num_tokens, width, layers, self.is_gated, dtype)}
+
+
+class RoutedExperts(Record):
+    """Experts that tokens choose from, and experts that every token uses.
+
+    Parameters
+    ----------
+    kind
+        Name of the block in files.
+    num_experts, experts_per_token, expert_size
+        Routed experts, how many of them a token uses, and the width of one [-].
+    num_shared_experts, shared_expert_size
+        Experts every token uses, and the width of one [-].
+    is_gated
+        Whether an expert has three matrices (gate, up, down) instead of two.
+    """
+
+    kind: Literal["experts"] = "experts"
+    num_experts: Size
+    experts_per_token: Size
+    expert_size: Size
+    num_shared_experts: Count = 0
+    shared_expert_size: Count = 0
+    is_gated: bool = True
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        if self.experts_per_token > self.num_experts:
+            expected = f"at most num_experts = {self.num_experts}"
+            raise InputError("experts_per_token", self.experts_per_token, expected)
+        if self.num_shared_experts and not self.shared_expert_size:
+            expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
+            raise InputError("shared_expert_size", self.shared_expert_size, expected)
+        return self
+
+    @property
+    def activation_ratio(self) -> float:
+        """Share of the routed experts that a token uses, MoESD's ρ [-]."""
+        return self.experts_per_token / self.num_experts
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether there is a choice: a single expert is a dense block."""
+        return self.num_experts > 1
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer [-]."""
+        experts = self.num_experts * self.expert_parameters(hidden_size)
+        return experts + self._always_read(hidden_size)
+
+    def active_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer that a token is multiplied by [-]."""
+        experts = self.experts_per_token * self.expert_parameters(hidden_size)
+        return experts + self._always_read(hidden_size)
+
+    def expert_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one routed expert [-]."""
+        return _matrices(self.is_gated) * hidden_size * self.expert_size
+
+    def shared_parameters(self, hidden_size: int) -> int:
+        """Return the weights of the shared experts of one layer [-]."""
+        return _matrices(self.is_gated) * hidden_size * self._shared_size
+
+    def router_parameters(self, hidden_size: int) -> int:
+        """Return the weights of the router of one layer; a single expert needs none [-]."""
+        return hidden_size * self.num_experts if self.is_routed else 0
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU; the router is on all [B]."""
+        h, n = stream.hidden_size, layout.tensor_parallel
+        routed = self.num_experts * self.expert_parameters(h) / max(layout.expert_parallel, n)
+        return (
+            routed * stream.bytes_of(stream.expert_dtype)
+            + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
+            + self.router_parameters(h) * stream.bytes_of(stream.outer_dtype)
+        )
+
+    def reductions(self, layout: Layout) -> int:
+        """Return the all-reduces that follow one layer [-].
+
+        Where attention is data-parallel, the sum over experts is part of the all-to-all; only
+        shared experts, which are cut, still need one.
+        """
+        is_apart = layout.replicas > 1 and self.is_routed and not self.num_shared_experts
+        return int(layout.tensor_parallel > 1 and not is_apart)
+
+    def active_experts(self, run: Pass) -> FloatArray:
+        """Return the distinct experts that a pass loads in each layer [-].
+
+        Where a group of sequences speculates only by chance, its share of speculating sequences
+        is a mean given that some do: the union given that is the one over all cases, less that
+        of passes in which none does, which are plain.
+        """
+        chance = math.prod((group.speculating_chance for group in run.batch.groups), start=ONE)
+        if all(group.always_speculates for group in run.batch.groups):
+            return self._union(run, chance)
+        some = self._union(run, chance) - (1 - chance) * self._union(run, ZERO)
+        return np.where(chance > 0, some / np.maximum(chance, 1e-300), 0.0)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        shared = self._shared_size / run.layout.tensor_parallel
+        dtype = run.stream.weight_dtype
+        found = {
+            "router": self._router(run, layers),
+            "routed_experts": self._routed(run, layers),
+            "shared_experts": block(run, run.num_tokens, shared, layers, self.is_gated, dtype),
+            "all_to_all": self._all_to_all(run, layers),
+        }
+        return {name: work for name, work in found.items() if work.kernels}
+
+    @property
+    def _shared_size(self) -> int:
+        return self.num_shared_experts * self.shared_expert_size
+
+    def _always_read(self, hidden_size: int) -> int:
+        return self.router_parameters(hidden_size) + self.shared_parameters(hidden_size)
+
+    def _inclusion(self, run: Pass) -> FloatArray:
+        """Return the chance that a token uses an expert: of all alike, or of each."""
+        if run.routing.popularity is None:
+            return np.asarray(self.activation_ratio)
+        return check_popularity(run.routing.popularity, self.num_experts, self.experts_per_token)
+
+    def _union(self, run: Pass, chance: FloatArray) -> FloatArray:
+        """Return the expected union if each group speculates with a chance of its own."""
+        groups, by_expert = run.batch.groups, run.routing.popularity is not None
+        use = [self._use(group, run, chance) for group in groups]
+        total, mixed = run.batch.num_sequences, use[0]
+        if len(groups) > 1:  # of a mean sequence, which misses an expert as often as all do
+            shares = [group.batch_size / total for group in groups]
+            shares = [share[..., None] for share in shares] if by_expert else shares
+            misses = [share * np.log1p(-each) for share, each in zip(shares, use, strict=True)]
+            mixed = -np.expm1(sum(misses[1:], misses[0]))
+        if by_expert:
+            return union_by_expert(total, mixed)
+        return experts.batch_active_experts(total, self.num_experts * mixed, self.num_experts)
+
+    def _use(self, group: SequenceGroup, run: Pass, chance: FloatArray) -> FloatArray:
+        """Return the chance that a mean sequence of a group uses an expert, or each of them."""
+        inclusion = self._inclusion(run)
+        q, c, share = group.tokens_per_sequence, run.routing.correlation, group.speculating_share
+        if not group.always_speculates:
+            share = share * chance
+        if run.routing.popularity is not None:
+            q, c, share = q[..., None], c[..., None], share[..., None]
+        return inclusion + share * (experts.expert_use(q, inclusion, c) - inclusion)
+
+    def _router(self, run: Pass, layers: int) -> Work:
+        """Return the scores of all experts and the choice of the top k, the same on every GPU."""
+        if not self.is_routed:
+            return Work()
+        stream = run.stream
+        return blocks.linear(
+            run.num_tokens,
+            weights=layers * self.router_parameters(stream.hidden_size),
+            values=layers * (stream.hidden_size + 3 * self.num_experts),
+            value_bytes=stream.residual_bytes,
+            kernels=layers,
+            dtype=stream.arithmetic_dtype(stream.outer_dtype),
+            stored_dtype=stream.outer_dtype,
+        )
+
+    def _routed(self, run: Pass, layers: int) -> Work:
+        """Return the experts' blocks, and permuting tokens to them where there are several."""
+        active, k = self.active_experts(run), self.experts_per_token
+        if run.layout.expert_parallel == 1 or not self.is_routed:
+            pairs, width = run.batch.num_tokens * k, self.expert_size / run.layout.tensor_parallel
+        else:
+            pairs, width = self._busiest_pairs(run), float(self.expert_size)
+            active = ranks.busiest_experts(active, self.num_experts, run.layout.expert_parallel)
+        dtype = run.stream.expert_dtype
+        one = block(run, pairs, width, layers, self.is_gated, dtype)
+        if not self.is_routed:
+            return replace(one, memory_cause="experts")
+        return blocks.routed(
+            one,
+            pairs=pairs,
+            loaded=active,
+            hidden_size=run.stream.hidden_size,
+            width=width,
+            experts_per_token=k,
+            layers=layers,
+            residual_bytes=run.stream.residual_bytes,
+        )
+
+    def _busiest_pairs(self, run: Pass) -> FloatArray:
+        """Return the token-expert pairs of the busiest rank, by the moments of an expert's tokens.
+
+        The tokens of an expert are a sum over independent sequences. In one of q tokens, each
+        uses an expert with chance p, and two of them with covariance ``c p (1 - p)``, so that
+        the variance is ``p (1 - p) q (1 + (q - 1) c)``: the factor `clumping` above that of
+        independent tokens. Unequal popularity adds the variance of T p between experts. The third
+        moment takes the clumped tokens as Poisson counts of clumps.
+        """
+        c, inclusion = run.routing.correlation, self._inclusion(run)
+        T, E, k = run.batch.num_tokens, self.num_experts, self.experts_per_token
+        clumped = run.batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
+        clumping = clumped / run.batch.mean(lambda group: group.mean(lambda q: q))
+        within = T * clumping * (inclusion * (1 - inclusion)).mean()
+        between = inclusion - inclusion.mean()
+        uneven = T**2 * (between**2).mean()
+        third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean()
+        return ranks.busiest_tokens(
+            T * k / E, within + uneven, third, E, run.layout.expert_parallel
+        )
+
+    def _all_to_all(self, run: Pass, layers: int) -> Work:
+        """Send each token to the ranks of its experts and back, if attention is data-parallel."""
+        layout, stream = run.layout, run.stream
+        if layout.replicas == 1 or layout.expert_parallel == 1 or not self.is_routed:
+            return Work()
+        degree = layout.expert_parallel
+        message = ranks.all_to_all(degree, layout.gpus_per_node)
+        copies = layers * ranks.rank_share(self.num_experts, self.experts_per_token, degree)
+        row_bytes = stream.hidden_size * (stream.activation_bytes + stream.residual_bytes)
+        sent = run.num_tokens * (copies * row_bytes / layout.tensor_parallel)
+        return blocks.message(message, sent, collectives=2 * layers, rounds=2 * layers)
+
+
+def block(
+    run: Pass,
+    num_tokens: FloatArray,
+    width: float,
+    layers: int,
+    is_gated: bool,
+    dtype: str,
+) -> Work:
+    """Return the work of feed-forward blocks of a width, none if that is 0.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    num_tokens
+        Tokens that pass through a block [token].
+    width
+        Inside of a block on each GPU [-].
+    layers
+        Blocks [-].
+    is_gated
+        Whether a block has three matrices instead of two.
+    dtype
+        Of the weights.
+
+    Returns
+    -------
+    Work
+        On each GPU.
+    """
+    if not width:
+        return Work()
+    return blocks.feed_forward(
+        num_tokens,
+        hidden_size=run.stream.hidden_size,
+        width=width,
+        matrices=_matrices(is_gated),
+        layers=layers,
+        value_bytes=run.stream.activation_bytes,
+        dtype=run.stream.arithmetic_dtype(dtype),
+        stored_dtype=dtype,
+    )
+
+
+def _matrices(is_gated: bool) -> int:
+    return 3 if is_gated else 2

@@ -1,0 +1,82 @@
+"""What one component of a pass does on each GPU."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+
+from specmodel.base.units import ARITHMETIC_BITS, FloatArray
+
+Kind = Literal["gemm", "experts", "attention", "elementwise", "message"]
+"""Kinds of kernels: they use a GPU in different ways."""
+
+CAUSES = ("bandwidth", "compute", "experts", "KV", "communication", "overhead", "drafting")
+"""What can lengthen a step beyond a plain pass."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Work:
+    """What one component of a pass does on each GPU.
+
+    Parameters
+    ----------
+    flop
+        Arithmetic [FLOP].
+    weight_bytes, activation_bytes, kv_bytes
+        Traffic to device memory [B].
+    link_bytes, network_bytes
+        Traffic sent to GPUs of the node and of other nodes [B].
+    kernels, collectives, link_hops, network_hops
+        Kernels launched, collectives started, and messages waited for [-].
+    groups
+        Independent groups of work: sequences times KV heads of attention, experts loaded [-].
+    rows, spread, width
+        Rows that matrices are multiplied with, equal matrices that these are spread over, and
+        the narrow side of one; infinite where it means nothing [-].
+    kind
+        Kernels that do it: "gemm", "experts", "attention", "elementwise" or "message".
+    dtype, stored_dtype
+        Dtype of the arithmetic, the wider of activations and weights, and of weights or KV.
+    memory_cause
+        Which of `CAUSES` to name when its traffic makes a pass longer.
+    """
+
+    flop: FloatArray | float = 0.0
+    weight_bytes: FloatArray | float = 0.0
+    activation_bytes: FloatArray | float = 0.0
+    kv_bytes: FloatArray | float = 0.0
+    link_bytes: FloatArray | float = 0.0
+    network_bytes: FloatArray | float = 0.0
+    kernels: float = 0.0
+    collectives: float = 0.0
+    link_hops: float = 0.0
+    network_hops: float = 0.0
+    groups: FloatArray | float = 0.0
+    rows: FloatArray | float = np.inf
+    spread: FloatArray | float = 1.0
+    width: FloatArray | float = np.inf
+    kind: Kind = "gemm"
+    dtype: str = "bf16"
+    stored_dtype: str = "bf16"
+    memory_cause: str = "bandwidth"
+
+    def __add__(self, other: "Work") -> "Work":
+        """Return the work of both: of layers whose kernels have the same kind, rows and dtypes."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDITIVE}
+        return replace(self, **sums)
+
+
+_ADDITIVE = tuple(field.name for field in fields(Work) if field.default == 0.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PassWork:
+    """Work of one pass by component, and the distinct experts it loads per layer [-]."""
+
+    components: dict[str, Work]
+    active_experts: FloatArray
+
+
+def wider_dtype(activation: str, stored: str) -> str:
+    """Return the wider of the dtype of activations and the one that weights or cache have."""
+    return stored if ARITHMETIC_BITS[stored] > ARITHMETIC_BITS[activation] else activation
