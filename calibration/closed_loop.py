@@ -32,7 +32,7 @@ from specmodel.calibrate.measure.decoder import Decoder
 from specmodel.calibrate.measure.device import find_device
 from specmodel.calibrate.measure.layers import has_grouped_kernel
 from specmodel.calibrate.measure.speculation import Pass, Speculator, State, decode, speculate
-from specmodel.cost.deployment import deploy
+from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture
 from specmodel.records.hardware import HardwareProfile, load_hardware

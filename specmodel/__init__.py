@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specmodel.algebra.acceptance import Acceptance
     from specmodel.base.errors import InputError
-    from specmodel.cost.deployment import Deployment, deploy
+    from specmodel.cost.deploy import deploy
+    from specmodel.cost.deployment import Deployment
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.predict import predict
     from specmodel.records.architecture import Architecture, list_architectures, load_architecture
@@ -73,7 +74,8 @@ _HOMES = {
     "records.engine": ("EngineProfile", "list_engines", "load_engine"),
     "base.errors": ("InputError",),
     "records.hardware": ("HardwareProfile", "list_hardware", "load_hardware"),
-    "cost.deployment": ("Deployment", "deploy"),
+    "cost.deploy": ("deploy",),
+    "cost.deployment": ("Deployment",),
     "prediction.outcome": ("Prediction",),
     "prediction.predict": ("predict",),
 }

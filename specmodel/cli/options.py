@@ -12,7 +12,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
 from specmodel.cost.assembly import DEGREES, LOOKUP, NAMES, RECORDS, assemble
-from specmodel.cost.deployment import Deployment, deploy
+from specmodel.cost.deploy import deploy
+from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predict import DEFAULT_MAX_DRAFT_LENGTH, predict
 

@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.popularity import check_popularity
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, Numeric, check, check_dtype
-from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.drafters import Drafter, load_drafter, model_drafter
-from specmodel.records.engine import EngineProfile, Overheads, load_engine
-from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
+from specmodel.base.units import FloatArray, check
+from specmodel.records.architecture import Architecture
+from specmodel.records.drafters import Drafter
+from specmodel.records.engine import EngineProfile, Overheads
+from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.records.layers.batch import Layout
 
@@ -122,144 +117,6 @@ class Deployment:
         if degree > self._gpus_per_node and self.hardware.network is None:
             expected = f"at most {self._gpus_per_node}, as {self.hardware.name} has no network"
             raise InputError(name, degree, expected)
-
-
-def deploy(  # noqa: PLR0913 - all keyword-only
-    *,
-    target: Architecture | str | Path,
-    hardware: HardwareProfile | str | Path,
-    drafter: Drafter | Architecture | str | Path,
-    engine: EngineProfile | str | Path | None = None,
-    stack: str | None = None,
-    routing_correlation: float | None = None,
-    popularity: Numeric | None = None,
-    tensor_parallel: int | None = None,
-    expert_parallel: int | None = None,
-    draft_tensor_parallel: int | None = None,
-    weight_dtype: str | None = None,
-    activation_dtype: str | None = None,
-    kv_dtype: str | None = None,
-    expert_dtype: str | None = None,
-    embedding_dtype: str | None = None,
-) -> tuple[Deployment, dict[str, Any]]:
-    """Return a deployment from records, names or paths, and what was assumed in making it.
-
-    Parameters
-    ----------
-    target, hardware, drafter, engine
-        Records, names that ship with the package, or paths; the engine is "ideal" by default.
-    stack
-        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
-        the engine's, else the profile's default, else "typical".
-    routing_correlation
-        How far tokens of one sequence share experts, 0.18 by default [-].
-    popularity
-        Probability that a token uses each expert of the target; equal by default [-].
-    tensor_parallel, expert_parallel, draft_tensor_parallel
-        GPUs that the target and a draft model are spread over, 1 by default [-].
-    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
-        Dtypes of the target; by default its own.
-
-    Returns
-    -------
-    tuple
-        The deployment, and the assumed values by argument.
-
-    Raises
-    ------
-    InputError
-        In one line: the argument, its value and what would do.
-
-    Examples
-    --------
-    >>> deployment, assumed = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
-    >>> assumed["routing_correlation"]
-    0.18
-    """
-    given = {
-        "engine": engine,
-        "routing_correlation": routing_correlation,
-        "tensor_parallel": tensor_parallel,
-        "expert_parallel": expert_parallel,
-        "draft_tensor_parallel": draft_tensor_parallel,
-    }
-    assumed = {name: value for name, value in _DEFAULTS.items() if given[name] is None}
-    chosen = given | assumed
-    _check_single("routing_correlation", chosen["routing_correlation"])
-    dtypes = {
-        "weight_dtype": weight_dtype,
-        "activation_dtype": activation_dtype,
-        "kv_dtype": kv_dtype,
-        "expert_dtype": expert_dtype,
-        "embedding_dtype": embedding_dtype,
-    }
-    target = _target(target, dtypes, assumed)
-    if isinstance(drafter, Architecture):
-        drafter = model_drafter(drafter)
-    elif not isinstance(drafter, Drafter):
-        drafter = load_drafter(drafter, target)
-    engine = chosen["engine"]
-    engine = engine if isinstance(engine, EngineProfile) else load_engine(engine)
-    record = hardware if isinstance(hardware, HardwareProfile) else load_hardware(hardware)
-    kernels = choose_kernels(record, stack, engine.stack)
-    if stack is None:
-        assumed["stack"] = kernels.stack
-    deployment = Deployment(
-        target=target,
-        drafter=drafter,
-        hardware=record,
-        engine=engine,
-        kernels=kernels,
-        tensor_parallel=chosen["tensor_parallel"],
-        expert_parallel=chosen["expert_parallel"],
-        draft_tensor_parallel=chosen["draft_tensor_parallel"],
-        routing_correlation=chosen["routing_correlation"],
-        popularity=None if popularity is None else np.asarray(popularity),
-    )
-    if drafter.is_lookup or drafter.is_head:
-        assumed.pop("draft_tensor_parallel", None)
-    if not target.is_moe:
-        for name in ("routing_correlation", "expert_parallel"):
-            assumed.pop(name, None)
-    if target.is_moe and popularity is None:
-        assumed["popularity"] = "equal"
-    if drafter.architectures:
-        assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
-    else:
-        lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
-        assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}
-    for dtype, wider in deployment.wider_dtypes.items():
-        assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
-    return deployment, assumed
-
-
-_DEFAULTS: dict[str, Any] = {
-    "engine": "ideal",
-    "routing_correlation": TYPICAL_ROUTING_CORRELATION,
-    "tensor_parallel": 1,
-    "expert_parallel": 1,
-    "draft_tensor_parallel": 1,
-}
-
-
-def _check_single(argument: str, value: object) -> None:
-    if np.ndim(np.asarray(value, dtype=object)):
-        raise InputError(argument, value, "one number for the deployment")
-
-
-def _target(
-    target: Architecture | str | Path, dtypes: dict[str, str | None], assumed: dict[str, Any]
-) -> Architecture:
-    """Load the target, change the dtypes that were given and note those that were not."""
-    if not isinstance(target, Architecture):
-        target = load_architecture(target)
-    changes: dict[str, object] = {}
-    for name, dtype in dtypes.items():
-        if dtype is not None:
-            changes[name] = check_dtype(name, dtype)
-        elif getattr(target, name):
-            assumed[name] = getattr(target, name)
-    return target.with_changes("target", changes)
 
 
 def _stored_dtypes(model: Architecture) -> dict[str, str]:

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, StepTimes, step_times
+from specmodel.cost.latency import KernelErrors
+from specmodel.prediction.columns import COLUMNS
+from specmodel.prediction.evaluate import evaluate
 from specmodel.records.engine import Overheads
 from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, KernelFit, Kernels
 
@@ -24,20 +27,6 @@ CENTRAL = 0.8
 
 MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
-
-COLUMNS = (
-    "forward_time",
-    "verify_time",
-    "draft_time",
-    "step_time",
-    "target_efficiency",
-    "relative_step_time",
-    "utility",
-    "speedup",
-    "tpot",
-    "throughput",
-)
-"""Columns of a prediction that have an interval."""
 
 FARTHEST = 2.0
 """Most that the logarithm of a drawn parameter moves [-]."""
@@ -57,7 +46,7 @@ class Interval:
 def central_intervals(
     deployment: Deployment,
     points: Mapping[str, Any],
-    tokens_per_step: FloatArray,
+    acceptance: Acceptance,
     generator: np.random.Generator,
 ) -> dict[str, Interval]:
     """Return central 80 % intervals of times, target efficiency and speedup.
@@ -68,15 +57,15 @@ def central_intervals(
         What runs where; its kernels are fitted or typical.
     points
         Batch size, draft length, verify tokens and context length, broadcasting [request] [token].
-    tokens_per_step
-        Tokens emitted per sequence and step, taken as known, broadcasting [token].
+    acceptance
+        Of the tokens drafted where there is a proposal, taken as known.
     generator
         Source of the draws.
 
     Returns
     -------
     dict
-        By name, for each of `COLUMNS`.
+        By name, for each of `COLUMNS` that has one.
 
     Raises
     ------
@@ -95,29 +84,18 @@ def central_intervals(
     if deployment.kernels.record is None:
         expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
         raise InputError("interval", True, expected)
-    arrays = [*points.values(), tokens_per_step]
-    shape = np.broadcast_shapes(*(array.shape for array in arrays))
+    known = 0 if acceptance.form == "acceptance_by_position" else acceptance.rate()
+    shape = np.broadcast_shapes(*(array.shape for array in points.values()), np.shape(known))
     if np.prod(shape) > MAX_POINTS:
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)
-    step = _drawn_step(deployment, points, generator, draws)
+    drawn, errors = _drawn(deployment, points["verify_tokens"], generator, draws)
     engine = deployment.engine.fit
     of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
-    step_time = step.step_time * np.where(points["draft_length"] > 0, of_engine, 1.0)
-    gain = tokens_per_step * step.forward_time / step_time
-    columns = {
-        "forward_time": step.forward_time,
-        "verify_time": step.verify_time,
-        "draft_time": step.draft_time,
-        "step_time": step_time,
-        "target_efficiency": np.minimum(step.forward_time / step.verify_time, 1.0),
-        "relative_step_time": step_time / step.forward_time,
-        "utility": gain,
-        "speedup": gain,
-        "tpot": step_time / tokens_per_step,
-        "throughput": points["batch_size"] * tokens_per_step / step_time,
+    steps = evaluate(drawn, points, acceptance, errors=errors, step_error=of_engine)
+    return {
+        column.name: _interval(column.of(steps), shape) for column in COLUMNS if column.has_interval
     }
-    return {name: _interval(columns[name], shape) for name in COLUMNS}
 
 
 def fits_of_target(deployment: Deployment) -> list[KernelFit | None]:
@@ -152,13 +130,13 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
     return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
 
 
-def _drawn_step(
+def _drawn(
     deployment: Deployment,
-    points: Mapping[str, Any],
+    verify_tokens: FloatArray,
     generator: np.random.Generator,
     draws: tuple[int, ...],
-) -> StepTimes:
-    """Return draws of the times of a step, on a new first axis."""
+) -> tuple[Deployment, KernelErrors]:
+    """Return a deployment with drawn parameters, and drawn errors of its kernels."""
     drawn = replace(
         deployment,
         kernels=_drawn_kernels(deployment.kernels, generator, draws),
@@ -168,15 +146,14 @@ def _drawn_step(
     common, forward, fresh, draft_common, draft = generator.standard_normal(
         (5, len(MAIN_KINDS), *draws)
     )
-    engine = deployment.engine.fit
-    likeness = likeness_of_passes(deployment, points["verify_tokens"])
+    likeness = likeness_of_passes(deployment, verify_tokens)
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
-    errors = KernelErrors(
+    of_draft = (common, forward) if deployment.engine.fit else (draft_common, draft)
+    return drawn, KernelErrors(
         forward=_factors(fits, common, forward),
         verify=_factors(fits, common, verify),
-        draft=_factors(fits, *((common, forward) if engine else (draft_common, draft))),
+        draft=_factors(fits, *of_draft),
     )
-    return step_times(drawn, **points, errors=errors)
 
 
 def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:

@@ -2,11 +2,13 @@
 
 import numpy as np
 
-from specmodel.algebra.speculation import check_draft_length, expected_tokens_per_step
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.speculation import check_draft_length
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_times
+from specmodel.prediction.columns import BY_NAME
+from specmodel.prediction.evaluate import evaluate
 
 CHUNK = 16_384
 """Points computed at a time [-]: large enough to forget Python, small enough for the L2 cache."""
@@ -47,7 +49,7 @@ def point_speedups(
 
     Examples
     --------
-    >>> from specmodel.cost.deployment import deploy
+    >>> from specmodel.cost.deploy import deploy
     >>> d, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram",
     ...               stack="datasheet")
     >>> points = point_speedups(d, batch_size=[1, 64], draft_length=[3, 5], context_length=512,
@@ -68,18 +70,14 @@ def point_speedups(
             raise InputError(name, f"shape {array.shape}", expected)
     B, gamma, context, alpha = (np.broadcast_to(array, (size,)) for array in named.values())
     columns = {name: np.empty(size) for name in COLUMNS}
-    rate = deployment.drafter.proposal_rate
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
-        times = step_times(
-            deployment,
-            batch_size=B[part],
-            draft_length=gamma[part],
-            verify_tokens=gamma[part] + 1,
-            context_length=context[part],
-        )
-        tokens = 1 + rate * (expected_tokens_per_step(alpha[part], gamma[part]) - 1)
-        for name in COLUMNS[:-1]:
-            columns[name][part] = getattr(times, name)
-        columns["speedup"][part] = tokens * times.forward_time / columns["step_time"][part]
+        points = {
+            "batch_size": B[part],
+            "draft_length": gamma[part],
+            "context_length": context[part],
+        }
+        evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=alpha[part]))
+        for name in COLUMNS:
+            columns[name][part] = BY_NAME[name].of(evaluation)
     return columns

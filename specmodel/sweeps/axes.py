@@ -11,7 +11,7 @@ from specmodel.algebra.acceptance import FORMS
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record
 from specmodel.cost.assembly import NAMES, RECORDS
-from specmodel.prediction.intervals import COLUMNS as WITH_INTERVAL
+from specmodel.prediction.columns import WITH_INTERVAL
 from specmodel.prediction.outcome import COLUMN_UNITS
 from specmodel.records.drafters import Drafter
 

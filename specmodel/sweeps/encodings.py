@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.prediction.intervals import COLUMNS as WITH_INTERVAL
+from specmodel.prediction.columns import WITH_INTERVAL
 from specmodel.prediction.outcome import COLUMN_UNITS
 from specmodel.sweeps.columns import CODED, WHOLE, data_frame, num_points, part_columns
 from specmodel.sweeps.plan import Part, Plan

@@ -12,7 +12,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.assembly import assemble
-from specmodel.cost.deployment import deploy
+from specmodel.cost.deploy import deploy
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, predict
 from specmodel.sweeps.axes import (

@@ -19,7 +19,7 @@ from specmodel.calibrate.fitting.engine import BOUNDS, COLUMNS, QUANTITIES
 from specmodel.calibrate.fitting.kernels import PARAMETERS, SHARPNESSES, predicted_time
 from specmodel.calibrate.measurements import check_measurements, read_measurements
 from specmodel.calibrate.validation import predict_measured
-from specmodel.cost.deployment import deploy
+from specmodel.cost.deploy import deploy
 from specmodel.records.engine import load_engine
 from specmodel.records.hardware import FOLDER, load_hardware
 

@@ -17,7 +17,7 @@ from specmodel.algebra.ranks import (
     busiest_tokens,
 )
 from specmodel.base.errors import InputError
-from specmodel.cost.deployment import deploy
+from specmodel.cost.deploy import deploy
 from specmodel.prediction.predict import predict
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import load_hardware

@@ -13,7 +13,8 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import expert_use
 from specmodel.algebra.popularity import zipf_popularity
 from specmodel.base.errors import InputError
-from specmodel.cost.deployment import Deployment, deploy
+from specmodel.cost.deploy import deploy
+from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import memory_use
 from specmodel.cost.passes import PassTime

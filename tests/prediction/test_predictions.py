@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from specmodel import Acceptance, InputError, list_architectures, list_engines, list_hardware
-from specmodel import predict as predict_points
-from specmodel.cost.assembly import assemble
+from specmodel.cost.deploy import resolve
+from specmodel.prediction.predict import predict_deployed
 
 TABLE = Path(__file__).parents[1] / "data" / "predictions.csv"
 HEAD = "# Predictions of this package: a drift alarm, no truth. See tests/test_predictions.py.\n"
@@ -45,8 +45,8 @@ def predicted(row):
         measured_draft_length=int(measured) if measured else None,
     )
     interval = bool(row["interval"])
-    prediction = predict_points(
-        **assemble(deployed), **point, acceptance=acceptance, interval=interval
+    prediction = predict_deployed(
+        *resolve(deployed), **point, acceptance=acceptance, interval=interval
     )
     values = {name: getattr(prediction, name).item() for name in PREDICTED}
     for name in WITH_ENDS if interval else ():

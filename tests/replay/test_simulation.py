@@ -10,7 +10,7 @@ import pytest
 from specmodel import predict
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
-from specmodel.cost.deployment import deploy
+from specmodel.cost.deploy import deploy
 from specmodel.replay.policies import Cascade, CascadeSettings
 from specmodel.replay.simulation import (
     ReplayTimes,

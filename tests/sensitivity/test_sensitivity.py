@@ -393,7 +393,7 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
     theirs = intervals.central_intervals(
         deployment,
         {name: np.asarray(value) for name, value in points.items()},
-        np.asarray(specmodel.algebra.speculation.expected_tokens_per_step(0.7, 3)),
+        Acceptance(acceptance_rate=0.7),
         np.random.default_rng(1),
     )
     for output in OUTPUTS:

@@ -18,7 +18,7 @@ from specmodel.calibrate.fitting.result import (
     fit_result,
     rounded,
 )
-from specmodel.cost.deployment import deploy
+from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.engine import EngineProfile, Overheads
 

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.units import check
-from specmodel.cost.deployment import deploy
+from specmodel.cost.deploy import deploy
 from specmodel.replay.policies import CascadeSettings
 from specmodel.replay.simulation.run import simulate
 from specmodel.replay.simulation.seeds import TRACE, stream

@@ -1,0 +1,217 @@
+"""From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
+from specmodel.algebra.popularity import zipf_popularity
+from specmodel.base.errors import InputError
+from specmodel.base.records import read_numbers
+from specmodel.base.units import FloatArray, Numeric, check, check_dtype
+from specmodel.cost.deployment import Deployment
+from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.drafters import Drafter, load_drafter, model_drafter
+from specmodel.records.engine import EngineProfile, load_engine
+from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
+
+RECORDS = ("hardware", "engine", "target", "drafter")
+"""What has fields of its own, which a what-if may replace."""
+DEGREES = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
+DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
+LOOKUP = ("lookup_time", "proposal_rate")
+POPULARITY = ("popularity", "popularity_exponent")
+NAMES = (*RECORDS, "stack", *DEGREES, "routing_correlation", *DTYPES, *LOOKUP, *POPULARITY)
+"""What `resolve` takes beside fields of records."""
+
+_DEFAULTS: dict[str, Any] = {
+    "engine": "ideal",
+    "routing_correlation": TYPICAL_ROUTING_CORRELATION,
+    **dict.fromkeys(DEGREES, 1),
+}
+
+
+def deploy(  # noqa: PLR0913 - all keyword-only
+    *,
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    drafter: Drafter | Architecture | str | Path,
+    engine: EngineProfile | str | Path | None = None,
+    stack: str | None = None,
+    routing_correlation: float | None = None,
+    popularity: Numeric | None = None,
+    tensor_parallel: int | None = None,
+    expert_parallel: int | None = None,
+    draft_tensor_parallel: int | None = None,
+    weight_dtype: str | None = None,
+    activation_dtype: str | None = None,
+    kv_dtype: str | None = None,
+    expert_dtype: str | None = None,
+    embedding_dtype: str | None = None,
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return a deployment from records, names or paths, and what was assumed in making it.
+
+    Parameters
+    ----------
+    target, hardware, drafter, engine
+        Records, names that ship with the package, or paths; the engine is "ideal" by default.
+    stack
+        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
+        the engine's, else the profile's default, else "typical".
+    routing_correlation
+        How far tokens of one sequence share experts, 0.18 by default [-].
+    popularity
+        Probability that a token uses each expert of the target; equal by default [-].
+    tensor_parallel, expert_parallel, draft_tensor_parallel
+        GPUs that the target and a draft model are spread over, 1 by default [-].
+    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
+        Dtypes of the target; by default its own.
+
+    Returns
+    -------
+    tuple
+        The deployment, and the assumed values by argument.
+
+    Raises
+    ------
+    InputError
+        In one line: the argument, its value and what would do.
+
+    Examples
+    --------
+    >>> deployment, assumed = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> assumed["routing_correlation"]
+    0.18
+    """
+    return resolve(locals())
+
+
+def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, dict[str, Any]]:
+    """Return a deployment from values by name, and what was assumed in making it.
+
+    Parameters
+    ----------
+    values
+        By name: target, drafter and hardware, and whatever else of `NAMES` is given, None for
+        what is not; with a dot, fields of the four records, such as
+        hardware.memory.peak_bytes_per_s, to be replaced. Other names are passed over.
+    prefix
+        What an error should carry before the name of a field.
+
+    Returns
+    -------
+    tuple
+        As `deploy` gives it.
+
+    Raises
+    ------
+    InputError
+        Names the argument at fault.
+
+    Examples
+    --------
+    >>> d, _ = resolve({"target": "mixtral-8x7b", "drafter": "ngram", "hardware": "h100_sxm",
+    ...                 "hardware.memory.peak_bytes_per_s": 6e12, "proposal_rate": 0.5})
+    >>> d.hardware.memory.peak_bytes_per_s, d.drafter.proposal_rate
+    (6000000000000.0, 0.5)
+    """
+    changes = _changes(values)
+    given = {name: values[name] for name in NAMES if values.get(name) is not None}
+    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
+    target = _record(given["target"], Architecture, load_architecture)
+    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
+    assumed = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    if changes["engine"]:
+        assumed.pop("engine", None)
+    engine = _record(given.get("engine", "ideal"), EngineProfile, load_engine)
+    engine = engine.with_changes(f"{prefix}engine", changes["engine"])
+    hardware = _record(given["hardware"], HardwareProfile, load_hardware)
+    hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    drafter = _drafter(given, target).with_changes(f"{prefix}drafter", changes["drafter"])
+    popularity = _popularity(given, target)
+    chosen = _DEFAULTS | given
+    correlation = chosen["routing_correlation"]
+    if np.ndim(np.asarray(correlation, dtype=object)):
+        raise InputError("routing_correlation", correlation, "one number for the deployment")
+    kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
+    assumed |= {n: getattr(target, n) for n in DTYPES if n not in given and getattr(target, n)}
+    if "stack" not in given:
+        assumed["stack"] = kernels.stack
+    deployment = Deployment(
+        target=target,
+        drafter=drafter,
+        hardware=hardware,
+        engine=engine,
+        kernels=kernels,
+        routing_correlation=correlation,
+        popularity=popularity,
+        **{name: chosen[name] for name in DEGREES},
+    )
+    return deployment, _relevant(assumed, deployment)
+
+
+def _relevant(assumed: dict[str, Any], deployment: Deployment) -> dict[str, Any]:
+    """Return what was assumed without what plays no part, and with what follows from records."""
+    target, drafter = deployment.target, deployment.drafter
+    if drafter.is_lookup or drafter.is_head:
+        assumed.pop("draft_tensor_parallel", None)
+    if not target.is_moe:
+        for name in ("routing_correlation", "expert_parallel"):
+            assumed.pop(name, None)
+    elif deployment.popularity is None:
+        assumed["popularity"] = "equal"
+    if drafter.architectures:
+        assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
+    else:
+        lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
+        assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}
+    for dtype, wider in deployment.wider_dtypes.items():
+        assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
+    return assumed
+
+
+def _record(value: Any, kind: type, load: Any) -> Any:
+    """Return a record as it is, or the one of a name or path."""
+    return value if isinstance(value, kind) else load(value)
+
+
+def _changes(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the fields to be replaced, by record."""
+    changes: dict[str, dict[str, Any]] = {record: {} for record in RECORDS}
+    for name, value in values.items():
+        record, dot, field = name.partition(".")
+        if dot and record in changes:
+            changes[record][field] = value
+    return changes
+
+
+def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
+    drafter = given["drafter"]
+    if isinstance(drafter, Architecture):
+        drafter = model_drafter(drafter)
+    elif not isinstance(drafter, Drafter):
+        drafter = load_drafter(drafter, target)
+    lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
+    if lookup and not drafter.is_lookup:
+        name, value = next(iter(lookup.items()))
+        raise InputError(name, value, "the drafter ngram with it")
+    return replace(drafter, **lookup)
+
+
+def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | None:
+    popularity, exponent = (given.get(name) for name in POPULARITY)
+    if popularity is None and exponent is None:
+        return None
+    if popularity is not None and exponent is not None:
+        raise InputError("popularity", popularity, "one of popularity and popularity_exponent")
+    if not target.is_moe:
+        name = POPULARITY[popularity is None]
+        raise InputError(name, given[name], f"none, as {target.name} has no routed experts")
+    if exponent is not None:
+        return zipf_popularity(target.num_experts, target.experts_per_token, float(exponent))
+    if isinstance(popularity, str | Path):
+        return read_numbers(Path(popularity), "popularity")
+    return check("popularity", popularity, minimum=0)

@@ -1,0 +1,210 @@
+"""One evaluation of operating points: the times of a step, its tokens, and what follows from them.
+
+`predict`, intervals, sensitivity, sweeps and long lists of points all come through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from specmodel.algebra import speculation
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, check
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import KernelErrors, StepTimes, step_times
+from specmodel.cost.memory import MemoryUse, memory_use
+from specmodel.records.layers.work import CAUSES
+
+LIMITS = (*CAUSES, "none")
+"""What `limited_by` may say."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Evaluation:
+    """Times and tokens of operating points, and what follows from them; arrays broadcast.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    points
+        Batch size [request], draft length, verify tokens and context length [token], by name.
+    acceptance
+        Of the tokens drafted where there is a proposal.
+    times
+        Of a step.
+    tokens_per_step
+        Emitted per sequence in a mean step [token].
+    step_error
+        How many times as long a step with a draft takes [-].
+    max_draft_length
+        Longest draft considered for the best one [token].
+    """
+
+    deployment: Deployment
+    points: Mapping[str, FloatArray]
+    acceptance: Acceptance
+    times: StepTimes
+    tokens_per_step: FloatArray
+    step_error: FloatArray | float = 1.0
+    max_draft_length: int = 1
+
+    @cached_property
+    def step_time(self) -> FloatArray:
+        """Drafting, verification and rejection [s]."""
+        step = self.times.step_time
+        if isinstance(self.step_error, float) and self.step_error == 1:
+            return step
+        return step * np.where(self.points["draft_length"] > 0, self.step_error, 1.0)
+
+    @property
+    def target_efficiency(self) -> FloatArray:
+        """Plain pass over verify pass, which never takes less, whatever the errors are [-]."""
+        times = self.times
+        efficiency = speculation.target_efficiency(times.forward_time, times.verify_time)
+        return np.minimum(efficiency, 1.0)
+
+    @cached_property
+    def relative_step_time(self) -> FloatArray:
+        """Step over plain pass [-]."""
+        return speculation.relative_step_time(self.times.forward_time, self.step_time)
+
+    @cached_property
+    def speedup(self) -> FloatArray:
+        """Tokens per step over relative step time: the utility of speculation [-]."""
+        return speculation.utility(self.tokens_per_step, self.relative_step_time)
+
+    @cached_property
+    def memory(self) -> MemoryUse:
+        """Memory of the fullest GPU."""
+        points = self.points
+        return memory_use(self.deployment, points["context_length"], points["verify_tokens"])
+
+    @cached_property
+    def is_chain(self) -> np.ndarray:
+        """Whether drafts are chains, and no trees."""
+        return is_chain(self.points)
+
+    @property
+    def break_even_acceptance_rate(self) -> FloatArray:
+        """Rate from which speculation pays; NaN where none does, and for trees [-]."""
+        if not self.is_chain.any():
+            return np.full((), np.nan)
+        rate = self.deployment.drafter.proposal_rate
+        gamma = self.points["draft_length"]
+        least = speculation.break_even_acceptance_rate(self.relative_step_time, gamma, rate)
+        return least if self.is_chain.all() else np.where(self.is_chain, least, np.nan)
+
+    @property
+    def limit(self) -> np.ndarray:
+        """Place in `LIMITS` of what lengthens the step most [-]."""
+        growth = self.times.growth_by_cause()
+        stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
+        largest = stacked.argmax(axis=0).astype(np.int8)
+        is_limited = (self.points["draft_length"] > 0) & (stacked.max(axis=0) > 0)
+        return np.where(is_limited, largest, np.int8(LIMITS.index("none")))
+
+    @property
+    def best_draft_length(self) -> FloatArray:
+        """Draft length with the largest speedup, 0 for none; NaN for trees [token]."""
+        if not self.is_chain.any():
+            return np.full((), np.nan)
+        names = ("batch_size", "context_length")
+        shape = np.broadcast_shapes(*(self.points[name].shape for name in names))
+        by_position = self.acceptance.form == "acceptance_by_position"
+        rate_axes = 0 if by_position else self.acceptance.rate().ndim
+        candidates = np.arange(
+            1.0, min(self.max_draft_length, self.acceptance.max_draft_length) + 1
+        )
+        column = candidates.reshape(-1, *(1,) * max(len(shape), rate_axes))
+        points = {name: self.points[name] for name in names} | {"draft_length": column}
+        # a draft pass carries the width of a tree: then it is not that of a chain
+        known = self.times if self.is_chain.all() else None
+        chains = evaluate(self.deployment, points, self.acceptance, known=known)
+        best = speculation.best_draft_length(chains.speedup, candidates, axis=0)
+        return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
+
+
+def evaluate(
+    deployment: Deployment,
+    points: Mapping[str, FloatArray],
+    acceptance: Acceptance,
+    *,
+    known: StepTimes | None = None,
+    errors: KernelErrors | None = None,
+    step_error: FloatArray | float = 1.0,
+    max_draft_length: int = 1,
+) -> Evaluation:
+    """Return what speculation takes and gives at operating points.
+
+    Parameters
+    ----------
+    deployment
+        What runs where; its numbers may be arrays of draws.
+    points
+        Batch size [request], draft length and context length [token], by name, and verify tokens
+        where drafts are trees, all real-valued and broadcasting.
+    acceptance
+        Of the tokens drafted where there is a proposal (`Acceptance.where_proposed`).
+    known
+        Times of the same points at other draft lengths, as `step_times` takes them.
+    errors
+        Factors on the time of kernels.
+    step_error
+        Factor on the time of a step with a draft [-].
+    max_draft_length
+        Longest draft considered for the best one [token].
+
+    Returns
+    -------
+    Evaluation
+        The step, and what follows from it.
+
+    Raises
+    ------
+    InputError
+        If acceptance says nothing about a tree.
+    """
+    points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
+    tokens = _tokens_where_proposed(points, acceptance)
+    times = step_times(deployment, **points, known=known, errors=errors)
+    rate = deployment.drafter.proposal_rate
+    return Evaluation(
+        deployment=deployment,
+        points=points,
+        acceptance=acceptance,
+        times=times,
+        tokens_per_step=speculation.mean_tokens_per_step(tokens, rate),
+        step_error=step_error,
+        max_draft_length=max_draft_length,
+    )
+
+
+def is_chain(points: Mapping[str, FloatArray]) -> np.ndarray:
+    """Return where drafts are chains, and no trees."""
+    return np.asarray(points["verify_tokens"] == points["draft_length"] + 1)
+
+
+def _tokens_where_proposed(points: Mapping[str, FloatArray], acceptance: Acceptance) -> FloatArray:
+    """Return the tokens of a step with a proposal; those of trees must have been measured."""
+    gamma, chains = points["draft_length"], is_chain(points)
+    if chains.all():
+        return acceptance.expected_tokens_per_step(gamma)
+    if acceptance.form != "tokens_per_step":
+        expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
+        bad = np.broadcast_to(points["verify_tokens"], chains.shape)[~chains].item(0)
+        raise InputError("verify_tokens", int(bad), expected)
+    tokens = check("tokens_per_step", acceptance.tokens_per_step, minimum=1)
+    is_beyond = ~chains & (tokens > gamma + 1)
+    if is_beyond.any():
+        most = np.broadcast_to(gamma, is_beyond.shape)[is_beyond].min() + 1
+        expected = f"numbers from 1 to draft_length + 1 = {most:g}"
+        raise InputError("tokens_per_step", acceptance.tokens_per_step, expected)
+    if chains.any():
+        tokens = np.where(chains, acceptance.expected_tokens_per_step(gamma), tokens)
+    return tokens
