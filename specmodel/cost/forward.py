@@ -77,7 +77,9 @@ def pass_work(
     a.check_layout(layout)
     groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
-    run = Pass(a.stream, Batch(groups), layout, routing)
+    batch = Batch(groups)
+    active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
+    run = Pass(a.stream, batch, layout, routing, active)
     h, n = a.hidden_size, layout.tensor_parallel
     wide = a.input_projection_size
     components = {
@@ -98,7 +100,6 @@ def pass_work(
     t = run.replica.num_logits
     components["lm_head"] = _linear(run, t, weights, a.outer_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
-    active = a.experts.active_experts(run) if a.experts else np.ones(())
     return PassWork({name: work for name, work in components.items() if work.kernels}, active)
 
 

@@ -269,12 +269,15 @@ class Pass:
         How the model is spread over GPUs.
     routing
         How tokens choose experts.
+    active_experts
+        Distinct experts that it loads in each layer [-].
     """
 
     stream: Stream
     batch: Batch
     layout: Layout
     routing: Routing
+    active_experts: FloatArray
 
     @cached_property
     def replica(self) -> Batch:

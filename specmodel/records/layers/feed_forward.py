@@ -14,7 +14,16 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import Count, Size
-from specmodel.records.layers.batch import ONE, ZERO, Layout, Pass, SequenceGroup, Stream
+from specmodel.records.layers.batch import (
+    ONE,
+    ZERO,
+    Batch,
+    Layout,
+    Pass,
+    Routing,
+    SequenceGroup,
+    Stream,
+)
 from specmodel.records.layers.work import Work
 
 
@@ -143,17 +152,18 @@ class RoutedExperts(Record):
         is_apart = layout.replicas > 1 and self.is_routed and not self.num_shared_experts
         return int(layout.tensor_parallel > 1 and not is_apart)
 
-    def active_experts(self, run: Pass) -> FloatArray:
+    def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
         """Return the distinct experts that a pass loads in each layer [-].
 
         Where a group of sequences speculates only by chance, its share of speculating sequences
         is a mean given that some do: the union given that is the one over all cases, less that
         of passes in which none does, which are plain.
         """
-        chance = math.prod((group.speculating_chance for group in run.batch.groups), start=ONE)
-        if all(group.always_speculates for group in run.batch.groups):
-            return self._union(run, chance)
-        some = self._union(run, chance) - (1 - chance) * self._union(run, ZERO)
+        chance = math.prod((group.speculating_chance for group in batch.groups), start=ONE)
+        if all(group.always_speculates for group in batch.groups):
+            return self._union(batch, routing, chance)
+        plain = self._union(batch, routing, ZERO)
+        some = self._union(batch, routing, chance) - (1 - chance) * plain
         return np.where(chance > 0, some / np.maximum(chance, 1e-300), 0.0)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
@@ -175,17 +185,17 @@ class RoutedExperts(Record):
     def _always_read(self, hidden_size: int) -> int:
         return self.router_parameters(hidden_size) + self.shared_parameters(hidden_size)
 
-    def _inclusion(self, run: Pass) -> FloatArray:
+    def _inclusion(self, routing: Routing) -> FloatArray:
         """Return the chance that a token uses an expert: of all alike, or of each."""
-        if run.routing.popularity is None:
+        if routing.popularity is None:
             return np.asarray(self.activation_ratio)
-        return check_popularity(run.routing.popularity, self.num_experts, self.experts_per_token)
+        return check_popularity(routing.popularity, self.num_experts, self.experts_per_token)
 
-    def _union(self, run: Pass, chance: FloatArray) -> FloatArray:
+    def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected union if each group speculates with a chance of its own."""
-        groups, by_expert = run.batch.groups, run.routing.popularity is not None
-        use = [self._use(group, run, chance) for group in groups]
-        total, mixed = run.batch.num_sequences, use[0]
+        groups, by_expert = batch.groups, routing.popularity is not None
+        use = [self._use(group, routing, chance) for group in groups]
+        total, mixed = batch.num_sequences, use[0]
         if len(groups) > 1:  # of a mean sequence, which misses an expert as often as all do
             shares = [group.batch_size / total for group in groups]
             shares = [share[..., None] for share in shares] if by_expert else shares
@@ -195,13 +205,13 @@ class RoutedExperts(Record):
             return union_by_expert(total, mixed)
         return experts.batch_active_experts(total, self.num_experts * mixed, self.num_experts)
 
-    def _use(self, group: SequenceGroup, run: Pass, chance: FloatArray) -> FloatArray:
+    def _use(self, group: SequenceGroup, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the chance that a mean sequence of a group uses an expert, or each of them."""
-        inclusion = self._inclusion(run)
-        q, c, share = group.tokens_per_sequence, run.routing.correlation, group.speculating_share
+        inclusion = self._inclusion(routing)
+        q, c, share = group.tokens_per_sequence, routing.correlation, group.speculating_share
         if not group.always_speculates:
             share = share * chance
-        if run.routing.popularity is not None:
+        if routing.popularity is not None:
             q, c, share = q[..., None], c[..., None], share[..., None]
         return inclusion + share * (experts.expert_use(q, inclusion, c) - inclusion)
 
@@ -222,7 +232,7 @@ class RoutedExperts(Record):
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the experts' blocks, and permuting tokens to them where there are several."""
-        active, k = self.active_experts(run), self.experts_per_token
+        active, k = run.active_experts, self.experts_per_token
         if run.layout.expert_parallel == 1 or not self.is_routed:
             pairs, width = run.batch.num_tokens * k, self.expert_size / run.layout.tensor_parallel
         else:
@@ -252,7 +262,7 @@ class RoutedExperts(Record):
         independent tokens. Unequal popularity adds the variance of T p between experts. The third
         moment takes the clumped tokens as Poisson counts of clumps.
         """
-        c, inclusion = run.routing.correlation, self._inclusion(run)
+        c, inclusion = run.routing.correlation, self._inclusion(run.routing)
         T, E, k = run.batch.num_tokens, self.num_experts, self.experts_per_token
         clumped = run.batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
         clumping = clumped / run.batch.mean(lambda group: group.mean(lambda q: q))
