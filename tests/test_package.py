@@ -101,11 +101,12 @@ def test_no_import_goes_round() -> None:
     ("statement", "absent"),
     [
         ("import specmodel", "numpy pydantic pandas scipy matplotlib torch"),
-        (
-            "import specmodel.prediction.predict, specmodel.prediction.report",
-            "pandas scipy matplotlib torch click",
-        ),
+        ("import specmodel.prediction.predict", "pandas scipy matplotlib torch click"),
         ("import specmodel.cli", "numpy pydantic pandas scipy matplotlib torch"),
+        (
+            "import specmodel.cli.catalog, specmodel.cli.predict, specmodel.cli.schedule",
+            "numpy pydantic pandas scipy matplotlib torch",
+        ),
     ],
 )
 def test_import_weight(statement: str, absent: str) -> None:

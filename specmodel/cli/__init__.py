@@ -18,6 +18,7 @@ _MODULES = {
     "acceptance": ("acceptance",),
     "answers": ("best-draft-length", "break-even", "compare", "explain", "sweet-spot"),
     "calibration": ("calibrate", "dataset", "fit", "validate"),
+    "catalog": ("list", "show"),
     "plot": ("plot",),
     "predict": ("predict",),
     "schedule": ("schedule",),
@@ -33,12 +34,14 @@ class _Commands(click.Group):
     """Commands that are imported when they are typed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_HOME])
+        return sorted(_HOME)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in _HOME and name not in self.commands:
             module = import_module(f"specmodel.cli.{_HOME[name]}")
-            self.add_command(getattr(module, name.replace("-", "_")))
+            for command in vars(module).values():
+                if isinstance(command, click.Command) and command.name == name:
+                    self.add_command(command)
         return super().get_command(ctx, name)
 
 
@@ -59,33 +62,6 @@ def main_group() -> None:
     Shell completion (bash; zsh and fish likewise):
       eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
     """
-
-
-@main_group.command("list", context_settings=SETTINGS)
-@click.argument(
-    "kind",
-    type=click.Choice(["hardware", "architectures", "engines", "drafters", "presets", "tables"]),
-)
-def list_command(kind: str) -> None:
-    """List what ships with the package."""
-    from specmodel.cli.catalog import catalog
-    from specmodel.prediction import report
-
-    click.echo(report.name_table(catalog(kind)))
-
-
-@main_group.command(context_settings=SETTINGS)
-@click.argument("name")
-def show(name: str) -> None:
-    """Show a hardware, architecture, engine or acceptance record as TOML.
-
-    NAME is a shipped name, or the path of a TOML or config.json file. Save the output, edit it,
-    and give its path to predict.
-    """
-    from specmodel.cli.catalog import find
-    from specmodel.prediction import report
-
-    click.echo(report.record_text(*find(name)))
 
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:

@@ -9,8 +9,7 @@ from specmodel.answers import Explanation
 from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import Columns, align, align_blocks, wrap
 from specmodel.base.units import format_si
-from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
-from specmodel.prediction.report import (
+from specmodel.cli.report import (
     assumed_text,
     assumptions,
     behind,
@@ -21,6 +20,7 @@ from specmodel.prediction.report import (
     verbs,
     warnings,
 )
+from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,20 +1,23 @@
-"""What ships with the package, by kind: tables for people, and any record by its name."""
+"""``specmodel list`` and ``specmodel show``: what ships with the package."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from specmodel.base import records
+import click
+
+import specmodel
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import Record
-from specmodel.base.units import format_si
-from specmodel.records import architecture
-from specmodel.records.architecture import Architecture, list_architectures, load_architecture
-from specmodel.records.drafters import list_drafters
-from specmodel.records.engine import FOLDER as ENGINES
-from specmodel.records.engine import list_engines, load_engine
-from specmodel.records.hardware import FOLDER as HARDWARE
-from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
-from specmodel.replay.traces import list_presets, load_preset
-from specmodel.replay.traces.synthetic import FOLDER as PRESETS
+from specmodel.base.text import align
+from specmodel.cli.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from specmodel.base.records import Record
+
+Row = dict[str, str]
+"""What tells one record from the others of its kind, by title; its name comes first."""
 
 _DRAFTERS = {
     "eagle": "head: 2h-to-h projection, one dense layer, the target's vocabulary",
@@ -22,123 +25,14 @@ _DRAFTERS = {
     "mtp": "head: 2h-to-h projection and a layer of the target's kind",
     "ngram": "prompt look-up on the host",
     "parallel": "head shaped as eagle, one pass for all tokens",
+    "NAME|PATH": "any architecture, as a model of its own",
 }
 
 
-def catalog(kind: str) -> list[dict[str, str]]:
-    """Return a row for each record of a kind: its name and what tells it from the others.
+def _hardware_row(name: str) -> Row:
+    from specmodel.base.units import format_si
 
-    Parameters
-    ----------
-    kind
-        "hardware", "architectures", "engines", "drafters", "presets" or "tables".
-
-    Returns
-    -------
-    list of dict
-        Text by column; the first column is the name.
-
-    Examples
-    --------
-    >>> catalog("engines")[0]["name"]
-    'ideal'
-    """
-    if kind == "hardware":
-        return [_hardware_row(name) for name in list_hardware()]
-    if kind == "architectures":
-        return [_architecture_row(name) for name in list_architectures()]
-    if kind == "tables":
-        return _tables()
-    if kind == "presets":
-        return [_preset_row(name) for name in list_presets()]
-    if kind == "engines":
-        return [{"name": name, "source": load_engine(name).source} for name in list_engines()]
-    models = {"NAME|PATH": "any architecture, as a model of its own"}
-    drafters = {name: _DRAFTERS[name] for name in list_drafters()} | models
-    return [{"name": name, "what": what} for name, what in drafters.items()]
-
-
-def _tables() -> list[dict[str, str]]:
-    """Return stacks with published expert timings, and whether the profile has them fitted."""
-    from specmodel.calibrate.datasets import list_tables
-
-    table = list_tables()
-    rows = table[table["operation"] == "moe"][["hardware", "framework", "version"]]
-    found = []
-    for name, stack, version in rows.itertuples(index=False, name=None):
-        fitted = load_hardware(name).fitted.get(stack)
-        is_shipped = "fitted" if fitted and fitted.version == version else ""
-        found.append({"hardware": name, "stack": stack, "version": version, "shipped": is_shipped})
-    return found
-
-
-def _preset_row(name: str) -> dict[str, str]:
-    process = load_preset(name)
-    row = {"name": name, "of": process.name, "proposals": f"{process.proposal_share:.0%}"}
-    if process.measured is not None:
-        shown = process.measured
-        tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
-        row["tokens a step at 1, 3, 7 drafted"] = ", ".join(f"{tokens[n]:.2f}" for n in (1, 3, 7))
-    return row
-
-
-def find(name: str) -> tuple[Record, dict[str, str]]:
-    """Return the record of a name or path, and notes on what follows from it.
-
-    Parameters
-    ----------
-    name
-        A shipped name of any kind, or the path of a TOML or ``config.json`` file.
-
-    Returns
-    -------
-    tuple
-        The record, and notes by title.
-
-    Raises
-    ------
-    InputError
-        If nothing has that name.
-    """
-    if records.is_path(name):
-        if name.endswith(".toml"):
-            keys = records.read_mapping(Path(name), "name")
-            if "memory" in keys:
-                return _with_notes(load_hardware(name))
-            if "survival" in keys:
-                return load_preset(name), {}
-            if "hidden_size" not in keys:
-                return load_engine(name), {}
-        return _with_notes(load_architecture(name, "name"))
-    spellings = set(records.spellings(name))
-    for folder, load in (
-        (HARDWARE, load_hardware),
-        (architecture.FOLDER, load_architecture),
-        (ENGINES, load_engine),
-        (PRESETS, load_preset),
-    ):
-        if spellings & set(records.list_names(folder)):
-            return _with_notes(load(name))
-    known = [*list_hardware(), *list_architectures(), *list_engines(), *list_presets()]
-    raise InputError("name", name, f"a path, or a known name such as {nearest(name, known)}")
-
-
-def _with_notes(record: Record) -> tuple[Record, dict[str, str]]:
-    if isinstance(record, Architecture):
-        notes = {
-            "total parameters": f"{record.total_parameters:.4g}",
-            "active parameters": f"{record.active_parameters:.4g}"
-            " (LM head in, input embedding out)",
-        }
-        return record, notes
-    if isinstance(record, HardwareProfile):
-        ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
-        return record, {"ridge point [FLOP/B]": ", ".join(ridges)}
-    return record, {}
-
-
-def _hardware_row(name: str) -> dict[str, str]:
-    profile = load_hardware(name)
+    profile = specmodel.load_hardware(name)
     peaks = [f"{dtype} {peak.peak_flops_per_s / 1e12:.0f}" for dtype, peak in profile.dtype.items()]
     return {
         "name": name,
@@ -148,8 +42,8 @@ def _hardware_row(name: str) -> dict[str, str]:
     }
 
 
-def _architecture_row(name: str) -> dict[str, str]:
-    model = load_architecture(name)
+def _architecture_row(name: str) -> Row:
+    model = specmodel.load_architecture(name)
     is_moe = model.is_moe
     return {
         "name": name,
@@ -157,3 +51,114 @@ def _architecture_row(name: str) -> dict[str, str]:
         "active": f"{model.active_parameters / 1e9:.3g}e9",
         "experts": f"{model.experts_per_token} of {model.num_experts}" if is_moe else "dense",
     }
+
+
+def _preset_rows() -> Iterable[Row]:
+    from specmodel.replay.traces import list_presets, load_preset
+
+    for name in list_presets():
+        process = load_preset(name)
+        row = {"name": name, "of": process.name, "proposals": f"{process.proposal_share:.0%}"}
+        if process.measured is not None:
+            shown = process.measured
+            tokens = dict(zip(shown.draft_lengths, shown.tokens_per_step, strict=True))
+            at_three = [f"{tokens[n]:.2f}" for n in (1, 3, 7)]
+            row["tokens a step at 1, 3, 7 drafted"] = ", ".join(at_three)
+        yield row
+
+
+def _table_rows() -> Iterable[Row]:
+    """Yield stacks with published expert timings, and whether the profile has them fitted."""
+    from specmodel.calibrate.datasets import list_tables
+
+    table = list_tables()
+    rows = table[table["operation"] == "moe"][["hardware", "framework", "version"]]
+    for name, stack, version in rows.itertuples(index=False, name=None):
+        fitted = specmodel.load_hardware(name).fitted.get(stack)
+        is_shipped = "fitted" if fitted and fitted.version == version else ""
+        yield {"hardware": name, "stack": stack, "version": version, "shipped": is_shipped}
+
+
+_ROWS: dict[str, Callable[[], Iterable[Row]]] = {
+    "hardware": lambda: map(_hardware_row, specmodel.list_hardware()),
+    "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
+    "engines": lambda: (
+        {"name": name, "source": specmodel.load_engine(name).source}
+        for name in specmodel.list_engines()
+    ),
+    "drafters": lambda: ({"name": name, "what": what} for name, what in _DRAFTERS.items()),
+    "presets": _preset_rows,
+    "tables": _table_rows,
+}
+
+
+@click.command("list", context_settings=SETTINGS)
+@click.argument("kind", type=click.Choice(list(_ROWS)))
+def list_command(kind: str) -> None:
+    """List what ships with the package."""
+    rows = list(_ROWS[kind]())
+    names = list(rows[0])
+    columns = [(name, [row[name] for row in rows]) for name in names]
+    click.echo(align(columns, left=[names[0], names[-1]]))
+
+
+@click.command(context_settings=SETTINGS)
+@click.argument("name")
+def show(name: str) -> None:
+    """Show a hardware, architecture, engine or acceptance record as TOML.
+
+    NAME is a shipped name, or the path of a TOML or config.json file. Save the output, edit it,
+    and give its path to predict.
+    """
+    from specmodel.base.records import is_path, toml_text
+
+    record = _read(name) if is_path(name) else _find(name)
+    notes = [f"# {title}: {value}" for title, value in _notes(record).items()]
+    click.echo("\n".join([*notes, toml_text(record)]))
+
+
+def _read(path: str) -> Record:
+    """Return the record of a file, whose kind is told by a key that no other kind has."""
+    from specmodel.base.records import read_mapping
+    from specmodel.replay.traces import load_preset
+
+    keys: Any = read_mapping(Path(path), "name") if path.endswith(".toml") else ["hidden_size"]
+    if "memory" in keys:
+        return specmodel.load_hardware(path)
+    if "survival" in keys:
+        return load_preset(path)
+    if "hidden_size" in keys:
+        return specmodel.load_architecture(path, "name")
+    return specmodel.load_engine(path)
+
+
+def _find(name: str) -> Record:
+    """Return the record of a kind that ships under a name."""
+    from specmodel.base.records import spellings
+    from specmodel.replay.traces import list_presets, load_preset
+
+    kinds: list[tuple[Iterable[str], Callable[[str], Record]]] = [
+        (specmodel.list_hardware(), specmodel.load_hardware),
+        (specmodel.list_architectures(), specmodel.load_architecture),
+        (specmodel.list_engines(), specmodel.load_engine),
+        (list_presets(), load_preset),
+    ]
+    known = {shipped: load for names, load in kinds for shipped in names}
+    for spelling in spellings(name):
+        if spelling in known:
+            return known[spelling](spelling)
+    raise InputError("name", name, f"a path, or a known name such as {nearest(name, known)}")
+
+
+def _notes(record: Record) -> Row:
+    """Return what follows from a record, by title."""
+    if isinstance(record, specmodel.Architecture):
+        active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
+        return {
+            "total parameters": f"{record.total_parameters:.4g}",
+            "active parameters": active,
+        }
+    if isinstance(record, specmodel.HardwareProfile):
+        ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
+        return {"ridge point [FLOP/B]": ", ".join(ridges)}
+    return {}

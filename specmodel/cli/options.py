@@ -1,4 +1,8 @@
-"""Options of the command line as records, deployments and axes."""
+"""What is typed as options, as records, deployments, predictions and axes of a sweep.
+
+`options` are always the values of the shared options by name, None where nothing was typed. What
+cannot be used is an `InputError` that names its option.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +15,8 @@ from specmodel.algebra.speculation import MAX_DRAFT_LENGTH
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
-from specmodel.cost.assembly import DEGREES, LOOKUP, NAMES, RECORDS, assemble
+from specmodel.cli.settings import OPTIONS, flag
+from specmodel.cost.assembly import NAMES, RECORDS, assemble
 from specmodel.cost.deploy import deploy
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
@@ -21,48 +26,33 @@ MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
 _PASSED = ("verify_tokens", "max_draft_length", "interval")
-_WHOLE = (
-    *("batch_size", "draft_length", "context_length", "verify_tokens", "measured_draft_length"),
-    *("max_draft_length", *DEGREES),
-)
-_REAL = (*FORMS, *LOOKUP, "routing_correlation", "popularity_exponent")
-
-
-def flag(name: str) -> str:
-    """Return an option as typed.
-
-    Parameters
-    ----------
-    name
-        Its name as an argument.
-
-    Returns
-    -------
-    str
-        With dashes in front and inside.
-    """
-    return "--" + name.replace("_", "-")
+_PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RATES": parse_numbers}
+"""How a list of values is read, by the kind of its option; other kinds are words."""
 
 
 def predict_from(options: dict[str, Any]) -> Prediction:
-    """Return the prediction that the options of the command line ask for.
+    """Return the prediction that is asked for.
 
     Parameters
     ----------
     options
-        Values by name of the option; axes run over context, then draft length, then batch size.
+        Values by name; lists and ranges as typed.
 
     Returns
     -------
     Prediction
-        Ready to be reported.
+        Its axes run over context, then draft length, then batch size.
 
     Raises
     ------
     InputError
-        Names the option at fault.
+        If an option cannot be used, or there are more points than one call prints.
     """
-    axes = values_from(options)
+    axes = {
+        name: parse_values(name, options[name])
+        for name in ("context_length", "draft_length", "batch_size")
+        if options.get(name) is not None
+    }
     points = math.prod(map(len, axes.values()))
     if points > MAX_POINTS:
         given = {flag(name): len(values) for name, values in axes.items()}
@@ -76,24 +66,36 @@ def predict_from(options: dict[str, Any]) -> Prediction:
     )
 
 
-def values_from(options: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the operating points that the options of the command line ask for.
+def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
+    """Return what is deployed, and what was assumed, as `deploy` gives them."""
+    return deploy(**_records(options))
 
-    Parameters
-    ----------
-    options
-        Lists and ranges as typed, by name of the option.
 
-    Returns
-    -------
-    dict
-        Values of context_length, draft_length and batch_size, of those that are given.
-    """
-    return {
-        name: parse_values(name, options[name])
-        for name in ("context_length", "draft_length", "batch_size")
-        if options.get(name) is not None
-    }
+def _records(options: dict[str, Any]) -> dict[str, Any]:
+    """Load target, drafter, hardware and engine, with dtypes and what-ifs applied."""
+    given = {name: options[name] for name in NAMES if name in options}
+    return assemble(given | settings_from(options["changes"]), prefix="set ")
+
+
+def acceptance_from(options: dict[str, Any]) -> Acceptance:
+    """Return the acceptance, of which exactly one form must be given."""
+    given = _given_acceptance(options)
+    if "acceptance_by_position" in given:
+        text = given["acceptance_by_position"]
+        try:
+            given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
+        except ValueError:
+            raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
+    return Acceptance(**given, measured_draft_length=options.get("measured_draft_length"))
+
+
+def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the one form of acceptance that was given."""
+    given = {n: options[n] for n in FORMS if options.get(n) is not None}
+    if len(given) != 1:
+        flags = [flag(name) for name in given] or None
+        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, FORMS)))
+    return given
 
 
 def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
@@ -127,114 +129,46 @@ def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
     return asked
 
 
-def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
-    """Return what the options of the command line deploy, and what was assumed.
-
-    Parameters
-    ----------
-    options
-        Values by name of the option.
-
-    Returns
-    -------
-    tuple
-        As `deploy` gives them.
-
-    Raises
-    ------
-    InputError
-        Names the option at fault.
-    """
-    return deploy(**_records(options))
-
-
-def acceptance_from(options: dict[str, Any]) -> Acceptance:
-    """Return the acceptance that the options of the command line give.
-
-    Parameters
-    ----------
-    options
-        Values by name of the option.
-
-    Returns
-    -------
-    Acceptance
-        In the form that was given.
-
-    Raises
-    ------
-    InputError
-        If it is not exactly one, or not a number.
-    """
-    given = _given_acceptance(options)
-    if "acceptance_by_position" in given:
-        text = given["acceptance_by_position"]
-        try:
-            given["acceptance_by_position"] = [float(rate) for rate in text.split(",")]
-        except ValueError:
-            raise InputError("acceptance_by_position", text, "rates such as 0.8,0.7") from None
-    return Acceptance(**given, measured_draft_length=options.get("measured_draft_length"))
-
-
-def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the one form of acceptance that was given."""
-    given = {n: options[n] for n in FORMS if options.get(n) is not None}
-    if len(given) != 1:
-        flags = [flag(name) for name in given] or None
-        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, FORMS)))
-    return given
-
-
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the axes of a sweep from lists and ranges as typed.
+    """Return the axes of a sweep.
 
     Parameters
     ----------
     options
-        Texts by name of the option, and settings as `settings_from` takes them.
+        Lists and ranges as typed, by name; all of them text.
 
     Returns
     -------
     dict
-        Values by parameter.
-
-    Raises
-    ------
-    InputError
-        Names the option at fault.
+        Values by parameter, dotted for a field of a record; None for what was not given.
     """
     _given_acceptance(options)
     axes: dict[str, Any] = {}
     for name, text in options.items():
-        if name in _WHOLE:
-            axes[name] = None if text is None else parse_values(name, text)
-        elif name in _REAL:
-            axes[name] = None if text is None else parse_numbers(name, text)
-        elif name != "changes":
-            axes[name] = None if text is None else [word.strip() for word in text.split(",")]
-    for setting in options["changes"]:
-        key, values = next(iter(settings_from([setting]).items()))
-        axes[key] = values if not isinstance(values, str) else _listed(f"set {key}", values)
+        if name != "changes":
+            parse = _PARSERS.get(OPTIONS[name][0], _words)
+            axes[name] = None if text is None else parse(name, text)
+    for key, value in settings_from(options["changes"]).items():
+        axes[key] = _listed(f"set {key}", value) if isinstance(value, str) else value
     return axes
 
 
+def _words(_argument: str, text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
 def _listed(argument: str, text: str) -> list[Any]:
+    """Return the values of a list or range, whichever kind they are."""
     if ":" in text:
         try:
             return list(parse_values(argument, text))
         except InputError:
             return list(parse_numbers(argument, text))
-    return [literal(word.strip()) for word in text.split(",")]
-
-
-def _records(options: dict[str, Any]) -> dict[str, Any]:
-    """Load target, drafter, hardware and engine, with dtypes and what-ifs applied."""
-    given = {name: options[name] for name in NAMES if name in options}
-    return assemble(given | settings_from(options["changes"]), prefix="set ")
+    return [literal(word) for word in _words(argument, text)]
 
 
 def settings_from(settings: Sequence[str]) -> dict[str, object]:
-    """Return what ``--set`` replaces, by the dotted name of the field.
+    """Return what ``--set`` replaces.
 
     Parameters
     ----------
@@ -244,12 +178,7 @@ def settings_from(settings: Sequence[str]) -> dict[str, object]:
     Returns
     -------
     dict
-        Numbers, truth values and texts.
-
-    Raises
-    ------
-    InputError
-        If one is not of that form.
+        Numbers, truth values and texts, by the dotted name of the field.
     """
     changes: dict[str, object] = {}
     for setting in settings:

@@ -1,54 +1,54 @@
-"""The command that predicts."""
+"""``specmodel predict``: its options, and a prediction in words, as tables, as JSON and CSV."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.cli.settings import (
-    SETTINGS,
-    acceptance_options,
-    check_forms,
-    detail_options,
-    echo_warnings,
-    form_options,
-    where_options,
+from specmodel.base.ranges import ranges_text, runs
+from specmodel.base.text import Columns, align, table_width
+from specmodel.cli import report, settings
+from specmodel.cli.report import SECONDS, Row, cell, cells, varies
+
+if TYPE_CHECKING:
+    from specmodel.prediction.outcome import Prediction
+
+_TABLE = (
+    ("batch\nsize", "{}", "batch_size"),
+    ("draft\nlength", "{}", "draft_length"),
+    ("context", "{}", "context_length"),
+    ("experts\nloaded", "{:.0f}>{:.0f}", "active_experts", "active_experts_verify"),
+    ("forward\npass", SECONDS, "forward_time"),
+    ("step", SECONDS, "step_time"),
+    ("target\neff.", "{:.3f}", "target_efficiency"),
+    ("speedup", "{:.2f}", "speedup"),
+    ("80 %\ninterval", "{:.2f}-{:.2f}", "speedup_low", "speedup_high"),
+    ("break\neven", "{:.2f}", "break_even_acceptance_rate"),
+    ("best\ndraft", "{}", "best_draft_length"),
+    ("limited\nby", "{}", "limited_by"),
 )
+"""Title, form and columns of the prediction."""
+_SPARE = ("step", "forward\npass", "experts\nloaded")
+"""Left out, in this order, of a table that is too wide."""
 
 
-@click.command(context_settings=SETTINGS)
-@where_options(required=True)
-@click.option(
-    "--batch-size",
-    required=True,
-    metavar="VALUES",
-    help="Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2.",
+@click.command(context_settings=settings.SETTINGS)
+@settings.where_options(required=True)
+@settings.option("batch_size", required=True)
+@settings.option("draft_length", required=True)
+@settings.acceptance_options()
+@settings.option("context_length")
+@settings.option("verify_tokens")
+@settings.option(
+    "max_draft_length", help="Longest draft considered for the best one.  [default: 10]"
 )
-@click.option(
-    "--draft-length",
-    required=True,
-    metavar="VALUES",
-    help="Tokens drafted per sequence and step, 0 for none.",
-)
-@acceptance_options()
-@click.option(
-    "--context-length",
-    metavar="VALUES",
-    help="KV entries per sequence before the step.  [default: 1024]",
-)
-@click.option(
-    "--verify-tokens",
-    type=int,
-    help="Target tokens per sequence, for trees.  [default: draft length + 1]",
-)
-@click.option(
-    "--max-draft-length", type=int, help="Longest draft considered for the best one.  [default: 10]"
-)
-@detail_options()
+@settings.detail_options()
 @click.option("--interval", is_flag=True, help="Add central 80 % intervals.")
 @click.option(
     "--components", is_flag=True, help="Add the breakdown of each pass; CSV has it alone."
 )
-@form_options()
+@settings.form_options()
 def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) -> None:
     """Predict target efficiency and speedup of speculative decoding.
 
@@ -64,29 +64,130 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
           --proposal-rate 0.4 --hardware l40s --batch-size 1 --draft-length 1:5 \\
           --tokens-per-step 1.4 --measured-draft-length 3 --json
     """
-    check_forms(as_json, as_csv)
+    settings.check_forms(as_json, as_csv)
     from specmodel.cli.options import predict_from
-    from specmodel.prediction import report
 
     prediction = predict_from(options)
-
     if as_json:
-        click.echo(report.to_json(prediction, with_components=components))
-        return
-    if as_csv:
-        if components:
-            from specmodel.answers import pass_components
+        click.echo(to_json(prediction, with_components=components))
+    elif as_csv:
+        click.echo(to_csv(prediction, only_components=components))
+        settings.echo_warnings(prediction.warnings)
+    else:
+        parts = [table(prediction), component_tables(prediction) if components else ""]
+        click.echo(report.page(prediction, verdict(prediction), *parts))
 
-            click.echo(pass_components(prediction).to_csv(index=False), nl=False)
-        else:
-            click.echo(report.to_csv(prediction))
-        echo_warnings(prediction.warnings)
-        return
-    sections = [
-        f"{report.heading(prediction.deployment)}\n{report.verdict(prediction)}",
-        *report.warnings(prediction),
-        report.table(prediction),
-        *([report.components(prediction)] if components else []),
-        report.assumptions(prediction),
+
+def verdict(prediction: Prediction) -> list[str]:
+    """Return in a few sentences whether speculation pays, where, how much, and why not more."""
+    drafted = [row for row in prediction.rows() if row["draft_length"]]
+    if not drafted:
+        return ["No draft, no speculation: speedup 1 by definition."]
+    rows = [row for row in drafted if row["batch_size"] <= row["max_batch_size"]]
+    opening = "Speculation"
+    if not rows:
+        rows, opening = drafted, "Nothing fits in memory. If it did, speculation"
+    elif len(rows) < len(drafted):
+        opening = f"Of the {len(rows)} points that fit in memory: speculation"
+    best = max(rows, key=lambda row: row["speedup"])
+    answer = f"{opening} {_gain(best, rows, report.verbs(prediction.deployment))}."
+    return [answer, report.why(best, rows, prediction), *report.behind(prediction.deployment)]
+
+
+def _gain(best: Row, rows: list[Row], verbs: tuple[str, str]) -> str:
+    """Say whether speculation pays, and where most and least."""
+    pays, denial = verbs
+    worst = min(rows, key=lambda row: row["speedup"])
+    if round(best["speedup"], 2) <= 1:
+        return f"{denial}: {_at(best, rows)}"
+    if round(worst["speedup"], 2) > 1:
+        least = f"; least {_at(worst, rows)}" if len(rows) > 1 else ""
+        return f"{pays}: {_at(best, rows)}{least}"
+    return f"{pays} at {_paying(rows)}; best {_at(best, rows)}"
+
+
+def _at(row: Row, rows: list[Row]) -> str:
+    return f"{row['speedup']:.2f}x at {report.place(row, rows)}"
+
+
+def _paying(rows: list[Row]) -> str:
+    """Return batch sizes that pay, runs of neighbours as ranges; or a count if more varies."""
+    paying = [row["batch_size"] for row in rows if round(row["speedup"], 2) > 1]
+    if varies("draft_length", rows) or varies("context_length", rows):
+        return f"{len(paying)} of {len(rows)} points"
+    sizes, good = sorted({row["batch_size"] for row in rows}), set(paying)
+    found = runs(size in good for size in sizes)
+    spans = ranges_text((sizes[first], sizes[last]) for first, last, pays in found if pays)
+    return f"batch size{'s' if len(good) > 1 else ''} {spans}"
+
+
+def table(prediction: Prediction) -> str:
+    """Return the operating points as a table of at most 80 columns."""
+    rows = prediction.rows()
+    left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}
+    if not prediction.deployment.target.is_moe:
+        left_out.add("active_experts")
+    columns = [
+        (title, cells(rows, form, *names))
+        for title, form, *names in _TABLE
+        if names[0] in rows[0] and names[0] not in left_out
     ]
-    click.echo("\n\n".join(sections))
+    for spare in _SPARE:
+        if table_width(columns) > 80:
+            columns = [column for column in columns if column[0] != spare]
+    return align(columns)
+
+
+def component_tables(prediction: Prediction) -> str:
+    """Return the time of each component of each pass, a table a point."""
+    rows, blocks = prediction.rows(), []
+    title = "batch size {batch_size}, draft length {draft_length}, context {context_length}"
+    for row, passes in zip(rows, _components(prediction), strict=True):
+        names = list(dict.fromkeys(name for times in passes.values() for name in times))
+        columns: Columns = [("component", [*names, "total"])]
+        for kind, times in passes.items():
+            total = sum(times.values())
+            spent = [*map(times.get, names), total]
+            shares = [None if time is None else 100 * time / total for time in spent]
+            columns.append((kind, [cell([time], SECONDS) for time in spent]))
+            columns.append(("%", [cell([share], "{:.1f}") for share in shares]))
+        blocks.append(f"{title.format_map(row)}\n{align(columns, left=['component'])}")
+    return "\n\n".join(blocks)
+
+
+def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
+    """Return for each point the seconds of each component, and of the host, by pass."""
+    import numpy as np
+
+    times, shape = prediction.times, prediction.batch_size.shape
+    points: list[dict[str, dict[str, float]]] = [{} for _ in range(prediction.batch_size.size)]
+    for kind, time in times.passes.items():
+        if time is None:
+            continue
+        parts = {name: part.total_time for name, part in time.components.items()}
+        if time.overhead_time:
+            parts["host"] = np.asarray(time.overhead_time)
+        flat = [np.broadcast_to(seconds, shape).ravel().tolist() for seconds in parts.values()]
+        for point, seconds in zip(points, zip(*flat, strict=True), strict=True):
+            point[kind] = dict(zip(parts, seconds, strict=True))
+    return points
+
+
+def to_json(prediction: Prediction, *, with_components: bool = False) -> str:
+    """Return the prediction as JSON; what has no meaning is null, never NaN."""
+    rows = prediction.rows()
+    if with_components:
+        for row, passes in zip(rows, _components(prediction), strict=True):
+            row["components"] = passes
+    fields = report.case_fields(prediction) | {"units": prediction.units(), "rows": rows}
+    return report.json_text(fields)
+
+
+def to_csv(prediction: Prediction, *, only_components: bool = False) -> str:
+    """Return the points as CSV, or instead the components of their passes."""
+    if not only_components:
+        return report.csv_text(prediction.rows(), prediction.units())
+    from specmodel.answers import pass_components
+
+    text: str = pass_components(prediction).to_csv(index=False)
+    return text.rstrip("\n")

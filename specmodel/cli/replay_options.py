@@ -8,7 +8,8 @@ from typing import Any
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path
 from specmodel.base.units import check
-from specmodel.cli.options import deployment_from, flag
+from specmodel.cli.options import deployment_from
+from specmodel.cli.settings import flag
 from specmodel.replay.simulation import (
     ReplayTimes,
     Sample,

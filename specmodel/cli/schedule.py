@@ -1,36 +1,52 @@
-"""The command that schedules draft lengths by batch size."""
+"""``specmodel schedule``: its options, and a schedule in words, as tables, as JSON and CSV."""
 
-from typing import Any
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
+import specmodel
 from specmodel.base.errors import InputError
-from specmodel.cli.settings import (
-    SETTINGS,
-    acceptance_options,
-    detail_options,
-    echo_warnings,
-    form_options,
-    where_options,
-)
+from specmodel.base.ranges import MAX_VALUES, parse_values, ranges_text, runs
+from specmodel.base.text import align, wrap
+from specmodel.cli import report, settings
+from specmodel.cli.report import cells
+
+if TYPE_CHECKING:
+    from specmodel.answers import Format, Schedule
+    from specmodel.base.units import FloatArray
+    from specmodel.prediction.outcome import Prediction
+
+DEFAULT_MAX_BATCH_SIZE = 512
+"""Largest batch size of a schedule where more would fit in memory [request]."""
+
+_MOST_COLUMNS = 9
+"""Batch sizes beside each other in a table."""
 
 
-@click.command(context_settings=SETTINGS)
-@click.option(  # before the others, so that an error about a profile names --overheads
-    "--engine",
-    "serving_engine",
+def _renamed(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        expected = "the profile as --engine, and as --for whose configuration to write"
+        raise InputError("overheads", value, expected)
+
+
+@click.command(context_settings=settings.SETTINGS)
+@click.option(
+    "--for",
+    "dialect",
     required=True,
     type=click.Choice(["vllm", "tensorrt-llm", "sglang"]),
-    help="Engine that is to take the schedule.",
+    help="Whose configuration the schedule is written in.",
 )
-@where_options(required=True, overheads=True)
-@acceptance_options(one_length=False)
-@click.option(
-    "--context-length",
-    metavar="VALUES",
+@settings.where_options(required=True, engine="that of --for, or ideal")
+@settings.acceptance_options(one_length=False)
+@settings.option(
+    "context_length",
     help="KV entries per sequence before the step; several count alike.  [default: 1024]",
 )
-@click.option("--max-draft-length", type=int, help="Longest draft considered.  [default: 10]")
+@settings.option("max_draft_length")
 @click.option(
     "--max-batch-size",
     type=int,
@@ -41,9 +57,10 @@ from specmodel.cli.settings import (
     type=float,
     help="Share of the best speedup that may be given up for fewer changes.  [default: 0.01]",
 )
-@detail_options()
+@settings.detail_options()
 @click.option("--fragment-only", is_flag=True, help="Print the engine's configuration only.")
-@form_options(", a row a batch size")
+@settings.form_options(", a row a batch size")
+@click.option("--overheads", hidden=True, is_eager=True, expose_value=False, callback=_renamed)
 def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any) -> None:
     """Schedule draft lengths for an engine.
 
@@ -52,25 +69,301 @@ def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any
 
     \b
     Examples:
-      specmodel schedule --engine vllm --target qwen3-30b-a3b --drafter eagle3 \\
+      specmodel schedule --for vllm --target qwen3-30b-a3b --drafter eagle3 \\
           --hardware h200_sxm --acceptance-rate 0.7
-      specmodel schedule --engine tensorrt-llm --target gpt-oss-120b \\
+      specmodel schedule --for tensorrt-llm --target gpt-oss-120b \\
           --drafter eagle3 --hardware h200_sxm --context-length 1024,16384 \\
           --acceptance-by-position 0.8,0.7,0.6,0.5 --fragment-only
     """
     if as_json + as_csv + fragment_only > 1:
         name = "csv" if as_csv else "fragment_only"
         raise InputError(name, True, "one of --json, --csv and --fragment-only")
-    from specmodel.cli import schedule_report as report
-    from specmodel.cli.schedule_options import plan_from
-
     plan = plan_from(options)
-
     if as_json:
-        click.echo(report.to_json(plan))
-        return
-    if not (as_csv or fragment_only):
-        click.echo(report.to_text(plan))
-        return
-    click.echo(report.to_csv(plan) if as_csv else plan.fragment)
-    echo_warnings(report.warnings(plan))
+        click.echo(to_json(plan))
+    elif as_csv or fragment_only:
+        rows = plan.schedule.rows()
+        click.echo(report.csv_text(rows, rows[0]) if as_csv else plan.fragment)
+        settings.echo_warnings(warnings(plan))
+    else:
+        fragment = f"{wrap(f'For {plan.format.name}, {plan.format.place}:')}\n{plan.fragment}"
+        parts = [fragment, ranges_table(plan.schedule), contexts_table(plan)]
+        click.echo(report.page(plan.prediction, verdict(plan), *parts))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Plan:
+    """A schedule in the words of an engine, and what it was made from.
+
+    Parameters
+    ----------
+    dialect, format
+        Whose configuration it is written in, as typed, and how that engine takes a schedule.
+    schedule, unbound
+        Draft length by batch size: the one to deploy, and that without the engine's own rule.
+    context_length
+        The contexts it was made for [token].
+    speedup, best_draft_length
+        By context and batch size: of the schedule [-], and whatever the schedule [token].
+    end
+        Why the batch sizes end where they do, in words.
+    prediction
+        Of every context, draft length and batch size.
+    """
+
+    dialect: str
+    format: Format
+    schedule: Schedule
+    unbound: Schedule
+    context_length: list[int]
+    speedup: FloatArray
+    best_draft_length: FloatArray
+    end: str
+    prediction: Prediction
+
+    @property
+    def fragment(self) -> str:
+        """The schedule in the words of the engine."""
+        return self.format.fragment(self.schedule)
+
+    @property
+    def cost_of_rule(self) -> float:
+        """Share of the mean speedup that the engine's own rule costs [-]."""
+        return max(0.0, 1 - self.schedule.mean_speedup / self.unbound.mean_speedup)
+
+
+def plan_from(options: dict[str, Any]) -> Plan:
+    """Return the schedule that the options of the command line ask for."""
+    import numpy as np
+
+    from specmodel.answers import FORMATS, draft_length_schedule
+    from specmodel.answers.schedule import DEFAULT_TOLERANCE
+    from specmodel.cli.options import MAX_POINTS, acceptance_from, longest_draft, predict_from
+    from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
+
+    dialect, engine = options["dialect"], options["engine"]
+    if engine is None and dialect in specmodel.list_engines():
+        engine = dialect
+    longest = longest_draft(acceptance_from(options), options["max_draft_length"])
+    contexts = [DEFAULT_CONTEXT_LENGTH]
+    if options["context_length"] is not None:
+        contexts = parse_values("context_length", options["context_length"])
+    largest, end = _largest_batch(options | {"engine": engine}, max(contexts), longest)
+    points = largest * longest * len(contexts)
+    if points > MAX_POINTS:
+        given = {"--max-batch-size": largest, "--max-draft-length": longest}
+        given |= {"contexts": len(contexts)}
+        raise InputError("max_batch_size", given, f"at most {MAX_POINTS} points, not {points}")
+    tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
+    used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
+    axes = {"draft_length": f"1:{longest}", "batch_size": f"1:{largest}"}
+    prediction = predict_from(options | used | axes | {"engine": engine})
+    shape = (len(contexts), longest, largest)
+    gain = np.broadcast_to(prediction.speedup, shape).swapaxes(1, 2)
+    unbound = chosen = draft_length_schedule(gain, tolerance=tolerance)
+    if FORMATS[dialect].longest_first:
+        chosen = draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
+    lengths = chosen.draft_length[None, :, None]
+    taken = np.take_along_axis(gain, np.maximum(lengths - 1, 0), axis=-1)
+    used["engine"] = engine or f"ideal (none ships for {dialect})"
+    assumed = {name: value for name, value in used.items() if options[name] is None}
+    return Plan(
+        dialect=dialect,
+        format=FORMATS[dialect],
+        schedule=chosen,
+        unbound=unbound,
+        context_length=contexts,
+        speedup=np.where(lengths > 0, taken, 1.0)[..., 0],
+        best_draft_length=np.broadcast_to(prediction.best_draft_length, shape)[:, 0],
+        end=end,
+        prediction=replace(prediction, assumptions=prediction.assumptions | assumed),
+    )
+
+
+def _largest_batch(options: dict[str, Any], context: int, longest: int) -> tuple[int, str]:
+    """Return the last batch size of the schedule, and why it is the last."""
+    from specmodel.base.units import check
+    from specmodel.cli.options import deployment_from
+    from specmodel.cost.memory import memory_use
+
+    asked = options["max_batch_size"]
+    if asked is not None:
+        check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
+        return asked, "as asked"
+    deployment, _ = deployment_from(options)
+    fits = memory_use(deployment, context, longest + 1).max_batch_size
+    if 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
+        return int(fits), f"the largest that fits in memory at context {context}"
+    end = "though more fit in memory" if fits else "as if they fitted"
+    return DEFAULT_MAX_BATCH_SIZE, end
+
+
+def verdict(plan: Plan) -> list[str]:
+    """Return whether speculation pays and where, and what the schedule gives up."""
+    schedule, deployment = plan.schedule, plan.prediction.deployment
+    sizes = f"Batch sizes up to {schedule.batch_size[-1]}, {plan.end}."
+    if schedule.max_draft_length:
+        sizes += (
+            f" Against the best length at each, the schedule gives up {schedule.mean_loss:.1%} on"
+            f" average, {schedule.loss.max():.1%} at most."
+        )
+    words = [_gain(plan, report.verbs(deployment)[0]), sizes, _rule(plan), _slowest(plan)]
+    return [*filter(None, words), *report.behind(deployment)]
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Return what must be known even where only the fragment is read."""
+    advice = [] if plan.schedule.max_draft_length else [_gain(plan, "pays").removesuffix(".")]
+    return [*plan.prediction.warnings, *advice]
+
+
+def _gain(plan: Plan, pays: str) -> str:
+    """Return the answer: where it pays and by how much, or that it should stay off."""
+    schedule = plan.schedule
+    last = schedule.batch_size[-1]
+    if not schedule.max_draft_length:
+        return _nothing(plan)
+    if last == 1:
+        return f"Speculation {pays}: {schedule.speedup[0]:.2f}x at batch size 1."
+    most, least = int(schedule.speedup.argmax()), int(schedule.speedup.argmin())
+    where, top = "at every batch size", f"most {schedule.speedup[most]:.2f}x at {most + 1}"
+    is_paying = (schedule.speedup > 1).tolist()
+    if all(is_paying):
+        top += f", least {schedule.speedup[least]:.2f}x at {least + 1}"
+    else:
+        paying = [(first + 1, end + 1) for first, end, gains in runs(is_paying) if gains]
+        where = f"at batch sizes {ranges_text(paying)}"
+    contexts = " and a geometric mean over contexts" if len(plan.context_length) > 1 else ""
+    return (
+        f"Speculation {pays} {where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
+        f" batch sizes equally likely on a logarithmic scale{contexts}; {top}."
+    )
+
+
+def _nothing(plan: Plan) -> str:
+    """Say that speculation should stay off, and the most that it could gain."""
+    best = plan.schedule.best_speedup
+    if best.max() == 1:
+        last = plan.schedule.batch_size[-1]
+        return f"Speculation pays at no batch size up to {last}: leave it off."
+    gain = f"{best.max():.3f}x at batch size {best.argmax() + 1}"
+    if plan.unbound.max_draft_length:
+        return (
+            f"No schedule that {plan.format.name} takes is worth it: leave speculation off. The"
+            f" most it could gain is {gain}."
+        )
+    return f"Speculation gains at most {gain}, within the tolerance: leave it off."
+
+
+def _rule(plan: Plan) -> str:
+    """Say what it costs that the longest draft must stand at batch size 1."""
+    schedule, unbound = plan.schedule, plan.unbound
+    if schedule.ranges == unbound.ranges or schedule.max_draft_length == 0:
+        return ""
+    here, free = schedule.draft_length[0], unbound.draft_length[0]
+    told = (
+        f"{schedule.speedup[0]:.2f}x there with {_tokens(here)} instead of"
+        f" {unbound.speedup[0]:.2f}x with {_tokens(free)}"
+    )
+    if here == free:
+        told = f"{_tokens(here)} at most, instead of {_tokens(unbound.max_draft_length)}"
+    return (
+        f"{plan.format.name} wants its longest draft at batch size 1: {told};"
+        f" {plan.cost_of_rule:.1%} over all batch sizes."
+    )
+
+
+def _slowest(plan: Plan) -> str:
+    """Say where one of the contexts loses by a schedule made for all."""
+    least = plan.speedup.min()
+    if len(plan.context_length) == 1 or least >= 1:
+        return ""
+    context, size = divmod(int(plan.speedup.argmin()), plan.speedup.shape[1])
+    return (
+        f"One schedule for all contexts slows some down: {least:.2f}x at batch size"
+        f" {size + 1} and context {plan.context_length[context]}."
+    )
+
+
+def _tokens(count: int) -> str:
+    if count == 0:
+        return "no draft"
+    return f"{count} tokens" if count > 1 else "1 token"
+
+
+def ranges_table(schedule: Schedule) -> str:
+    """Return the ranges of batch sizes with their draft lengths and speedups."""
+    rows = _ranges(schedule)
+    low, high = (cells(rows, "{:.2f}", f"{end}_speedup") for end in ("min", "max"))
+    gains = [a if a == b else f"{a}-{b}" for a, b in zip(low, high, strict=True)]
+    return align(
+        [
+            ("batch\nsizes", [ranges_text([span[:2]]) for span in schedule.ranges]),
+            ("draft\nlength", cells(rows, "{}", "draft_length")),
+            ("speedup", gains),
+            ("given up\nat most", cells(rows, "{:.1%}", "max_loss")),
+        ]
+    )
+
+
+def contexts_table(plan: Plan) -> str:
+    """Return the best draft length by context and batch size, and the schedule's."""
+    if len(plan.context_length) == 1:
+        return ""
+    lengths = [*plan.best_draft_length, plan.schedule.draft_length]
+    columns = [("context", [*map(str, plan.context_length), "schedule"])]
+    for size in _some_sizes(int(plan.schedule.batch_size[-1])):
+        columns.append((f"{size}", [f"{by_size[size - 1]:.0f}" for by_size in lengths]))
+    return f"Best draft length by context and batch size:\n{align(columns)}"
+
+
+def _some_sizes(largest: int) -> list[int]:
+    """Return powers of two up to the last size, and that, thinned out to fit a line."""
+    powers = [2**i for i in range(largest.bit_length()) if 2**i < largest]
+    stride = -(-len(powers) // _MOST_COLUMNS) or 1
+    return [*powers[::stride], largest]
+
+
+def to_json(plan: Plan) -> str:
+    """Return the schedule as JSON, in SI units."""
+    from specmodel.answers.schedule import COLUMN_UNITS, draft_ranges
+
+    schedule = plan.schedule
+    by_context = zip(plan.context_length, plan.best_draft_length, plan.speedup, strict=True)
+    fields = {
+        "warnings": warnings(plan),
+        "for": plan.dialect,
+        "fragment": plan.fragment,
+        "ranges": _ranges(schedule),
+        "mean_speedup": schedule.mean_speedup,
+        "mean_loss": schedule.mean_loss,
+        "max_loss": float(schedule.loss.max()),
+        "loss_at_batch_size_1": float(schedule.loss[0]),
+        "cost_of_rule": plan.cost_of_rule,
+        "contexts": [
+            {
+                "context_length": context,
+                "best_ranges": draft_ranges(lengths),
+                "min_speedup": float(gain.min()),
+            }
+            for context, lengths, gain in by_context
+        ],
+        "units": COLUMN_UNITS,
+        "rows": schedule.rows(),
+    }
+    return report.json_text(report.case_fields(plan.prediction) | fields)
+
+
+def _ranges(schedule: Schedule) -> list[report.Row]:
+    """Return a row for each range of batch sizes."""
+    return [
+        {
+            "first_batch_size": first,
+            "last_batch_size": last,
+            "draft_length": length,
+            "min_speedup": float(schedule.speedup[first - 1 : last].min()),
+            "max_speedup": float(schedule.speedup[first - 1 : last].max()),
+            "max_loss": float(schedule.loss[first - 1 : last].max()),
+        }
+        for first, last, length in schedule.ranges
+    ]

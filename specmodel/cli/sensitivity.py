@@ -62,8 +62,8 @@ def sensitivity(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """
     check_forms(as_json, as_csv)
     from specmodel.cli import sensitivity_report as report
+    from specmodel.cli.report import warning_text
     from specmodel.cli.sensitivity_options import sensitivity_from
-    from specmodel.prediction.report import warning_text
 
     found = sensitivity_from(options)
     if as_json:

@@ -9,9 +9,9 @@ import pandas as pd
 
 from specmodel.base.text import Columns, align, column_width, wrap
 from specmodel.base.units import format_si
+from specmodel.cli import report
+from specmodel.cli.report import assumed_text, behind, deployment_fields, json_text
 from specmodel.cli.sensitivity_options import Sensitivity
-from specmodel.prediction import report
-from specmodel.prediction.report import assumed_text, behind, deployment_fields, json_text
 from specmodel.sensitivity import OUTPUTS
 
 MOST_ROWS = 15

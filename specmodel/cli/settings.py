@@ -1,4 +1,4 @@
-"""What several commands share: settings, and the options that say what runs where."""
+"""Options that several commands share, declared once, and what every command does alike."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,6 +10,64 @@ from specmodel.base.errors import InputError
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
+_Options = dict[str, tuple[type | str, str]]
+
+_WHERE: _Options = {
+    "target": ("NAME|PATH", "Model served; a name, TOML or config.json."),
+    "drafter": ("NAME|PATH", "ngram, eagle, eagle3, mtp, parallel, or a model."),
+    "hardware": ("NAME|PATH", "GPU; a name or TOML."),
+    "engine": ("NAME|PATH", "Whose host overheads; implies a stack."),
+    "stack": (
+        "NAME",
+        "Whose kernels: fitted for the GPU, typical or datasheet."
+        "  [default: the engine's, or the GPU's first]",
+    ),
+}
+_POINT: _Options = {
+    "batch_size": ("VALUES", "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2."),
+    "draft_length": ("VALUES", "Tokens drafted per sequence and step, 0 for none."),
+    "context_length": ("VALUES", "KV entries per sequence before the step.  [default: 1024]"),
+    "verify_tokens": (int, "Target tokens per sequence, for trees.  [default: draft length + 1]"),
+    "max_draft_length": (int, "Longest draft considered.  [default: 10]"),
+}
+_ACCEPTANCE: _Options = {
+    "acceptance_rate": (float, "P(token accepted, all before it were)."),
+    "tokens_per_step": (float, "Mean tokens emitted per step, bonus included."),
+    "step_efficiency": (float, "Tokens per step / (draft length + 1)."),
+    "accepted_fraction": (float, "Accepted / drafted, as engines report."),
+    "acceptance_by_position": ("RATES", "Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6."),
+    "measured_draft_length": (int, "Draft length of the measured acceptance."),
+    "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 1]"),
+}
+_DETAIL: _Options = {
+    "tensor_parallel": (int, "GPUs of the target.  [default: 1]"),
+    "expert_parallel": (
+        int,
+        "GPUs that experts are spread over; they share the batch.  [default: 1]",
+    ),
+    "draft_tensor_parallel": (int, "GPUs of a draft model.  [default: 1]"),
+    "weight_dtype": ("DTYPE", "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."),
+    "expert_dtype": ("DTYPE", "Routed experts, where it differs."),
+    "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),
+    "activation_dtype": ("DTYPE", "Arithmetic follows it."),
+    "kv_dtype": ("DTYPE", "Dtype of the KV cache."),
+    "routing_correlation": (
+        float,
+        "0: a sequence's tokens route independently; 1: all as the first.  [default: 0.18]",
+    ),
+    "popularity_exponent": (
+        float,
+        "Experts are used as rank to minus this power.  [default: 0, equally]",
+    ),
+    "popularity": (
+        "FILE",
+        "Chance that a token uses each expert, one a number, summing to experts a token.",
+    ),
+    "lookup_time": (float, "Host seconds of a look-up (ngram).  [default: 0]"),
+}
+OPTIONS = _WHERE | _POINT | _ACCEPTANCE | _DETAIL
+"""By name: the type of a number, or what stands for a text in the help; and the help."""
+
 _DATA = Path(__file__).parents[1] / "records/data"
 _FOLDERS = {
     "hardware": (_DATA / "hardware", Path(__file__).parents[2] / "hw_profiles"),
@@ -17,6 +75,13 @@ _FOLDERS = {
     "drafter": (_DATA / "architectures",),
     "engine": (_DATA / "engines",),
 }
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def flag(name: str) -> str:
+    """Return an option as typed: with dashes in front of its name as an argument, and inside."""
+    return "--" + name.replace("_", "-")
 
 
 def completer(kind: str) -> Callable[..., list[str]]:
@@ -33,60 +98,50 @@ def completer(kind: str) -> Callable[..., list[str]]:
     return complete
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def where_options(*, required: bool, overheads: bool = False) -> Callable[[Command], Command]:
-    """Add the options that name target, drafter, hardware, engine and kernels.
+def option(name: str, more: str = "", **changes: Any) -> Callable[[Command], Command]:
+    """Return the decorator that gives a command one of the shared options.
 
     Parameters
     ----------
-    required
-        Whether target, drafter and hardware must be given.
-    overheads
-        Whether the engine's profile goes by ``--overheads``, as ``--engine`` says something else.
+    name
+        One of `OPTIONS`.
+    more
+        Added to its help.
+    **changes
+        What `click.option` is told otherwise.
 
     Returns
     -------
     Callable
         Decorator of a command.
     """
-    default = "the engine's own, or ideal" if overheads else "ideal"
+    kind, words = OPTIONS[name]
+    settings: dict[str, Any] = {"help": words + more}
+    settings["metavar" if isinstance(kind, str) else "type"] = kind
+    if name in _FOLDERS:
+        settings["shell_complete"] = completer(name)
+    return click.option(flag(name), **settings | changes)
+
+
+def where_options(*, required: bool, engine: str = "ideal") -> Callable[[Command], Command]:
+    """Add the options that name target, drafter, hardware, engine and kernels.
+
+    Parameters
+    ----------
+    required
+        Whether target, drafter and hardware must be given.
+    engine
+        What the help calls the default engine.
+
+    Returns
+    -------
+    Callable
+        Decorator of a command.
+    """
     return _adding(
-        click.option(
-            "--target",
-            required=required,
-            shell_complete=completer("target"),
-            metavar="NAME|PATH",
-            help="Model served; a name, TOML or config.json.",
-        ),
-        click.option(
-            "--drafter",
-            required=required,
-            shell_complete=completer("drafter"),
-            metavar="NAME|PATH",
-            help="ngram, eagle, eagle3, mtp, parallel, or a model.",
-        ),
-        click.option(
-            "--hardware",
-            required=required,
-            shell_complete=completer("hardware"),
-            metavar="NAME|PATH",
-            help="GPU; a name or TOML.",
-        ),
-        click.option(
-            "--overheads" if overheads else "--engine",
-            "engine",
-            shell_complete=completer("engine"),
-            metavar="NAME|PATH",
-            help=f"Overheads of the serving stack.  [default: {default}]",
-        ),
-        click.option(
-            "--stack",
-            metavar="NAME",
-            help="Whose kernels: fitted for the GPU, typical or datasheet."
-            "  [default: the engine's, or the GPU's first]",
-        ),
+        *(option(name, required=required) for name in ("target", "drafter", "hardware")),
+        option("engine", f"  [default: {engine}]"),
+        option("stack"),
     )
 
 
@@ -103,36 +158,21 @@ def acceptance_options(*, one_length: bool = True) -> Callable[[Command], Comman
     Callable
         Decorator of a command.
     """
-    default = "  [default: --draft-length]" if one_length else ""
-    return _adding(
-        click.option(
-            "--acceptance-rate", type=float, help="P(token accepted, all before it were)."
-        ),
-        click.option(
-            "--tokens-per-step",
-            type=float,
-            help="Mean tokens emitted per step, bonus included.",
-        ),
-        click.option("--step-efficiency", type=float, help="Tokens per step / (draft length + 1)."),
-        click.option(
-            "--accepted-fraction", type=float, help="Accepted / drafted, as engines report."
-        ),
-        click.option(
-            "--acceptance-by-position",
-            metavar="RATES",
-            help="Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6.",
-        ),
-        click.option(
-            "--measured-draft-length",
-            type=int,
-            help=f"Draft length of the measured acceptance.{default}",
-        ),
-        click.option(
-            "--proposal-rate",
-            type=float,
-            help="Share of steps with a proposal (ngram).  [default: 1]",
-        ),
+    more = {"measured_draft_length": "  [default: --draft-length]"} if one_length else {}
+    return _adding(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
+
+
+def detail_options() -> Callable[[Command], Command]:
+    """Add the options that say how the target runs: parallelism, dtypes, routing, what-ifs."""
+    changes = click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="What if: a field of hardware, engine, target or drafter, e.g."
+        " hardware.memory.peak_bytes_per_s=6e12.",
     )
+    return _adding(*map(option, _DETAIL), changes)
 
 
 def form_options(rows: str = "") -> Callable[[Command], Command]:
@@ -155,59 +195,10 @@ def echo_warnings(warnings: Iterable[str]) -> None:
         click.echo(f"specmodel: warning: {warning}", err=True)
 
 
-def detail_options() -> Callable[[Command], Command]:
-    """Add the options that say how the target runs: parallelism, dtypes, routing, what-ifs."""
-    return _adding(
-        click.option("--tensor-parallel", type=int, help="GPUs of the target.  [default: 1]"),
-        click.option(
-            "--expert-parallel",
-            type=int,
-            help="GPUs that experts are spread over; they share the batch.  [default: 1]",
-        ),
-        click.option(
-            "--draft-tensor-parallel", type=int, help="GPUs of a draft model.  [default: 1]"
-        ),
-        click.option(
-            "--weight-dtype", metavar="DTYPE", help="fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."
-        ),
-        click.option("--expert-dtype", metavar="DTYPE", help="Routed experts, where it differs."),
-        click.option("--embedding-dtype", metavar="DTYPE", help="Embedding and head, likewise."),
-        click.option("--activation-dtype", metavar="DTYPE", help="Arithmetic follows it."),
-        click.option("--kv-dtype", metavar="DTYPE", help="Dtype of the KV cache."),
-        click.option(
-            "--routing-correlation",
-            type=float,
-            help="0: a sequence's tokens route independently; 1: all as the first."
-            "  [default: 0.18]",
-        ),
-        click.option(
-            "--popularity-exponent",
-            type=float,
-            help="Experts are used as rank to minus this power.  [default: 0, equally]",
-        ),
-        click.option(
-            "--popularity",
-            metavar="FILE",
-            help="Chance that a token uses each expert, one a number, summing to experts a token.",
-        ),
-        click.option(
-            "--lookup-time", type=float, help="Host seconds of a look-up (ngram).  [default: 0]"
-        ),
-        click.option(
-            "--set",
-            "changes",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="What if: a field of hardware, engine, target or drafter, e.g."
-            " hardware.memory.peak_bytes_per_s=6e12.",
-        ),
-    )
-
-
 def _adding(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
+        for decorate in reversed(options):
+            command = decorate(command)
         return command
 
     return add

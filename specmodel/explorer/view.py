@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from specmodel.answers import SweetSpot, sweet_spot, sweet_spots
 from specmodel.base.units import check
 from specmodel.cli.answers_report import page, sweet_spot_verdict
+from specmodel.cli.report import why
 from specmodel.cost.assembly import assemble
 from specmodel.prediction.predict import predict
-from specmodel.prediction.report import why
 from specmodel.records.architecture import list_architectures, load_architecture
 
 if TYPE_CHECKING:

@@ -16,6 +16,9 @@ import pytest
 
 import specmodel
 from specmodel import cli
+from specmodel.algebra.acceptance import FORMS
+from specmodel.cli.settings import OPTIONS
+from specmodel.cost.assembly import NAMES
 
 PREDICT = (
     "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
@@ -363,6 +366,10 @@ COMMANDS = {
     name: cli.main_group.get_command(CONTEXT, name)
     for name in cli.main_group.list_commands(CONTEXT)
 }
+
+
+def test_there_is_an_option_for_whatever_says_what_runs_where():
+    assert {*NAMES, *FORMS} <= set(OPTIONS)
 
 
 def test_every_command_is_found_and_named_as_it_is_typed():

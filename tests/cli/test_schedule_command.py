@@ -14,13 +14,13 @@ from specmodel import cli
 
 WHERE = " --target qwen3-30b-a3b --hardware h200_sxm"
 EAGLE = WHERE + " --drafter eagle3 --acceptance-rate 0.7"
-BASE = "schedule --engine vllm" + EAGLE
+BASE = "schedule --for vllm" + EAGLE
 SMALL = BASE + " --max-batch-size 64"
 TENSORRT = SMALL.replace("vllm", "tensorrt-llm")
 SGLANG = SMALL.replace("vllm", "sglang")
 HOPELESS = SMALL.replace("0.7", "0.05")
 CONTEXTS = SGLANG + " --context-length 1024,8192"
-NGRAM = "schedule --engine vllm" + WHERE + " --drafter ngram --proposal-rate 0.4"
+NGRAM = "schedule --for vllm" + WHERE + " --drafter ngram --proposal-rate 0.4"
 BY_POSITION = SMALL.replace("--acceptance-rate 0.7", "--acceptance-by-position 0.8,0.7,0.6,0.5")
 ON_T4 = SMALL.replace("h200_sxm", "t4")
 VARIETY = [
@@ -36,7 +36,7 @@ VARIETY = [
     SMALL + " --context-length 0:1000000:100000 --max-batch-size 1000",
     SMALL + " --max-batch-size 20000 --max-draft-length 2 --context-length 0,1000000",
     SMALL + " --max-draft-length 1",
-    SMALL + " --overheads sglang --tensor-parallel 4 --expert-parallel 8",
+    SMALL + " --engine sglang --tensor-parallel 4 --expert-parallel 8",
     NGRAM + " --tokens-per-step 1.5 --measured-draft-length 4 --max-batch-size 64",
     BY_POSITION,
     ON_T4,
@@ -168,9 +168,9 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     assert f"at most {best:.3f}x at batch size" in in_one_line(run(loose))
 
 
-def test_overheads_are_the_engines_own_unless_given(document, run):
+def test_the_engine_is_that_of_the_dialect_unless_given(document, run):
     def pair(answer):
-        return answer["deployment"]["engine"], answer["assumptions"].get("overheads")
+        return answer["deployment"]["engine"], answer["assumptions"].get("engine")
 
     engines = {parse_name(run, name): name for name in ("vllm", "sglang", "ideal")}
     name, assumed = pair(document(SMALL))
@@ -182,26 +182,26 @@ def test_overheads_are_the_engines_own_unless_given(document, run):
     assert "ideal" in assumed
     assert "tensorrt-llm" in assumed
     assert "upper bound" in in_one_line(run(TENSORRT))
-    name, assumed = pair(document(TENSORRT + " --overheads sglang"))
+    name, assumed = pair(document(TENSORRT + " --engine sglang"))
     assert (engines[name], assumed) == ("sglang", None)
-    assert "may pay" not in run(TENSORRT + " --overheads sglang")
-    assert "engine" not in document(TENSORRT)["assumptions"]
+    assert "may pay" not in run(TENSORRT + " --engine sglang")
+    assert document(TENSORRT)["for"] == "tensorrt-llm"
 
 
 def parse_name(run, engine):
     return re.search(r'^name = "(.*)"', run(f"show {engine}"), re.MULTILINE)[1]
 
 
-def test_overheads_by_path(tmp_path, document, run):
+def test_engine_by_path(tmp_path, document, run):
     path = tmp_path / "mine.toml"
     path.write_text(run("show sglang"), encoding="utf-8")
     own = document(SMALL.replace("vllm", "sglang"))
-    assert document(f"{SMALL} --overheads {path}")["rows"] == own["rows"]
+    assert document(f"{SMALL} --engine {path}")["rows"] == own["rows"]
     assert document(SMALL)["rows"] != own["rows"]
 
 
 def test_what_tensorrt_llm_costs_is_said(run, document):
-    free, bound = document(SMALL + " --overheads ideal"), document(TENSORRT)
+    free, bound = document(SMALL + " --engine ideal"), document(TENSORRT)
     lengths = [row["draft_length"] for row in bound["rows"]]
     assert lengths[0] == max(lengths) > bound["rows"][0]["best_draft_length"]
     first = bound["rows"][0]
@@ -309,14 +309,16 @@ def test_help_fits_80_columns_and_names_what_is_there(run):
     out = run("schedule --help")
     assert max(map(len, out.splitlines())) <= 80
     assert "[vllm|tensorrt-llm|sglang]" in out
-    assert "--overheads NAME|PATH" in out
+    assert "--engine NAME|PATH" in out
+    assert "[default: that of --for, or ideal]" in in_one_line(out)
+    assert "--overheads" not in out
     assert "--draft-length]" not in out
     assert "[default: --draft-length]" in in_one_line(run("predict --help"))
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("--overheads id", "ideal"), ("--engine tens", "tensorrt-llm"), ("--drafter eag", "eagle3")],
+    [("--engine id", "ideal"), ("--for tens", "tensorrt-llm"), ("--drafter eag", "eagle3")],
 )
 def test_shell_completes_names(words, expected, monkeypatch, capsys):
     monkeypatch.setenv("_SPECMODEL_COMPLETE", "bash_complete")
@@ -341,10 +343,13 @@ def test_pandas_and_scipy_stay_out(engine):
 
 
 WRONG = [
-    (BASE.replace("vllm", "trt"), "--engine", "'trt'", "tensorrt-llm", "sglang"),
-    (BASE.replace("--engine vllm", ""), "Missing", "--engine"),
-    (BASE + " --overheads vlm", "--overheads: got 'vlm'", "vllm"),
-    (BASE + " --overheads ./no.toml", "--overheads", "no.toml"),
+    (BASE.replace("vllm", "trt"), "--for", "'trt'", "tensorrt-llm", "sglang"),
+    (BASE.replace("--for vllm", ""), "Missing", "--for", "vllm", "tensorrt-llm", "sglang"),
+    (BASE.replace("--for", "--engine"), "Missing", "--for", "vllm", "tensorrt-llm", "sglang"),
+    (BASE + " --overheads sglang", "--overheads: got 'sglang'", "--engine", "--for"),
+    (BASE.replace("--for", "--engine") + " --overheads ideal", "--overheads: got", "--engine"),
+    (BASE + " --engine vlm", "--engine: got 'vlm'", "vllm"),
+    (BASE + " --engine ./no.toml", "--engine", "no.toml"),
     (BASE + " --set engine.kernel_time=-1", "--set engine.kernel_time", "-1"),
     (BASE + " --tolerance -0.1", "--tolerance: got -0.1"),
     (BASE + " --tolerance 1", "--tolerance: got 1.0; expected a number from 0 to below 1"),
@@ -393,7 +398,7 @@ def test_wrong_input_ends_in_one_line(case, capsys):
 def test_the_verdict_names_the_batch_sizes_that_gain(run):
     """Where the engine's rule forces a draft at batch size 1, it may lose there."""
     command = (
-        "schedule --engine tensorrt-llm --target mixtral-8x7b --drafter eagle"
+        "schedule --for tensorrt-llm --target mixtral-8x7b --drafter eagle"
         " --hardware h100_sxm --tensor-parallel 2 --acceptance-rate 0.3"
     )
     rows = json.loads(run(command + " --json"))["rows"]

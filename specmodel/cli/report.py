@@ -1,0 +1,237 @@
+"""Words that several commands share: what runs where, why, how sure, what was assumed.
+
+Imports nothing heavy, as commands import it before they know whether only their help is wanted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specmodel import __version__
+from specmodel.base.text import wrap
+
+if TYPE_CHECKING:
+    from specmodel.cost.deployment import Deployment
+    from specmodel.prediction.outcome import Prediction
+
+Row = dict[str, Any]
+"""An operating point: values by column."""
+
+JSON_SCHEMA_VERSION = 1
+
+SECONDS = "s"
+"""The form of cells that are times."""
+
+_IDEAL = (
+    "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
+    " each pass acts up, of drafting and rejection down."
+)
+
+
+def heading(deployment: Deployment) -> str:
+    """Return target, drafter and GPUs, wrapped to 80 columns."""
+    d = deployment
+    count = d.layout.num_gpus
+    gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
+    if d.expert_parallel > 1:
+        gpus += f" (tensor parallel {d.tensor_parallel}, expert parallel {d.expert_parallel})"
+    return wrap(f"{d.target.name} + {d.drafter.name} on {gpus}")
+
+
+def verbs(deployment: Deployment) -> tuple[str, str]:
+    """Return what speculation does where it gains, and where not: without overheads, it may."""
+    may = deployment.engine.is_ideal
+    return ("may pay", "may not pay") if may else ("pays", "does not pay")
+
+
+def why(row: Row, rows: list[Row], prediction: Prediction) -> str:
+    """Return in a sentence what decides the speedup of one of the rows of a prediction."""
+    parts = [f"At {place(row, rows)}: target efficiency {row['target_efficiency']:.2f}"]
+    if prediction.deployment.target.is_moe:
+        total = prediction.deployment.target.num_experts
+        loaded = "{active_experts:.0f} -> {active_experts_verify:.0f}".format_map(row)
+        parts.append(f"experts loaded per layer {loaded} of {total}")
+    if row["break_even_acceptance_rate"] is not None:
+        parts.append(f"break-even acceptance rate {row['break_even_acceptance_rate']:.2f}")
+    if row["best_draft_length"] is not None:
+        parts.append(f"best draft length {row['best_draft_length']}")
+        if row["best_draft_length"] == prediction.max_draft_length:
+            parts[-1] += " (the longest considered)"
+    limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
+    return ", ".join(parts) + f"{limit}."
+
+
+def place(row: Row, rows: list[Row]) -> str:
+    """Return the batch size of a point, and of its other coordinates those that vary."""
+    place = f"batch size {row['batch_size']}"
+    for title, name in (("draft length", "draft_length"), ("context", "context_length")):
+        if varies(name, rows):
+            place += f", {title} {row[name]}"
+    return place
+
+
+def varies(name: str, rows: list[Row]) -> bool:
+    """Return whether the rows have several values in a column."""
+    return len({row[name] for row in rows}) > 1
+
+
+def behind(deployment: Deployment) -> list[str]:
+    """Say in a sentence each whose kernels and engine were taken, and how wrong they were."""
+    engine = deployment.engine
+    told = f"Engine: {engine.name}"
+    if engine.fit:
+        left_out = engine.fit.left_out_error.get("target")
+        told += f", fitted; off by {engine.fit.mean_error:.0%}"
+        told += f", {left_out:.0%} on a target left out" if left_out else ""
+    return [_kernels(deployment), _IDEAL if engine.is_ideal else f"{told}."]
+
+
+def _kernels(deployment: Deployment) -> str:
+    """Say whose kernels were taken, and how wrong they were on what was not fitted."""
+    from specmodel.records.kernels import KINDS, TYPICAL
+
+    kernels, target = deployment.kernels, deployment.target
+    if kernels.record is None:
+        return "Kernels: the data sheet's peaks, which none reaches."
+    told, is_held_out = [], True
+    for kind in KINDS if target.is_moe else KINDS[1:]:
+        stored = target.stream.stored_dtype(kind)
+        arithmetic = target.stream.arithmetic_dtype(stored)
+        dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic)
+        fit = kernels.record.fit(kind, stored, arithmetic)
+        if fit:
+            stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
+            told.append(f"{kind}{stand_in} {fit.mean_error:.0%}")
+            is_held_out &= fit.is_held_out
+    errors = ", ".join(told)
+    if kernels.stack == TYPICAL:
+        return (
+            f"Kernels: none were fitted on {deployment.hardware.name}; typical ones are assumed,"
+            f" off by {errors} on a GPU left out."
+        )
+    judged = "shapes not fitted" if is_held_out else "what was fitted"
+    name = f"{kernels.stack} {kernels.record.version}"
+    return f"Kernels: {name}, fitted; off by {errors} on {judged}."
+
+
+def page(prediction: Prediction, words: Iterable[str], *parts: str) -> str:
+    """Return an answer for people: what runs where, words, warnings, parts, what was assumed.
+
+    Parameters
+    ----------
+    prediction
+        What the answer rests on.
+    words
+        The verdict, a paragraph each.
+    *parts
+        Tables and the like, at most 80 columns wide; an empty one is left out.
+
+    Returns
+    -------
+    str
+        At most 80 columns wide.
+    """
+    opening = "\n".join([heading(prediction.deployment), *map(wrap, words)])
+    sections = [opening, *warnings(prediction), *parts, assumptions(prediction)]
+    return "\n\n".join(filter(None, sections))
+
+
+def warnings(prediction: Prediction) -> list[str]:
+    """Return what the reader must know, wrapped to 80 columns."""
+    return [warning_text(warning) for warning in prediction.warnings]
+
+
+def warning_text(warning: str) -> str:
+    """Return a warning, wrapped to 80 columns."""
+    return wrap(f"Warning: {warning}.")
+
+
+def assumptions(prediction: Prediction) -> str:
+    """Return what was assumed because the user did not give it, wrapped to 80 columns."""
+    return assumed_text(prediction.assumptions)
+
+
+def assumed_text(assumed: Mapping[str, Any]) -> str:
+    """Return assumed values by name, wrapped to 80 columns."""
+    words = [f"{name}\xa0{value}" for name, value in assumed.items()]
+    return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
+
+
+def cells(rows: Iterable[Row], form: str, *names: str) -> list[str]:
+    """Return the cells of a column of a table, a dash for what has no meaning.
+
+    Parameters
+    ----------
+    rows
+        Values by name.
+    form
+        `SECONDS`, or a template for the values of `names` in their order, such as ``{:.2f}``.
+    *names
+        Whose values a cell shows.
+
+    Returns
+    -------
+    list of str
+        A cell a row.
+    """
+    return [cell([row[name] for name in names], form) for row in rows]
+
+
+def cell(values: Sequence[Any], form: str) -> str:
+    """Return one cell of a table, as `cells` does for each row."""
+    if None in values:
+        return "-"
+    return seconds(*values) if form == SECONDS else form.format(*values)
+
+
+def seconds(value: float) -> str:
+    """Return a time with a metric prefix and no space, for tables."""
+    from specmodel.base.units import format_si
+
+    return format_si(value, "s").replace(" ", "")
+
+
+def csv_text(rows: Iterable[Row], names: Iterable[str]) -> str:
+    """Return rows as CSV under a line of names; what is None stays empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def json_text(fields: dict[str, Any]) -> str:
+    """Return strict JSON, with the version of its form and of the package in front."""
+    document = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__} | fields
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def case_fields(prediction: Prediction) -> dict[str, Any]:
+    """Return what a prediction is about, what was assumed, and what must be known."""
+    return {
+        "deployment": deployment_fields(prediction.deployment),
+        "assumptions": prediction.assumptions,
+        "warnings": list(prediction.warnings),
+    }
+
+
+def deployment_fields(deployment: Deployment) -> dict[str, Any]:
+    """Return what was predicted, so that a saved file can be told from another."""
+    d = deployment
+    return {
+        "target": d.target.name,
+        "drafter": d.drafter.name,
+        "hardware": d.hardware.name,
+        "engine": d.engine.name,
+        "num_gpus": d.layout.num_gpus,
+        "tensor_parallel": d.tensor_parallel,
+        "expert_parallel": d.expert_parallel,
+        "draft_tensor_parallel": d.draft_layout.tensor_parallel,
+        "routing_correlation": d.routing_correlation,
+        "proposal_rate": d.drafter.proposal_rate,
+        "lookup_time": d.drafter.lookup_time,
+    }
