@@ -1,15 +1,115 @@
-"""Random routing with a known law: which experts the tokens of a batch use, token by token.
+"""Which experts tokens use: how popular each expert is, and routing drawn at random.
 
-The union of what is drawn has exactly the expectation of `experts.correlated_active_experts`, so
-that a measurement, or a simulation, can be run under the law that the model assumes.
+The popularity of an expert is the chance that one token uses it; those of a layer sum to the
+experts that each token uses.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.algebra.experts import check_experts
+from specmodel.algebra.experts import check_experts, union
 from specmodel.base.errors import InputError
-from specmodel.base.units import check
+from specmodel.base.units import FloatArray, Numeric, check
+
+
+def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -> FloatArray:
+    """Return popularities that fall with rank as a power, none above 1.
+
+    Parameters
+    ----------
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+    exponent
+        0 for equally popular experts; larger is more skewed [-].
+
+    Returns
+    -------
+    FloatArray
+        ``min(1, λ rank^-exponent)`` of shape (num_experts,), summing to `experts_per_token` [-].
+
+    Raises
+    ------
+    InputError
+        If an argument is outside its range.
+
+    Notes
+    -----
+    If the first m experts are clipped at 1, the others share the rest, ``k - m``, in proportion
+    to their weights, which gives λ. The right m is the smallest that leaves no other above 1.
+
+    Examples
+    --------
+    >>> zipf_popularity(4, 2, 1.0).round(3).tolist()
+    [0.96, 0.48, 0.32, 0.24]
+    """
+    E, k = (int(x) for x in check_experts(num_experts, experts_per_token))
+    a = check("popularity_exponent", exponent, minimum=0, maximum=5)
+    weight = np.arange(1.0, E + 1) ** -a
+    clipped = np.arange(min(k, E - 1) + 1)
+    tail = weight[::-1].cumsum()[::-1]
+    scale = (k - clipped) / tail[clipped]
+    first = int(np.argmax(scale * weight[clipped] <= 1 + 1e-12))
+    return np.where(np.arange(E) < first, 1.0, np.minimum(scale[first] * weight, 1.0))
+
+
+def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: int) -> FloatArray:
+    """Return popularities as an array, or say in one line why they cannot be used.
+
+    Parameters
+    ----------
+    popularity
+        Probability that a token uses each expert, shape (num_experts,) [-].
+    num_experts, experts_per_token
+        Routed experts of the layer and how many each token uses [-].
+
+    Returns
+    -------
+    FloatArray
+        The probabilities [-].
+
+    Raises
+    ------
+    InputError
+        If they are not `num_experts` numbers from 0 to 1 that sum to `experts_per_token`.
+    """
+    p = check("popularity", popularity, minimum=0, maximum=1)
+    if p.shape != (num_experts,):
+        shape = " x ".join(map(str, p.shape)) or "1"
+        raise InputError("popularity", f"{shape} numbers", f"{num_experts}, one an expert")
+    if abs(p.sum() - experts_per_token) > 1e-6 * experts_per_token:
+        expected = f"probabilities that sum to experts_per_token = {experts_per_token}"
+        raise InputError("popularity", f"a sum of {p.sum():.6g}", expected)
+    return p
+
+
+def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
+    """Return the expected distinct experts of a batch whose sequences are independent.
+
+    Experts are taken in as many groups as keep the arrays at some megabytes.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences in the batch [request].
+    use
+        Probability that one sequence uses each expert, as `experts.expert_use` gives it, experts
+        on the last axis [-].
+
+    Returns
+    -------
+    FloatArray
+        ``Σ_e 1 - (1 - use_e)^B``, without the last axis [-].
+
+    Examples
+    --------
+    >>> float(union_by_expert(np.array(2.0), np.array([1.0, 0.5, 0.0])))
+    1.75
+    """
+    batch, one, total = batch_size[..., None], np.ones(()), np.zeros(())
+    size, num_experts = np.prod(np.broadcast_shapes(batch.shape, use.shape)), use.shape[-1]
+    for experts in np.array_split(np.arange(num_experts), np.clip(size // 10**6, 1, num_experts)):
+        total = total + union(batch, use[..., experts], one).sum(axis=-1)
+    return np.asarray(total)
 
 
 def sample_routing(
@@ -21,6 +121,9 @@ def sample_routing(
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
     """Draw the experts of every token; tokens of one sequence share, sequences do not.
+
+    The union of what is drawn has exactly the expectation of `experts.correlated_active_experts`,
+    so that a measurement or a simulation can be run under the law that the model assumes.
 
     Parameters
     ----------
@@ -77,7 +180,11 @@ def sample_routing(
 def _systematic(
     chance: NDArray[np.float64], k: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw k distinct members of each row, each with its own chance; rows of these sum to k."""
+    """Draw k distinct members of each row, each with its own chance; rows of these sum to k.
+
+    The chances stand in a row as intervals, in random order; k points a distance of 1 apart fall
+    into k of them, as none is longer than 1.
+    """
     order = np.argsort(generator.random(chance.shape), axis=1)
     upper = np.cumsum(np.take_along_axis(chance, order, axis=1), axis=1)
     upper[:, -1] = k

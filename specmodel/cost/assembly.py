@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specmodel.algebra.popularity import zipf_popularity
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, check, check_dtype

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
-from specmodel.algebra.popularity import zipf_popularity
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from specmodel.algebra.popularity import check_popularity
+from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.records.architecture import Architecture

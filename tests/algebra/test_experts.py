@@ -7,8 +7,7 @@ from conftest import read_table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specmodel.algebra import experts
-from specmodel.algebra import popularity as popular
+from specmodel.algebra import experts, routing
 from specmodel.base.errors import InputError
 from specmodel.records.unions import measured_unions
 
@@ -165,13 +164,13 @@ def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
 @given(EXPERTS)
 def test_zipf_popularity_is_a_clipped_power(exponent: float, shape: tuple[int, int]) -> None:
     E, k = shape
-    p = popular.zipf_popularity(E, k, exponent)
+    p = routing.zipf_popularity(E, k, exponent)
     assert p.sum() == pytest.approx(k, rel=1e-9)
     assert (p <= 1).all()
     free = p < 1 - 1e-12
     scale = p[free] * np.arange(1, E + 1)[free] ** exponent
     np.testing.assert_allclose(scale, scale[0], rtol=1e-9)
-    popular.check_popularity(p, E, k)
+    routing.check_popularity(p, E, k)
 
 
 @given(EXPERTS, st.integers(1, 50), st.integers(1, 12), CORRELATIONS)
@@ -179,7 +178,7 @@ def test_equal_popularity_is_the_correlated_union(
     shape: tuple[int, int], batch: int, tokens: int, c: float
 ) -> None:
     equal = np.full(shape[0], shape[1] / shape[0])
-    union = popular.popular_active_experts(batch, tokens, equal, c)
+    union = routing.union_by_expert(np.array(batch), experts.expert_use(tokens, equal, c))
     expected = experts.correlated_active_experts(batch, tokens, *shape, c)
     assert union == pytest.approx(expected, rel=1e-9)
 
@@ -187,7 +186,7 @@ def test_equal_popularity_is_the_correlated_union(
 @pytest.mark.parametrize(("exponent", "c"), [(0.5, 0.0), (1.0, 0.0), (0.7, 0.3)])
 def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
     rng = np.random.default_rng(8)
-    p = popular.zipf_popularity(128, 8, exponent)
+    p = routing.zipf_popularity(128, 8, exponent)
     batch, s, trials = 4, 3, 3000
     use = np.broadcast_to(p, (trials, batch, 128))
     if c:
@@ -197,7 +196,7 @@ def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
             (trials, batch, 128),
         )
     distinct = (rng.random((s, trials, batch, 128)) < use).any(axis=(0, 2)).sum(axis=-1)
-    expected = popular.popular_active_experts(batch, s, p, c)
+    expected = routing.union_by_expert(np.array(batch), experts.expert_use(s, p, c))
     assert abs(distinct.mean() - expected) < 4 * distinct.std() / np.sqrt(trials)
 
 
@@ -207,7 +206,7 @@ def test_skewed_union_against_monte_carlo(exponent: float, c: float) -> None:
 )
 def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
     with pytest.raises(InputError, match=rf"^popularity: got '?{given}"):
-        popular.check_popularity(popularity, 4, 1)
+        routing.check_popularity(popularity, 4, 1)
 
 
 @pytest.mark.parametrize(

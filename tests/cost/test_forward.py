@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import architectures, hardware, layouts, pass_of, with_windows
 
-from specmodel.algebra.popularity import zipf_popularity
 from specmodel.algebra.roofline import smooth_maximum
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.passes import growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture, load_architecture

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import pass_of
 
-from specmodel.algebra import experts
-from specmodel.algebra import popularity as popular
+from specmodel.algebra import experts, routing
 from specmodel.algebra.ranks import (
     all_reduce,
     busiest_experts,
@@ -70,7 +69,7 @@ def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: in
 def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, sequences: int) -> None:
     """Experts are dealt to the ranks at random; sequences of 4 tokens."""
     rng, ranks, s = np.random.default_rng(7), 8, 4
-    popularity = popular.zipf_popularity(128, 8, exponent)
+    popularity = routing.zipf_popularity(128, 8, exponent)
     counts = draw_counts(rng, popularity, sequences, s, c, trials=1000)
     dealt = rng.permuted(counts, axis=1)
     most_experts, most_tokens = busiest(dealt, ranks)

@@ -11,7 +11,7 @@ from strategies import pass_of, with_windows
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import expert_use
-from specmodel.algebra.popularity import zipf_popularity
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.deployment import Deployment

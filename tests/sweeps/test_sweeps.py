@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.algebra.popularity import zipf_popularity
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.prediction.outcome import COLUMN_UNITS
 from specmodel.prediction.predict import predict

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import model_validator
 
 from specmodel.algebra import experts, ranks
-from specmodel.algebra.popularity import check_popularity, union_by_expert
+from specmodel.algebra.routing import check_popularity, union_by_expert
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
