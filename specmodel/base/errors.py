@@ -22,7 +22,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
-        message = f"{argument}: got {abbreviate(value)}; expected {expected}"
+        message = f"{argument}: got {_abbreviate(value)}; expected {expected}"
         super().__init__(" ".join(message.split()))
         self.argument = argument
         self.value = value
@@ -32,26 +32,8 @@ class InputError(ValueError):
         return type(self), (self.argument, self.value, self.expected)
 
 
-def abbreviate(value: object, width: int = 60) -> str:
-    """Return `value` as text of one line and at most `width` characters.
-
-    Parameters
-    ----------
-    value
-        Anything.
-    width
-        Most characters, from 12 on [-].
-
-    Returns
-    -------
-    str
-        Its representation, cut in the middle.
-
-    Examples
-    --------
-    >>> abbreviate("x" * 100, width=12)
-    "'xxxxx...xx'"
-    """
+def _abbreviate(value: object, width: int = 60) -> str:
+    """Return the representation of a value in one line, cut in the middle."""
     text = " ".join(repr(value).split())
     if len(text) <= width:
         return text
@@ -60,7 +42,7 @@ def abbreviate(value: object, width: int = 60) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known names most like `name`, or all of them, as a phrase.
+    """Return the known names most like the one typed, or all of them, separated by commas.
 
     Parameters
     ----------
@@ -72,7 +54,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     Returns
     -------
     str
-        Names separated by commas.
+        The six most alike at most: those that contain it, else those spelt alike.
 
     Examples
     --------
@@ -81,7 +63,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """
     from difflib import get_close_matches
 
-    names = sorted(known)
-    containing = [known_name for known_name in names if name and name.lower() in known_name]
-    close = containing or get_close_matches(name.lower(), names, n=4, cutoff=0.5)
+    names, typed = sorted(known), name.lower()
+    containing = [candidate for candidate in names if typed and typed in candidate]
+    close = containing or get_close_matches(typed, names, n=4, cutoff=0.5)
     return ", ".join(close[:6] or names)

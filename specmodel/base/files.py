@@ -9,17 +9,7 @@ from specmodel.base.errors import InputError
 
 
 def write_text(path: str | Path, text: str, argument: str = "output") -> None:
-    """Write a text file in UTF-8 as a whole or not at all, as `write_bytes` does.
-
-    Parameters
-    ----------
-    path
-        Where; a file that is there is replaced.
-    text
-        Its content.
-    argument
-        Name that an error should carry.
-    """
+    """Write a text file in UTF-8 as `write_bytes` does."""
     write_bytes(path, text.encode(), argument)
 
 
@@ -29,14 +19,9 @@ def check_writable(path: str | Path, argument: str = "output") -> None:
     Parameters
     ----------
     path
-        Where a file is to be written.
+        Where a file is to be written; not a folder, and in one that can be written to.
     argument
         Name that an error should carry.
-
-    Raises
-    ------
-    InputError
-        If it is a folder, or there is none around it that can be written to.
     """
     folder, fault = Path(path).resolve().parent, None
     if Path(path).is_dir():

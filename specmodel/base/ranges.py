@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from specmodel.base.errors import InputError
@@ -12,6 +12,7 @@ Value = TypeVar("Value")
 MAX_VALUES = 100_000
 """Most values that one list may have [-]."""
 
+_TOO_MANY = f"at most {MAX_VALUES} values"
 _EXPECTED = "whole numbers as a list or range: 1,2,4 or 1:64:2 or 1:128:x2"
 _EXPECTED_NUMBERS = "numbers as a list or range: 0.5,0.7 or 0.5:0.9:0.1 or 1e9:1e12:x10"
 
@@ -42,12 +43,7 @@ def parse_values(argument: str, text: str) -> list[int]:
     >>> parse_values("batch_size", "1,4:8:2,16:128:x2")
     [1, 4, 6, 8, 16, 32, 64, 128]
     """
-    values: list[int] = []
-    for entry in text.split(","):
-        values += _parse_entry(argument, text, entry.strip())
-        if len(values) > MAX_VALUES:
-            raise InputError(argument, text, f"at most {MAX_VALUES} values")
-    return values
+    return _parse(argument, text, _whole_numbers, _EXPECTED)
 
 
 def parse_numbers(argument: str, text: str) -> list[float]:
@@ -75,12 +71,59 @@ def parse_numbers(argument: str, text: str) -> list[float]:
     >>> parse_numbers("acceptance_rate", "0.5:0.8:0.1,0.95")
     [0.5, 0.6, 0.7, 0.8, 0.95]
     """
-    numbers: list[float] = []
+    return _parse(argument, text, _numbers, _EXPECTED_NUMBERS)
+
+
+def _parse(
+    argument: str, text: str, entry_values: Callable[[str], Iterable[Value]], expected: str
+) -> list[Value]:
+    """Return the values of each entry in turn; `entry_values` raises where one is none."""
+    values: list[Value] = []
     for entry in text.split(","):
-        numbers += _parse_number_entry(argument, text, entry.strip())
-        if len(numbers) > MAX_VALUES:
-            raise InputError(argument, text, f"at most {MAX_VALUES} values")
-    return numbers
+        try:
+            values += itertools.islice(entry_values(entry.strip()), MAX_VALUES + 1)
+        except ValueError as fault:
+            raise InputError(argument, text, getattr(fault, "expected", expected)) from None
+        if len(values) > MAX_VALUES:
+            raise InputError(argument, text, _TOO_MANY)
+    return values
+
+
+def _whole_numbers(entry: str) -> Iterable[int]:
+    first, *rest = entry.split(":")
+    last, step, *more = [*rest, "1"] if rest else [first, "1"]
+    is_geometric = step.startswith("x")
+    low, high, stride = int(first), int(last), int(step.removeprefix("x"))
+    if len(more) > 1 or high < low or stride < (2 if is_geometric else 1):
+        raise ValueError
+    if not is_geometric:
+        return range(low, high + 1, stride)
+    if low < 1:
+        raise InputError("", entry, "a geometric range that starts at 1 or more")
+    powers = (low * stride**i for i in itertools.count())
+    return itertools.takewhile(lambda value: value <= high, powers)
+
+
+def _numbers(entry: str) -> Iterable[float]:
+    is_geometric = entry.rpartition(":")[2].startswith("x")
+    first, *rest = (float(part.removeprefix("x")) for part in entry.split(":"))
+    if not all(map(math.isfinite, [first, *rest])):
+        raise ValueError
+    if not rest:
+        return [first]
+    last, step = rest
+    if last < first or step <= is_geometric or (is_geometric and first <= 0):
+        raise ValueError
+    span = math.log(last / first) / math.log(step) if is_geometric else (last - first) / step
+    values = (first * step**i if is_geometric else first + i * step for i in _places(span))
+    return (float(f"{value:.12g}") for value in values)
+
+
+def _places(span: float) -> range:
+    """Count the places of a range by its length in steps, an end just missed by rounding too."""
+    if span >= MAX_VALUES:
+        raise InputError("", span, _TOO_MANY)
+    return range(math.floor(span * (1 + 1e-12) + 1e-9) + 1)
 
 
 def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
@@ -163,49 +206,3 @@ def ranges_text(pairs: Iterable[tuple[int, int]]) -> str:
     '1-4, 7'
     """
     return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in pairs)
-
-
-def _parse_number_entry(argument: str, text: str, entry: str) -> list[float]:
-    parts = entry.split(":")
-    is_geometric = parts[-1].startswith("x")
-    try:
-        first, *rest = (float(part.removeprefix("x")) for part in parts)
-    except ValueError:
-        raise InputError(argument, text, _EXPECTED_NUMBERS) from None
-    if not all(map(math.isfinite, [first, *rest])) or len(rest) not in (0, 2):
-        raise InputError(argument, text, _EXPECTED_NUMBERS)
-    if not rest:
-        return [first]
-    last, step = rest
-    if last < first or (step <= 1 or first <= 0 if is_geometric else step <= 0):
-        raise InputError(argument, text, _EXPECTED_NUMBERS)
-    span = math.log(last / first) / math.log(step) if is_geometric else (last - first) / step
-    if span >= MAX_VALUES:
-        raise InputError(argument, text, f"at most {MAX_VALUES} values")
-    steps = range(math.floor(span * (1 + 1e-12) + 1e-9) + 1)
-    values = (first * step**i if is_geometric else first + i * step for i in steps)
-    return [float(f"{value:.12g}") for value in values]
-
-
-def _parse_entry(argument: str, text: str, entry: str) -> list[int]:
-    first, *rest = entry.split(":")
-    last = rest[0] if rest else first
-    step = rest[1] if len(rest) > 1 else "1"
-    is_geometric = step.startswith("x")
-    try:
-        low, high, stride = int(first), int(last), int(step.removeprefix("x"))
-    except ValueError:
-        raise InputError(argument, text, _EXPECTED) from None
-    if len(rest) > 2 or high < low or stride < (2 if is_geometric else 1):
-        raise InputError(argument, text, _EXPECTED)
-    if not is_geometric:
-        if (high - low) // stride >= MAX_VALUES:
-            raise InputError(argument, text, f"at most {MAX_VALUES} values")
-        return list(range(low, high + 1, stride))
-    if low < 1:
-        raise InputError(argument, text, "a geometric range that starts at 1 or more")
-    values = []
-    while low <= high:
-        values.append(low)
-        low *= stride
-    return values

@@ -50,11 +50,11 @@ class Record(BaseModel):
         data = self.model_dump()
         for key, value in changes.items():
             *tables, leaf = key.split(".")
-            table = data
+            table: Any = data
             for name in tables:
-                if not isinstance(table.get(name), dict):
+                table = table.get(name)
+                if not isinstance(table, dict):
                     raise InputError(f"{argument}.{key}", value, f"a field: {nearest(name, data)}")
-                table = table[name]
             table[leaf] = value
         return build(type(self), data, argument)
 
@@ -91,23 +91,7 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
 
 
 def is_path(name: str | Path) -> bool:
-    """Return whether a name given by the user means a file: it has a slash or a suffix.
-
-    Parameters
-    ----------
-    name
-        What was typed.
-
-    Returns
-    -------
-    bool
-        True for ``my.toml`` and ``models/mine``, False for ``llama-3.1-8b``.
-
-    Examples
-    --------
-    >>> is_path("llama-3.1-8b"), is_path("my.toml"), is_path("models/mine")
-    (False, True, True)
-    """
+    """Return whether what the user typed means a file, by a slash or a suffix, and not a name."""
     if isinstance(name, Path):
         return True
     return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
@@ -119,34 +103,9 @@ def list_names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(path.name.removesuffix(".toml") for path in folder.glob("*.toml")))
 
 
-def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
-    """Return the record of a name that ships with the package, or of a TOML file.
-
-    Parameters
-    ----------
-    cls
-        Kind of record.
-    name
-        Name of a shipped record, or a path: with a slash or a suffix.
-    folder
-        Where the shipped records are.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    Record
-        The validated record.
-
-    Raises
-    ------
-    InputError
-        If there is no such name or file, or the file does not fit.
-    """
-    path = find_file(name, folder, argument)
-    if is_path(name):
-        return build(cls, read_mapping(path, argument), f"{argument} {name}")
-    return cls.model_validate(_shipped(cls, path, argument))
+def spellings(name: str) -> tuple[str, str, str]:
+    """Return a name as typed, and in lower case with hyphens or underscores only."""
+    return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
 
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
@@ -173,28 +132,37 @@ def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     """
     if is_path(name):
         return Path(name)
-    text = str(name)
+    text, names = str(name), list_names(folder)
     for candidate in spellings(text):
-        if candidate in list_names(folder):
+        if candidate in names:
             return folder / f"{candidate}.toml"
-    expected = f"a path, or a known name such as {nearest(text, list_names(folder))}"
-    raise InputError(argument, text, expected)
+    raise InputError(argument, text, f"a path, or a known name such as {nearest(text, names)}")
 
 
-def spellings(name: str) -> tuple[str, str, str]:
-    """Return a name as typed, and in lower case with hyphens or underscores only.
+def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
+    """Return the record of a name that ships with the package, or of a TOML file.
 
     Parameters
     ----------
-    name
-        What was typed.
+    cls
+        Kind of record.
+    name, folder, argument
+        The record, by name or path, as `find_file` takes it.
 
     Returns
     -------
-    tuple of str
-        The spellings to look for.
+    Record
+        The validated record.
+
+    Raises
+    ------
+    InputError
+        If there is no such name or file, or the file does not fit.
     """
-    return name, name.lower().replace("_", "-"), name.lower().replace("-", "_")
+    path = find_file(name, folder, argument)
+    if is_path(name):
+        return build(cls, read_mapping(path, argument), f"{argument} {name}")
+    return cls.model_validate(_shipped(cls, path, argument))
 
 
 @cache

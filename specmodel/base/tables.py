@@ -64,29 +64,7 @@ def read_table(
 def parse_csv(
     stream: IO[bytes], text_columns: Sequence[str], name: str, argument: str = ARGUMENT
 ) -> pd.DataFrame:
-    """Return a table from a stream of CSV.
-
-    Parameters
-    ----------
-    stream
-        Where it is read from.
-    text_columns
-        As for `read_table`.
-    name
-        What an error should say was given.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Its rows, unchecked.
-
-    Raises
-    ------
-    InputError
-        In one line, if it is not CSV.
-    """
+    """Return the table that a stream of CSV holds; errors say that `name` was given."""
     kinds = dict.fromkeys(text_columns, str)
     try:
         return pd.read_csv(stream, comment="#", dtype=kinds, low_memory=False, compression=None)

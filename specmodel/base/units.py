@@ -29,16 +29,7 @@ ARITHMETIC_BITS = {
 }
 """Width of the arithmetic on a dtype [-]: scales do not count."""
 
-_PREFIXES = (
-    (1e12, "T"),
-    (1e9, "G"),
-    (1e6, "M"),
-    (1e3, "k"),
-    (1.0, ""),
-    (1e-3, "m"),
-    (1e-6, "u"),
-    (1e-9, "n"),
-)
+_PREFIXES = {1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n"}
 
 
 def check(
@@ -80,9 +71,7 @@ def check(
     in_bounds = -np.inf < low and high < np.inf and minimum <= low and high <= maximum
     if in_bounds and low > above and (not whole or bool((array == np.floor(array)).all())):
         return array
-    usable = np.isfinite(array) & (array >= minimum) & (array <= maximum)
-    if above > -np.inf:
-        usable &= array > above
+    usable = np.isfinite(array) & (array >= minimum) & (array <= maximum) & (array > above)
     if whole:
         usable &= array == np.floor(array)
     culprit = value if isinstance(value, int | float) else array[~usable].flat[0].item()
@@ -127,7 +116,7 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
     >>> format_si(0.00123, "s"), format_si(2.039e12, "B/s"), format_si(0, "s")
     ('1.23 ms', '2.04 TB/s', '0 s')
     """
-    for factor, prefix in _PREFIXES:
+    for factor, prefix in _PREFIXES.items():
         if abs(value) >= factor:
             return f"{value / factor:.{digits}g} {prefix}{unit}"
     return f"{value:.{digits}g} {unit}"
