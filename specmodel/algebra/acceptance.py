@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted, in whichever of five forms it was measured."""
+"""How often drafted tokens are accepted, in the one of five forms in which it was measured."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -127,7 +127,9 @@ def expected_tokens_per_step_by_position(
     >>> float(expected_tokens_per_step_by_position([0.5, 0.5, 0.0], 2))
     1.75
     """
-    rates = _positions(acceptance_by_position)
+    rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
+    if rates.ndim != 1:
+        raise InputError("acceptance_by_position", rates.tolist(), "one list of rates")
     gamma = speculation.check_draft_length(draft_length, whole=True)
     if gamma.max() > rates.size:
         expected = f"at least draft_length = {gamma.max():g} rates"
@@ -158,9 +160,7 @@ def accepted_tokens_pmf(acceptance_rate: Numeric, draft_length: int) -> FloatArr
     """
     alpha = check("acceptance_rate", acceptance_rate, minimum=0, maximum=1)
     gamma = int(speculation.check_draft_length(draft_length, whole=True))
-    return accepted_tokens_pmf_by_position(
-        np.repeat(alpha[..., None], gamma, axis=-1) if gamma else np.empty((*alpha.shape, 0))
-    )
+    return accepted_tokens_pmf_by_position(np.repeat(alpha[..., None], gamma, axis=-1))
 
 
 def accepted_tokens_pmf_by_position(acceptance_by_position: Numeric) -> FloatArray:
@@ -247,10 +247,10 @@ class Acceptance:
         return float(np.size(np.asarray(self.acceptance_by_position)))
 
     def where_proposed(self, proposal_rate: float) -> "Acceptance":
-        """Return the same for the steps with a proposal, from means over all steps.
+        """Return the acceptance of the steps with a proposal, from means over all steps.
 
-        Tokens per step and step efficiency are means over all steps, of which those without a
-        proposal emit one token; the other forms are about drafted tokens and stay.
+        Tokens per step and step efficiency are such means, in which a step without a proposal
+        counts with one token; the other forms are about drafted tokens and stay.
 
         Parameters
         ----------
@@ -260,24 +260,22 @@ class Acceptance:
         Returns
         -------
         Acceptance
-            Ready for `expected_tokens_per_step`, the measured draft length filled in.
+            Ready for `expected_tokens_per_step`; tokens per step if it was a mean.
         """
         if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
             return self
         given = check(self.form, getattr(self, self.form), above=0)
         length = check("measured_draft_length", self.measured_draft_length, minimum=1)
         scale = length + 1 if self.form == "step_efficiency" else np.ones(())
-        most = (1 + proposal_rate * length) / scale
+        most = speculation.mean_tokens_per_step(length + 1, proposal_rate) / scale
         if (given > most * (1 + 1e-12)).any():
             bound = f"at most {most.min():.4g}, as {proposal_rate:g} of the steps have a proposal"
             raise InputError(self.form, given.max().item(), bound)
         proposed = np.minimum(1 + (given * scale - 1) / proposal_rate, length + 1)
-        return Acceptance(
-            tokens_per_step=proposed, measured_draft_length=self.measured_draft_length
-        )
+        return Acceptance(tokens_per_step=proposed, measured_draft_length=length)
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
-        """Return the same with the measured draft length filled in, by the only one there is.
+        """Return the acceptance as measured at the only draft length there is, if none was given.
 
         Parameters
         ----------
@@ -298,28 +296,23 @@ class Acceptance:
             return self
         lengths = np.unique(np.asarray(draft_length, dtype=float))
         asked = lengths[lengths > 0] if lengths.size > 1 else lengths
-        if asked.size != 1:
-            expected = f"the draft length at which {self.form} was measured"
-            raise InputError("measured_draft_length", None, expected)
-        if asked.item() == 0:
-            expected = f"the draft length at which {self.form} was measured, as draft_length is 0"
-            raise InputError("measured_draft_length", None, expected)
+        if asked.size != 1 or not asked.all():
+            raise self._unmeasured(", as draft_length is 0" if asked.size == 1 else "")
         return replace(self, measured_draft_length=asked.item())
 
     def rate(self) -> FloatArray:
         """Return the acceptance rate, given or solved; there is none by position [-]."""
         if self.form == "acceptance_rate":
             return check("acceptance_rate", self.acceptance_rate, minimum=0, maximum=1)
-        if self.measured_draft_length is None:
-            expected = f"the draft length at which {self.form} was measured"
-            raise InputError("measured_draft_length", None, expected)
-        length = check(
-            "measured_draft_length",
-            self.measured_draft_length,
-            minimum=1,
-            maximum=speculation.MAX_DRAFT_LENGTH,
-        )
+        measured, most = self.measured_draft_length, speculation.MAX_DRAFT_LENGTH
+        if measured is None:
+            raise self._unmeasured()
+        length = check("measured_draft_length", measured, minimum=1, maximum=most)
         return _SOLVERS[self.form](getattr(self, self.form), length)
+
+    def _unmeasured(self, why: str = "") -> InputError:
+        expected = f"the draft length at which {self.form} was measured{why}"
+        return InputError("measured_draft_length", None, expected)
 
     def expected_tokens_per_step(self, draft_length: Numeric) -> FloatArray:
         """Return the expected tokens per step at draft lengths of any shape [token]."""
@@ -331,10 +324,3 @@ class Acceptance:
 
 FORMS = tuple(field.name for field in fields(Acceptance)[:-1])
 """Names of the forms, of which exactly one is given."""
-
-
-def _positions(acceptance_by_position: Numeric) -> FloatArray:
-    rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
-    if rates.ndim != 1:
-        raise InputError("acceptance_by_position", rates.tolist(), "one list of rates")
-    return rates

@@ -2,7 +2,7 @@
 
 The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer: the tokens of one
 sequence share experts, the sequences of a batch do not. `routing_correlation` is the correlation
-between two tokens of a sequence in the use of one expert; it can be measured directly, and one
+between two tokens of a sequence in the use of one expert. It can be measured directly, and one
 number per model meets the published unions (`unions.measured_unions`).
 
 References
@@ -129,10 +129,6 @@ def expert_use(
 ) -> FloatArray:
     """Return the probability that an expert is used by the tokens of one sequence.
 
-    A beta-binomial law: within a sequence the expert has its own probability of use, drawn from a
-    Beta distribution around `inclusion`; `routing_correlation` is then the correlation between
-    two tokens in its use.
-
     Parameters
     ----------
     tokens_per_sequence
@@ -154,8 +150,11 @@ def expert_use(
 
     Notes
     -----
-    ``1 - Π_{i<s} ((1-p)(1-c) + ic) / ((1-c) + ic)``; a fraction of a token takes that power of
-    the last factor.
+    A beta-binomial law. Each sequence has its own chance X of using the expert, drawn from a Beta
+    distribution with mean p; two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so that
+    ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. No token uses it with probability
+    ``E[(1 - X)^s] = Π_{i<s} (b + i) / (a + b + i) = Π_{i<s} ((1-p)(1-c) + ic) / ((1-c) + ic)``.
+    A fraction of a token takes that power of the last factor.
 
     Examples
     --------
@@ -285,18 +284,7 @@ def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
 def check_experts(
     num_experts: Numeric, experts_per_token: Numeric
 ) -> tuple[FloatArray, FloatArray]:
-    """Return both counts as arrays, or say in one line why they cannot be used.
-
-    Parameters
-    ----------
-    num_experts, experts_per_token
-        Routed experts of a layer and how many each token uses [-].
-
-    Returns
-    -------
-    tuple of FloatArray
-        The counts [-].
-    """
+    """Return both counts as arrays, or say in one line why they cannot be used."""
     E = check("num_experts", num_experts, minimum=1)
     k = check("experts_per_token", experts_per_token, above=0)
     if (k > E).any():

@@ -9,7 +9,8 @@ import numpy as np
 from specmodel.base.units import FloatArray
 
 SHARPNESS = 8.0
-"""Exponent p of the smooth roofline when none was fitted [-]: 9 % above the textbook kink."""
+"""Exponent p of the smooth roofline where none was fitted [-]; at the ridge point, where both
+times are equal, the time is then ``2^(1/8)`` of the textbook's, 9 % more."""
 
 Value: TypeAlias = FloatArray | float
 """A number, or an array of them."""
@@ -21,30 +22,30 @@ _FEWEST = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KernelParameters:
-    """How kernels of one kind use a GPU; as it stands, the data sheet.
+    """How well kernels of one kind use a GPU; the defaults are the data sheet.
 
     Each is a number, or an array of draws that broadcasts with the points.
 
     Parameters
     ----------
     launch_time
-        Of each kernel, whatever it does [s].
+        Fixed time of each kernel, before its work [s].
     memory_efficiency, compute_efficiency
         Achieved over peak, of streaming weights or KV and of arithmetic [-].
     activation_efficiency
-        Achieved over peak bandwidth of activations, which then add up with the rest; above 1
+        Achieved over peak bandwidth of activations, whose time then adds to the rest; above 1
         where they stay in cache; None if they stream as weights do [-].
     sharpness
         Exponent of `smooth_maximum` [-].
     tile_rows, tile_growth
-        Arithmetic on r rows of a matrix takes as long as on ``(r^2 + (tile_rows r^g)^2)^(1/2)``:
-        tiles padded, in expectation [-].
+        Arithmetic on r rows of a matrix takes as long as on ``(r^2 + (tile_rows r^g)^2)^(1/2)``
+        rows. Kernels pad rows to whole tiles: few rows cost a tile, many nearly their number [-].
     tile_width
-        Reading a matrix w wide takes as long as one ``(w^2 + tile_width^2)^(1/2)`` wide [-].
+        Reading a matrix of width w takes as long as one ``(w^2 + tile_width^2)^(1/2)`` wide [-].
     group_time
-        Arithmetic of each independent group of work, whatever its size [s].
+        Added for each of the independent groups, such as experts, that the work falls into [s].
     ramp_time
-        Reads much shorter than this run at half the bandwidth [s].
+        Reads much shorter than this take twice their time, much longer ones this much more [s].
     """
 
     launch_time: Value = 0.0
@@ -59,7 +60,10 @@ class KernelParameters:
     ramp_time: Value = 0.0
 
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
-        """Return the time of arithmetic on rows spread over matrices, `seconds` without tiles."""
+        """Return the time of arithmetic that takes `seconds` without tiles.
+
+        Its `rows` are divided evenly among as many matrices as `spread` says.
+        """
         if _is_zero(self.tile_rows):
             return seconds
         each = rows / np.maximum(spread, _FEWEST)
@@ -67,11 +71,11 @@ class KernelParameters:
         return np.asarray(seconds * np.sqrt(1 + tiles * tiles))
 
     def grouped(self, seconds: Value, groups: Value) -> Value:
-        """Return the time of arithmetic in `groups` groups that takes `seconds` without them."""
+        """Return the `seconds` of arithmetic with what each of its `groups` adds."""
         return seconds if _is_zero(self.group_time) else seconds + groups * self.group_time
 
     def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
-        """Return the bytes of matrices `width` wide, with what tiles read in vain [B]."""
+        """Return the bytes of matrices `width` wide, with the padding that tiles read [B]."""
         if _is_zero(self.tile_width):
             return weight_bytes
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))

@@ -148,6 +148,32 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
     return unwrap(_invert_tokens_per_step(tokens, gamma))
 
 
+def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
+    """Return the tokens per step over all steps, of which only some have a proposal.
+
+    An n-gram look-up often finds nothing to propose; the step is then a plain pass, which emits
+    one token.
+
+    Parameters
+    ----------
+    tokens_where_proposed
+        Tokens emitted per sequence in a step with a proposal [token].
+    proposal_rate
+        Share of the steps with a proposal [-].
+
+    Returns
+    -------
+    FloatArray
+        ``r x + (1 - r)``, written so that it is exact at x = 1 [token].
+
+    Examples
+    --------
+    >>> float(mean_tokens_per_step(3.0, 0.25))
+    1.5
+    """
+    return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
+
+
 def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray:
     """Return how cheap verification is: time of a plain pass over time of a verify pass.
 
@@ -286,11 +312,10 @@ def break_even_acceptance_rate(
     gamma = check_draft_length(draft_length)
     rate_of_proposals = float(check("proposal_rate", proposal_rate, minimum=0, maximum=1))
     if rate_of_proposals == 0:
-        shape = np.broadcast_shapes(cost.shape, gamma.shape)
-        return unwrap(np.full(shape, np.nan))
-    cost = 1 + (cost - 1) / rate_of_proposals
-    attainable = (gamma >= 1) & (cost <= gamma + 1)
-    rate = _invert_tokens_per_step(np.where(attainable, np.maximum(cost, 1), 1), gamma)
+        return unwrap(np.full(np.broadcast_shapes(cost.shape, gamma.shape), np.nan))
+    needed = 1 + (cost - 1) / rate_of_proposals
+    attainable = (gamma >= 1) & (needed <= gamma + 1)
+    rate = _invert_tokens_per_step(np.where(attainable, np.maximum(needed, 1), 1), gamma)
     return unwrap(np.where(attainable, rate, np.nan))
 
 
@@ -326,26 +351,6 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
         best = np.where(candidate > most, length, best)
         most = np.maximum(candidate, most)
     return unwrap(best)
-
-
-def mean_tokens_per_step(
-    tokens_where_proposed: FloatArray, proposal_rate: FloatArray | float
-) -> FloatArray:
-    """Return the tokens of a mean step where only some steps have a proposal.
-
-    Parameters
-    ----------
-    tokens_where_proposed
-        Tokens per step of those that have one [token].
-    proposal_rate
-        Share of the steps that do; the others emit one token [-].
-
-    Returns
-    -------
-    FloatArray
-        Mean over all steps [token].
-    """
-    return np.asarray(1 + proposal_rate * (tokens_where_proposed - 1))
 
 
 def proposals(
@@ -386,7 +391,11 @@ def _tokens_per_step(alpha: FloatArray, gamma: FloatArray) -> FloatArray:
 
 
 def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatArray) -> FloatArray:
-    """Return the derivative by α: its series where α is too near 1 for the closed form."""
+    """Return the derivative by α of ``Σ_{i<=γ} α^i``, from its closed form.
+
+    Near 1 that loses all digits, and two terms of the series in 1 - α do: the first two
+    derivatives at 1 are ``Σ i = γ(γ+1)/2`` and ``Σ i(i-1) = (γ-1)γ(γ+1)/3``.
+    """
     rest = 1 - alpha
     with np.errstate(divide="ignore", invalid="ignore"):
         closed = (tokens - (gamma + 1) * alpha**gamma) / rest
@@ -395,14 +404,16 @@ def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatAr
 
 
 def _invert_tokens_per_step(tokens: FloatArray, gamma: FloatArray) -> FloatArray:
-    """Solve f(α) = tokens for convex f by Newton's method from above; no scipy at import.
+    """Solve ``Σ_{i<=γ} α^i = tokens`` by Newton's method, without importing scipy.
 
-    The last step squares an error below 1e-9. What has converged is left alone, so that a point
-    does not depend on its neighbours.
+    The sum is convex in α, so that the method falls steadily to the root from any start above it,
+    such as the root of the first three terms, ``1 + α + α² = tokens``. The last step squares an
+    error below 1e-9. What has converged is left alone, so that a point does not depend on its
+    neighbours.
     """
     tokens, gamma = np.broadcast_arrays(tokens, np.maximum(gamma, 1.0))
-    two_terms = (np.sqrt(4 * tokens - 3) - 1) / 2
-    alpha = np.minimum(np.where(gamma >= 2, two_terms, tokens - 1), 1.0)
+    three_terms = (np.sqrt(4 * tokens - 3) - 1) / 2
+    alpha = np.minimum(np.where(gamma >= 2, three_terms, tokens - 1), 1.0)
     is_done = np.zeros(alpha.shape, dtype=bool)
     for _ in range(100):
         value = _tokens_per_step(alpha, gamma)
