@@ -5,9 +5,6 @@ Imports nothing heavy, as commands import it before they know whether only their
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -197,6 +194,9 @@ def seconds(value: float) -> str:
 
 def csv_text(rows: Iterable[Row], names: Iterable[str]) -> str:
     """Return rows as CSV under a line of names; what is None stays empty."""
+    import csv
+    import io
+
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(names), lineterminator="\n")
     writer.writeheader()
@@ -206,6 +206,8 @@ def csv_text(rows: Iterable[Row], names: Iterable[str]) -> str:
 
 def json_text(fields: dict[str, Any]) -> str:
     """Return strict JSON, with the version of its form and of the package in front."""
+    import json
+
     document = {"schema_version": JSON_SCHEMA_VERSION, "version": __version__} | fields
     return json.dumps(document, indent=2, allow_nan=False)
 
