@@ -9,15 +9,15 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path
 from specmodel.base.units import check
 from specmodel.cli.options import deployment_from, flag
-from specmodel.replay.simulation import (
+from specmodel.replay import (
     ReplayTimes,
     Sample,
     Variation,
     read_replay_times,
     replay_times,
 )
-from specmodel.replay.simulation.sources import Source
-from specmodel.replay.simulation.times import DEFAULT_DRAFTER_UPKEEP
+from specmodel.replay.blocks import Source
+from specmodel.replay.times import DEFAULT_DRAFTER_UPKEEP
 from specmodel.replay.traces import AcceptanceProcess, list_presets, load_preset, read_trace
 from specmodel.replay.traces.files import SUFFIXES
 

@@ -115,8 +115,8 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     from specmodel.base.files import write_text
     from specmodel.cli import simulation_report as report
     from specmodel.cli.replay_options import replay_from
-    from specmodel.replay.simulation import simulate as replay_all
-    from specmodel.replay.simulation import summarise
+    from specmodel.replay import simulate as replay_all
+    from specmodel.replay import summarise
 
     _check_files(options)
     seed, replay, typed = options["seed"], replay_from(options), options["policies"]
@@ -185,7 +185,7 @@ def _current_folder() -> Iterator[None]:
 
 def _steps(replay: "Replay", policies: list[str], options: dict[str, Any]) -> "pd.DataFrame":
     """Return the steps of the request that is to be drawn."""
-    from specmodel.replay.simulation import timeline
+    from specmodel.replay import timeline
 
     chosen = options["timeline_policy"]
     if chosen is None:
@@ -212,8 +212,7 @@ def _suite(options: dict[str, Any], *, as_json: bool, as_csv: bool) -> None:
     from specmodel.base.units import check
     from specmodel.cli import simulation_report as report
     from specmodel.cli.replay_options import DEFAULT_REQUESTS, MOST, refuse_given
-    from specmodel.replay.simulation.claims import suite_choices, suite_claims
-    from specmodel.replay.simulation.suite import SuiteSettings, cascade_suite
+    from specmodel.replay.suite import SuiteSettings, cascade_suite, suite_choices, suite_claims
 
     settled = [name for name in options if name not in _OF_SUITE]
     refuse_given(options, settled, "none with --suite, which settles it")

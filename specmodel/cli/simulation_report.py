@@ -14,8 +14,7 @@ from specmodel import __version__
 from specmodel.base.text import Columns, align, column_width, wrap
 from specmodel.base.units import format_si
 from specmodel.cli.replay_options import Replay
-from specmodel.replay.simulation.claims import PAPER
-from specmodel.replay.simulation.suite import DEFAULT_FIRST, SuiteSettings
+from specmodel.replay.suite import DEFAULT_FIRST, PAPER, SuiteSettings
 
 JSON_SCHEMA_VERSION = 1
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")

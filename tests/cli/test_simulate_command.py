@@ -15,9 +15,9 @@ import pytest
 
 import specmodel
 from specmodel import cli
-from specmodel.replay.simulation import simulate, summarise
-from specmodel.replay.simulation.suite import CHOICES, SuiteSettings, cascade_suite
-from specmodel.replay.simulation.times import read_replay_times
+from specmodel.replay import simulate, summarise
+from specmodel.replay.suite import CHOICES, SuiteSettings, cascade_suite
+from specmodel.replay.times import read_replay_times
 from specmodel.replay.traces import iid_process, load_preset, read_trace, sample_trace, write_trace
 
 MEASURED = "simulate --step-times times.csv --trace trace.jsonl"
@@ -633,7 +633,7 @@ def small(monkeypatch):
         output_tokens=(64,),
         first_draft_lengths=(2,),
     )
-    monkeypatch.setattr("specmodel.replay.simulation.suite.SuiteSettings", settings)
+    monkeypatch.setattr("specmodel.replay.suite.SuiteSettings", settings)
 
 
 @pytest.fixture(scope="module")
@@ -657,7 +657,7 @@ def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
         asked.append((settings, workers))
         return pairs
 
-    monkeypatch.setattr("specmodel.replay.simulation.suite.cascade_suite", known)
+    monkeypatch.setattr("specmodel.replay.suite.cascade_suite", known)
     assert run(SUITE + " --seed 1") == out
     assert len(widest(out)) <= 80, widest(out)
     assert "3 requests a task, engine vllm, context 512" in " ".join(out.split())
@@ -692,7 +692,7 @@ def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
 
 def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, run, monkeypatch):
     free = pairs.assign(speedup=1.5, slowdown=0.0)
-    monkeypatch.setattr("specmodel.replay.simulation.suite.cascade_suite", lambda *_, **__: free)
+    monkeypatch.setattr("specmodel.replay.suite.cascade_suite", lambda *_, **__: free)
     assert re.search(r"back-off cuts it, times +2\.8( +-)+\n", run(SUITE))
     assert {row["back-off cuts it, times"] for row in parse(run(SUITE + " --json"))["claims"]} == {
         None
@@ -702,7 +702,7 @@ def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, run, monkeypatc
 @pytest.mark.parametrize("scale", [0.02, 2.0])
 def test_suite_of_other_figures_fits_80_columns(scale, small, pairs, run, monkeypatch):
     wild = pairs.assign(speedup=pairs["speedup"] ** scale / (1 + scale / 4))
-    monkeypatch.setattr("specmodel.replay.simulation.suite.cascade_suite", lambda *_, **__: wild)
+    monkeypatch.setattr("specmodel.replay.suite.cascade_suite", lambda *_, **__: wild)
     assert len(widest(run(SUITE))) <= 80
 
 
@@ -1122,7 +1122,7 @@ def test_one_line_names_the_argument_before_any_work(
         raise AssertionError("a replay was begun")
 
     if not any(word in command for word in REPLAYED):
-        monkeypatch.setattr("specmodel.replay.simulation.run.replay_block", too_late)
+        monkeypatch.setattr("specmodel.replay.run.replay_block", too_late)
     before = listing(folder)
     status = cli.main(shlex.split(command))
     check_one_line(status, *capsys.readouterr(), fragments)
@@ -1170,7 +1170,7 @@ def test_interrupt_is_silent(command, folder, small, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.replay.simulation.run.replay_block", interrupt)
+    monkeypatch.setattr("specmodel.replay.run.replay_block", interrupt)
     before = listing(folder)
     assert cli.main(shlex.split(command)) == 130
     assert "".join(capsys.readouterr()).strip() == ""

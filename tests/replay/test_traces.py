@@ -541,7 +541,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("batch", [1, 2, 256])
 def test_texts_encode_as_they_are(batch, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("specmodel.replay.traces.tokens.BATCH", batch)
+    monkeypatch.setattr("specmodel.replay.traces.ngram.BATCH", batch)
     prompts, outputs = read_tokens(token_file(tmp_path / "in.jsonl", lines_of(TEXTS)), tokenizer)
     ids = {word: number for number, word in enumerate("abcde", start=3)} | {"x": 0}
     for texts, key in ((prompts, "prompt"), (outputs, "output")):

@@ -1,8 +1,8 @@
-"""Traces as files: JSON lines for people and tools, Parquet for size. Both say how many requests.
+"""Traces as files: JSON lines for people and tools, Parquet for small size.
 
 The first JSON line is the header: schema, its version, the longest draft recorded, the number of
-requests and metadata; one request a line follows. In Parquet the header is in the metadata of the
-table's schema, and a row is a request.
+requests and metadata. Each further line is a request. In Parquet the header is in the metadata of
+the table's schema, and each row is a request.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_bytes
-from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request
+from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
 
 SCHEMA = "specmodel-trace"
 SCHEMA_VERSION = 1
@@ -23,7 +23,7 @@ SUFFIXES = (".jsonl", ".parquet")
 COLUMNS = ("proposed_tokens", "accepted_tokens")
 
 Rows = Iterator[tuple[str, Any]]
-"""Where something is in a file, for errors, and what is there."""
+"""Pairs of a place in a file, as errors name it, and the value that is there."""
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -42,7 +42,7 @@ def read_trace(path: str | Path) -> Trace:
     Raises
     ------
     InputError
-        Names the file, the line or request at fault, and what would do; nothing is skipped.
+        Names the file, the line or request at fault, and what would be right; nothing is skipped.
     """
     is_text = trace_suffix(path, "trace") == ".jsonl"
     name = f"trace {path}"
@@ -54,13 +54,7 @@ def read_trace(path: str | Path) -> Trace:
     if len(requests) != header["num_requests"]:
         expected = f"num_requests = {header['num_requests']}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    return Trace(
-        proposed_tokens=np.concatenate([proposed for proposed, _ in requests]),
-        accepted_tokens=np.concatenate([accepted for _, accepted in requests]),
-        output_tokens=np.array([len(proposed) for proposed, _ in requests], dtype=np.int64),
-        max_draft_length=longest,
-        metadata=header["metadata"],
-    )
+    return collect_trace(requests, longest, header["metadata"])
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
@@ -69,9 +63,9 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     Parameters
     ----------
     trace
-        What is written.
+        The trace.
     path
-        A .jsonl or .parquet file; one that is there is replaced.
+        A .jsonl or .parquet file; one that exists is replaced.
 
     Raises
     ------
@@ -191,7 +185,7 @@ def _parquet_rows(path: str | Path, name: str) -> Rows:
 
 
 def _lists(pyarrow: Any, column: Any, name: str) -> Iterator[Any]:
-    """Yield the arrays of a column of lists; plain lists where values are missing."""
+    """Yield the arrays of a column of lists, as plain lists where values are missing."""
     kind = column.type
     is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
     if not is_list or not pyarrow.types.is_integer(kind.value_type):

@@ -17,16 +17,16 @@ Result = TypeVar("Result")
 def spread(
     function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
 ) -> Iterator[tuple[Piece, Result]]:
-    """Give the result of each piece of work, in any order, a few ahead of what is taken.
+    """Yield the result of each piece of work, in any order, as soon as it is there.
 
     Parameters
     ----------
     function
-        Does a piece; importable where there are several workers.
+        Does one piece; it must be importable if there are several workers.
     pieces
         What is to be done.
     workers
-        Processes, this one among them; with one, or one piece, nothing is started [-].
+        Processes, this one among them; for one worker or one piece none is started [-].
 
     Yields
     ------
@@ -36,7 +36,7 @@ def spread(
     Raises
     ------
     InputError
-        If there is no worker, a piece cannot be handed to one, or one died.
+        If there is no worker, a piece cannot be sent to one, or one of them died.
     """
     if workers < 1:
         raise InputError("workers", workers, "at least 1")
@@ -50,7 +50,7 @@ def spread(
         expected = f"1, as not all policies can be handed to other processes ({error})"
         raise InputError("workers", workers, expected) from None
     waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
-    others = workers - 1  # this process does its share: it need not start, nor be sent anything
+    others = workers - 1  # this process works too: it need not start, and nothing is sent to it
     pool = ProcessPoolExecutor(others, get_context("spawn"), initializer=_end_quietly)
     try:
         while waiting or running:
