@@ -6,10 +6,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel.base.errors import InputError
+from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
     from specmodel.replay.traces import Trace
+    from specmodel.replay.traces.statistics import TraceStatistics
+
+_FIGURES = {
+    "proposal_share": "posi-\ntions",
+    "autocorrelation": "\nr1",
+    "window_correlation": "\nw",
+    "smallest_tokens_per_step": "least\nmean",
+    "largest_tokens_per_step": "most\nmean",
+}
+"""Titles of the figures beside tokens per step."""
 
 
 @click.group(context_settings=SETTINGS)
@@ -112,20 +123,40 @@ def describe(names: tuple[str, ...]) -> None:
     Example:
       specmodel trace describe code-ngram math-ngram
     """
-    from specmodel.cli.traces_report import statistics_text
     from specmodel.replay.traces import load_preset, read_trace, trace_statistics
     from specmodel.replay.traces.files import SUFFIXES
 
-    titles, rows = [], []
+    rows = []
     for name in names:
         is_file = Path(name).suffix in SUFFIXES
-        titles.append(Path(name).name)
-        rows.append(trace_statistics(read_trace(name) if is_file else _drawn(name, 1000, 512, 0)))
+        statistics = trace_statistics(read_trace(name) if is_file else _drawn(name, 1000, 512, 0))
+        rows.append((Path(name).name, statistics))
         measured = None if is_file else load_preset(name).measured
         if measured is not None:
-            titles.append("  measured")
-            rows.append(measured)
-    click.echo(statistics_text(titles, rows))
+            rows.append(("  measured", measured))
+    click.echo(_statistics_table(rows))
+
+
+def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:
+    """Return a row for each trace in at most 80 columns, and what the columns are."""
+    from specmodel.replay.traces.statistics import DRAFT_LENGTHS
+
+    columns: Columns = [("trace", [name[:26] for name, _ in rows])]
+    for length in DRAFT_LENGTHS:
+        by_length = [dict(zip(f.draft_lengths, f.tokens_per_step, strict=True)) for _, f in rows]
+        columns.append((f"\n{length}", [_optional(each.get(length)) for each in by_length]))
+    for name, title in _FIGURES.items():
+        columns.append((title, [_optional(getattr(each, name)) for _, each in rows]))
+    note = (
+        "Tokens per step at each fixed draft length; share of positions with a proposal; at draft"
+        " length 3: lag-1 autocorrelation, correlation of windows of 16 steps, and the means of"
+        " the slowest and the fastest request."
+    )
+    return f"{align(columns, left=('trace',))}\n\n{wrap(note)}"
+
+
+def _optional(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace":

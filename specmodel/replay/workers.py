@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 def spread(
     function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
 ) -> Iterator[tuple[Piece, Result]]:
-    """Yield the result of each piece of work, in any order, as soon as it is there.
+    """Return the result of each piece of work, in any order, as soon as it is there.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ def spread(
     workers
         Processes, this one among them; for one worker or one piece none is started [-].
 
-    Yields
-    ------
-    tuple
+    Returns
+    -------
+    iterator of tuple
         A piece and its result.
 
     Raises
@@ -42,13 +42,18 @@ def spread(
         raise InputError("workers", workers, "at least 1")
     workers = min(workers, len(pieces))
     if workers == 1:
-        yield from ((piece, function(piece)) for piece in pieces)
-        return
+        return ((piece, function(piece)) for piece in pieces)
     try:
         pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         expected = f"1, as not all policies can be handed to other processes ({error})"
         raise InputError("workers", workers, expected) from None
+    return _spread(function, pieces, workers)
+
+
+def _spread(
+    function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
+) -> Iterator[tuple[Piece, Result]]:
     waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
     others = workers - 1  # this process works too: it need not start, and nothing is sent to it
     pool = ProcessPoolExecutor(others, get_context("spawn"), initializer=_end_quietly)

@@ -229,18 +229,22 @@ def _header(header: Any, where: str) -> dict[str, Any]:
         raise InputError(f"{where} schema_version", version, str(SCHEMA_VERSION))
     known = {"schema", "schema_version", "max_draft_length", "num_requests", "metadata"}
     _check_keys(header, known, where)
-    for name, most in (("max_draft_length", LONGEST_DRAFT), ("num_requests", None)):
-        value = header[name]
-        if type(value) is not int or value < 1 or (most and value > most):
-            expected = f"a whole number from 1 to {most}" if most else "at least one request"
-            raise InputError(f"{where} {name}", value, expected)
-    metadata = header["metadata"]
+    longest, requests = header["max_draft_length"], header["num_requests"]
+    if type(longest) is not int or not 1 <= longest <= LONGEST_DRAFT:
+        expected = f"a whole number from 1 to {LONGEST_DRAFT}"
+        raise InputError(f"{where} max_draft_length", longest, expected)
+    if type(requests) is not int or requests < 1:
+        raise InputError(f"{where} num_requests", requests, "at least one request")
+    _check_metadata(header["metadata"], where)
+    return header
+
+
+def _check_metadata(metadata: Any, where: str) -> None:
     if not isinstance(metadata, dict):
         raise InputError(f"{where} metadata", metadata, "an object of texts")
     for key, value in metadata.items():
         if not isinstance(value, str):
             raise InputError(f"{where} metadata {key}", value, "a text")
-    return header
 
 
 def _columns(row: Any, where: str) -> tuple[Any, Any]:

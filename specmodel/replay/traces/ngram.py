@@ -78,15 +78,7 @@ def ngram_trace(
     (array([0, 3, 3, 3], dtype=uint8), array([0, 3, 2, 1], dtype=uint8))
     """
     _check_options(min_ngram, max_ngram, match, max_proposal)
-    if not len(outputs):
-        raise InputError("outputs", "no requests", "at least one request")
-    if len(prompts) != len(outputs):
-        raise InputError("prompts", f"{len(prompts)} requests", f"{len(outputs)}, as in outputs")
-    heads = [_ids(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]
-    tails = [_ids(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]
-    for i, tail in enumerate(tails):
-        if not len(tail):
-            raise InputError(f"outputs[{i}]", "no tokens", "at least one token")
+    heads, tails = _checked_ids(prompts, outputs)
     lengths = [len(head) + len(tail) for head, tail in zip(heads, tails, strict=True)]
     counts = []
     for group in _groups(lengths):
@@ -102,6 +94,21 @@ def ngram_trace(
         max_draft_length=max_proposal,
         metadata={**(metadata or {}), "drafter": "ngram", **said},
     )
+
+
+def _checked_ids(
+    prompts: Sequence[ArrayLike], outputs: Sequence[ArrayLike]
+) -> tuple[list[TokenIds], list[TokenIds]]:
+    if not len(outputs):
+        raise InputError("outputs", "no requests", "at least one request")
+    if len(prompts) != len(outputs):
+        raise InputError("prompts", f"{len(prompts)} requests", f"{len(outputs)}, as in outputs")
+    heads = [_ids(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]
+    tails = [_ids(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]
+    for i, tail in enumerate(tails):
+        if not len(tail):
+            raise InputError(f"outputs[{i}]", "no tokens", "at least one token")
+    return heads, tails
 
 
 class _Tokens:
