@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from specmodel.replay.choices import (
 from specmodel.replay.policies import Policy
 from specmodel.replay.policies.adaptive import is_number
 from specmodel.replay.times import ReplayTimes
-from specmodel.replay.walk import Step, replay_policy
+from specmodel.replay.walk import replay_policy
 from specmodel.replay.workers import spread
 
 WINDOW = 16
@@ -194,9 +195,9 @@ def timeline(
         follower, plain_time = _Follower(choice.planner(one, times)), times.forward_time
     else:
         follower, plain_time = policy_maker(choice, times, seed)(request), times.paused_time
-    steps: list[Step] = []
+    steps: list[dict[str, Any]] = []
     replay_policy(lambda _: follower, one, times, its, plain_time, steps)
-    table = pd.DataFrame([vars(step) for step in steps])
+    table = pd.DataFrame(steps)
     tokens, seconds = (
         table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
     )

@@ -24,7 +24,7 @@ from specmodel.cost.deploy import deploy
 from specmodel.replay.chance import TRACE, stream
 from specmodel.replay.policies import CascadeSettings
 from specmodel.replay.run import simulate
-from specmodel.replay.times import ReplayTimes, replay_times
+from specmodel.replay.times import replay_times
 from specmodel.replay.traces import AcceptanceProcess, join_traces, load_preset, sample_trace
 from specmodel.replay.workers import spread
 
@@ -168,19 +168,6 @@ class SuiteSettings:
         return len(MODELS) * math.prod(map(len, settings))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Case:
-    """One simulation: a target at one routing correlation, on all tasks, at one output length."""
-
-    look_up: str
-    model: str
-    routing_correlation: float
-    output_tokens: int
-    times: ReplayTimes
-    policies: Sequence[str]
-    settings: SuiteSettings
-
-
 def cascade_suite(
     settings: SuiteSettings,
     *,
@@ -250,7 +237,8 @@ def task_process(task: str, look_up: str) -> AcceptanceProcess:
     return preset.with_changes("process", changes)
 
 
-def _cases(settings: SuiteSettings) -> Iterator[_Case]:
+def _cases(settings: SuiteSettings) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of `_run` for each simulation: a target at a setting, on all tasks."""
     longest = min(process.max_draft_length for process in map(load_preset, TASKS.values()))
     policies = ["none", *FIXED]
     for first in settings.first_draft_lengths:
@@ -272,39 +260,31 @@ def _cases(settings: SuiteSettings) -> Iterator[_Case]:
         )
         for look_up, length in itertools.product(settings.look_ups, settings.output_tokens):
             extra = choices if (correlation, length) == settings.centre else []
-            yield _Case(
-                look_up=look_up,
-                model=model,
-                routing_correlation=correlation,
-                output_tokens=length,
-                times=times,
-                policies=list(dict.fromkeys([*policies, *extra])),
-                settings=settings,
-            )
+            yield {
+                "setting": dict(zip(SETTING, (look_up, correlation, length), strict=True)),
+                "model": model,
+                "times": times,
+                "policies": list(dict.fromkeys([*policies, *extra])),
+                "size": settings.num_requests,
+                "seed": settings.seed,
+            }
 
 
-def _run(case: _Case) -> pd.DataFrame:
+def _run(case: dict[str, Any]) -> pd.DataFrame:
     """Return sums by task and policy; the same seed gives all targets the same requests."""
-    size, seed = case.settings.num_requests, case.settings.seed
+    size, seed, setting = case["size"], case["seed"], case["setting"]
+    processes = [task_process(task, setting["look_up"]) for task in TASKS]
     trace = join_traces(
         [
-            sample_trace(
-                task_process(task, case.look_up), size, case.output_tokens, stream(seed, TRACE, i)
-            )
-            for i, task in enumerate(TASKS)
+            sample_trace(process, size, setting["output_tokens"], stream(seed, TRACE, i))
+            for i, process in enumerate(processes)
         ]
     )
-    records = simulate(trace, case.times, case.policies, seed=seed)
+    records = simulate(trace, case["times"], case["policies"], seed=seed)
     records["task"] = np.array(list(TASKS))[records["request"] // size]
     names = ["time", "plain_time", "steps", "test_steps"]
     sums = records.groupby(["policy", "task"], observed=True)[names].sum().reset_index()
-    return sums.assign(
-        policy=sums["policy"].astype(str),
-        model=case.model,
-        look_up=case.look_up,
-        routing_correlation=case.routing_correlation,
-        output_tokens=case.output_tokens,
-    )
+    return sums.assign(policy=sums["policy"].astype(str), model=case["model"], **setting)
 
 
 def suite_claims(pairs: pd.DataFrame) -> pd.DataFrame:

@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,40 +49,13 @@ class Totals:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """One step of a request.
-
-    Parameters
-    ----------
-    position
-        Output tokens before the step [token].
-    draft_length, drafted_tokens, emitted_tokens
-        What the policy asked for, what the drafter had of it, and what came out [token].
-    step_time
-        How long the step took [s].
-    phase
-        What the policy was doing, if it says so.
-    utility
-        The utility that the policy measured last, if it says so [-].
-    """
-
-    position: int
-    draft_length: int
-    drafted_tokens: int
-    emitted_tokens: int
-    step_time: float
-    phase: str
-    utility: float
-
-
 def replay_policy(
     make: Callable[[int], Policy],
     trace: Trace,
     times: ReplayTimes,
     luck: Luck,
     plain_time: float,
-    log: list[Step] | None = None,
+    log: list[dict[str, Any]] | None = None,
 ) -> Totals:
     """Replay every request with a policy of its own.
 
@@ -94,7 +68,9 @@ def replay_policy(
     plain_time
         Time of a step at draft length 0 [s].
     log
-        Takes every step, if given.
+        Takes every step, if given, with its position (output tokens before it), draft_length (what
+        was asked for), drafted_tokens (what the drafter had of it), emitted_tokens, step_time,
+        and the phase and utility that the policy tells.
 
     Returns
     -------
@@ -143,7 +119,7 @@ def _replay(
     request: _Request,
     base: list[float],
     slope: list[float],
-    log: list[Step] | None,
+    log: list[dict[str, Any]] | None,
 ) -> tuple[int, int, int, float, float]:
     """Return the steps, test steps, drafted tokens, time and expected time of one request."""
     propose, observe = policy.propose, policy.observe
@@ -166,10 +142,11 @@ def _replay(
         observe(emitted, seconds)
         if log is not None:
             utility = getattr(policy, "utility", float("nan"))
-            log.append(Step(
-                position=position, draft_length=asked, drafted_tokens=verified,
-                emitted_tokens=emitted, step_time=seconds, phase=phase, utility=utility,
-            ))  # fmt: skip
+            log.append({
+                "position": position, "draft_length": asked, "drafted_tokens": verified,
+                "emitted_tokens": emitted, "step_time": seconds, "phase": phase,
+                "utility": utility,
+            })  # fmt: skip
         position += emitted
         steps += 1
         if phase == "test":

@@ -9,18 +9,30 @@ import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_bytes
+from specmodel.base.records import Record, build
 from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
 
 SCHEMA = "specmodel-trace"
 SCHEMA_VERSION = 1
 SUFFIXES = (".jsonl", ".parquet")
 COLUMNS = ("proposed_tokens", "accepted_tokens")
+
+
+class _Header(Record):
+    """The header of a trace, beside the name of its schema."""
+
+    schema_version: int
+    max_draft_length: Annotated[int, Field(ge=1, le=LONGEST_DRAFT)]
+    num_requests: Annotated[int, Field(ge=1)]
+    metadata: dict[str, str]
+
 
 Rows = Iterator[tuple[str, Any]]
 """Pairs of a place in a file, as errors name it, and the value that is there."""
@@ -49,12 +61,12 @@ def read_trace(path: str | Path) -> Trace:
     rows = json_lines(path, "trace") if is_text else _parquet_rows(path, name)
     where, first = next(rows, (name, None))
     header = _header(first, where)
-    longest = header["max_draft_length"]
+    longest = header.max_draft_length
     requests = [check_request(*_columns(row, where), longest, where) for where, row in rows]
-    if len(requests) != header["num_requests"]:
-        expected = f"num_requests = {header['num_requests']}, as in its header"
+    if len(requests) != header.num_requests:
+        expected = f"num_requests = {header.num_requests}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    return collect_trace(requests, longest, header["metadata"])
+    return collect_trace(requests, longest, header.metadata)
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
@@ -220,31 +232,14 @@ def _pyarrow(argument: str = "trace") -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _header(header: Any, where: str) -> dict[str, Any]:
+def _header(header: Any, where: str) -> _Header:
     """Return the header of a trace of this version; refuse anything else."""
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise InputError(where, header, f'a header with "schema": "{SCHEMA}"')
     version = header.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise InputError(f"{where} schema_version", version, str(SCHEMA_VERSION))
-    known = {"schema", "schema_version", "max_draft_length", "num_requests", "metadata"}
-    _check_keys(header, known, where)
-    longest, requests = header["max_draft_length"], header["num_requests"]
-    if type(longest) is not int or not 1 <= longest <= LONGEST_DRAFT:
-        expected = f"a whole number from 1 to {LONGEST_DRAFT}"
-        raise InputError(f"{where} max_draft_length", longest, expected)
-    if type(requests) is not int or requests < 1:
-        raise InputError(f"{where} num_requests", requests, "at least one request")
-    _check_metadata(header["metadata"], where)
-    return header
-
-
-def _check_metadata(metadata: Any, where: str) -> None:
-    if not isinstance(metadata, dict):
-        raise InputError(f"{where} metadata", metadata, "an object of texts")
-    for key, value in metadata.items():
-        if not isinstance(value, str):
-            raise InputError(f"{where} metadata {key}", value, "a text")
+        raise InputError(f"{where}.schema_version", version, str(SCHEMA_VERSION))
+    return build(_Header, {key: v for key, v in header.items() if key != "schema"}, where)
 
 
 def _columns(row: Any, where: str) -> tuple[Any, Any]:
