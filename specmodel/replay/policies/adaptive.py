@@ -160,7 +160,7 @@ class AcceptedAverage:
     first_draft_length
         Draft length until the warm-up is over [token].
     weight
-        Weight of the last step in the average [-].
+        Weight of the newest step in the average [-].
     warm_up
         Steps before the first change [-].
     update_interval
