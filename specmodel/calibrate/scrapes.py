@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,114 +27,9 @@ TORN = 0.01
 """Most that counters may contradict each other [-]: an engine of several processes can be scraped
 while it raises one after another."""
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SpeculationCounters:
-    """What the engines of a model counted of their drafts, since they started or since a scrape.
-
-    Parameters
-    ----------
-    model_name
-        Label of the counters.
-    counts
-        Value of each series by its other labels, such as ``engine="0"``, and by its counter; the
-        counter by position is followed by the position [-].
-    """
-
-    model_name: str
-    counts: dict[tuple[str, str], float]
-
-    def __sub__(self, earlier: "SpeculationCounters") -> "SpeculationCounters":
-        """Return what was counted since an earlier scrape of the same engines."""
-        if self.model_name != earlier.model_name:
-            raise InputError("model_name", self.model_name, f"{earlier.model_name}, as earlier")
-        for engine, counter in sorted(self.counts.keys() ^ earlier.counts.keys()):
-            expected = "a series of both scrapes, which must have the same engines and positions"
-            raise InputError(counter, engine, expected)
-        for key, then in earlier.counts.items():
-            if self.counts[key] < then:
-                expected = (
-                    f"at least {then:.0f}, as earlier: it went backwards, so the engine was"
-                    " restarted, or the scrapes are swapped"
-                )
-                raise InputError(key[1], int(self.counts[key]), expected)
-        grown = {key: now - earlier.counts[key] for key, now in self.counts.items()}
-        return replace(self, counts=grown)
-
-
-def read_scrape(path: str | Path, model: str | None = None) -> SpeculationCounters:
-    """Return the speculation counters of a saved Prometheus scrape of vLLM.
-
-    Parameters
-    ----------
-    path
-        Text of the engine's ``/metrics``.
-    model
-        Which ``model_name``, where the scrape has several.
-
-    Returns
-    -------
-    SpeculationCounters
-        The counters of one model.
-
-    Raises
-    ------
-    InputError
-        In one line, if the file cannot be read or its counters cannot be used.
-    """
-    where, is_vllm = f"scrape {path}", False
-    models: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    for name, labels, value in _samples(Path(path)):
-        is_vllm |= name.startswith("vllm:")
-        if name in COUNTERS:
-            others = dict(sorted(labels.items()))
-            counts = models[others.pop("model_name", "")]
-            if name == BY_POSITION:
-                name = f"{name} position {others.pop('position', None)}"
-            engine = ", ".join(f'{label}="{text}"' for label, text in others.items())
-            if name in counts[engine]:
-                raise InputError(f"{where} {name}", labels, "each series once")
-            counts[engine][name] = value
-    if not models:
-        reason = "there are none, so speculation may be off" if is_vllm else "it is no vLLM scrape"
-        raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
-    if model is None and len(models) > 1:
-        raise InputError("model", None, "one of " + ", ".join(sorted(models)))
-    model = next(iter(models)) if model is None else model
-    if model not in models:
-        raise InputError("model", model, nearest(model, models))
-    return SpeculationCounters(model_name=model, counts=_complete(models[model], where))
-
-
-def _complete(engines: dict[str, dict[str, float]], where: str) -> dict[tuple[str, str], float]:
-    """Return the counts of all engines, each with every counter and position, checked."""
-    positions = max(sum(name not in COUNTERS for name in counts) for counts in engines.values())
-    needed = [DRAFTS, DRAFTED, ACCEPTED]
-    needed += [f"{BY_POSITION} position {i}" for i in range(max(positions, 1))]
-    for engine in sorted(engines):
-        for name in needed:
-            if name not in engines[engine]:
-                raise InputError(where, f"engine {engine}".strip(), f"its counter {name} as well")
-            # beyond 2⁵³, a counter kept as a double no longer counts
-            bounds = {"minimum": 0, "maximum": 2.0**53}
-            check(f"{where} {name}", engines[engine][name], **bounds, whole=True)
-    return {(engine, name): engines[engine][name] for engine in sorted(engines) for name in needed}
-
-
-def _samples(path: Path) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the name, labels and value of all samples of a scrape."""
-    from prometheus_client.parser import text_fd_to_metric_families
-
-    lines = read_text(path, "scrape", "text").split("\n")
-    numbers = iter(range(len(lines)))
-    try:  # the parser does not say which line is at fault: it is the last one that it took
-        for family in text_fd_to_metric_families(cast(Any, (lines[i] for i in numbers))):
-            for sample in family.samples:
-                yield sample.name, sample.labels, sample.value
-    except (ArithmeticError, LookupError, ValueError):
-        number = next(numbers, len(lines))
-        expected = "a line in Prometheus' text format"
-        raise InputError(f"scrape {path} line {number}", lines[number - 1], expected) from None
+Counts = dict[tuple[str, str], float]
+"""Value of each series by its other labels, such as ``engine="0"``, and by its counter, which for
+the one by position has the position behind it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -177,23 +72,30 @@ class MeasuredAcceptance:
     accepted_fraction: float
 
 
-def measured_acceptance(counters: SpeculationCounters) -> MeasuredAcceptance:
-    """Return the acceptance that the engines of a model counted together.
+def scraped_acceptance(
+    path: str | Path, later: str | Path | None = None, model: str | None = None
+) -> MeasuredAcceptance:
+    """Return the acceptance that a running vLLM counted, from saved Prometheus scrapes of it.
 
     Parameters
     ----------
-    counters
-        What `read_scrape` returned, or the difference of two.
+    path
+        Text of the engine's ``/metrics``.
+    later
+        The same, saved later: what was counted between the two is taken.
+    model
+        Which ``model_name``, where a scrape has several.
 
     Returns
     -------
     MeasuredAcceptance
-        Its rates by position are ready for `Acceptance`.
+        Sums over the engines of the model; the rates by position are ready for `Acceptance`.
 
     Raises
     ------
     InputError
-        If nothing was drafted, or the counters contradict each other.
+        In one line, if a file cannot be read, nothing was drafted, the scrapes do not fit
+        together, or their counters contradict each other.
 
     Notes
     -----
@@ -206,29 +108,106 @@ def measured_acceptance(counters: SpeculationCounters) -> MeasuredAcceptance:
     position are too low likewise from position 2 on, because a draft that ended before a position
     counts as rejected there. The tokens per step computed from them are right at every length.
     """
+    name, counts = _read_scrape(path, model)
+    if later is not None:
+        name_later, counts_later = _read_scrape(later, model)
+        if name_later != name:
+            raise InputError("model_name", name_later, f"{name}, as earlier")
+        counts = _growth(counts, counts_later)
     totals: Counter[str] = Counter()
-    for (_, counter), count in counters.counts.items():
+    for (_, counter), count in counts.items():
         totals[counter] += int(count)
     drafts, drafted, accepted, *reached = totals.values()
     _check_consistent(drafts, drafted, accepted, reached)
     by_position = np.minimum.accumulate(np.minimum(reached, drafts))
     mean_length = min(max(drafted / drafts, 1.0), float(len(reached)))
+    rate = acceptance_rate_from_accepted_fraction(accepted / drafted, mean_length)
     return MeasuredAcceptance(
-        model_name=counters.model_name,
-        num_engines=len({engine for engine, _ in counters.counts}),
+        model_name=name,
+        num_engines=len({engine for engine, _ in counts}),
         num_drafts=drafts,
         num_draft_tokens=drafted,
         num_accepted_tokens=accepted,
         accepted_by_position=by_position,
         mean_draft_length=mean_length,
         max_draft_length=len(reached),
-        acceptance_rate=float(
-            acceptance_rate_from_accepted_fraction(accepted / drafted, mean_length)
-        ),
+        acceptance_rate=float(rate),
         acceptance_by_position=conditional_acceptance(by_position / drafts),
         tokens_per_step=1 + accepted / drafts,
         accepted_fraction=accepted / drafted,
     )
+
+
+def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
+    """Return the model's name and the counters of its engines."""
+    where, is_vllm = f"scrape {path}", False
+    models: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for name, labels, value in _samples(Path(path)):
+        is_vllm |= name.startswith("vllm:")
+        if name in COUNTERS:
+            others = dict(sorted(labels.items()))
+            counts = models[others.pop("model_name", "")]
+            if name == BY_POSITION:
+                name = f"{name} position {others.pop('position', None)}"
+            engine = ", ".join(f'{label}="{text}"' for label, text in others.items())
+            if name in counts[engine]:
+                raise InputError(f"{where} {name}", labels, "each series once")
+            counts[engine][name] = value
+    if not models:
+        reason = "there are none, so speculation may be off" if is_vllm else "it is no vLLM scrape"
+        raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
+    if model is None and len(models) > 1:
+        raise InputError("model", None, "one of " + ", ".join(sorted(models)))
+    model = next(iter(models)) if model is None else model
+    if model not in models:
+        raise InputError("model", model, nearest(model, models))
+    return model, _complete(models[model], where)
+
+
+def _complete(engines: dict[str, dict[str, float]], where: str) -> Counts:
+    """Return the counts of all engines, each with every counter and position, checked."""
+    positions = max(sum(name not in COUNTERS for name in counts) for counts in engines.values())
+    needed = [DRAFTS, DRAFTED, ACCEPTED]
+    needed += [f"{BY_POSITION} position {i}" for i in range(max(positions, 1))]
+    for engine in sorted(engines):
+        for name in needed:
+            if name not in engines[engine]:
+                raise InputError(where, f"engine {engine}".strip(), f"its counter {name} as well")
+            # beyond 2⁵³, a counter kept as a double no longer counts
+            bounds = {"minimum": 0, "maximum": 2.0**53}
+            check(f"{where} {name}", engines[engine][name], **bounds, whole=True)
+    return {(engine, name): engines[engine][name] for engine in sorted(engines) for name in needed}
+
+
+def _samples(path: Path) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the name, labels and value of all samples of a scrape."""
+    from prometheus_client.parser import text_fd_to_metric_families
+
+    lines = read_text(path, "scrape", "text").split("\n")
+    numbers = iter(range(len(lines)))
+    try:  # the parser does not say which line is at fault: it is the last one that it took
+        for family in text_fd_to_metric_families(cast(Any, (lines[i] for i in numbers))):
+            for sample in family.samples:
+                yield sample.name, sample.labels, sample.value
+    except (ArithmeticError, LookupError, ValueError):
+        number = next(numbers, len(lines))
+        expected = "a line in Prometheus' text format"
+        raise InputError(f"scrape {path} line {number}", lines[number - 1], expected) from None
+
+
+def _growth(earlier: Counts, later: Counts) -> Counts:
+    """Return what was counted between two scrapes of the same engines."""
+    for engine, counter in sorted(earlier.keys() ^ later.keys()):
+        expected = "a series of both scrapes, which must have the same engines and positions"
+        raise InputError(counter, engine, expected)
+    for key, then in earlier.items():
+        if later[key] < then:
+            expected = (
+                f"at least {then:.0f}, as earlier: it went backwards, so the engine was"
+                " restarted, or the scrapes are swapped"
+            )
+            raise InputError(key[1], int(later[key]), expected)
+    return {key: now - earlier[key] for key, now in later.items()}
 
 
 def _check_consistent(drafts: int, drafted: int, accepted: int, reached: list[int]) -> None:

@@ -34,12 +34,9 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
       curl -s http://localhost:8000/metrics > after.prom
       specmodel acceptance ./before.prom ./after.prom
     """
-    from specmodel.calibrate.scrapes import measured_acceptance, read_scrape
+    from specmodel.calibrate.scrapes import scraped_acceptance
 
-    counters = read_scrape(file, model)
-    if later is not None:
-        counters = read_scrape(later, model) - counters
-    measured = measured_acceptance(counters)
+    measured = scraped_acceptance(file, later, model)
     click.echo(_json(measured) if as_json else _text(measured))
 
 

@@ -12,7 +12,7 @@ from specmodel import cli
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
-from specmodel.calibrate.scrapes import measured_acceptance, read_scrape
+from specmodel.calibrate.scrapes import scraped_acceptance
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
@@ -111,7 +111,7 @@ def refused(capsys):
 
 
 def test_the_engines_of_a_model_are_summed(write):
-    measured = measured_acceptance(read_scrape(write(ONE, OTHER, TWO), QWEN))
+    measured = scraped_acceptance(write(ONE, OTHER, TWO), model=QWEN)
     # 1500 drafts of 4500 tokens; accepted 1200, 900 and 450 by position, 2550 in all.
     assert (measured.model_name, measured.num_engines) == (QWEN, 2)
     assert (measured.num_drafts, measured.num_draft_tokens) == (1500, 4500)
@@ -126,20 +126,20 @@ def test_the_engines_of_a_model_are_summed(write):
 
 
 def test_one_model_needs_no_name_and_several_do(write):
-    assert read_scrape(write(OTHER)).model_name == LLAMA
+    assert scraped_acceptance(write(OTHER)).model_name == LLAMA
     both = write(ONE, OTHER, TWO)
-    assert measured_acceptance(read_scrape(both, LLAMA)).tokens_per_step == 1.3
+    assert scraped_acceptance(both, model=LLAMA).tokens_per_step == 1.3
     with pytest.raises(InputError, match=f"model: got None; expected one of {QWEN}, {LLAMA}"):
-        read_scrape(both)
+        scraped_acceptance(both)
     with pytest.raises(InputError, match=f"model: got 'qwen3'; .*{QWEN}"):
-        read_scrape(both, "qwen3")
+        scraped_acceptance(both, model="qwen3")
 
 
 def test_rates_of_a_simulated_engine_are_found(write):
     alpha, gamma, drafts = 0.72, 4, 200_000
     accepted = np.random.default_rng(1).geometric(1 - alpha, drafts) - 1
     reached = [int((accepted >= i).sum()) for i in range(1, gamma + 1)]
-    measured = measured_acceptance(read_scrape(write((QWEN, 0, drafts, gamma * drafts, reached))))
+    measured = scraped_acceptance(write((QWEN, 0, drafts, gamma * drafts, reached)))
     standard_error = np.std(np.minimum(accepted, gamma)) / drafts**0.5
     exact = float(expected_tokens_per_step(alpha, gamma))
     assert abs(measured.tokens_per_step - exact) < 4 * standard_error
@@ -158,7 +158,7 @@ def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
     accepted = np.minimum(generator.geometric(1 - alpha, drafts) - 1, lengths)
     reached = [int((accepted >= i).sum()) for i in range(1, 6)]
     series = (QWEN, 0, drafts, int(lengths.sum()), reached)
-    measured = measured_acceptance(read_scrape(write(series)))
+    measured = scraped_acceptance(write(series))
     assert measured.mean_draft_length == lengths.mean()
     assert measured.max_draft_length == 5
     # One of five drafts of length g: 1.7, 2.19, 2.533, 2.7731, 2.94117; their mean at length 3.
@@ -173,7 +173,7 @@ def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
 
 
 def test_a_draft_length_that_is_not_whole_is_taken_as_it_is(write):
-    measured = measured_acceptance(read_scrape(write(SHORT)))
+    measured = scraped_acceptance(write(SHORT))
     assert measured.mean_draft_length == 2.62
     tokens = expected_tokens_per_step(measured.acceptance_rate, 2.62)
     assert tokens == pytest.approx(2.5, rel=1e-12)
@@ -181,15 +181,14 @@ def test_a_draft_length_that_is_not_whole_is_taken_as_it_is(write):
 
 @pytest.mark.parametrize(("by_position", "alpha"), [([0, 0, 0], 0), ([1000, 1000, 1000], 1)])
 def test_all_or_nothing_accepted(by_position, alpha, write):
-    measured = measured_acceptance(read_scrape(write((QWEN, 0, 1000, 3000, by_position))))
+    measured = scraped_acceptance(write((QWEN, 0, 1000, 3000, by_position)))
     assert measured.acceptance_rate == pytest.approx(alpha, abs=1e-12)
     assert measured.acceptance_by_position.tolist() == [alpha] * 3
     assert measured.tokens_per_step == 1 + 3 * alpha
 
 
 def test_two_scrapes_give_what_was_counted_between(write):
-    earlier = read_scrape(write(ONE, name="earlier.prom"))
-    measured = measured_acceptance(read_scrape(write(LATER, name="later.prom")) - earlier)
+    measured = scraped_acceptance(write(ONE), write(LATER, name="later.prom"))
     assert (measured.num_drafts, measured.num_draft_tokens) == (600, 1800)
     assert measured.accepted_by_position.tolist() == [420, 210, 90]
     assert measured.num_accepted_tokens == 720
@@ -207,18 +206,14 @@ def test_two_scrapes_give_what_was_counted_between(write):
 )
 def test_each_counter_may_only_rise(name, value, change, write):
     series = tuple(change.get(i, field) for i, field in enumerate(ONE))
-    earlier, later = read_scrape(write(ONE)), read_scrape(write(series))
     with pytest.raises(InputError, match=f"^{name}: got {value}; .*went backwards"):
-        _ = later - earlier
+        scraped_acceptance(write(ONE), write(series, name="later.prom"))
 
 
 def test_an_engine_that_restarted_is_seen_though_the_sum_rose(write):
-    earlier = read_scrape(write(ONE, TWO))
-    later = read_scrape(
-        write((QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3))
-    )
+    series = ((QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3))
     with pytest.raises(InputError, match=f"{DRAFTS}: got 9; expected at least 500"):
-        _ = later - earlier
+        scraped_acceptance(write(ONE, TWO), write(*series, name="later.prom"))
 
 
 @pytest.mark.parametrize(
@@ -233,38 +228,38 @@ def test_an_engine_that_restarted_is_seen_though_the_sum_rose(write):
     ],
 )
 def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
-    earlier = read_scrape(write(ONE))
     with pytest.raises(InputError, match=match):
-        _ = read_scrape(write(later)) - earlier
+        scraped_acceptance(write(ONE), write(later, name="later.prom"))
 
 
 def test_the_suffix_may_be_left_to_the_client(write):
     text = scrape(ONE)
-    exact = measured_acceptance(read_scrape(write(text)))
+    exact = scraped_acceptance(write(text))
     open_metrics = re.sub(r"# (TYPE|HELP) (vllm:spec\w+)_total", r"# \1 \2", text) + "# EOF\n"
     old_client = re.sub(r"(vllm:spec\w+)_total", r"\1", text)
     untyped = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for variant in (open_metrics, old_client, untyped, text.replace("\n", "\r\n")):
         assert variant != text
-        measured = measured_acceptance(read_scrape(write(variant)))
+        measured = scraped_acceptance(write(variant))
         assert measured.num_drafts == 1000
         assert measured.acceptance_rate == exact.acceptance_rate
     without_type = old_client.replace(" counter", " gauge")
     with pytest.raises(InputError, match="there are none"):
-        read_scrape(write(without_type))
+        scraped_acceptance(write(without_type))
 
 
 def test_engines_need_no_label_and_any_order_of_positions_does(write):
     lines = scrape(ONE).replace('engine="0",', "").splitlines()
     lines.sort(key=lambda line: (line.startswith(BY_POSITION), line[::-1]))
-    measured = measured_acceptance(read_scrape(write("\n".join(lines) + "\n")))
+    measured = scraped_acceptance(write("\n".join(lines) + "\n"))
     assert measured.accepted_by_position.tolist() == [800, 560, 280]
 
 
 def test_labels_may_come_in_any_order(write):
-    orders = ('pod="a",engine="0"', 'engine="0",pod="a"')
-    first, second = (read_scrape(write(scrape(ONE).replace('engine="0"', o))) for o in orders)
-    assert set((second - first).counts.values()) == {0}
+    earlier = scrape(ONE).replace('engine="0"', 'pod="a",engine="0"')
+    later = scrape(LATER).replace('engine="0"', 'engine="0",pod="a"')
+    measured = scraped_acceptance(write(earlier), write(later, name="later.prom"))
+    assert measured.num_drafts == 600
 
 
 def one(name, value, position=None):
@@ -277,11 +272,11 @@ def one(name, value, position=None):
 
 
 def test_a_torn_scrape_does_a_wrong_one_does_not(write):
-    torn = measured_acceptance(read_scrape(write(one(ACCEPTED, 1650))))
+    torn = scraped_acceptance(write(one(ACCEPTED, 1650)))
     assert torn.tokens_per_step == 2.65
     for wrong in (1700, 1600):
         with pytest.raises(InputError, match=f"{BY_POSITION}: got 1640; expected {wrong} over all"):
-            measured_acceptance(read_scrape(write(one(ACCEPTED, wrong))))
+            scraped_acceptance(write(one(ACCEPTED, wrong)))
 
 
 def without(pattern):
@@ -418,7 +413,7 @@ PREDICT = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --j
 @pytest.mark.parametrize("series", [ONE, SHORT, (QWEN, 0, 1000, 1400, [700, 200, 50])])
 def test_either_line_gives_predict_the_tokens_per_step(series, write, run):
     path = write(series)
-    exact = measured_acceptance(read_scrape(path)).tokens_per_step
+    exact = scraped_acceptance(path).tokens_per_step
     for line in run(f"acceptance {path}").splitlines()[-2:]:
         out = run(f"{PREDICT} --drafter eagle --draft-length 3 {line}")
         assert json.loads(out)["rows"][0]["tokens_per_step"] == pytest.approx(exact, abs=3e-4)
@@ -440,6 +435,6 @@ def test_a_name_that_would_break_the_line_is_quoted(write, run):
     [(9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000])],
 )
 def test_counters_read_while_they_were_raised(drafted, by_position, write):
-    measured = measured_acceptance(read_scrape(write((QWEN, 0, 10_000, drafted, by_position))))
+    measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))
     assert 1 <= measured.mean_draft_length <= len(by_position)
     assert (measured.acceptance_by_position <= 1).all()

@@ -32,6 +32,11 @@ def is_number(value: object, *, whole: bool = False) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
+def _check_whole(name: str, value: int, least: int) -> None:
+    if not (is_number(value, whole=True) and value >= least):
+        raise InputError(name, value, f"a whole number of at least {least}")
+
+
 def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
     """Return the draft length that vLLM takes from a schedule by batch size.
 
@@ -107,14 +112,12 @@ class Goodput:
         memory: float = 50.0,
         probe_interval: int = 16,
     ) -> None:
-        if not (is_number(first_acceptance_rate) and 0 < first_acceptance_rate < 1):
-            expected = "a number above 0 and below 1"
-            raise InputError("goodput first_acceptance_rate", first_acceptance_rate, expected)
+        rate = first_acceptance_rate
+        if not (is_number(rate) and 0 < rate < 1):
+            raise InputError("goodput first_acceptance_rate", rate, "a number above 0 and below 1")
         if not (is_number(memory) and memory >= 1):
             raise InputError("goodput memory", memory, "a number of at least 1")
-        if not (is_number(probe_interval, whole=True) and probe_interval >= 1):
-            expected = "a whole number of at least 1"
-            raise InputError("goodput probe_interval", probe_interval, expected)
+        _check_whole("goodput probe_interval", probe_interval, 1)
         self._step_time = [float(time) for time in step_time]
         self._kept = 1 - 1 / memory
         self._accepted, self._rejected = first_acceptance_rate, 1 - first_acceptance_rate
@@ -182,13 +185,9 @@ class AcceptedAverage:
     ) -> None:
         if not (is_number(weight) and 0 < weight <= 1):
             raise InputError("sglang weight", weight, "a number above 0, at most 1")
-        for name, value, least in (
-            ("first_draft_length", first_draft_length, 1),
-            ("warm_up", warm_up, 0),
-            ("update_interval", update_interval, 1),
-        ):
-            if not (is_number(value, whole=True) and value >= least):
-                raise InputError(f"sglang {name}", value, f"a whole number of at least {least}")
+        _check_whole("sglang first_draft_length", first_draft_length, 1)
+        _check_whole("sglang warm_up", warm_up, 0)
+        _check_whole("sglang update_interval", update_interval, 1)
         self._max_draft_length = max_draft_length
         self._draft_length = min(first_draft_length, max_draft_length)
         self._average = float(self._draft_length)

@@ -6,7 +6,7 @@ of them, and emits one more.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,12 +60,11 @@ class Trace:
         lengths = self.output_tokens[first:last]
         start = int(self.output_tokens[:first].sum())
         positions = slice(start, start + int(lengths.sum()))
-        return Trace(
+        return replace(
+            self,
             proposed_tokens=self.proposed_tokens[positions],
             accepted_tokens=self.accepted_tokens[positions],
             output_tokens=lengths,
-            max_draft_length=self.max_draft_length,
-            metadata=self.metadata,
         )
 
 
