@@ -3,14 +3,14 @@
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align, table_width, wrap
 from specmodel.cli.settings import (
     SETTINGS,
@@ -26,17 +26,9 @@ if TYPE_CHECKING:
 
     from specmodel.replay import ReplayTimes, Variation
     from specmodel.replay.blocks import Source
-    from specmodel.replay.traces import AcceptanceProcess
 
-DEFAULT_REQUESTS = 300
-DEFAULT_OUTPUT_TOKENS = 512
 DEFAULT_MAX_DRAFT_LENGTH = 7
 DEFAULT_CONTEXT_LENGTH = 1024
-
-MOST = 10**7
-"""Most requests drawn [request], and most tokens of each [token]."""
-MOST_POSITIONS = 10**11
-"""Most output tokens of all requests drawn [token]."""
 
 _HINDSIGHT = ("best-fixed", "greedy", "oracle")
 _CELLS = {
@@ -209,15 +201,23 @@ def _check_files(options: dict[str, Any]) -> None:
 
 def _replay_from(options: dict[str, Any]) -> tuple["Source", "ReplayTimes", dict[str, Any]]:
     """Return the requests, the step times, and the heading, assumptions and warnings of these."""
+    from specmodel.cli.trace import named_requests
+
     if options["trace"] is None:
         raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
     if options["timeline"] is None:
         refuse_given(options, ["request", "timeline_policy"], "--timeline FILE with it")
-    source, requests, presets = _source(options)
+    source, requests, presets = named_requests(
+        options["trace"], _given(options, ("requests", "output_tokens"))
+    )
     times, what, assumed, is_lookup = _times(options, source)
     if options["max_draft_length"] is None:
         assumed["max_draft_length"] = times.max_draft_length
-    warnings = [] if is_lookup is None else _mismatch(presets, is_lookup=is_lookup)
+    others = [name for name in presets if name.endswith("-ngram") != is_lookup]
+    warnings = []
+    if others and is_lookup is not None:
+        kind = "n-gram look-up" if is_lookup else "a model or head"
+        warnings = [f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"]
     said = {"heading": f"{what}; {requests}", "assumptions": assumed, "warnings": warnings}
     return source, times, said
 
@@ -235,48 +235,6 @@ def _variation(
         names = names[:1]
     assumed |= {name: getattr(variation, name) for name in names if options[name] is None}
     return variation
-
-
-def _source(options: dict[str, Any]) -> tuple["Source", str, Sequence[str]]:
-    """Return the requests, how they read in a heading, and the presets among them."""
-    from specmodel.base.units import check
-    from specmodel.replay import Sample
-    from specmodel.replay.traces import read_trace
-    from specmodel.replay.traces.files import SUFFIXES
-
-    name = options["trace"]
-    if Path(name).suffix in SUFFIXES:
-        refuse_given(options, ["requests", "output_tokens"], "none, as the trace has its own")
-        trace = read_trace(name)
-        return trace, f"{Path(name).name}, {trace.num_requests} requests", ()
-    presets = [preset.strip() for preset in name.split("+")]
-    sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS}
-    sizes |= _given(options, sizes)
-    for option, size in sizes.items():
-        check(option, size, minimum=1, maximum=MOST, whole=True)
-    requests, length = sizes.values()
-    if requests * length > MOST_POSITIONS:
-        expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
-        raise InputError("requests", requests, expected)
-    processes = [_process(preset) for preset in presets]
-    sample = Sample(processes=processes, num_requests=requests, output_tokens=length)
-    return sample, f"{' + '.join(presets)}, {requests} requests of {length} tokens", presets
-
-
-def _process(preset: str) -> "AcceptanceProcess":
-    from specmodel.base.records import is_path
-    from specmodel.replay.traces import list_presets, load_preset
-    from specmodel.replay.traces.files import SUFFIXES
-
-    if preset not in list_presets() and not is_path(preset):
-        known = nearest(preset, list_presets())
-        expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
-        raise InputError("trace", preset, expected)
-    try:
-        return load_preset(preset)
-    except InputError as error:
-        argument = error.argument.replace("preset", "trace", 1)
-        raise InputError(argument, error.value, error.expected) from None
 
 
 def _times(
@@ -323,18 +281,6 @@ def _longest(options: dict[str, Any], known: int) -> int:
         expected = f"from 1 to {known}, the longest with acceptance and a step time"
         raise InputError("max_draft_length", asked, expected)
     return int(asked)
-
-
-def _mismatch(presets: Sequence[str], *, is_lookup: bool) -> list[str]:
-    """Return a warning if the acceptance is that of another kind of drafter."""
-    from specmodel.base.records import is_path
-
-    known = [preset for preset in presets if not is_path(preset)]
-    others = [preset for preset in known if preset.endswith("-ngram") != is_lookup]
-    if not others:
-        return []
-    kind = "n-gram look-up" if is_lookup else "a model or head"
-    return [f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"]
 
 
 def _policies(typed: str | None, times: "ReplayTimes") -> list[str]:

@@ -9,7 +9,8 @@ import pandas as pd
 
 from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
-from specmodel.cli.simulate import DEFAULT_REQUESTS, MOST, plain_rows, progress_bar, refuse_given
+from specmodel.cli.simulate import plain_rows, progress_bar, refuse_given
+from specmodel.cli.trace import DEFAULT_REQUESTS, MOST
 from specmodel.prediction.report import json_text
 from specmodel.replay import suite
 from specmodel.replay.suite import DEFAULT_FIRST, PAPER, SuiteSettings

@@ -1,17 +1,28 @@
-"""Commands about acceptance traces. Nothing heavy is imported before they run."""
+"""Commands about acceptance traces, and requests by what ``--trace`` names.
+
+Nothing heavy is imported before they run.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from specmodel.replay.traces import Trace
+    from specmodel.replay.blocks import Source
+    from specmodel.replay.traces import AcceptanceProcess, Trace
     from specmodel.replay.traces.statistics import TraceStatistics
+
+DEFAULT_REQUESTS = 300
+DEFAULT_OUTPUT_TOKENS = 512
+MOST = 10**7
+"""Most requests drawn [request], and most tokens of each [token]."""
+MOST_POSITIONS = 10**11
+"""Most output tokens of all requests drawn [token]."""
 
 _FIGURES = {
     "proposal_share": "posi-\ntions",
@@ -171,3 +182,59 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace"
             raise InputError(name, value, f"a whole number of at least {least}")
     generator = np.random.default_rng(seed)
     return sample_trace(load_preset(preset), requests, output_tokens, generator)
+
+
+def named_requests(name: str, sizes: dict[str, int]) -> tuple["Source", str, list[str]]:
+    """Return the requests of a trace or of a mix of presets.
+
+    Parameters
+    ----------
+    name
+        A file, or presets joined by +.
+    sizes
+        The numbers of requests and of output_tokens to draw from presets, if given [-].
+
+    Returns
+    -------
+    tuple
+        Requests, how they read in a heading, and the presets that ship among them.
+    """
+    from specmodel.base.units import check
+    from specmodel.replay import Sample
+    from specmodel.replay.traces import list_presets, read_trace
+    from specmodel.replay.traces.files import SUFFIXES
+
+    if Path(name).suffix in SUFFIXES:
+        for option, size in sizes.items():
+            raise InputError(option, size, "none, as the trace has its own")
+        trace = read_trace(name)
+        return trace, f"{Path(name).name}, {trace.num_requests} requests", []
+    presets = [preset.strip() for preset in name.split("+")]
+    sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS} | sizes
+    for option, size in sizes.items():
+        check(option, size, minimum=1, maximum=MOST, whole=True)
+    requests, length = sizes.values()
+    if requests * length > MOST_POSITIONS:
+        expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
+        raise InputError("requests", requests, expected)
+    processes = [_process(preset) for preset in presets]
+    sample = Sample(processes=processes, num_requests=requests, output_tokens=length)
+    heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
+    return sample, heading, [preset for preset in presets if preset in list_presets()]
+
+
+def _process(preset: str) -> "AcceptanceProcess":
+    """Return a preset by name or file; errors call it a trace, as the option does."""
+    from specmodel.base.records import is_path
+    from specmodel.replay.traces import list_presets, load_preset
+    from specmodel.replay.traces.files import SUFFIXES
+
+    if preset not in list_presets() and not is_path(preset):
+        known = nearest(preset, list_presets())
+        expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
+        raise InputError("trace", preset, expected)
+    try:
+        return load_preset(preset)
+    except InputError as error:
+        argument = error.argument.replace("preset", "trace", 1)
+        raise InputError(argument, error.value, error.expected) from None

@@ -306,6 +306,7 @@ def _cascade(policy: str, words: Sequence[str]) -> Choice:
 
 
 def _learning(policy: str, words: Sequence[str]) -> Choice:
+    """Take a policy of the package that learns, and settings that it has."""
     factory = _FACTORIES[policy.split(":")[0]]
     known = _parameters(factory) - {*GIVEN}
     return Choice(name=policy, factory=factory, settings=_settings(policy, words, known))
@@ -347,6 +348,7 @@ def _settings(
 
 
 def _parameters(factory: Callable[..., Policy]) -> set[str]:
+    """Return the arguments that a class or function takes by name, if it tells."""
     try:
         return set(inspect.signature(factory).parameters)
     except (TypeError, ValueError):

@@ -54,6 +54,7 @@ def spread(
 def _spread(
     function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
 ) -> Iterator[tuple[Piece, Result]]:
+    """Keep two pieces waiting for each other process, and work on one here in the meantime."""
     waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
     others = workers - 1  # this process works too: it need not start, and nothing is sent to it
     pool = ProcessPoolExecutor(others, get_context("spawn"), initializer=_end_quietly)

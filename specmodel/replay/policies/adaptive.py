@@ -142,6 +142,7 @@ class Goodput:
         self._draft_length = self._choose()
 
     def _choose(self) -> int:
+        """Return the draft length with the most expected tokens per second."""
         rate = self._accepted / (self._accepted + self._rejected)
         best, best_goodput = 0, 1 / self._step_time[0]
         tokens = last = 1.0
@@ -271,6 +272,7 @@ class DiscountedBandit:
         self._arm = self._choose()
 
     def _choose(self) -> int:
+        """Return the arm to play: one not yet seen, else the one with the highest score."""
         unseen = next((arm for arm, time in enumerate(self._time) if time == 0), None)
         if unseen is not None:
             return unseen

@@ -174,6 +174,7 @@ class Cascade:
         self._enter(TEST, first, self.settings.trial_iterations)
 
     def _end_trial(self) -> None:
+        """Measure the utility of the draft length tried; try another, or set the best."""
         previous, tried = self.utility, self._draft_length
         self.utility = self._tokens * self._base / self._time
         self._trials += 1
@@ -204,6 +205,7 @@ class Cascade:
         return following if following <= s.max_draft_length else -1
 
     def _is_over(self, previous: float, *, rose: bool) -> bool:
+        """Return whether the test ends: utilities are similar, or past their maximum."""
         s, trials = self.settings, self._trials
         if trials >= s.max_trials:
             return True
@@ -213,6 +215,7 @@ class Cascade:
         return is_similar or (trials > 2 and not rose)
 
     def _goes_up(self, *, rose: bool) -> bool:
+        """Return whether the next draft is longer: on while utility rises, else back."""
         s, tried = self.settings, self._draft_length
         if self._trials > 1:
             return self._up == rose  # the same direction, or round

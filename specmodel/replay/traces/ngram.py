@@ -312,6 +312,7 @@ def _load(path: str | Path) -> Any:
 
 
 def _encoded(encoder: Any, texts: Sequence[str]) -> list[TokenIds]:
+    """Return the token ids of texts, which are encoded some at a time."""
     return [
         np.array(encoding.ids, dtype=np.int64)
         for start in range(0, len(texts), BATCH)

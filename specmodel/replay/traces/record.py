@@ -198,6 +198,7 @@ def join_traces(traces: Sequence[Trace], metadata: Mapping[str, str] | None = No
 
 
 def _counts(values: Sequence[int], maximum: int, name: str) -> Counts:
+    """Return numbers of tokens by position as bytes, or refuse the first that is not one."""
     if not isinstance(values, list | tuple | np.ndarray) or not len(values):
         raise InputError(name, values, "a list with one whole number a position, at least one")
     try:

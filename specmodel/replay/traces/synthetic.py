@@ -316,6 +316,7 @@ def _quantiles(shares: Sequence[float]) -> Latent:
 
 
 def _count_below(latent: Latent, thresholds: Latent, out: Counts) -> None:
+    """Count at each position the thresholds that the latent number is above."""
     # one comparison a threshold is ten times as fast as a binary search: no branch to mispredict
     out[:] = 0
     above = np.empty(len(latent), dtype=bool)
