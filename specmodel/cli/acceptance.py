@@ -1,7 +1,6 @@
 """Command that reads acceptance off a running engine. Nothing heavy is imported before."""
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,26 +10,10 @@ from specmodel.cli.settings import SETTINGS
 if TYPE_CHECKING:
     from specmodel.calibrate.scrapes import MeasuredAcceptance
 
-JSON_SCHEMA_VERSION = 1
-
 _NGRAM = (
     "Steps without a draft are not counted. With --drafter ngram, give predict the first line below"
     " and the --proposal-rate: it reads --tokens-per-step as a mean over all steps."
 )
-
-_UNITS = {
-    "num_engines": "-",
-    "num_drafts": "-",
-    "num_draft_tokens": "token",
-    "num_accepted_tokens": "token",
-    "accepted_by_position": "-",
-    "mean_draft_length": "token",
-    "max_draft_length": "token",
-    "acceptance_rate": "-",
-    "acceptance_by_position": "-",
-    "tokens_per_step": "token",
-    "accepted_fraction": "-",
-}
 
 
 @click.command(context_settings=SETTINGS)
@@ -51,30 +34,24 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
       curl -s http://localhost:8000/metrics > after.prom
       specmodel acceptance ./before.prom ./after.prom
     """
-    from specmodel.calibrate.scrapes import measured_acceptance, read_scrape
+    from specmodel.calibrate.scrapes import scraped_acceptance
 
-    counters = read_scrape(file, model)
-    if later is not None:
-        counters = read_scrape(later, model) - counters
-    measured = measured_acceptance(counters)
+    measured = scraped_acceptance(file, later, model)
     click.echo(_json(measured) if as_json else _text(measured))
 
 
 def _json(measured: "MeasuredAcceptance") -> str:
-    from specmodel import __version__
+    from specmodel.cli.report import json_text
 
-    document: dict[str, Any] = {
-        "schema_version": JSON_SCHEMA_VERSION,
-        "version": __version__,
-        "model_name": measured.model_name,
-        "warnings": [warning] if (warning := _warning(measured)) else [],
-        "units": _UNITS,
-    }
-    for name in _UNITS:
-        value = getattr(measured, name)
-        document[name] = value.tolist() if hasattr(value, "tolist") else value
-    document["predict"] = _options(measured)
-    return json.dumps(document, indent=2, allow_nan=False)
+    name, *figures = vars(measured)
+    units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
+    values = {f: getattr(measured, f) for f in figures}
+    warning = _warning(measured)
+    return json_text(
+        {name: measured.model_name, "warnings": [warning] if warning else [], "units": units}
+        | {f: v.tolist() if hasattr(v, "tolist") else v for f, v in values.items()}
+        | {"predict": _options(measured)}
+    )
 
 
 def _text(measured: "MeasuredAcceptance") -> str:
@@ -86,40 +63,34 @@ def _text(measured: "MeasuredAcceptance") -> str:
         "accepted fraction": (measured.accepted_fraction, "accepted / drafted"),
         "mean draft length": (measured.mean_draft_length, f"at most {measured.max_draft_length}"),
     }
-    summary = align(
-        [
-            ("", list(figures)),
-            ("", [f"{value:.4f}" for value, _ in figures.values()]),
-            ("", [meaning for _, meaning in figures.values()]),
-        ],
-        left=[""],
-    )
+    rows = [(title, f"{value:.4f}", meaning) for title, (value, meaning) in figures.items()]
+    summary = align([("", [*column]) for column in zip(*rows, strict=True)], left=[""])
     reached = measured.accepted_by_position
     table = align(
         [
             ("position", [f"{i + 1}" for i in range(len(reached))]),
-            ("accepted", [f"{count:.0f}" for count in reached]),
+            ("accepted", [f"{count}" for count in reached]),
             ("of drafts", [f"{count / measured.num_drafts:.4f}" for count in reached]),
             ("if all before", [f"{rate:.4f}" for rate in measured.acceptance_by_position]),
         ]
     )
     warning = _warning(measured)
-    ready = "\n".join(_options(measured))
     sections = [
         wrap(f"{name}: {measured.num_drafts} drafts{engines}"),
         summary.lstrip("\n"),
         table,
         *([wrap(f"Warning: {warning}.")] if warning else []),
         wrap(_NGRAM),
-        f"To predict, give one of:\n{ready}",
+        "\n".join(["To predict, give one of:", *_options(measured)]),
     ]
     return "\n\n".join(sections)
 
 
 def _warning(measured: "MeasuredAcceptance") -> str:
-    if not measured.has_short_drafts:
-        return ""
+    """Return what short drafts do to the figures, if there are some."""
     longest = measured.max_draft_length
+    if measured.num_draft_tokens >= measured.num_drafts * longest:
+        return ""
     return (
         f"the mean draft had {measured.mean_draft_length:.4g} tokens, of at most {longest}. The"
         " acceptance rate, solved at the mean, and the rates from position 2 on, which count what"

@@ -1,8 +1,9 @@
-"""The command that replays draft-length policies."""
+"""The command that replays draft-length policies. Nothing heavy is imported before it runs."""
 
 import re
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel.base.errors import InputError
+from specmodel.base.text import Columns, align, table_width, wrap
 from specmodel.cli.settings import (
     SETTINGS,
     check_forms,
@@ -22,9 +24,27 @@ from specmodel.cli.settings import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specmodel.cli.replay_options import Replay
+    from specmodel.replay import ReplayTimes, Variation
+    from specmodel.replay.blocks import Source
 
-_OF_SUITE = ("requests", "engine", "context_length", "seed", "workers")
+DEFAULT_MAX_DRAFT_LENGTH = 7
+DEFAULT_CONTEXT_LENGTH = 1024
+
+_HINDSIGHT = ("best-fixed", "greedy", "oracle")
+_CELLS = {
+    "speedup": "{speedup:.3f}",
+    "95 %": "{speedup_low:.2f}-{speedup_high:.2f}",
+    "slow-\ndown": "{slowdown:.0%}",
+    "tokens\na step": "{tokens_per_step:.2f}",
+    "drafted\na step": "{drafted_tokens_per_step:.2f}",
+    "in\ntests": "{test_share:.0%}",
+    "TPOT\nmedian": "{tpot_p50}",
+    "95th": "{tpot_p95}",
+    "regret": "{regret:.0%}",
+}
+"""Titles of the columns for people, and their cells."""
+_SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests", "tokens\na step")
+"""Columns that are left out where the table is too wide, the first one first."""
 
 
 @click.command(context_settings=SETTINGS)
@@ -108,36 +128,28 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     """
     check_forms(as_json, as_csv)
     if suite is not None:
-        _suite(options, as_json=as_json, as_csv=as_csv)
+        from specmodel.cli.suite import replay_suite
+
+        replay_suite(options, as_json=as_json, as_csv=as_csv)
         return
     import numpy as np
 
     from specmodel.base.files import write_text
-    from specmodel.cli import simulation_report as report
-    from specmodel.cli.replay_options import replay_from
-    from specmodel.replay.simulation import simulate as replay_all
-    from specmodel.replay.simulation import summarise
+    from specmodel.replay import simulate as replay
+    from specmodel.replay import summarise
 
     _check_files(options)
-    seed, replay, typed = options["seed"], replay_from(options), options["policies"]
-    policies = replay.default_policies
-    if typed is not None:
-        policies = [name.strip() for name in typed.split(",")]
+    source, times, said = _replay_from(options)
+    policies = _policies(options["policies"], times)
+    luck = {"seed": options["seed"], "variation": _variation(options, times, said["assumptions"])}
+    steps = None
     with _current_folder():
-        steps = None if options["timeline"] is None else _steps(replay, policies, options)
-        with click.progressbar(
-            length=replay.num_requests, label="Replaying", file=sys.stderr, hidden=_is_quiet()
-        ) as bar:
-            records = replay_all(
-                replay.source,
-                replay.times,
-                policies,
-                seed=seed,
-                variation=replay.variation,
-                workers=options["workers"],
-                progress=bar.update,
-            )
-    summary = summarise(records, np.random.default_rng(seed))
+        if options["timeline"] is not None:
+            steps = _steps(source, times, policies, options, luck)
+        with progress_bar(source.num_requests) as bar:
+            shared = {"workers": options["workers"], "progress": bar.update}
+            records = replay(source, times, policies, **luck, **shared)
+    summary = summarise(records, np.random.default_rng(options["seed"]))
     if steps is not None:
         from specmodel.plots.figures import TWO_COLUMNS, save_figure
 
@@ -145,18 +157,33 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     if options["records"] is not None:
         write_text(options["records"], records.to_csv(index=False), "records")
     if as_json:
-        click.echo(report.to_json(replay, summary))
+        click.echo(_json(said, times, summary))
         return
-    echo_warnings(replay.warnings)
-    if as_csv:
-        click.echo(summary.to_csv(index=False), nl=False)
-        return
-    sections = [
-        f"{report.heading(replay)}\n{report.verdict(summary)}",
-        report.table(summary),
-        report.assumptions(replay),
-    ]
-    click.echo("\n\n".join(filter(None, sections)))
+    echo_warnings(said["warnings"])
+    click.echo(
+        summary.to_csv(index=False) if as_csv else _text(said, times, summary), nl=not as_csv
+    )
+
+
+def refuse_given(options: dict[str, Any], names: Iterable[str], expected: str) -> None:
+    """Refuse the first of these options that is given, because it would be without effect."""
+    for name, value in _given(options, names).items():
+        raise InputError(name, value, expected)
+
+
+def plain_rows(table: "pd.DataFrame") -> list[Any]:
+    """Return the rows of a table for JSON; what has no meaning is None, never NaN."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def progress_bar(length: int) -> Any:
+    """Return a progress bar, which is hidden unless a person watches."""
+    is_hidden = not sys.stderr.isatty()
+    return click.progressbar(length=length, label="Replaying", file=sys.stderr, hidden=is_hidden)
+
+
+def _given(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: options[name] for name in names if options.get(name) not in (None, ())}
 
 
 def _check_files(options: dict[str, Any]) -> None:
@@ -172,6 +199,98 @@ def _check_files(options: dict[str, Any]) -> None:
         check_writable(options["records"], "records")
 
 
+def _replay_from(options: dict[str, Any]) -> tuple["Source", "ReplayTimes", dict[str, Any]]:
+    """Return the requests, the step times, and the heading, assumptions and warnings of these."""
+    from specmodel.cli.trace import named_requests
+
+    if options["trace"] is None:
+        raise InputError("trace", None, "a trace file or a preset (specmodel list presets)")
+    if options["timeline"] is None:
+        refuse_given(options, ["request", "timeline_policy"], "--timeline FILE with it")
+    source, requests, presets = named_requests(
+        options["trace"], _given(options, ("requests", "output_tokens"))
+    )
+    times, what, assumed, is_lookup = _times(options, source)
+    if options["max_draft_length"] is None:
+        assumed["max_draft_length"] = times.max_draft_length
+    others = [name for name in presets if name.endswith("-ngram") != is_lookup]
+    warnings = []
+    if others and is_lookup is not None:
+        kind = "n-gram look-up" if is_lookup else "a model or head"
+        warnings = [f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"]
+    said = {"heading": f"{what}; {requests}", "assumptions": assumed, "warnings": warnings}
+    return source, times, said
+
+
+def _variation(
+    options: dict[str, Any], times: "ReplayTimes", assumed: dict[str, Any]
+) -> "Variation":
+    """Return how much step times vary; what was not given is added to what is assumed."""
+    from specmodel.replay import Variation
+
+    names = [*vars(Variation())]
+    variation = Variation(**_given(options, names))
+    if not times.expert_time.any():
+        refuse_given(options, names[1:], "none, as no step time depends on experts")
+        names = names[:1]
+    assumed |= {name: getattr(variation, name) for name in names if options[name] is None}
+    return variation
+
+
+def _times(
+    options: dict[str, Any], source: "Source"
+) -> tuple["ReplayTimes", str, dict[str, Any], bool | None]:
+    """Return the times, what they are of, what was assumed, and whether the drafter looks up."""
+    from specmodel.cli.options import deployment_from
+    from specmodel.cli.settings import flag
+    from specmodel.cost.assembly import NAMES
+    from specmodel.replay import read_replay_times, replay_times
+    from specmodel.replay.times import DEFAULT_DRAFTER_UPKEEP
+
+    own = {"context_length": DEFAULT_CONTEXT_LENGTH, "drafter_upkeep": DEFAULT_DRAFTER_UPKEEP}
+    path = options["step_times"]
+    if path is not None:
+        for name in _given(options, (*NAMES, "changes", *own)):
+            typed = flag("set" if name == "changes" else name)
+            raise InputError("step_times", path, f"no {typed} with it: the times are given")
+        times = read_replay_times(path)
+        longest = _longest(options, min(times.max_draft_length, source.max_draft_length))
+        return times.up_to(longest), f"Times of {Path(path).name}", {}, None
+    for name in ("target", "drafter", "hardware"):
+        if options[name] is None:
+            raise InputError(name, None, "a name or path, or --step-times in place of all three")
+    deployment, assumed = deployment_from(options)
+    is_lookup = deployment.drafter.is_lookup
+    if is_lookup:
+        refuse_given(options, ["drafter_upkeep"], "a model or head as drafter with it")
+        del own["drafter_upkeep"]
+        assumed.pop("proposal_rate", None)
+    longest = _longest(options, source.max_draft_length)
+    values: dict[str, Any] = own | _given(options, own)
+    times = replay_times(deployment, max_draft_length=longest, **values)
+    assumed |= {name: value for name, value in own.items() if options[name] is None}
+    what = f"{deployment.target.name} + {deployment.drafter.name} on {deployment.hardware.name}"
+    return times, what, assumed, is_lookup
+
+
+def _longest(options: dict[str, Any], known: int) -> int:
+    """Return the longest draft considered: as asked, or the default within what is known."""
+    asked = options["max_draft_length"]
+    if asked is None:
+        return min(DEFAULT_MAX_DRAFT_LENGTH, known)
+    if not 1 <= asked <= known:
+        expected = f"from 1 to {known}, the longest with acceptance and a step time"
+        raise InputError("max_draft_length", asked, expected)
+    return int(asked)
+
+
+def _policies(typed: str | None, times: "ReplayTimes") -> list[str]:
+    if typed is not None:
+        return [name.strip() for name in typed.split(",")]
+    lengths = range(1, min(3, times.max_draft_length) + 1)
+    return ["none", *(f"fixed:{k}" for k in lengths), "best-fixed", "cascade", "oracle"]
+
+
 @contextmanager
 def _current_folder() -> Iterator[None]:
     """Let a policy of the user's own be imported from the current folder."""
@@ -183,23 +302,22 @@ def _current_folder() -> Iterator[None]:
         sys.path.remove(folder)
 
 
-def _steps(replay: "Replay", policies: list[str], options: dict[str, Any]) -> "pd.DataFrame":
+def _steps(
+    source: "Source",
+    times: "ReplayTimes",
+    policies: list[str],
+    options: dict[str, Any],
+    luck: dict[str, Any],
+) -> "pd.DataFrame":
     """Return the steps of the request that is to be drawn."""
-    from specmodel.replay.simulation import timeline
+    from specmodel.replay import timeline
 
     chosen = options["timeline_policy"]
     if chosen is None:
         single = [name for name in policies if name != "best-fixed"]
         chosen = "cascade" if "cascade" in single else (single or policies)[-1]
     try:
-        return timeline(
-            replay.source,
-            replay.times,
-            chosen,
-            request=options["request"] or 0,
-            seed=options["seed"],
-            variation=replay.variation,
-        )
+        return timeline(source, times, chosen, request=options["request"] or 0, **luck)
     except InputError as error:
         if chosen in policies and chosen != "best-fixed":
             raise
@@ -207,34 +325,81 @@ def _steps(replay: "Replay", policies: list[str], options: dict[str, Any]) -> "p
         raise InputError(argument, error.value, error.expected) from None
 
 
-def _suite(options: dict[str, Any], *, as_json: bool, as_csv: bool) -> None:
-    """Redo Cascade's evaluation: everything of the paper's set-up is settled there."""
-    from specmodel.base.units import check
-    from specmodel.cli import simulation_report as report
-    from specmodel.cli.replay_options import DEFAULT_REQUESTS, MOST, refuse_given
-    from specmodel.replay.simulation.claims import suite_choices, suite_claims
-    from specmodel.replay.simulation.suite import SuiteSettings, cascade_suite
+def _json(said: dict[str, Any], times: "ReplayTimes", summary: "pd.DataFrame") -> str:
+    """Return everything for a program; numbers in full, in SI units."""
+    from specmodel.cli.report import json_text
 
-    settled = [name for name in options if name not in _OF_SUITE]
-    refuse_given(options, settled, "none with --suite, which settles it")
-    given = {name: options[name] for name in ("engine", "context_length", "seed")}
-    requests = DEFAULT_REQUESTS if options["requests"] is None else options["requests"]
-    settings = SuiteSettings(
-        num_requests=int(check("requests", requests, minimum=1, maximum=MOST, whole=True)),
-        **{name: value for name, value in given.items() if value is not None},
+    seconds = {
+        name: value.tolist() if hasattr(value, "tolist") else value
+        for name, value in vars(times).items()
+    }
+    return json_text(said | {"step_times": seconds, "policies": plain_rows(summary)})
+
+
+def _text(said: dict[str, Any], times: "ReplayTimes", summary: "pd.DataFrame") -> str:
+    """Return everything for people: the relative step times, which decide, come first."""
+    from specmodel.base.units import format_si
+
+    costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
+    plain = format_si(times.forward_time, "s")
+    line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
+    sections = ["\n".join([_fill(said["heading"]), wrap(line), _verdict(summary)]), _table(summary)]
+    assumed = ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in said["assumptions"].items()
     )
-    with click.progressbar(
-        length=settings.num_cases, label="Replaying", file=sys.stderr, hidden=_is_quiet()
-    ) as bar:
-        pairs = cascade_suite(settings, workers=options["workers"], progress=bar.update)
-    claims, choices = suite_claims(pairs), suite_choices(pairs)
-    if as_json:
-        click.echo(report.suite_json(settings, pairs, claims, choices))
-    elif as_csv:
-        click.echo(claims.to_csv(index=False), nl=False)
-    else:
-        click.echo(report.suite_text(settings, claims, choices))
+    if assumed:
+        sections.append(wrap(f"Assumed: {assumed}."))
+    return "\n\n".join(sections)
 
 
-def _is_quiet() -> bool:
-    return not sys.stderr.isatty()
+def _verdict(summary: "pd.DataFrame") -> str:
+    """Return in a line or two which policy did best, and what Cascade did, if it was there."""
+    rows: list[Any] = summary.to_dict("records")
+    rows = [row for row in rows if row["policy"].split(":")[0] not in _HINDSIGHT]
+    if not rows:
+        return "Policies that know the trace only: bounds, nothing to deploy."
+    best = max(rows, key=lambda row: row["speedup"])
+    text = f"Best: {best['policy']}, {best['speedup']:.2f}x."
+    if best["speedup"] <= 1:
+        text = "Speculation does not pay under any of these policies."
+    for row in rows:
+        if row["policy"] == "cascade":
+            text += " Cascade: {speedup:.2f}x, {test_share:.0%} of its steps in tests.".format(
+                **row
+            )
+    return _fill(text)
+
+
+def _table(summary: "pd.DataFrame") -> str:
+    """Return the policies as a table of at most 80 columns; what does not fit is left out."""
+    from specmodel.base.units import format_si
+
+    rows: list[Any] = summary.to_dict("records")
+    labels = _labels(summary["policy"])
+    for row in rows:
+        row |= {name: format_si(row[name], "s") for name in ("tpot_p50", "tpot_p95")}
+    columns: Columns = [("policy", list(labels.values()))]
+    for title, cell in _CELLS.items():
+        columns.append((title, [cell.format(**row).replace("nan-nan", "-") for row in rows]))
+    if summary["regret"].isna().all():
+        columns.pop()
+    for spare in _SPARE:
+        if table_width(columns) > 80:
+            columns = [column for column in columns if column[0] != spare]
+    notes = [_fill(f"{label}: {name}") for name, label in labels.items() if label != name]
+    return "\n".join([align(columns, left=("policy",)), *notes])
+
+
+def _labels(names: Iterable[str], width: int = 20) -> dict[str, str]:
+    """Return what policies are called in a table: long names by a number, explained below it."""
+    labels = {name: name for name in names}
+    for number, name in enumerate((name for name in labels if len(name) > width), start=1):
+        mark = f" [{number}]"
+        labels[name] = name.split(":")[0][: width - len(mark)] + mark
+    return labels
+
+
+def _fill(text: str) -> str:
+    """Wrap what the user named: words that are too long for a line are cut."""
+    return textwrap.fill(text, 80, break_on_hyphens=False)

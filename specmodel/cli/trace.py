@@ -1,15 +1,37 @@
-"""Commands about acceptance traces. Nothing heavy is imported before they run."""
+"""Commands about acceptance traces, and requests by what ``--trace`` names.
+
+Nothing heavy is imported before they run.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.text import Columns, align, wrap
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from specmodel.replay.traces import Trace
+    from specmodel.replay.blocks import Source
+    from specmodel.replay.traces import AcceptanceProcess, Trace
+    from specmodel.replay.traces.statistics import TraceStatistics
+
+DEFAULT_REQUESTS = 300
+DEFAULT_OUTPUT_TOKENS = 512
+MOST = 10**7
+"""Most requests drawn [request], and most tokens of each [token]."""
+MOST_POSITIONS = 10**11
+"""Most output tokens of all requests drawn [token]."""
+
+_FIGURES = {
+    "proposal_share": "posi-\ntions",
+    "autocorrelation": "\nr1",
+    "window_correlation": "\nw",
+    "smallest_tokens_per_step": "least\nmean",
+    "largest_tokens_per_step": "most\nmean",
+}
+"""Titles of the figures beside tokens per step."""
 
 
 @click.group(context_settings=SETTINGS)
@@ -112,20 +134,40 @@ def describe(names: tuple[str, ...]) -> None:
     Example:
       specmodel trace describe code-ngram math-ngram
     """
-    from specmodel.cli.traces_report import statistics_text
     from specmodel.replay.traces import load_preset, read_trace, trace_statistics
     from specmodel.replay.traces.files import SUFFIXES
 
-    titles, rows = [], []
+    rows = []
     for name in names:
         is_file = Path(name).suffix in SUFFIXES
-        titles.append(Path(name).name)
-        rows.append(trace_statistics(read_trace(name) if is_file else _drawn(name, 1000, 512, 0)))
+        statistics = trace_statistics(read_trace(name) if is_file else _drawn(name, 1000, 512, 0))
+        rows.append((Path(name).name, statistics))
         measured = None if is_file else load_preset(name).measured
         if measured is not None:
-            titles.append("  measured")
-            rows.append(measured)
-    click.echo(statistics_text(titles, rows))
+            rows.append(("  measured", measured))
+    click.echo(_statistics_table(rows))
+
+
+def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:
+    """Return a row for each trace in at most 80 columns, and what the columns are."""
+    from specmodel.replay.traces.statistics import DRAFT_LENGTHS
+
+    columns: Columns = [("trace", [name[:26] for name, _ in rows])]
+    for length in DRAFT_LENGTHS:
+        by_length = [dict(zip(f.draft_lengths, f.tokens_per_step, strict=True)) for _, f in rows]
+        columns.append((f"\n{length}", [_optional(each.get(length)) for each in by_length]))
+    for name, title in _FIGURES.items():
+        columns.append((title, [_optional(getattr(each, name)) for _, each in rows]))
+    note = (
+        "Tokens per step at each fixed draft length; share of positions with a proposal; at draft"
+        " length 3: lag-1 autocorrelation, correlation of windows of 16 steps, and the means of"
+        " the slowest and the fastest request."
+    )
+    return f"{align(columns, left=('trace',))}\n\n{wrap(note)}"
+
+
+def _optional(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace":
@@ -140,3 +182,59 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace"
             raise InputError(name, value, f"a whole number of at least {least}")
     generator = np.random.default_rng(seed)
     return sample_trace(load_preset(preset), requests, output_tokens, generator)
+
+
+def named_requests(name: str, sizes: dict[str, int]) -> tuple["Source", str, list[str]]:
+    """Return the requests of a trace or of a mix of presets.
+
+    Parameters
+    ----------
+    name
+        A file, or presets joined by +.
+    sizes
+        The numbers of requests and of output_tokens to draw from presets, if given [-].
+
+    Returns
+    -------
+    tuple
+        Requests, how they read in a heading, and the presets that ship among them.
+    """
+    from specmodel.base.units import check
+    from specmodel.replay import Sample
+    from specmodel.replay.traces import list_presets, read_trace
+    from specmodel.replay.traces.files import SUFFIXES
+
+    if Path(name).suffix in SUFFIXES:
+        for option, size in sizes.items():
+            raise InputError(option, size, "none, as the trace has its own")
+        trace = read_trace(name)
+        return trace, f"{Path(name).name}, {trace.num_requests} requests", []
+    presets = [preset.strip() for preset in name.split("+")]
+    sizes = {"requests": DEFAULT_REQUESTS, "output_tokens": DEFAULT_OUTPUT_TOKENS} | sizes
+    for option, size in sizes.items():
+        check(option, size, minimum=1, maximum=MOST, whole=True)
+    requests, length = sizes.values()
+    if requests * length > MOST_POSITIONS:
+        expected = f"at most {MOST_POSITIONS // length} of {length} tokens each"
+        raise InputError("requests", requests, expected)
+    processes = [_process(preset) for preset in presets]
+    sample = Sample(processes=processes, num_requests=requests, output_tokens=length)
+    heading = f"{' + '.join(presets)}, {requests} requests of {length} tokens"
+    return sample, heading, [preset for preset in presets if preset in list_presets()]
+
+
+def _process(preset: str) -> "AcceptanceProcess":
+    """Return a preset by name or file; errors call it a trace, as the option does."""
+    from specmodel.base.records import is_path
+    from specmodel.replay.traces import list_presets, load_preset
+    from specmodel.replay.traces.files import SUFFIXES
+
+    if preset not in list_presets() and not is_path(preset):
+        known = nearest(preset, list_presets())
+        expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
+        raise InputError("trace", preset, expected)
+    try:
+        return load_preset(preset)
+    except InputError as error:
+        argument = error.argument.replace("preset", "trace", 1)
+        raise InputError(argument, error.value, error.expected) from None

@@ -91,7 +91,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table
-        As `simulation.summarise` returns it: policy, speedup, speedup_low and speedup_high, the
+        As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, the
         ends missing where there was one request; a row a policy, at most 24.
     ax
         Where to draw.

@@ -13,10 +13,9 @@ import time
 import numpy as np
 
 from specmodel import deploy
-from specmodel.replay.simulation import ReplayTimes, Sample, replay_times, simulate
-from specmodel.replay.simulation.block import draw_block
-from specmodel.replay.simulation.chance import Variation
-from specmodel.replay.simulation.run import make_blocks
+from specmodel.replay import ReplayTimes, Sample, replay_times, simulate
+from specmodel.replay.blocks import draw_block, make_blocks
+from specmodel.replay.chance import Variation
 from specmodel.replay.traces import Trace, join_traces, load_preset
 
 BOUND = 12.0

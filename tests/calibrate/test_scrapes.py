@@ -12,7 +12,7 @@ from specmodel import cli
 from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
 from specmodel.algebra.speculation import expected_tokens_per_step
 from specmodel.base.errors import InputError
-from specmodel.calibrate.scrapes import SpeculationCounters, measured_acceptance, read_scrape
+from specmodel.calibrate.scrapes import scraped_acceptance
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
@@ -111,14 +111,13 @@ def refused(capsys):
 
 
 def test_the_engines_of_a_model_are_summed(write):
-    measured = measured_acceptance(read_scrape(write(ONE, OTHER, TWO), QWEN))
+    measured = scraped_acceptance(write(ONE, OTHER, TWO), model=QWEN)
     # 1500 drafts of 4500 tokens; accepted 1200, 900 and 450 by position, 2550 in all.
     assert (measured.model_name, measured.num_engines) == (QWEN, 2)
     assert (measured.num_drafts, measured.num_draft_tokens) == (1500, 4500)
     assert measured.num_accepted_tokens == 2550
     assert measured.accepted_by_position.tolist() == [1200, 900, 450]
     assert (measured.mean_draft_length, measured.max_draft_length) == (3, 3)
-    assert not measured.has_short_drafts
     np.testing.assert_allclose(measured.acceptance_by_position, [0.8, 0.75, 0.5], rtol=1e-12)
     assert measured.tokens_per_step == pytest.approx(2.7, rel=1e-12)
     assert measured.accepted_fraction == pytest.approx(2550 / 4500, rel=1e-12)
@@ -127,20 +126,20 @@ def test_the_engines_of_a_model_are_summed(write):
 
 
 def test_one_model_needs_no_name_and_several_do(write):
-    assert read_scrape(write(OTHER)).model_name == LLAMA
+    assert scraped_acceptance(write(OTHER)).model_name == LLAMA
     both = write(ONE, OTHER, TWO)
-    assert measured_acceptance(read_scrape(both, LLAMA)).tokens_per_step == 1.3
+    assert scraped_acceptance(both, model=LLAMA).tokens_per_step == 1.3
     with pytest.raises(InputError, match=f"model: got None; expected one of {QWEN}, {LLAMA}"):
-        read_scrape(both)
+        scraped_acceptance(both)
     with pytest.raises(InputError, match=f"model: got 'qwen3'; .*{QWEN}"):
-        read_scrape(both, "qwen3")
+        scraped_acceptance(both, model="qwen3")
 
 
 def test_rates_of_a_simulated_engine_are_found(write):
     alpha, gamma, drafts = 0.72, 4, 200_000
     accepted = np.random.default_rng(1).geometric(1 - alpha, drafts) - 1
     reached = [int((accepted >= i).sum()) for i in range(1, gamma + 1)]
-    measured = measured_acceptance(read_scrape(write((QWEN, 0, drafts, gamma * drafts, reached))))
+    measured = scraped_acceptance(write((QWEN, 0, drafts, gamma * drafts, reached)))
     standard_error = np.std(np.minimum(accepted, gamma)) / drafts**0.5
     exact = float(expected_tokens_per_step(alpha, gamma))
     assert abs(measured.tokens_per_step - exact) < 4 * standard_error
@@ -159,8 +158,7 @@ def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
     accepted = np.minimum(generator.geometric(1 - alpha, drafts) - 1, lengths)
     reached = [int((accepted >= i).sum()) for i in range(1, 6)]
     series = (QWEN, 0, drafts, int(lengths.sum()), reached)
-    measured = measured_acceptance(read_scrape(write(series)))
-    assert measured.has_short_drafts
+    measured = scraped_acceptance(write(series))
     assert measured.mean_draft_length == lengths.mean()
     assert measured.max_draft_length == 5
     # One of five drafts of length g: 1.7, 2.19, 2.533, 2.7731, 2.94117; their mean at length 3.
@@ -175,28 +173,22 @@ def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
 
 
 def test_a_draft_length_that_is_not_whole_is_taken_as_it_is(write):
-    measured = measured_acceptance(read_scrape(write(SHORT)))
+    measured = scraped_acceptance(write(SHORT))
     assert measured.mean_draft_length == 2.62
     tokens = expected_tokens_per_step(measured.acceptance_rate, 2.62)
     assert tokens == pytest.approx(2.5, rel=1e-12)
 
 
-def test_one_draft_a_token_short_is_short(write):
-    measured = measured_acceptance(read_scrape(write((QWEN, 0, 1000, 2999, [800, 560, 280]))))
-    assert measured.has_short_drafts
-
-
 @pytest.mark.parametrize(("by_position", "alpha"), [([0, 0, 0], 0), ([1000, 1000, 1000], 1)])
 def test_all_or_nothing_accepted(by_position, alpha, write):
-    measured = measured_acceptance(read_scrape(write((QWEN, 0, 1000, 3000, by_position))))
+    measured = scraped_acceptance(write((QWEN, 0, 1000, 3000, by_position)))
     assert measured.acceptance_rate == pytest.approx(alpha, abs=1e-12)
     assert measured.acceptance_by_position.tolist() == [alpha] * 3
     assert measured.tokens_per_step == 1 + 3 * alpha
 
 
 def test_two_scrapes_give_what_was_counted_between(write):
-    earlier = read_scrape(write(ONE, name="earlier.prom"))
-    measured = measured_acceptance(read_scrape(write(LATER, name="later.prom")) - earlier)
+    measured = scraped_acceptance(write(ONE), write(LATER, name="later.prom"))
     assert (measured.num_drafts, measured.num_draft_tokens) == (600, 1800)
     assert measured.accepted_by_position.tolist() == [420, 210, 90]
     assert measured.num_accepted_tokens == 720
@@ -209,67 +201,65 @@ def test_two_scrapes_give_what_was_counted_between(write):
         (DRAFTS, 999, {2: 999}),
         (DRAFTED, 2999, {3: 2999}),
         (ACCEPTED, 1639, {4: [800, 560, 279]}),
-        (BY_POSITION, 559, {4: [801, 559, 280]}),
+        (f"{BY_POSITION} position 1", 559, {4: [801, 559, 280]}),
     ],
 )
 def test_each_counter_may_only_rise(name, value, change, write):
     series = tuple(change.get(i, field) for i, field in enumerate(ONE))
-    earlier, later = read_scrape(write(ONE)), read_scrape(write(series))
-    with pytest.raises(InputError, match=f"^{name}: got {value}; .*went backwards") as caught:
-        _ = later - earlier
-    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=f"^{name}: got {value}; .*went backwards"):
+        scraped_acceptance(write(ONE), write(series, name="later.prom"))
 
 
 def test_an_engine_that_restarted_is_seen_though_the_sum_rose(write):
-    earlier = read_scrape(write(ONE, TWO))
-    later = read_scrape(
-        write((QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3))
-    )
+    series = ((QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3))
     with pytest.raises(InputError, match=f"{DRAFTS}: got 9; expected at least 500"):
-        _ = later - earlier
+        scraped_acceptance(write(ONE, TWO), write(*series, name="later.prom"))
 
 
 @pytest.mark.parametrize(
     ("later", "match"),
     [
         ((LLAMA, *ONE[1:]), f"model_name: got '{LLAMA}'; expected {QWEN}"),
-        ((QWEN, 5, *ONE[2:]), 'engines: got .*expected as earlier: engine="0"'),
-        ((QWEN, 0, 2000, 8000, [800, 600, 300, 100]), f"{BY_POSITION}: got '4 positions'.*3"),
+        ((QWEN, 5, *ONE[2:]), 'position 0: got .engine="0".; expected a series of both scrapes'),
+        (
+            (QWEN, 0, 2000, 8000, [800, 600, 300, 100]),
+            "position 3: got .*; expected a series of both scrapes",
+        ),
     ],
 )
 def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
-    earlier = read_scrape(write(ONE))
     with pytest.raises(InputError, match=match):
-        _ = read_scrape(write(later)) - earlier
+        scraped_acceptance(write(ONE), write(later, name="later.prom"))
 
 
 def test_the_suffix_may_be_left_to_the_client(write):
     text = scrape(ONE)
-    exact = measured_acceptance(read_scrape(write(text)))
+    exact = scraped_acceptance(write(text))
     open_metrics = re.sub(r"# (TYPE|HELP) (vllm:spec\w+)_total", r"# \1 \2", text) + "# EOF\n"
     old_client = re.sub(r"(vllm:spec\w+)_total", r"\1", text)
     untyped = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for variant in (open_metrics, old_client, untyped, text.replace("\n", "\r\n")):
         assert variant != text
-        measured = measured_acceptance(read_scrape(write(variant)))
+        measured = scraped_acceptance(write(variant))
         assert measured.num_drafts == 1000
         assert measured.acceptance_rate == exact.acceptance_rate
     without_type = old_client.replace(" counter", " gauge")
     with pytest.raises(InputError, match="there are none"):
-        read_scrape(write(without_type))
+        scraped_acceptance(write(without_type))
 
 
 def test_engines_need_no_label_and_any_order_of_positions_does(write):
     lines = scrape(ONE).replace('engine="0",', "").splitlines()
     lines.sort(key=lambda line: (line.startswith(BY_POSITION), line[::-1]))
-    measured = measured_acceptance(read_scrape(write("\n".join(lines) + "\n")))
+    measured = scraped_acceptance(write("\n".join(lines) + "\n"))
     assert measured.accepted_by_position.tolist() == [800, 560, 280]
 
 
-@pytest.mark.parametrize("order", ['pod="a",engine="0"', 'engine="0",pod="a"'])
-def test_labels_may_come_in_any_order(order, write):
-    counters = read_scrape(write(scrape(ONE).replace('engine="0"', order)))
-    assert counters.engines == ('engine="0", pod="a"',)
+def test_labels_may_come_in_any_order(write):
+    earlier = scrape(ONE).replace('engine="0"', 'pod="a",engine="0"')
+    later = scrape(LATER).replace('engine="0"', 'engine="0",pod="a"')
+    measured = scraped_acceptance(write(earlier), write(later, name="later.prom"))
+    assert measured.num_drafts == 600
 
 
 def one(name, value, position=None):
@@ -282,11 +272,11 @@ def one(name, value, position=None):
 
 
 def test_a_torn_scrape_does_a_wrong_one_does_not(write):
-    torn = measured_acceptance(read_scrape(write(one(ACCEPTED, 1650))))
+    torn = scraped_acceptance(write(one(ACCEPTED, 1650)))
     assert torn.tokens_per_step == 2.65
     for wrong in (1700, 1600):
         with pytest.raises(InputError, match=f"{BY_POSITION}: got 1640; expected {wrong} over all"):
-            measured_acceptance(read_scrape(write(one(ACCEPTED, wrong))))
+            scraped_acceptance(write(one(ACCEPTED, wrong)))
 
 
 def without(pattern):
@@ -302,19 +292,16 @@ BAD = {
     "other": ("# TYPE up gauge\nup 1\n", r"^scrape: got '.*'; .*no vLLM scrape"),
     "empty": ("", r"^scrape: got '.*'; .*no vLLM scrape"),
     "one counter": (without(rf"^{DRAFTED}"), f"^scrape .*; expected its counter {DRAFTED} as well"),
-    "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} of position 0 as well"),
-    "a gap": (without('position="1"'), f"counter {BY_POSITION} of position 1 as well"),
-    "position": (scrape(ONE).replace('"2"}', '"-2"}'), "position: got '-2'; expected a whole"),
-    "far": (scrape(ONE).replace('"2"}', '"' + "9" * 5000 + '"}'), "position: got '999.*from 0 to"),
-    "no label": (scrape(ONE).replace('position="2"', 'pos="2"'), "position: got None; expected"),
-    "no model": (scrape(ONE).replace("model_name", "model"), "expected a label model_name$"),
+    "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} position 0 as well"),
+    "a gap": (without('position="1"'), f"counter {BY_POSITION} position 1 as well"),
+    "position": (scrape(ONE).replace('"2"}', '"-2"}'), f"{BY_POSITION} position 2 as well"),
+    "no label": (scrape(ONE).replace('position="2"', 'pos="2"'), f"{DRAFTS} as well"),
     "twice": (scrape(ONE, ONE), f"^scrape .* {DRAFTS}: got .*engine.*; expected each series once"),
     "idle": (scrape((QWEN, 0, 0, 0, [0, 0, 0])), f"^{DRAFTS}: got 0; expected .*no drafts yet"),
-    "negative": (one(DRAFTS, -1), f"{DRAFTS}: got -1.0; expected whole numbers from 0"),
+    "negative": (one(DRAFTS, -1), f"{DRAFTS}: got -1; expected whole numbers from 0"),
     "NaN": (one(DRAFTED, "NaN"), f"{DRAFTED}: got nan; expected whole numbers from 0"),
-    "infinite": (one(BY_POSITION, "+Inf", 0), f"{BY_POSITION}: got inf; expected whole numbers"),
+    "infinite": (one(BY_POSITION, "+Inf", 0), "position 0: got inf; expected whole numbers from 0"),
     "beyond": (one(DRAFTS, 1e300), rf"{DRAFTS}: got 1e\+300; expected whole numbers"),
-    "digits": (one(DRAFTS, "9" * 400), f"{DRAFTS}: got .*; expected (a|whole) number"),
     "part": (one(ACCEPTED, 1640.5), f"{ACCEPTED}: got 1640.5; expected whole numbers"),
     "few drafted": (one(DRAFTED, 989), f"{DRAFTED}: got 989; expected from 1 to 3 for each of"),
     "many drafted": (one(DRAFTED, 3031), f"{DRAFTED}: got 3031; expected from 1 to 3 for each"),
@@ -332,26 +319,14 @@ def test_bad_scrapes_are_refused_in_one_line(case, write, refused):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        *("hello world", "<html>", "vllm:x{", 'vllm:x{a="b" 3', "vllm:x", "vllm:x 0x10"),
-        *("# TYPE x", "{} 3", "vllm:x " + "9" * 5000 + "x", "\x00\x01"),
-    ],
+    "line", ["<html>", 'vllm:x{a="b" 3', "vllm:x 0x10", "# TYPE x", "\x00\x01"]
 )
-@pytest.mark.parametrize("number", [1, 9, 0])
-def test_a_malformed_line_is_told_by_its_number(line, number, write, refused):
+def test_a_malformed_line_is_told_by_its_number(line, write, refused):
     lines = scrape(ONE).splitlines()
-    number = number or len(lines) + 1
-    lines.insert(number - 1, line)
-    path = write("\n".join(lines))
-    start = repr(line)[:10].rstrip("'\"")
-    assert refused(f"acceptance {path}").startswith(f"scrape {path} line {number}: got {start}")
-
-
-def test_a_time_beyond_all_floats_is_no_crash(write, capsys):
-    path = write(scrape(ONE) + "vllm:x 1 " + "9" * 400)
-    status = cli.main(["acceptance", str(path)])  # by the version of the parser
-    assert (status, len(capsys.readouterr().err.splitlines())) in [(0, 0), (2, 1)]
+    for number in (1, 9, len(lines) + 1):
+        path = write("\n".join([*lines[: number - 1], line, *lines[number - 1 :]]))
+        start = repr(line)[:10].rstrip("'\"")
+        assert refused(f"acceptance {path}").startswith(f"scrape {path} line {number}: got {start}")
 
 
 def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
@@ -423,6 +398,7 @@ def test_people_see_80_columns_and_what_to_paste_last(write, run):
 
 
 def test_short_drafts_are_told(write, run):
+    assert "Warning" in run(f"acceptance {write((QWEN, 0, 1000, 2999, [800, 560, 280]))}")
     out = run(f"acceptance {write(SHORT)}")
     assert max(map(len, out.splitlines())) <= 80
     assert re.search(r"^mean draft length +2\.6200 +at most 3$", out, re.M)
@@ -437,7 +413,7 @@ PREDICT = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --j
 @pytest.mark.parametrize("series", [ONE, SHORT, (QWEN, 0, 1000, 1400, [700, 200, 50])])
 def test_either_line_gives_predict_the_tokens_per_step(series, write, run):
     path = write(series)
-    exact = measured_acceptance(read_scrape(path)).tokens_per_step
+    exact = scraped_acceptance(path).tokens_per_step
     for line in run(f"acceptance {path}").splitlines()[-2:]:
         out = run(f"{PREDICT} --drafter eagle --draft-length 3 {line}")
         assert json.loads(out)["rows"][0]["tokens_per_step"] == pytest.approx(exact, abs=3e-4)
@@ -458,15 +434,7 @@ def test_a_name_that_would_break_the_line_is_quoted(write, run):
     ("drafted", "by_position"),
     [(9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000])],
 )
-def test_counters_read_while_they_were_raised(drafted: int, by_position: list[int]) -> None:
-    torn = SpeculationCounters(
-        model_name="m",
-        engines=("",),
-        num_drafts=np.array([10000.0]),
-        num_draft_tokens=np.array([float(drafted)]),
-        num_accepted_tokens=np.array([float(sum(by_position))]),
-        accepted_by_position=np.array([by_position], dtype=float),
-    )
-    measured = measured_acceptance(torn)
+def test_counters_read_while_they_were_raised(drafted, by_position, write):
+    measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))
     assert 1 <= measured.mean_draft_length <= len(by_position)
     assert (measured.acceptance_by_position <= 1).all()

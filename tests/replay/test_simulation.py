@@ -11,8 +11,7 @@ from specmodel import predict
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
-from specmodel.replay.policies import Cascade, CascadeSettings
-from specmodel.replay.simulation import (
+from specmodel.replay import (
     ReplayTimes,
     Sample,
     Variation,
@@ -21,22 +20,24 @@ from specmodel.replay.simulation import (
     summarise,
     timeline,
 )
-from specmodel.replay.simulation.cascade_lanes import CascadeLanes
-from specmodel.replay.simulation.chance import draw_luck
-from specmodel.replay.simulation.choices import choose
-from specmodel.replay.simulation.claims import PAPER, suite_choices, suite_claims
-from specmodel.replay.simulation.foresight import greedy_plan
-from specmodel.replay.simulation.lanes import Plan, replay_lanes
-from specmodel.replay.simulation.sources import block_bounds
-from specmodel.replay.simulation.suite import (
+from specmodel.replay.blocks import block_bounds
+from specmodel.replay.chance import draw_luck
+from specmodel.replay.choices import choose
+from specmodel.replay.lanes import CascadeLanes, replay_lanes
+from specmodel.replay.plans import Plan, greedy_plan
+from specmodel.replay.policies import Cascade, CascadeSettings
+from specmodel.replay.suite import (
     CHOICES,
+    PAPER,
     TASKS,
     SuiteSettings,
     cascade_suite,
+    suite_choices,
+    suite_claims,
     task_process,
 )
-from specmodel.replay.simulation.walk import replay_policy
 from specmodel.replay.traces import Trace, iid_process, load_preset, make_trace, position_process
+from specmodel.replay.walk import replay_policy
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm"}
@@ -295,10 +296,8 @@ def test_the_fast_form_of_cascade_equals_the_readable_one_step_by_step(
         slow = replay_policy(lambda _: Cascade(settings), trace, own, luck, own.paused_time, log)
         for name in vars(fast):
             np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), name)
-        walked = [
-            (step.draft_length, step.emitted_tokens, step.step_time, step.phase == "test")
-            for step in log
-        ]
+        seen = ("draft_length", "emitted_tokens", "step_time")
+        walked = [(*(step[name] for name in seen), step["phase"] == "test") for step in log]
         assert list(itertools.chain(*lanes.steps)) == walked
 
 
@@ -382,7 +381,7 @@ def test_the_default_spread_of_a_step_is_that_of_random_routing() -> None:
 
 
 def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, monkeypatch) -> None:
-    monkeypatch.setattr("specmodel.replay.simulation.sources.BLOCK_REQUESTS", 16)
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 16)
     policies = ["cascade", "goodput", "bandit:method=thompson", "oracle", "best-fixed"]
     sample = Sample(
         processes=[iid_process(0.6, 9), iid_process(0.2, 9)], num_requests=50, output_tokens=60
@@ -402,8 +401,8 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
 
 
 def test_blocks_hold_all_requests_once(monkeypatch) -> None:
-    monkeypatch.setattr("specmodel.replay.simulation.sources.BLOCK_POSITIONS", 500)
-    monkeypatch.setattr("specmodel.replay.simulation.sources.BLOCK_REQUESTS", 7)
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_POSITIONS", 500)
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 7)
     trace = bursty_trace(40, 20)
     for source in (trace, iid_sample(0.5, 23, 100), iid_sample(0.5, 3, 10_000)):
         bounds = block_bounds(source)

@@ -1,7 +1,12 @@
 """Draft-length policies: `propose()` a draft length, `observe(emitted_tokens, step_time)`."""
 
-from specmodel.replay.policies.adaptive import AcceptedAverage, DiscountedBandit, Goodput
-from specmodel.replay.policies.base import Policy, scheduled_draft_length
+from specmodel.replay.policies.adaptive import (
+    AcceptedAverage,
+    DiscountedBandit,
+    Goodput,
+    Policy,
+    scheduled_draft_length,
+)
 from specmodel.replay.policies.cascade import Cascade, CascadeSettings
 
 __all__ = [

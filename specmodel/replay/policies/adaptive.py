@@ -1,21 +1,92 @@
-"""Policies that learn from tokens and times: goodput, the EMA rule of SGLang, a bandit."""
+"""What a policy is, and policies that learn: goodput, SGLang's moving average, a bandit."""
 
 import math
+import numbers
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.replay.policies.base import is_number
+
+
+class Policy(Protocol):
+    """A draft-length policy of one request: it is asked before each step and told after it.
+
+    It may have two more attributes: `phase`, a word for people (steps in the phase "test" are
+    counted), and `utility`, the last one that it measured.
+    """
+
+    def propose(self) -> int:
+        """Return the draft length of the next step, 0 for none [token]."""
+        ...
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
+        ...
+
+
+def is_number(value: object, *, whole: bool = False) -> bool:
+    """Return whether `value` is a single number, NaN among them, and no truth value."""
+    kind = numbers.Integral if whole else numbers.Real
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _check_whole(name: str, value: int, least: int) -> None:
+    if not (is_number(value, whole=True) and value >= least):
+        raise InputError(name, value, f"a whole number of at least {least}")
+
+
+def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
+    """Return the draft length that vLLM takes from a schedule by batch size.
+
+    Parameters
+    ----------
+    schedule
+        Entries of first batch size, last one (included) and draft length [request] [token].
+    batch_size
+        Sequences decoded together [request].
+
+    Returns
+    -------
+    int
+        Draft length; in a gap that of the entry before it, and 0 before the first [token].
+
+    Raises
+    ------
+    InputError
+        If there is no entry, one is not three whole numbers, or its range is reversed.
+
+    Examples
+    --------
+    >>> scheduled_draft_length([[1, 16, 3], [17, 64, 2], [65, 4096, 0]], 20)
+    2
+    """
+    chosen = 0
+    if not isinstance(schedule, Sequence) or not schedule:
+        expected = "at least one [first batch size, last batch size, draft length]"
+        raise InputError("table", schedule, expected)
+    for entry in schedule:
+        is_entry = isinstance(entry, Sequence) and len(entry) == 3
+        if not is_entry or any(type(number) is not int for number in entry):
+            raise InputError("table", entry, "[first batch size, last batch size, draft length]")
+        first, last, length = entry
+        if not 1 <= first <= last or length < 0:
+            expected = "a range from 1 on that is not reversed, and a length of at least 0"
+            raise InputError("table", list(entry), expected)
+    for first, _, length in sorted(schedule, key=lambda entry: entry[0]):
+        if first <= batch_size:
+            chosen = length
+    return chosen
 
 
 class Goodput:
     """Choose the draft length with the most expected tokens per second.
 
-    Expected tokens come from a moving estimate of the acceptance rate, times from a profile of
-    the deployment, as in goodput-driven schedulers. A look-up that finds nothing counts as a
-    rejection, as the engine cannot tell them apart by the tokens emitted.
+    Goodput-driven schedulers work this way. Expected tokens at draft length K are 1 + a + ... + a^K
+    with a moving estimate a of the acceptance rate: accepted tokens over tries, each weighted by
+    its age. Times come from a profile of the deployment. A look-up that finds nothing counts as a
+    rejection, because the tokens emitted do not tell them apart.
 
     Parameters
     ----------
@@ -24,9 +95,9 @@ class Goodput:
     first_acceptance_rate
         Estimate before anything was seen [-].
     memory
-        Steps after which what was seen has lost two thirds of its weight [-].
+        Steps after which an observation has lost 1 - 1/e, about two thirds, of its weight [-].
     probe_interval
-        Steps without speculation after which one token is drafted again, to learn [-].
+        Steps without speculation after which one token is drafted, to learn again [-].
 
     Examples
     --------
@@ -41,14 +112,12 @@ class Goodput:
         memory: float = 50.0,
         probe_interval: int = 16,
     ) -> None:
-        if not (is_number(first_acceptance_rate) and 0 < first_acceptance_rate < 1):
-            expected = "a number above 0 and below 1"
-            raise InputError("goodput first_acceptance_rate", first_acceptance_rate, expected)
+        rate = first_acceptance_rate
+        if not (is_number(rate) and 0 < rate < 1):
+            raise InputError("goodput first_acceptance_rate", rate, "a number above 0 and below 1")
         if not (is_number(memory) and memory >= 1):
             raise InputError("goodput memory", memory, "a number of at least 1")
-        if not (is_number(probe_interval, whole=True) and probe_interval >= 1):
-            expected = "a whole number of at least 1"
-            raise InputError("goodput probe_interval", probe_interval, expected)
+        _check_whole("goodput probe_interval", probe_interval, 1)
         self._step_time = [float(time) for time in step_time]
         self._kept = 1 - 1 / memory
         self._accepted, self._rejected = first_acceptance_rate, 1 - first_acceptance_rate
@@ -73,6 +142,7 @@ class Goodput:
         self._draft_length = self._choose()
 
     def _choose(self) -> int:
+        """Return the draft length with the most expected tokens per second."""
         rate = self._accepted / (self._accepted + self._rejected)
         best, best_goodput = 0, 1 / self._step_time[0]
         tokens = last = 1.0
@@ -85,7 +155,7 @@ class Goodput:
 
 
 class AcceptedAverage:
-    """Draft one token more than a moving average of those accepted: the adaptive rule of SGLang.
+    """Draft one token more than a moving average of those accepted, the adaptive rule of SGLang.
 
     Parameters
     ----------
@@ -94,7 +164,7 @@ class AcceptedAverage:
     first_draft_length
         Draft length until the warm-up is over [token].
     weight
-        Weight of the last step in the average [-].
+        Weight of the newest step in the average [-].
     warm_up
         Steps before the first change [-].
     update_interval
@@ -116,13 +186,9 @@ class AcceptedAverage:
     ) -> None:
         if not (is_number(weight) and 0 < weight <= 1):
             raise InputError("sglang weight", weight, "a number above 0, at most 1")
-        for name, value, least in (
-            ("first_draft_length", first_draft_length, 1),
-            ("warm_up", warm_up, 0),
-            ("update_interval", update_interval, 1),
-        ):
-            if not (is_number(value, whole=True) and value >= least):
-                raise InputError(f"sglang {name}", value, f"a whole number of at least {least}")
+        _check_whole("sglang first_draft_length", first_draft_length, 1)
+        _check_whole("sglang warm_up", warm_up, 0)
+        _check_whole("sglang update_interval", update_interval, 1)
         self._max_draft_length = max_draft_length
         self._draft_length = min(first_draft_length, max_draft_length)
         self._average = float(self._draft_length)
@@ -143,7 +209,10 @@ class AcceptedAverage:
 
 
 class DiscountedBandit:
-    """Take each draft length for an arm, and its tokens per second, discounted, for its reward.
+    """Treat draft lengths as the arms of a bandit whose reward is tokens per second.
+
+    Tokens and seconds of each arm are sums in which older steps count less. An arm seen with
+    weight w has a spread in proportion to 1 / sqrt(w), as the mean of w observations has.
 
     Parameters
     ----------
@@ -203,6 +272,7 @@ class DiscountedBandit:
         self._arm = self._choose()
 
     def _choose(self) -> int:
+        """Return the arm to play: one not yet seen, else the one with the highest score."""
         unseen = next((arm for arm, time in enumerate(self._time) if time == 0), None)
         if unseen is not None:
             return unseen

@@ -1,4 +1,4 @@
-"""Cascade, the utility-driven policy: a baseline, tests of draft lengths, then a set phase [1]_.
+"""Cascade, the utility-driven policy of [1]_: a baseline, tests of draft lengths, a set phase.
 
 References
 ----------
@@ -10,35 +10,35 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from specmodel.base.errors import InputError
-from specmodel.replay.policies.base import is_number
+from specmodel.replay.policies.adaptive import is_number
 
 BASELINE, TEST, SET = "baseline", "test", "set"
 """Phases of the policy."""
 
 MOST = 10**9
-"""Largest whole number of the settings [-]: products of two stay within 64 bits."""
+"""Largest whole number in the settings [-], so that the product of two fits in 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CascadeSettings:
-    """Every number of the policy. The paper states those marked "paper"; the others are ours.
+    """Every number of the policy; "paper" marks those that the paper states, "ours" the others.
 
     Parameters
     ----------
     first_draft_length
         Draft length of the very first trial; ours [token].
     max_draft_length
-        Longest draft that is tried; ours, the longest that the paper shows [token].
+        Longest draft that is tried; ours, taken from the longest that the paper shows [token].
     climb_step
         Step of the hill climb; ours [token].
     first_direction
         Where the climb goes after the first trial: up if the utility is at least 1, else down
         ("by utility"), or always "up" or "down"; ours.
     baseline_iterations
-        Iterations without speculation that give the baseline ("the first few"); ours [-].
+        Iterations without speculation that give the baseline; ours for "the first few" [-].
     baseline_interval
-        Iterations after which the baseline is measured again, at the end of a set phase ("about
-        every 100"). A set phase without speculation is a baseline for free; ours [-].
+        Iterations after which the baseline is measured again, at the end of a set phase; ours for
+        "about every 100". A set phase without speculation gives a baseline for free [-].
     trial_iterations, max_trials
         Iterations of a trial, and most trials of a test; paper [-].
     set_iterations
@@ -46,11 +46,12 @@ class CascadeSettings:
     tolerance
         Consecutive utilities that differ by at most this share end the test; paper [-].
     backoff_factor
-        What entering a set phase without speculation multiplies its length by, until a non-zero
-        draft length is chosen; 1 switches back-off off. Paper, but for the reset [-].
+        Factor on the length of set phases each time that one without speculation is entered,
+        until a non-zero draft length is chosen; 1 switches back-off off. Paper; its reset is ours
+        [-].
     plain_competes
-        Whether no speculation, whose utility is 1, wins against trials that are all below 1; if
-        not, the best of them is set unless the climb arrived at no speculation. Ours.
+        Whether no speculation, which has utility 1, wins against trials that are all below 1. If
+        not, the best trial is set, unless the climb arrived at no speculation. Ours.
     climb
         Whether draft lengths are climbed; if not, a test tries all from 1 to the longest.
     early_exit
@@ -93,21 +94,21 @@ class CascadeSettings:
 class Cascade:
     """Choose draft lengths for one request from the tokens and times of its own iterations.
 
-    The readable form, which the fast one (`simulation.cascade_lanes`) equals step by step.
+    This is the readable form, which the fast one (`lanes.CascadeLanes`) equals step by step.
 
     Parameters
     ----------
     settings
-        Every number.
+        Every number of the policy.
 
     Notes
     -----
-    Utility of a trial is its tokens per iteration over the ratio of its mean iteration time to
-    that of the baseline. Readings of the paper that are ours: utility "rose" if it is the largest
-    of the test so far; a test starts at the last non-zero draft length that was set; where one
-    token has a utility below 1, the test ends without speculation only if no longer draft had
-    one of at least 1; the climb does not step over a draft length of 1, and at the longest draft,
-    or at 1, it turns after its first trial.
+    The utility of a trial is its tokens per iteration, divided by the ratio of its mean iteration
+    time to that of the baseline. The paper leaves details open, which we read as follows. Utility
+    "rose" if it is the largest of the test so far. A test starts at the last non-zero draft length
+    that was set. Where one token has a utility below 1, the test ends without speculation only if
+    no longer draft had a utility of at least 1. The climb does not step over a draft length of 1,
+    and at the longest draft, or at 1, it turns round after its first trial.
 
     Examples
     --------
@@ -173,6 +174,7 @@ class Cascade:
         self._enter(TEST, first, self.settings.trial_iterations)
 
     def _end_trial(self) -> None:
+        """Measure the utility of the draft length tried; try another, or set the best."""
         previous, tried = self.utility, self._draft_length
         self.utility = self._tokens * self._base / self._time
         self._trials += 1
@@ -188,7 +190,7 @@ class Cascade:
         self._set(0 if sees_plain and self._best_utility < 1 else self._best)
 
     def _next_trial(self, previous: float, *, rose: bool) -> int:
-        """Return the next draft length of the test, 0 if that is none, -1 if the test is over."""
+        """Return the next draft length: 0 for no speculation, -1 if the test is over."""
         s, tried = self.settings, self._draft_length
         if not s.climb:
             return tried + 1 if tried < s.max_draft_length else 0
@@ -203,6 +205,7 @@ class Cascade:
         return following if following <= s.max_draft_length else -1
 
     def _is_over(self, previous: float, *, rose: bool) -> bool:
+        """Return whether the test ends: utilities are similar, or past their maximum."""
         s, trials = self.settings, self._trials
         if trials >= s.max_trials:
             return True
@@ -212,6 +215,7 @@ class Cascade:
         return is_similar or (trials > 2 and not rose)
 
     def _goes_up(self, *, rose: bool) -> bool:
+        """Return whether the next draft is longer: on while utility rises, else back."""
         s, tried = self.settings, self._draft_length
         if self._trials > 1:
             return self._up == rose  # the same direction, or round

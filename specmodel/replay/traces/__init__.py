@@ -1,7 +1,7 @@
 """Acceptance traces: the record, files, n-gram look-up in token ids, synthetic processes."""
 
 from specmodel.replay.traces.files import read_trace, write_trace
-from specmodel.replay.traces.ngram import ngram_trace
+from specmodel.replay.traces.ngram import ngram_trace, read_tokens
 from specmodel.replay.traces.record import (
     LONGEST_DRAFT,
     Trace,
@@ -18,7 +18,6 @@ from specmodel.replay.traces.synthetic import (
     position_process,
     sample_trace,
 )
-from specmodel.replay.traces.tokens import read_tokens
 
 __all__ = [
     "AcceptanceProcess",

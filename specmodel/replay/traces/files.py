@@ -1,29 +1,41 @@
-"""Traces as files: JSON lines for people and tools, Parquet for size. Both say how many requests.
+"""Traces as files: JSON lines for people and tools, Parquet for small size.
 
 The first JSON line is the header: schema, its version, the longest draft recorded, the number of
-requests and metadata; one request a line follows. In Parquet the header is in the metadata of the
-table's schema, and a row is a request.
+requests and metadata. Each further line is a request. In Parquet the header is in the metadata of
+the table's schema, and each row is a request.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_bytes
-from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request
+from specmodel.base.records import Record, build
+from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
 
 SCHEMA = "specmodel-trace"
 SCHEMA_VERSION = 1
 SUFFIXES = (".jsonl", ".parquet")
 COLUMNS = ("proposed_tokens", "accepted_tokens")
 
+
+class _Header(Record):
+    """The header of a trace, beside the name of its schema."""
+
+    schema_version: int
+    max_draft_length: Annotated[int, Field(ge=1, le=LONGEST_DRAFT)]
+    num_requests: Annotated[int, Field(ge=1)]
+    metadata: dict[str, str]
+
+
 Rows = Iterator[tuple[str, Any]]
-"""Where something is in a file, for errors, and what is there."""
+"""Pairs of a place in a file, as errors name it, and the value that is there."""
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -42,25 +54,19 @@ def read_trace(path: str | Path) -> Trace:
     Raises
     ------
     InputError
-        Names the file, the line or request at fault, and what would do; nothing is skipped.
+        Names the file, the line or request at fault, and what would be right; nothing is skipped.
     """
     is_text = trace_suffix(path, "trace") == ".jsonl"
     name = f"trace {path}"
     rows = json_lines(path, "trace") if is_text else _parquet_rows(path, name)
     where, first = next(rows, (name, None))
     header = _header(first, where)
-    longest = header["max_draft_length"]
+    longest = header.max_draft_length
     requests = [check_request(*_columns(row, where), longest, where) for where, row in rows]
-    if len(requests) != header["num_requests"]:
-        expected = f"num_requests = {header['num_requests']}, as in its header"
+    if len(requests) != header.num_requests:
+        expected = f"num_requests = {header.num_requests}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    return Trace(
-        proposed_tokens=np.concatenate([proposed for proposed, _ in requests]),
-        accepted_tokens=np.concatenate([accepted for _, accepted in requests]),
-        output_tokens=np.array([len(proposed) for proposed, _ in requests], dtype=np.int64),
-        max_draft_length=longest,
-        metadata=header["metadata"],
-    )
+    return collect_trace(requests, longest, header.metadata)
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
@@ -69,9 +75,9 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     Parameters
     ----------
     trace
-        What is written.
+        The trace.
     path
-        A .jsonl or .parquet file; one that is there is replaced.
+        A .jsonl or .parquet file; one that exists is replaced.
 
     Raises
     ------
@@ -191,7 +197,7 @@ def _parquet_rows(path: str | Path, name: str) -> Rows:
 
 
 def _lists(pyarrow: Any, column: Any, name: str) -> Iterator[Any]:
-    """Yield the arrays of a column of lists; plain lists where values are missing."""
+    """Yield the arrays of a column of lists, as plain lists where values are missing."""
     kind = column.type
     is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
     if not is_list or not pyarrow.types.is_integer(kind.value_type):
@@ -226,27 +232,14 @@ def _pyarrow(argument: str = "trace") -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _header(header: Any, where: str) -> dict[str, Any]:
+def _header(header: Any, where: str) -> _Header:
     """Return the header of a trace of this version; refuse anything else."""
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise InputError(where, header, f'a header with "schema": "{SCHEMA}"')
     version = header.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise InputError(f"{where} schema_version", version, str(SCHEMA_VERSION))
-    known = {"schema", "schema_version", "max_draft_length", "num_requests", "metadata"}
-    _check_keys(header, known, where)
-    for name, most in (("max_draft_length", LONGEST_DRAFT), ("num_requests", None)):
-        value = header[name]
-        if type(value) is not int or value < 1 or (most and value > most):
-            expected = f"a whole number from 1 to {most}" if most else "at least one request"
-            raise InputError(f"{where} {name}", value, expected)
-    metadata = header["metadata"]
-    if not isinstance(metadata, dict):
-        raise InputError(f"{where} metadata", metadata, "an object of texts")
-    for key, value in metadata.items():
-        if not isinstance(value, str):
-            raise InputError(f"{where} metadata {key}", value, "a text")
-    return header
+        raise InputError(f"{where}.schema_version", version, str(SCHEMA_VERSION))
+    return build(_Header, {key: v for key, v in header.items() if key != "schema"}, where)
 
 
 def _columns(row: Any, where: str) -> tuple[Any, Any]:

@@ -1,15 +1,18 @@
-"""Exact traces of a prompt-lookup drafter from token ids: no model, no GPU.
+"""Exact traces of a prompt-lookup drafter from token ids or texts: no model, no GPU.
 
-With greedy decoding the output is the same whatever is drafted, so what the look-up would propose
-at each position, and how much of it holds, follows from the tokens alone.
+With greedy decoding the output is the same whatever is drafted. What the look-up would propose at
+each position, and how much of it holds, therefore follows from the tokens alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specmodel.base.errors import InputError
+from specmodel.replay.traces.files import json_lines
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace
 
 MATCHES = ("first", "last")
@@ -18,8 +21,14 @@ MATCHES = ("first", "last")
 GROUP_TOKENS = 1_000_000
 """Tokens looked up at once, to bound the memory; a longer request is taken as a whole [token]."""
 
+ID_KEYS = ("prompt_token_ids", "output_token_ids")
+TEXT_KEYS = ("prompt", "output")
+BATCH = 256
+"""Requests encoded at once, because what the tokenizer returns takes far more memory than the ids
+[request]."""
+
 TokenIds = NDArray[np.int64]
-"""Ids in their order."""
+"""Token ids of a text in their order."""
 
 
 def ngram_trace(
@@ -36,13 +45,13 @@ def ngram_trace(
 
     The context of a position is the prompt and the output before it. Its last `max_ngram` tokens
     are looked for earlier in the context, then one token less, and so on down to `min_ngram`; the
-    tokens that follow the first hit are the proposal. The defaults are the choice of a public
-    benchmark of n-gram speculation.
+    tokens that follow the first hit are the proposal. The defaults are those of a public benchmark
+    of n-gram speculation.
 
     Parameters
     ----------
     prompts, outputs
-        Token ids, one sequence a request; a prompt may be empty, an output may not.
+        One sequence of token ids for each request; a prompt may be empty, an output may not.
     min_ngram, max_ngram
         Shortest and longest run of last tokens looked for [token].
     match
@@ -69,15 +78,7 @@ def ngram_trace(
     (array([0, 3, 3, 3], dtype=uint8), array([0, 3, 2, 1], dtype=uint8))
     """
     _check_options(min_ngram, max_ngram, match, max_proposal)
-    if not len(outputs):
-        raise InputError("outputs", "no requests", "at least one request")
-    if len(prompts) != len(outputs):
-        raise InputError("prompts", f"{len(prompts)} requests", f"{len(outputs)}, as in outputs")
-    heads = [_ids(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]
-    tails = [_ids(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]
-    for i, tail in enumerate(tails):
-        if not len(tail):
-            raise InputError(f"outputs[{i}]", "no tokens", "at least one token")
+    heads, tails = _checked_ids(prompts, outputs)
     lengths = [len(head) + len(tail) for head, tail in zip(heads, tails, strict=True)]
     counts = []
     for group in _groups(lengths):
@@ -93,6 +94,21 @@ def ngram_trace(
         max_draft_length=max_proposal,
         metadata={**(metadata or {}), "drafter": "ngram", **said},
     )
+
+
+def _checked_ids(
+    prompts: Sequence[ArrayLike], outputs: Sequence[ArrayLike]
+) -> tuple[list[TokenIds], list[TokenIds]]:
+    if not len(outputs):
+        raise InputError("outputs", "no requests", "at least one request")
+    if len(prompts) != len(outputs):
+        raise InputError("prompts", f"{len(prompts)} requests", f"{len(outputs)}, as in outputs")
+    heads = [_ids(ids, f"prompts[{i}]") for i, ids in enumerate(prompts)]
+    tails = [_ids(ids, f"outputs[{i}]") for i, ids in enumerate(outputs)]
+    for i, tail in enumerate(tails):
+        if not len(tail):
+            raise InputError(f"outputs[{i}]", "no tokens", "at least one token")
+    return heads, tails
 
 
 class _Tokens:
@@ -116,9 +132,10 @@ class _Tokens:
 def _sources(tokens: _Tokens, min_ngram: int, max_ngram: int, match: str) -> TokenIds:
     """Return where the proposal of each output position starts, -1 for none.
 
-    Every n-gram is numbered by the place of its first occurrence in its request, which is exact:
-    two are the same if they start with the same (n-1)-gram and go on with the same token. Those
-    that reach into the next request start after all that do not, so no such one is ever earlier.
+    Every n-gram is numbered by the place of its first occurrence in its request. This is exact:
+    two are the same if they start with the same (n-1)-gram and go on with the same token. N-grams
+    that reach into the next request start after all those that do not, so that they are never
+    taken for an earlier occurrence.
     """
     sources = np.full(len(tokens.position), -1)
     distinct, token = np.unique(tokens.ids, return_inverse=True)
@@ -140,7 +157,7 @@ def _sources(tokens: _Tokens, min_ngram: int, max_ngram: int, match: str) -> Tok
 
 
 def _occurrences(keys: TokenIds) -> tuple[TokenIds, TokenIds]:
-    """Return where each key occurs first, and where it occurred last before; itself if nowhere."""
+    """Return where each key occurs first, and where it occurred last before, else its own place."""
     order = np.argsort(keys, kind="stable")
     repeats = np.zeros(len(keys), dtype=bool)
     repeats[1:] = keys[order[1:]] == keys[order[:-1]]
@@ -167,7 +184,7 @@ def _compared(tokens: _Tokens, sources: TokenIds, max_proposal: int) -> tuple[Co
 
 
 def _groups(lengths: Sequence[int]) -> Iterator[slice]:
-    """Cut requests into runs of at most `GROUP_TOKENS`, or of one request."""
+    """Cut requests into runs of at most `GROUP_TOKENS` tokens, or of one request."""
     first = total = 0
     for i, length in enumerate(lengths):
         if i > first and total + length > GROUP_TOKENS:
@@ -198,3 +215,106 @@ def _ids(values: ArrayLike, name: str) -> TokenIds:
         if not (ids < 0).any():
             return ids
     raise InputError(name, values, "token ids in a row, whole numbers of at least 0")
+
+
+def read_tokens(
+    path: str | Path, tokenizer: str | Path | None = None
+) -> tuple[list[TokenIds], list[TokenIds]]:
+    """Return prompts and outputs of a file of JSON lines, one request a line.
+
+    Parameters
+    ----------
+    path
+        The file. Each line has prompt_token_ids and output_token_ids, or with a tokenizer the
+        texts prompt and output; other keys are ignored.
+    tokenizer
+        A tokenizer.json that encodes the texts, without adding special tokens. The ids that it
+        gives need not be those that were generated.
+
+    Returns
+    -------
+    tuple of lists of ndarray
+        Token ids of the prompts and of the outputs.
+
+    Raises
+    ------
+    InputError
+        Names the line and the key at fault; nothing is skipped.
+    """
+    encoder = None if tokenizer is None else _load(tokenizer)
+    keys = ID_KEYS if encoder is None else TEXT_KEYS
+    check = _listed_ids if encoder is None else _text
+    places: list[str] = []
+    prompts: list[Any] = []
+    outputs: list[Any] = []
+    for where, row in json_lines(path, "input"):
+        _check_keys(row, keys, where)
+        places.append(where)
+        prompts.append(check(row[keys[0]], f"{where} {keys[0]}"))
+        outputs.append(check(row[keys[1]], f"{where} {keys[1]}"))
+    if not places:
+        raise InputError("input", str(path), "at least one request")
+    if encoder is not None:
+        prompts, outputs = _encoded(encoder, prompts), _encoded(encoder, outputs)
+    for where, output in zip(places, outputs, strict=True):
+        if not len(output):
+            expected = "at least one token, as there is nothing to replay"
+            raise InputError(f"{where} {keys[1]}", "no tokens", expected)
+    return prompts, outputs
+
+
+def _check_keys(row: Any, keys: Sequence[str], where: str) -> None:
+    if not isinstance(row, dict):
+        raise InputError(where, row, f"an object with {' and '.join(keys)}")
+    others = TEXT_KEYS if keys == ID_KEYS else ID_KEYS
+    hints = {TEXT_KEYS: "--tokenizer FILE for texts", ID_KEYS: "no --tokenizer for token ids"}
+    hint = f", or {hints[others]}" if any(key in row for key in others) else ""
+    for key in keys:
+        if key not in row:
+            raise InputError(f"{where} {key}", None, f"this key to be given{hint}")
+
+
+def _listed_ids(values: Any, name: str) -> TokenIds:
+    # types are compared because an array would take true for 1
+    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
+        wrong = [v for v in values if type(v) is not int] if isinstance(values, list) else [values]
+        raise InputError(name, wrong[0], "a list of token ids, which are whole numbers")
+    outside = [value for value in values if not 0 <= value < 2**63]
+    if outside:
+        raise InputError(name, outside[0], "token ids of at least 0")
+    return np.array(values, dtype=np.int64)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InputError(name, value, "a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(name, value, f"a text in Unicode ({error.reason})") from None
+    return value
+
+
+def _load(path: str | Path) -> Any:
+    """Return a tokenizer that neither pads nor cuts, whatever its file says."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        expected = "it to be installed: pip install 'specmodel[traces]'"
+        raise InputError("tokenizer", "no package tokenizers", expected) from None
+    try:
+        encoder = Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises nothing more special
+        raise InputError("tokenizer", str(path), f"a tokenizer.json ({error})") from None
+    encoder.no_padding()
+    encoder.no_truncation()
+    return encoder
+
+
+def _encoded(encoder: Any, texts: Sequence[str]) -> list[TokenIds]:
+    """Return the token ids of texts, which are encoded some at a time."""
+    return [
+        np.array(encoding.ids, dtype=np.int64)
+        for start in range(0, len(texts), BATCH)
+        for encoding in encoder.encode_batch(texts[start : start + BATCH], add_special_tokens=False)
+    ]

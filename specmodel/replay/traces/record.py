@@ -1,12 +1,12 @@
 """Acceptance traces: what a drafter would offer at each output position, and what of it holds.
 
-With both numbers at every position any draft-length policy replays exactly: at position p with
-draft length K, min(K, proposed) tokens are verified, min(K, accepted) accepted, and one more is
-emitted.
+With both numbers known at every position, any draft-length policy can be replayed exactly: a step
+at position p with draft length K verifies min(K, proposed[p]) tokens, accepts min(K, accepted[p])
+of them, and emits one more.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +27,14 @@ class Trace:
     Parameters
     ----------
     proposed_tokens
-        What the drafter would offer at each output position, all requests in a row; 0 where it
-        has nothing [token].
+        How many tokens the drafter would offer at each output position, with all requests in a
+        row; 0 where it has nothing [token].
     accepted_tokens
         How many of them the target would accept, of the same shape [token].
     output_tokens
         Length of each request's output [token].
     max_draft_length
-        Longest draft recorded: no policy may ask for more [token].
+        Longest draft recorded; no policy may ask for more [token].
     metadata
         Where the trace comes from, for people.
     """
@@ -60,12 +60,11 @@ class Trace:
         lengths = self.output_tokens[first:last]
         start = int(self.output_tokens[:first].sum())
         positions = slice(start, start + int(lengths.sum()))
-        return Trace(
+        return replace(
+            self,
             proposed_tokens=self.proposed_tokens[positions],
             accepted_tokens=self.accepted_tokens[positions],
             output_tokens=lengths,
-            max_draft_length=self.max_draft_length,
-            metadata=self.metadata,
         )
 
 
@@ -89,7 +88,7 @@ def make_trace(
     Returns
     -------
     Trace
-        With everything in the order given.
+        The requests in the order given.
 
     Raises
     ------
@@ -110,17 +109,24 @@ def make_trace(
     if len(proposed_tokens) != len(accepted_tokens):
         given = f"{len(proposed_tokens)} and {len(accepted_tokens)} requests"
         raise InputError("accepted_tokens", given, "as many requests as proposed_tokens")
-    proposed, accepted = [], []
-    for i, (offered, held) in enumerate(zip(proposed_tokens, accepted_tokens, strict=True)):
-        request = check_request(offered, held, max_draft_length, f"request {i}")
-        proposed.append(request[0])
-        accepted.append(request[1])
+    requests = [
+        check_request(offered, held, max_draft_length, f"request {i}")
+        for i, (offered, held) in enumerate(zip(proposed_tokens, accepted_tokens, strict=True))
+    ]
+    return collect_trace(requests, max_draft_length, metadata or {})
+
+
+def collect_trace(
+    requests: Sequence[tuple[Counts, Counts]], max_draft_length: int, metadata: Mapping[str, str]
+) -> Trace:
+    """Return a trace of requests that were checked, each proposed and accepted tokens [token]."""
+    proposed, accepted = zip(*requests, strict=True)
     return Trace(
         proposed_tokens=np.concatenate(proposed),
         accepted_tokens=np.concatenate(accepted),
         output_tokens=np.array([len(counts) for counts in proposed], dtype=np.int64),
         max_draft_length=max_draft_length,
-        metadata=dict(metadata or {}),
+        metadata=dict(metadata),
     )
 
 
@@ -144,7 +150,7 @@ def check_request(
     Returns
     -------
     tuple of ndarray
-        Proposed and accepted.
+        Proposed and accepted tokens.
 
     Raises
     ------
@@ -172,7 +178,7 @@ def join_traces(traces: Sequence[Trace], metadata: Mapping[str, str] | None = No
     traces
         At least one.
     metadata
-        Of the whole.
+        Where the joined trace comes from.
 
     Returns
     -------
@@ -192,13 +198,14 @@ def join_traces(traces: Sequence[Trace], metadata: Mapping[str, str] | None = No
 
 
 def _counts(values: Sequence[int], maximum: int, name: str) -> Counts:
+    """Return numbers of tokens by position as bytes, or refuse the first that is not one."""
     if not isinstance(values, list | tuple | np.ndarray) or not len(values):
         raise InputError(name, values, "a list with one whole number a position, at least one")
     try:
         array = np.asarray(values)
     except ValueError:
         array = np.array(values, dtype=object)
-    # an array takes true for 1
+    # types are compared because an array takes true for 1
     has_truth = not isinstance(values, np.ndarray) and bool in set(map(type, values))
     if array.ndim != 1 or array.dtype.kind not in "iu" or has_truth:
         wrong = (v for v in values if isinstance(v, bool) or not isinstance(v, int | np.integer))

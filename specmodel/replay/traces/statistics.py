@@ -1,4 +1,4 @@
-"""What a trace looks like in the figures that acceptance studies publish."""
+"""Figures of a trace that studies of acceptance publish: tokens per step, and how they cluster."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,14 +13,14 @@ DRAFT_LENGTHS = (1, 2, 3, 5, 7, 10, 20)
 """Draft lengths at which tokens per step are usually published [token]."""
 
 REFERENCE_LENGTH = 3
-"""Draft length of everything else that is published about a process [token]."""
+"""Draft length at which all other figures are published [token]."""
 
 WINDOW_STEPS = 16
-"""Successive steps whose mean is one value of the window correlation [-]."""
+"""Successive steps whose mean is one value in the window correlation [-]."""
 
 
 class TraceStatistics(Record):
-    """Figures of a trace, or those that a study measured; None where there is none.
+    """Figures of a trace, or those that a study measured; None stands for an unknown figure.
 
     Parameters
     ----------
@@ -33,9 +33,11 @@ class TraceStatistics(Record):
     proposal_share
         Share of output positions where the drafter has something to offer [-].
     autocorrelation
-        Of the accepted tokens of successive steps of a request, at draft length 3 [-].
+        Correlation of the accepted tokens of successive steps of a request, at draft length 3
+        [-].
     window_correlation
-        Of the means over successive windows of 16 steps of a request, at draft length 3 [-].
+        Correlation of the means over successive windows of 16 steps of a request, at draft
+        length 3 [-].
     smallest_tokens_per_step, largest_tokens_per_step
         Mean of the slowest and of the fastest request, at draft length 3 [token].
     """
@@ -56,15 +58,15 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
     Parameters
     ----------
     trace
-        Any.
+        Any trace.
     draft_lengths
         Fixed draft lengths; those above the trace's longest draft are left out [token].
 
     Returns
     -------
     TraceStatistics
-        What needs draft length 3, two steps or two windows is None where the trace has none, and
-        so is a correlation of what never varies.
+        Figures at draft length 3 are None if the trace does not record so long a draft, and a
+        correlation is None without two steps or windows, or where nothing varies.
 
     Raises
     ------
@@ -73,9 +75,9 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
 
     Notes
     -----
-    Correlations are those of Pearson over the pairs of all requests; a rest of less than 16 steps
-    is no window. The last step of a request emits no more than is left of its output, so that
-    tokens per step grow a little with the output's length.
+    Correlations are Pearson's, over the pairs of all requests together; steps that do not fill a
+    window of 16 are left out. The last step of a request emits no more than is left of its
+    output, so that tokens per step grow a little with the length of the output.
 
     Examples
     --------
@@ -105,15 +107,15 @@ def fixed_length_steps(
     Parameters
     ----------
     trace
-        Any.
+        Any trace.
     draft_length
         At most the trace's longest draft [token].
 
     Yields
     ------
     tuple of ndarray
-        Requests that are not yet through, and the tokens each of them accepts in this step: one
-        more is emitted, within what is left of the output.
+        Requests that are not yet over, and the tokens that each of them accepts in this step. It
+        emits one more.
 
     Raises
     ------
@@ -179,10 +181,12 @@ def _clustering(trace: Trace) -> dict[str, float | None]:
 
 
 def _moments(x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sums that a correlation needs, in whole numbers, so that they add up exactly."""
     return np.array([len(x), x.sum(), y.sum(), x @ x, y @ y, x @ y])
 
 
 def _correlation(moments: NDArray[np.int64]) -> float | None:
+    """Return Pearson's correlation: cov(x, y) / sqrt(var x var y), each of them times n²."""
     n, x, y, xx, yy, xy = (int(moment) for moment in moments)
     variance = (n * xx - x * x) * (n * yy - y * y)
     return (n * xy - x * y) / variance**0.5 if variance > 0 else None

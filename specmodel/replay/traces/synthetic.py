@@ -1,9 +1,15 @@
 """Synthetic acceptance traces: one process from independent tokens to regimes and fast requests.
 
-A latent Gaussian at each output position says how well the drafter does there; the tokens it gets
-accepted are the thresholds below it. Part of the latent is shared by a request, part by a regime
-that ends at random, the rest is the position's own: shared parts make acceptance cluster, and
-leave how often i tokens are accepted as it is.
+A latent number z at each output position, standard normal, says how well the drafter does there.
+At least i tokens are accepted where z is above a threshold t_i, so that P(z > t_i) is the survival
+P(at least i accepted). Now z = sqrt(r) z_request + sqrt(g) z_regime + sqrt(1 - r - g) z_position:
+a part is shared by the whole request, a part by a regime that ends at random, and the rest is the
+position's own. The variances r, g and 1 - r - g add up to 1, so that z stays standard normal and
+the survival what it is, while the shared parts make acceptance cluster.
+
+A draft is offered where z is above one more threshold. For the processes that ship, r, g and the
+length of regimes were searched for measured correlations between steps and spreads over requests,
+and the survival was solved for measured tokens per step (``calibration/presets.py``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,17 +31,17 @@ from specmodel.replay.traces.statistics import TraceStatistics
 FOLDER = Path(__file__).parent / "presets"
 
 CHUNK = 1 << 16
-"""Positions drawn at a time [token]: their arrays stay in a core's cache."""
+"""Positions drawn at a time, few enough for their arrays to stay in a core's cache [token]."""
 
 MAX_POSITIONS = 10**9
-"""Most positions of one trace [token]; two bytes each."""
+"""Most positions of one trace, of two bytes each [token]."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Latent = NDArray[np.float32]
 
 
 class AcceptanceProcess(Record):
-    """Random process that acceptance traces are drawn from.
+    """Random process that acceptance traces are drawn from; see the module for its equations.
 
     Parameters
     ----------
@@ -46,19 +52,19 @@ class AcceptanceProcess(Record):
     source
         Where the figures come from.
     survival
-        P(at least i tokens accepted) over output positions, i = 1, 2, …, not rising; as many as
-        the longest draft has tokens [-].
+        P(at least i tokens accepted) over output positions, for i = 1, 2, … up to the longest
+        draft; never rising [-].
     proposal_share
-        Share of output positions where the drafter offers anything, and then the longest draft:
-        those where the latent is highest, so at least ``survival[0]`` [-].
+        Share of output positions where the drafter offers anything, and then a draft of full
+        length. These are where the latent is highest, so at least ``survival[0]`` [-].
     request_share, regime_share
         Parts of the latent's variance that all positions of a request, or of a regime, have in
         common [-].
     regime_tokens
-        Mean length of a regime: after each token it ends with probability ``1 / regime_tokens``
-        [token].
+        Mean length of a regime, which ends after each token with probability
+        ``1 / regime_tokens`` [token].
     measured
-        Figures of the traces that the process was fitted to, to set beside its own.
+        Figures of the measured traces that the process was fitted to.
     """
 
     schema_version: Literal[1] = 1
@@ -123,7 +129,7 @@ def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> Acceptanc
 
 
 def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
-    """Return the process whose acceptance depends on the position in the draft, and on no more.
+    """Return the process whose acceptance depends on nothing but the position in the draft.
 
     Parameters
     ----------
@@ -133,7 +139,7 @@ def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
     Returns
     -------
     AcceptanceProcess
-        Its longest draft is that of the list; positions are independent.
+        Its longest draft is as long as the list; output positions are independent.
 
     Raises
     ------
@@ -158,7 +164,7 @@ def load_preset(name: str | Path) -> AcceptanceProcess:
     Parameters
     ----------
     name
-        A name that `list_presets` gives, or a TOML file: with a slash or a suffix.
+        A name that `list_presets` gives, or the path of a TOML file, with a slash or a suffix.
 
     Returns
     -------
@@ -196,7 +202,7 @@ def sample_trace(
     process
         Such as `load_preset` and `iid_process` give.
     num_requests
-        Requests; drawn together, see Notes [request].
+        Number of requests, which are drawn together, see Notes [request].
     output_tokens
         Length of each output: one number for all, or one a request [token].
     generator
@@ -205,7 +211,7 @@ def sample_trace(
     Returns
     -------
     Trace
-        Acceptance at every output position, also of drafts longer than what is left of the output.
+        Acceptance at every output position, even of drafts longer than the rest of the output.
 
     Raises
     ------
@@ -216,8 +222,9 @@ def sample_trace(
     Notes
     -----
     How well the drafter does on each request is drawn so that every trace has the same share of
-    easy and hard ones: tokens per step of a few hundred requests are mostly within 1 % of the
-    process. Errors estimated as if requests were independent come out too large, not too small.
+    easy and hard requests. Tokens per step of a few hundred requests are therefore mostly within
+    1 % of those of the process, and errors that are estimated as if requests were independent
+    come out too large, not too small.
 
     Examples
     --------
@@ -249,7 +256,7 @@ def sample_trace(
 def latent_chunks(
     process: AcceptanceProcess, output_tokens: NDArray[np.int64], generator: np.random.Generator
 ) -> Iterator[Latent]:
-    """Yield the latent of successive positions, all requests in a row, some at a time.
+    """Yield the latent numbers of successive positions, all requests in a row, in chunks.
 
     Parameters
     ----------
@@ -292,8 +299,8 @@ def latent_chunks(
 def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
     """Return standard normals of which one falls into each of as many equally likely intervals.
 
-    Each is standard normal by itself; together they leave less to chance than independent ones:
-    means over requests come out as from several times as many.
+    This is stratified sampling: each number is standard normal by itself, but means over them
+    vary as little as those of several times as many independent ones.
     """
     ranks = (generator.permutation(size) + generator.random(size)) / size
     inside = np.clip(ranks, 1e-15, 1 - 1e-15)
@@ -302,13 +309,14 @@ def _spread_normals(size: int, generator: np.random.Generator) -> Latent:
 
 
 def _quantiles(shares: Sequence[float]) -> Latent:
-    """Return what a standard normal exceeds with each probability."""
+    """Return the thresholds that a standard normal exceeds with each probability."""
     ends = {0.0: np.inf, 1.0: -np.inf}
     exceeded = [ends[p] if p in ends else -NormalDist().inv_cdf(p) for p in shares]
     return np.array(exceeded, dtype=np.float32)
 
 
 def _count_below(latent: Latent, thresholds: Latent, out: Counts) -> None:
+    """Count at each position the thresholds that the latent number is above."""
     # one comparison a threshold is ten times as fast as a binary search: no branch to mispredict
     out[:] = 0
     above = np.empty(len(latent), dtype=bool)

@@ -17,40 +17,46 @@ Result = TypeVar("Result")
 def spread(
     function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
 ) -> Iterator[tuple[Piece, Result]]:
-    """Give the result of each piece of work, in any order, a few ahead of what is taken.
+    """Return the result of each piece of work, in any order, as soon as it is there.
 
     Parameters
     ----------
     function
-        Does a piece; importable where there are several workers.
+        Does one piece; it must be importable if there are several workers.
     pieces
         What is to be done.
     workers
-        Processes, this one among them; with one, or one piece, nothing is started [-].
+        Processes, this one among them; for one worker or one piece none is started [-].
 
-    Yields
-    ------
-    tuple
+    Returns
+    -------
+    iterator of tuple
         A piece and its result.
 
     Raises
     ------
     InputError
-        If there is no worker, a piece cannot be handed to one, or one died.
+        If there is no worker, a piece cannot be sent to one, or one of them died.
     """
     if workers < 1:
         raise InputError("workers", workers, "at least 1")
     workers = min(workers, len(pieces))
     if workers == 1:
-        yield from ((piece, function(piece)) for piece in pieces)
-        return
+        return ((piece, function(piece)) for piece in pieces)
     try:
         pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         expected = f"1, as not all policies can be handed to other processes ({error})"
         raise InputError("workers", workers, expected) from None
+    return _spread(function, pieces, workers)
+
+
+def _spread(
+    function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
+) -> Iterator[tuple[Piece, Result]]:
+    """Keep two pieces waiting for each other process, and work on one here in the meantime."""
     waiting, running = list(reversed(pieces)), dict[Future[Result], Piece]()
-    others = workers - 1  # this process does its share: it need not start, nor be sent anything
+    others = workers - 1  # this process works too: it need not start, and nothing is sent to it
     pool = ProcessPoolExecutor(others, get_context("spawn"), initializer=_end_quietly)
     try:
         while waiting or running:

@@ -30,13 +30,14 @@ class ReplayTimes:
     forward_time
         Plain pass of a deployment that never speculates [s].
     paused_time
-        Plain pass of one that does, at draft length 0: with the upkeep of the drafter [s].
+        Plain pass of one that may speculate but has draft length 0 in this step: with the upkeep
+        of the drafter [s].
     step_time
-        By tokens verified beyond the first, from 0, a look-up that found nothing, shape
-        (longest + 1,) [s].
+        By the number of draft tokens verified, from 0, which is a step whose look-up found
+        nothing; shape (longest + 1,) [s].
     expert_time
-        What twice the mean number of experts beyond a token's own would add, of that shape; less
-        than the step takes [s].
+        How much longer the step would take if the pass loaded twice as many experts beyond those
+        of one token; of the same shape, and less than the step takes [s].
     """
 
     forward_time: float
@@ -64,7 +65,7 @@ class ReplayTimes:
     def by_column(self, plain_time: float) -> tuple[FloatArray, FloatArray]:
         """Return step and expert times with draft length 0 in front, which takes `plain_time` [s].
 
-        A step of draft length K that verifies v tokens is found in column v + (K > 0).
+        A step of draft length K that verifies v draft tokens is found in column v + (K > 0).
         """
         steps = np.concatenate([[plain_time], self.step_time])
         return steps, np.concatenate([[0.0], self.expert_time])
@@ -85,7 +86,7 @@ def replay_times(
     context_length: float,
     drafter_upkeep: float = DEFAULT_DRAFTER_UPKEEP,
 ) -> ReplayTimes:
-    """Return the times of a deployment at batch size 1.
+    """Return the times that the model predicts for a deployment at batch size 1.
 
     Parameters
     ----------
@@ -96,22 +97,24 @@ def replay_times(
     context_length
         KV entries before a step; the same for all steps [token].
     drafter_upkeep
-        What drafting on without using it, to keep the drafter's KV cache, adds to a plain pass;
-        nothing for n-gram look-up [-].
+        What a model drafter adds to a plain pass, as a share of it, by drafting on without use in
+        order to keep its KV cache; a look-up has none [-].
 
     Returns
     -------
     ReplayTimes
-        Of `step_times`; the trace says when there is a proposal, and of how many tokens.
+        Times of steps with a proposal; the trace says where there is one, and of how many tokens.
 
     Notes
     -----
-    A pass takes longer by the bytes of each further expert: `expert_time` is the difference
-    between independent and fully correlated routing, in proportion to the experts beyond a
-    token's own that the deployment's correlation loads; right within 5 % of the time where few
-    experts are spread over GPUs, within 0.1 % elsewhere. A drafter that offers less than it was
-    asked for has made a pass for each token it offers, and a model that offers none has its
-    upkeep.
+    A drafter that offers fewer tokens than it was asked for is taken to have made one pass for
+    each token that it offers; a model that offers none has its upkeep.
+
+    `expert_time` takes the time of a pass as a straight line in the number of experts that it
+    loads, because each of them adds its bytes. The line goes through fully correlated and
+    independent routing, which load the fewest and the most experts; a deployment in between has
+    the share of the difference that its own number of experts has. This is right within 5 % of
+    the time where few experts are spread over GPUs, and within 0.1 % elsewhere.
 
     Examples
     --------
@@ -150,7 +153,7 @@ def read_replay_times(path: str | Path) -> ReplayTimes:
     Returns
     -------
     ReplayTimes
-        Draft length 0 is the plain pass, with or without a drafter.
+        The time of draft length 0 is that of a plain pass, with a drafter and without.
 
     Raises
     ------
@@ -169,12 +172,10 @@ def read_replay_times(path: str | Path) -> ReplayTimes:
     experts = np.zeros_like(step)
     if "expert_time" in table:
         experts = numbers(table, "expert_time", above=-1, minimum=0, argument=_ARGUMENT)[order]
+    plain = float(step[0])
     try:
         return ReplayTimes(
-            forward_time=float(step[0]),
-            paused_time=float(step[0]),
-            step_time=step,
-            expert_time=experts,
+            forward_time=plain, paused_time=plain, step_time=step, expert_time=experts
         )
     except InputError as error:
         argument = f"{_ARGUMENT}.{error.argument}"
@@ -195,18 +196,14 @@ def _chain_times(deployment: Deployment, longest: int, context_length: float) ->
 def _expert_time(
     deployment: Deployment, times: StepTimes, longest: int, context_length: float
 ) -> FloatArray:
-    """Time of a pass is taken as a line in its experts, from fully correlated to independent."""
+    """Return the share of the experts that routing decides on, times what they all take."""
     if not deployment.target.is_moe:
         return np.zeros(longest + 1)
     few, many = (
         _chain_times(replace(deployment, routing_correlation=c), longest, context_length)
         for c in (1.0, 0.0)
     )
-    slack = many.active_experts_verify - few.active_experts_verify
-    share = np.divide(
-        times.active_experts_verify - few.active_experts_verify,
-        slack,
-        out=np.zeros(longest + 1),
-        where=slack > 0,
-    )
+    added = times.active_experts_verify - few.active_experts_verify
+    most = many.active_experts_verify - few.active_experts_verify
+    share = np.divide(added, most, out=np.zeros(longest + 1), where=most > 0)
     return np.asarray(share * np.maximum(many.verify_time - few.verify_time, 0.0))

@@ -1,17 +1,48 @@
-"""Policies that know the trace: the best of each step, and the best of all, to measure others by.
+"""Draft lengths that are settled before a replay: constant ones, and those that know the trace.
 
-They pay no upkeep for a drafter that pauses, and know nothing of what varies.
+The greedy plan is the best for each step, the oracle's the best of all: bounds to measure policies
+by. Plans pay no upkeep for a drafter that pauses, and know nothing of luck.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.units import FloatArray
-from specmodel.replay.simulation.times import ReplayTimes
+from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 
 CHUNK = 1_000_000
-"""Positions worked on at a time."""
+"""Positions worked on at a time, to bound the memory [token]."""
+
+
+class Plan:
+    """Draft lengths by position of the trace, as a policy of many requests at once.
+
+    Parameters
+    ----------
+    draft_length
+        Draft length at each position of all requests in a row [token].
+    """
+
+    is_testing = None
+
+    def __init__(self, draft_length: NDArray[np.uint8]) -> None:
+        self._draft_length = draft_length
+
+    def propose(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the draft length planned at each position [token]."""
+        return np.take(self._draft_length, positions, mode="clip").astype(np.int64)
+
+    def observe(self, emitted_tokens: NDArray[np.int64], step_time: FloatArray) -> None:
+        """Ignore tokens [token] and times [s]."""
+
+    def keep(self, lanes: NDArray[np.intp]) -> None:
+        """Do nothing, because a plan keeps nothing by lane."""
+
+
+def constant_plan(trace: Trace, times: ReplayTimes, draft_length: int) -> NDArray[np.uint8]:
+    """Return the same draft length [token] at every position."""
+    return np.full(len(trace.proposed_tokens), draft_length, np.uint8)
 
 
 def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
@@ -25,7 +56,7 @@ def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     Returns
     -------
     ndarray
-        Draft length by position; the shortest of several that are as good [token].
+        Draft length by position; the shortest of several that are equally good [token].
     """
     ends = np.repeat(trace.starts + trace.output_tokens, trace.output_tokens)
     left = ends - np.arange(len(ends))
@@ -54,7 +85,8 @@ def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
     """
     plan = np.empty(len(trace.proposed_tokens), np.uint8)
     ends = trace.starts + trace.output_tokens
-    waiting = np.argsort(-trace.output_tokens, kind="stable")  # alike in length, for little waste
+    # requests of similar length together, because each is padded to the longest of its chunk
+    waiting = np.argsort(-trace.output_tokens, kind="stable")
     while len(waiting):
         at_once = max(CHUNK // int(trace.output_tokens[waiting[0]]), 1)
         chunk, waiting = waiting[:at_once], waiting[at_once:]
@@ -71,7 +103,8 @@ def _plan_backwards(
 ) -> None:
     """Fill the plan of some requests, from their last position to their first.
 
-    Column r of `least` is the least time of the last r tokens of each request.
+    Column r of `least` is the least time of the last r tokens of each request: that of one step
+    and of what it leaves to be done, minimised over the draft length of the step.
     """
     least = np.zeros((len(ends), int(lengths.max()) + 1))
     for left in range(1, least.shape[1]):
@@ -84,7 +117,7 @@ def _plan_backwards(
 
 
 def _step_times(proposed: NDArray[np.uint8], times: ReplayTimes) -> FloatArray:
-    """Step time of each draft length, by position, shape (positions, longest + 1)."""
+    """Return the step time of each draft length, shape (positions, longest + 1)."""
     base, _ = times.by_column(times.forward_time)
     asked = np.arange(times.max_draft_length + 1)
     offered = np.arange(256)[:, None]
@@ -93,6 +126,6 @@ def _step_times(proposed: NDArray[np.uint8], times: ReplayTimes) -> FloatArray:
 
 
 def _emitted(accepted: NDArray[np.uint8], times: ReplayTimes) -> NDArray[np.int64]:
-    """Tokens emitted by each draft length, by position, of that shape."""
+    """Return the tokens that each draft length emits, shape (positions, longest + 1)."""
     asked = np.arange(times.max_draft_length + 1)
     return np.minimum(asked, accepted[:, None].astype(np.int64)) + 1

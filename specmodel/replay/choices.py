@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -14,47 +14,49 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.replay.chance import POLICY, stream
+from specmodel.replay.plans import constant_plan, greedy_plan, oracle_plan
 from specmodel.replay.policies import (
     AcceptedAverage,
+    Cascade,
     CascadeSettings,
     DiscountedBandit,
     Goodput,
     Policy,
     scheduled_draft_length,
 )
-from specmodel.replay.simulation.foresight import greedy_plan, oracle_plan
-from specmodel.replay.simulation.times import ReplayTimes
+from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 
 GIVEN = ("step_time", "max_draft_length", "draft_lengths", "generator")
 """Arguments that a policy is given if it takes them: step times by draft length, the longest draft,
-all draft lengths, and a generator of its own."""
+all draft lengths, and a random generator of its own."""
 
 BEST_FIXED = "best-fixed"
-"""Name of the best fixed draft length in hindsight, which needs all the others' records."""
+"""Name of the best fixed draft length in hindsight, which needs the records of all others."""
 
 Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
-"""Draft lengths by position of a trace, from the trace itself."""
+"""Gives draft lengths by position of a trace, from the trace itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A policy to replay, in one of three forms.
+    """A policy to replay, in one of three forms: a planner, a factory, or Cascade.
 
     Parameters
     ----------
     name
-        As typed.
+        The policy as typed.
     draft_length
-        Longest draft that is settled beforehand, if one is [token].
+        The constant draft length of a plan that has one [token].
     planner
-        Of a policy that is settled beforehand.
+        Gives the plan of a policy that is settled beforehand.
     factory
-        Of one that learns; called once a request, by `policy_maker`.
+        Gives a policy that learns; `policy_maker` calls it once a request.
     is_cascade
         Whether it is Cascade, which has a fast form.
     settings
-        Of the factory, or of Cascade.
+        Arguments of the factory, or of Cascade.
     """
 
     name: str
@@ -65,7 +67,23 @@ class Choice:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def choose(policy: "str | CascadeSettings | Callable[..., Policy] | Choice") -> Choice:
+PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
+"""What `choose` takes for a policy."""
+
+_PLANNERS: dict[str, Planner] = {
+    "none": partial(constant_plan, draft_length=0),
+    "greedy": greedy_plan,
+    "oracle": oracle_plan,
+    BEST_FIXED: partial(constant_plan, draft_length=0),  # never replayed: `run` replays all lengths
+}
+_FACTORIES: dict[str, Callable[..., Policy]] = {
+    "goodput": Goodput,
+    "sglang": AcceptedAverage,
+    "bandit": DiscountedBandit,
+}
+
+
+def choose(policy: PolicyLike) -> Choice:
     """Return a policy by name, settings or class.
 
     Parameters
@@ -119,6 +137,120 @@ def choose(policy: "str | CascadeSettings | Callable[..., Policy] | Choice") -> 
         raise InputError("policy", policy, expected) from None
 
 
+def check_choice(choice: Choice, times: ReplayTimes) -> None:
+    """Refuse a policy that cannot be made or asks for too long a draft, before any replay.
+
+    Parameters
+    ----------
+    choice
+        Any policy.
+    times
+        Step times, which bound the draft length.
+
+    Raises
+    ------
+    InputError
+        Names the policy, or its setting.
+    """
+    longest = times.max_draft_length
+    if choice.draft_length > longest:
+        expected = f"at most {longest}, the longest draft considered (max_draft_length)"
+        raise InputError("policy", choice.name, expected)
+    if choice.planner is None:
+        policy_maker(choice, times, 0)(0)
+
+
+def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int], Policy]:
+    """Return a function that makes the policy of a request from the request's number.
+
+    Parameters
+    ----------
+    choice
+        A policy that learns.
+    times
+        Step times.
+    seed
+        Seed of what the policies draw; each request has a stream of its own [-].
+
+    Returns
+    -------
+    callable
+        It calls the policy's factory with its settings and those arguments of `GIVEN` that it
+        takes by name, and raises `InputError` if that fails.
+    """
+    if choice.is_cascade:
+        settings = cascade_settings(choice, times)
+        return lambda request: Cascade(settings)
+    factory = choice.factory
+    if factory is None:
+        raise InputError("policy", choice.name, "a policy that learns")
+    longest = times.max_draft_length
+    available: dict[str, Any] = {
+        "step_time": [times.paused_time, *times.step_time[1:].tolist()],
+        "max_draft_length": longest,
+        "draft_lengths": list(range(longest + 1)),
+    }
+    taken = _parameters(factory)
+    given = {name: value for name, value in available.items() if name in taken} | choice.settings
+    draws = "generator" in taken
+
+    def make(request: int) -> Policy:
+        own = {"generator": stream(seed, POLICY, request)} if draws else {}
+        try:
+            with _of_policy():
+                policy = factory(**given, **own)
+        except InputError:
+            raise
+        except (Exception, SystemExit) as error:
+            text = f"{type(error).__name__}: {error}"
+            raise InputError(f"policy {choice.name}", text, "one that can be made") from error
+        if not all(callable(getattr(policy, name, None)) for name in ("propose", "observe")):
+            expected = "a policy with propose() and observe(emitted_tokens, step_time)"
+            raise InputError(f"policy {choice.name}", f"a {type(policy).__name__}", expected)
+        return policy
+
+    return make
+
+
+def cascade_settings(choice: Choice, times: ReplayTimes) -> CascadeSettings:
+    """Return the settings of Cascade, with drafts no longer than those that have a time.
+
+    Parameters
+    ----------
+    choice
+        Cascade.
+    times
+        Step times.
+
+    Returns
+    -------
+    CascadeSettings
+        A longest draft that was not given is shortened to the longest one with a time.
+
+    Raises
+    ------
+    InputError
+        If a longer one was asked for.
+    """
+    longest = times.max_draft_length
+    for name in ("first_draft_length", "max_draft_length"):
+        if choice.settings.get(name, 0) > longest:
+            expected = f"at most {longest}, the longest draft considered"
+            raise InputError(f"policy cascade {name}", choice.settings[name], expected)
+    return _complete(choice.settings, longest)
+
+
+def _complete(
+    settings: dict[str, Any], longest: int = CascadeSettings.max_draft_length
+) -> CascadeSettings:
+    """Fill in defaults; draft lengths that are not given keep within those that are."""
+    longest = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
+    defaults = {"max_draft_length": longest}
+    if isinstance(longest, int):
+        defaults["first_draft_length"] = min(CascadeSettings.first_draft_length, max(longest, 1))
+    return CascadeSettings(**defaults | settings)
+
+
 def _given(policy: object) -> Choice:
     """Take a class or function; settings bound to it are part of its name."""
     if not callable(policy):
@@ -135,23 +267,6 @@ def _named(name: str, settings: dict[str, Any]) -> str:
     return ":".join([name, *(f"{key}={value}" for key, value in settings.items())])
 
 
-def _constant_plan(trace: Trace, times: ReplayTimes, draft_length: int) -> NDArray[np.uint8]:
-    return np.full(len(trace.proposed_tokens), draft_length, np.uint8)
-
-
-_PLANNERS: dict[str, Planner] = {
-    "none": partial(_constant_plan, draft_length=0),
-    "greedy": greedy_plan,
-    "oracle": oracle_plan,
-    BEST_FIXED: partial(_constant_plan, draft_length=0),  # stands for all lengths, in `run`
-}
-_FACTORIES: dict[str, Callable[..., Policy]] = {
-    "goodput": Goodput,
-    "sglang": AcceptedAverage,
-    "bandit": DiscountedBandit,
-}
-
-
 def _planned(policy: str, words: Sequence[str]) -> Choice:
     if words:
         raise InputError("policy", policy, "no settings, as it has none")
@@ -165,7 +280,7 @@ def _fixed(policy: str, words: Sequence[str]) -> Choice:
 
 
 def _constant(policy: str, length: int) -> Choice:
-    plan = partial(_constant_plan, draft_length=length)
+    plan = partial(constant_plan, draft_length=length)
     return Choice(name=policy, draft_length=length, planner=plan)
 
 
@@ -179,48 +294,26 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     except (OSError, ValueError, RecursionError) as error:
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
         raise InputError("policy", policy, f"{expected} ({error})") from None
-    with of_policy():
+    with _of_policy():
         return _constant(policy, scheduled_draft_length(schedule, 1))
 
 
 def _cascade(policy: str, words: Sequence[str]) -> Choice:
     settings = _settings(policy, words, [setting.name for setting in fields(CascadeSettings)])
-    with of_policy():
-        complete_settings(settings)
+    with _of_policy():
+        _complete(settings)
     return Choice(name=policy, is_cascade=True, settings=settings)
 
 
-def complete_settings(
-    settings: dict[str, Any], longest: int = CascadeSettings.max_draft_length
-) -> CascadeSettings:
-    """Return settings of Cascade; draft lengths that are not given keep within those that are.
-
-    Parameters
-    ----------
-    settings
-        Some, by name.
-    longest
-        Longest draft unless it is given [token].
-
-    Returns
-    -------
-    CascadeSettings
-        All.
-    """
-    longest = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
-    defaults = {"max_draft_length": longest}
-    if isinstance(longest, int):
-        defaults["first_draft_length"] = min(CascadeSettings.first_draft_length, max(longest, 1))
-    return CascadeSettings(**defaults | settings)
-
-
 def _learning(policy: str, words: Sequence[str]) -> Choice:
+    """Take a policy of the package that learns, and settings that it has."""
     factory = _FACTORIES[policy.split(":")[0]]
-    known = [name for name in inspect.signature(factory).parameters if name not in GIVEN]
+    known = _parameters(factory) - {*GIVEN}
     return Choice(name=policy, factory=factory, settings=_settings(policy, words, known))
 
 
 def _imported(policy: str, module: str, words: Sequence[str]) -> Choice:
+    """Take a class or function of a module of the user's own."""
     try:
         factory = getattr(importlib.import_module(module), words[0])
     except (Exception, SystemExit) as error:
@@ -235,8 +328,9 @@ def _imported(policy: str, module: str, words: Sequence[str]) -> Choice:
 
 
 def _settings(
-    policy: str, words: Sequence[str], known: Sequence[str] | None = None
+    policy: str, words: Sequence[str], known: Collection[str] | None = None
 ) -> dict[str, Any]:
+    """Read name=value; a value that is no JSON is a text."""
     settings: dict[str, Any] = {}
     for word in words:
         name, has_value, text = word.partition("=")
@@ -246,22 +340,26 @@ def _settings(
             raise InputError("policy", policy, f"a setting it has: {nearest(name, known)}")
         if name in settings:
             raise InputError("policy", policy, f"{name} once")
-        settings[name] = _literal(text)
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
     return settings
 
 
+def _parameters(factory: Callable[..., Policy]) -> set[str]:
+    """Return the arguments that a class or function takes by name, if it tells."""
+    try:
+        return set(inspect.signature(factory).parameters)
+    except (TypeError, ValueError):
+        return set()
+
+
 @contextmanager
-def of_policy() -> Iterator[None]:
-    """Let errors in the settings of a policy say that they are one's."""
+def _of_policy() -> Iterator[None]:
+    """Let an error in the settings of a policy say that it is about a policy."""
     try:
         yield
     except InputError as error:
         argument = f"policy {error.argument}"
         raise InputError(argument, error.value, error.expected) from None
-
-
-def _literal(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -5,40 +5,48 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.replay.chance import Luck
 from specmodel.replay.policies import Policy
-from specmodel.replay.simulation.chance import Luck
-from specmodel.replay.simulation.times import ReplayTimes
-from specmodel.replay.simulation.totals import Totals, empty_totals
+from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    """One step of a request.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Totals:
+    """Sums over the steps of each request.
 
     Parameters
     ----------
-    position
-        Output tokens before it [token].
-    draft_length, drafted_tokens, emitted_tokens
-        What was asked for, what the drafter had of it, and what came out [token].
-    step_time
-        How long it took [s].
-    phase
-        What the policy was doing, if it says.
-    utility
-        What the policy had measured last, if it says [-].
+    steps, test_steps
+        All steps, and those that the policy spent on testing [-].
+    drafted_tokens
+        Drafted tokens that were verified [token].
+    time, expected_time
+        Time of all steps, with luck and without [s].
     """
 
-    position: int
-    draft_length: int
-    drafted_tokens: int
-    emitted_tokens: int
-    step_time: float
-    phase: str
-    utility: float
+    steps: NDArray[np.int64]
+    test_steps: NDArray[np.int64]
+    drafted_tokens: NDArray[np.int64]
+    time: FloatArray
+    expected_time: FloatArray
+
+    @classmethod
+    def zeros(cls, num_requests: int) -> "Totals":
+        """Return totals of `num_requests` before their first step [request]."""
+        counts = ("steps", "test_steps", "drafted_tokens")
+        return cls(
+            **{name: np.zeros(num_requests, np.int64) for name in counts},
+            time=np.zeros(num_requests),
+            expected_time=np.zeros(num_requests),
+        )
 
 
 def replay_policy(
@@ -47,7 +55,7 @@ def replay_policy(
     times: ReplayTimes,
     luck: Luck,
     plain_time: float,
-    log: list[Step] | None = None,
+    log: list[dict[str, Any]] | None = None,
 ) -> Totals:
     """Replay every request with a policy of its own.
 
@@ -56,23 +64,26 @@ def replay_policy(
     make
         Gives the policy of a request by its number in the trace [-].
     trace, times, luck
-        Acceptance, step times, and what varies.
+        Acceptance, step times, and how they vary.
     plain_time
         Time of a step at draft length 0 [s].
     log
-        Takes every step, if given.
+        Takes every step, if given, with its position (output tokens before it), draft_length (what
+        was asked for), drafted_tokens (what the drafter had of it), emitted_tokens, step_time,
+        and the phase and utility that the policy tells.
 
     Returns
     -------
     Totals
-        Of each request.
+        Sums of each request.
 
     Raises
     ------
     InputError
-        If a policy raises, or proposes what is not a whole number from 0 to the longest draft.
+        If a policy raises an exception, or proposes anything but a whole number from 0 to the
+        longest draft.
     """
-    totals = empty_totals(trace.num_requests)
+    totals = Totals.zeros(trace.num_requests)
     base, slope = (column.tolist() for column in times.by_column(plain_time))
     start = 0
     for i, length in enumerate(trace.output_tokens.tolist()):
@@ -93,7 +104,7 @@ def replay_policy(
 
 
 class _Request:
-    """Positions of one request as lists, which Python reads faster than arrays."""
+    """The positions of one request as lists, which Python reads faster than arrays."""
 
     def __init__(self, trace: Trace, luck: Luck, number: int, part: slice) -> None:
         self.proposed = trace.proposed_tokens[part].tolist()
@@ -108,9 +119,9 @@ def _replay(
     request: _Request,
     base: list[float],
     slope: list[float],
-    log: list[Step] | None,
+    log: list[dict[str, Any]] | None,
 ) -> tuple[int, int, int, float, float]:
-    """Return steps, test steps, drafted tokens, time and expected time."""
+    """Return the steps, test steps, drafted tokens, time and expected time of one request."""
     propose, observe = policy.propose, policy.observe
     proposed, accepted = request.proposed, request.accepted
     experts, noise = request.experts, request.noise
@@ -131,10 +142,11 @@ def _replay(
         observe(emitted, seconds)
         if log is not None:
             utility = getattr(policy, "utility", float("nan"))
-            log.append(Step(
-                position=position, draft_length=asked, drafted_tokens=verified,
-                emitted_tokens=emitted, step_time=seconds, phase=phase, utility=utility,
-            ))  # fmt: skip
+            log.append({
+                "position": position, "draft_length": asked, "drafted_tokens": verified,
+                "emitted_tokens": emitted, "step_time": seconds, "phase": phase,
+                "utility": utility,
+            })  # fmt: skip
         position += emitted
         steps += 1
         if phase == "test":
@@ -146,20 +158,21 @@ def _replay(
 
 
 def _place(error: BaseException) -> str:
-    """Return where in the policy an error was raised, if it was there."""
+    """Return the file and line that raised an error, unless that is this file."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return "" if frame.filename == __file__ else f" ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def _whole(asked: object, longest: int, policy: Policy) -> int:
-    """Return what was proposed as an int, if it is one in range."""
+    """Return a proposed draft length as an int, or refuse what is no whole number in range."""
     try:
         number = -1 if isinstance(asked, bool) else operator.index(asked)  # type: ignore[arg-type] # raises if not
     except TypeError:
         number = -1
     if 0 <= number <= longest:
         return number
+    # an object of the user's own could not be sent from a worker process
     is_plain = asked is None or isinstance(asked, int | float | str)
-    given = asked if is_plain else type(asked).__name__  # which other processes can send
+    given = asked if is_plain else type(asked).__name__
     name = f"policy {type(policy).__name__}"
     raise InputError(name, given, f"a whole draft length from 0 to {longest}")

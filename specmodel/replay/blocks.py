@@ -1,0 +1,205 @@
+"""Requests in blocks, and a block replayed under all policies: one piece of work for a process.
+
+Requests come from a recorded trace, or are drawn from processes block by block. How they are cut
+into blocks depends on the requests alone, so that the same seed gives the same records on any
+number of workers.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, check
+from specmodel.replay.chance import LUCK, TRACE, Luck, Variation, draw_luck, stream
+from specmodel.replay.choices import Choice, cascade_settings, policy_maker
+from specmodel.replay.lanes import CascadeLanes, replay_lanes
+from specmodel.replay.plans import Plan
+from specmodel.replay.times import ReplayTimes
+from specmodel.replay.traces import AcceptanceProcess, Trace, join_traces, sample_trace
+from specmodel.replay.walk import Totals, replay_policy
+
+BLOCK_REQUESTS = 8192
+"""Most requests of a block [request]: with so many side by side, Python's own time is negligible
+in a step that NumPy takes for all of them."""
+BLOCK_POSITIONS = 5_000_000
+"""Most output positions of a block that has more than one request, to bound the memory [token]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Requests drawn from acceptance processes in turn, block by block, never all in memory.
+
+    Parameters
+    ----------
+    processes
+        At least one; several give a mixed workload of equal parts.
+    num_requests
+        Requests in all [request].
+    output_tokens
+        Length of every output [token].
+    """
+
+    processes: Sequence[AcceptanceProcess]
+    num_requests: int
+    output_tokens: int
+
+    def __post_init__(self) -> None:
+        for name in ("num_requests", "output_tokens"):
+            check(name, getattr(self, name), minimum=1, maximum=1e9, whole=True)
+        if not self.processes:
+            raise InputError("processes", list(self.processes), "at least one process")
+
+    @property
+    def max_draft_length(self) -> int:
+        """Longest draft that all processes record [token]."""
+        return min(process.max_draft_length for process in self.processes)
+
+
+Source = Trace | Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Some requests, and all that their records depend on.
+
+    Parameters
+    ----------
+    requests
+        The requests, or what they are drawn from.
+    first, last
+        Number of the first request, and of the first one behind the block [-].
+    times, variation
+        Step times, and how much they vary.
+    seed, number
+        Seed of the whole replay, and number of the block [-].
+    """
+
+    requests: Source
+    first: int
+    last: int
+    times: ReplayTimes
+    variation: Variation
+    seed: int
+    number: int
+
+
+def make_blocks(
+    source: Source, times: ReplayTimes, variation: Variation, seed: int
+) -> Iterator[Block]:
+    """Cut a replay into pieces of work.
+
+    Parameters
+    ----------
+    source, times, variation, seed
+        What is replayed, as `simulate` takes it [-].
+
+    Yields
+    ------
+    Block
+        In the order of the requests.
+    """
+    if seed < 0:
+        raise InputError("seed", seed, "a whole number of at least 0")
+    for i, (first, last) in enumerate(block_bounds(source)):
+        yield Block(
+            requests=source.part(first, last) if isinstance(source, Trace) else source,
+            first=first,
+            last=last,
+            times=times,
+            variation=variation,
+            seed=seed,
+            number=i,
+        )
+
+
+def block_bounds(source: Source) -> list[tuple[int, int]]:
+    """Return the first request of each block, and the first one behind it, in order."""
+    if isinstance(source, Sample):
+        size = min(BLOCK_REQUESTS, max(BLOCK_POSITIONS // source.output_tokens, 1))
+        edges = [*range(0, source.num_requests, size), source.num_requests]
+    else:
+        ends, edges = np.cumsum(source.output_tokens), [0]
+        while edges[-1] < source.num_requests:
+            before = ends[edges[-1]] - source.output_tokens[edges[-1]]
+            fitting = int(np.searchsorted(ends, before + BLOCK_POSITIONS, side="right"))
+            most = min(edges[-1] + BLOCK_REQUESTS, source.num_requests)
+            edges.append(min(max(fitting, edges[-1] + 1), most))
+    return list(itertools.pairwise(edges))
+
+
+def draw_block(block: Block) -> tuple[Trace, Luck]:
+    """Return the trace of a block and its luck, which are the same every time."""
+    trace = block.requests
+    if isinstance(trace, Sample):
+        trace = _draw_trace(trace, block)
+    return trace, draw_luck(trace, block.variation, stream(block.seed, LUCK, block.number))
+
+
+def _draw_trace(sample: Sample, block: Block) -> Trace:
+    """Draw the requests of a block, those of each process in a row."""
+    generator = stream(block.seed, TRACE, block.number)
+    first, last, num_processes, parts = block.first, block.last, len(sample.processes), []
+    for i, process in enumerate(sample.processes):
+        # request r of the whole replay is of process r modulo their number
+        count = len(range(first + (i - first) % num_processes, last, num_processes))
+        if count:
+            parts.append(sample_trace(process, count, sample.output_tokens, generator))
+    return join_traces(parts) if len(parts) > 1 else parts[0]
+
+
+def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.DataFrame]:
+    """Replay a block under several policies.
+
+    Parameters
+    ----------
+    block
+        The piece of work.
+    choices
+        The policies.
+
+    Returns
+    -------
+    dict
+        By name of the policy: a table with a row for each request.
+    """
+    trace, luck = draw_block(block)
+    plain = block.times.forward_time * luck.noise_sums(trace)
+    requests = {
+        "request": np.arange(block.first, block.last),
+        "output_tokens": trace.output_tokens,
+    }
+    tables = {}
+    for choice in choices:
+        columns = requests | vars(_replay(choice, trace, luck, block, plain))
+        small = {  # counts take four bytes, because there may be many records
+            name: column.astype(np.int32) if column.dtype.kind == "i" else column
+            for name, column in columns.items()
+        }
+        tables[choice.name] = pd.DataFrame(small | {"plain_time": plain})
+    return tables
+
+
+def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: FloatArray) -> Totals:
+    """Replay a block under one policy, in the fastest form that there is for it."""
+    times = block.times
+    if choice.name == "none":
+        none = np.zeros(trace.num_requests, np.int64)
+        return Totals(
+            steps=trace.output_tokens,
+            test_steps=none,
+            drafted_tokens=none,
+            time=plain,
+            expected_time=times.forward_time * trace.output_tokens.astype(float),
+        )
+    if choice.planner is not None:
+        plan = Plan(choice.planner(trace, times))
+        return replay_lanes(plan, trace, times, luck, times.forward_time)
+    if choice.is_cascade:
+        lanes = CascadeLanes(cascade_settings(choice, times), trace.num_requests)
+        return replay_lanes(lanes, trace, times, luck, times.paused_time)
+    make = policy_maker(choice, times, block.seed)
+    return replay_policy(lambda i: make(block.first + i), trace, times, luck, times.paused_time)

@@ -1,0 +1,286 @@
+"""The simulator: policies over requests, one of them step by step, and the figures of them all."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.replay.blocks import Source, draw_block, make_blocks, replay_block
+from specmodel.replay.chance import Variation
+from specmodel.replay.choices import (
+    BEST_FIXED,
+    Choice,
+    PolicyLike,
+    check_choice,
+    choose,
+    policy_maker,
+)
+from specmodel.replay.policies import Policy
+from specmodel.replay.policies.adaptive import is_number
+from specmodel.replay.times import ReplayTimes
+from specmodel.replay.walk import replay_policy
+from specmodel.replay.workers import spread
+
+WINDOW = 16
+"""Steps that `window_utility` is a mean of [-]."""
+RESAMPLES = 1000
+"""Resamples of the bootstrap [-]."""
+GROUPS = 2000
+"""Most groups of requests that the bootstrap resamples as one [-]."""
+INTERVAL = (0.025, 0.975)
+PERCENTILES = (50, 95, 99)
+
+
+def simulate(
+    source: Source,
+    times: ReplayTimes,
+    policies: Sequence[PolicyLike],
+    *,
+    seed: int,
+    variation: Variation | None = None,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> pd.DataFrame:
+    """Replay policies over requests at batch size 1.
+
+    All policies meet the same requests and the same luck. A policy that learns starts anew with
+    each request and sees what it would see in an engine: tokens and times, never the model.
+
+    Parameters
+    ----------
+    source
+        A trace, or a `Sample` of requests to draw.
+    times
+        Step times; drafts longer than recorded in the trace are left out.
+    policies
+        Names, settings of Cascade, or classes; see `choices.choose`.
+    seed
+        Seed of all that is drawn; it gives the same records on any number of workers [-].
+    variation
+        How much times vary, by default `Variation()`.
+    workers
+        Processes to work on it; with several, all policies must be importable [-].
+    progress
+        Called with the number of requests done since it was called last [request].
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each policy and request: policy (the best fixed one with its length), request,
+        output_tokens, steps, test_steps, drafted_tokens, time,
+        expected_time (without luck), plain_time (without speculation).
+
+    Raises
+    ------
+    InputError
+        If an argument or what a policy does cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from specmodel.replay import Sample
+    >>> from specmodel.replay.traces import iid_process
+    >>> times = ReplayTimes(forward_time=1.0, paused_time=1.0, step_time=np.array([1.0, 1.5]),
+    ...                     expert_time=np.zeros(2))
+    >>> sample = Sample(processes=[iid_process(1.0, 1)], num_requests=2, output_tokens=100)
+    >>> records = simulate(sample, times, ["none", "fixed:1"], seed=0)
+    >>> records.groupby("policy", observed=True)["expected_time"].sum().tolist()
+    [200.0, 150.0]
+    """
+    chosen = _chosen(policies)
+    times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    replayed = tuple(_with_all_fixed(chosen, times))
+    for choice in replayed:
+        check_choice(choice, times)
+    blocks = list(make_blocks(source, times, variation or Variation(), seed))
+    done: dict[int, dict[str, pd.DataFrame]] = {}
+    work = partial(replay_block, choices=replayed)
+    for block, tables in spread(work, blocks, workers):
+        done[block.first] = tables
+        if progress is not None:
+            progress(block.last - block.first)
+    return _joined(chosen, [done[first] for first in sorted(done)])
+
+
+def _chosen(policies: Sequence[PolicyLike]) -> list[Choice]:
+    chosen = [choose(policy) for policy in policies]
+    names = [choice.name for choice in chosen]
+    if not chosen:
+        raise InputError("policies", [], "at least one policy")
+    doubled = next((name for name in names if names.count(name) > 1), None)
+    if doubled is not None:
+        raise InputError("policies", doubled, "each policy once")
+    return chosen
+
+
+def _with_all_fixed(chosen: Sequence[Choice], times: ReplayTimes) -> Iterator[Choice]:
+    """Yield what is to be replayed: the best fixed length is known once all lengths were."""
+    names = {choice.name for choice in chosen}
+    yield from (choice for choice in chosen if choice.name != BEST_FIXED)
+    if BEST_FIXED in names:
+        every = [f"fixed:{length}" for length in range(times.max_draft_length + 1)]
+        yield from (choose(name) for name in every if name not in names)
+
+
+def _joined(chosen: Sequence[Choice], blocks: Sequence[dict[str, pd.DataFrame]]) -> pd.DataFrame:
+    """Return the records of all blocks, policy by policy."""
+    names = {choice.name: choice.name for choice in chosen}
+    if BEST_FIXED in names:
+        names[BEST_FIXED] = min(
+            (name for name in blocks[0] if name.startswith("fixed:")),
+            key=lambda name: sum(float(block[name]["time"].sum()) for block in blocks),
+        )
+    tables = [block[name] for name in names.values() for block in blocks]
+    records = pd.concat(tables, ignore_index=True)
+    policies = np.repeat(np.arange(len(names)), len(records) // len(names))
+    labels = [
+        name.replace("fixed", label, 1) if label == BEST_FIXED else label
+        for label, name in names.items()
+    ]
+    column = pd.Series(pd.Categorical.from_codes(policies, pd.Index(labels)))
+    records.insert(0, "policy", column)
+    return records
+
+
+def timeline(
+    source: Source,
+    times: ReplayTimes,
+    policy: PolicyLike,
+    *,
+    request: int,
+    seed: int,
+    variation: Variation | None = None,
+) -> pd.DataFrame:
+    """Return the steps of one request, as `simulate` replays it with the same seed.
+
+    Parameters
+    ----------
+    source, times, policy, seed, variation
+        What is replayed, as `simulate` takes it [-].
+    request
+        Number of the request [-].
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each step: position, draft_length, drafted_tokens, emitted_tokens, step_time,
+        phase (text) and utility (number) if the policy tells them, and window_utility, the
+        utility of the last 16 steps.
+
+    Raises
+    ------
+    InputError
+        If there is no such request, or the policy is the best fixed one, which needs them all.
+    """
+    choice = choose(policy)
+    if choice.name == BEST_FIXED:
+        raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
+    times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    check_choice(choice, times)
+    blocks = list(make_blocks(source, times, variation or Variation(), seed))
+    block = next((block for block in blocks if block.first <= request < block.last), None)
+    if block is None:
+        raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
+    trace, luck = draw_block(block)
+    number = request - block.first
+    one, start = trace.part(number, number + 1), int(trace.starts[number])
+    its = luck.of(number, slice(start, start + int(one.output_tokens[0])))
+    follower: Policy
+    if choice.planner is not None:
+        follower, plain_time = _Follower(choice.planner(one, times)), times.forward_time
+    else:
+        follower, plain_time = policy_maker(choice, times, seed)(request), times.paused_time
+    steps: list[dict[str, Any]] = []
+    replay_policy(lambda _: follower, one, times, its, plain_time, steps)
+    table = pd.DataFrame(steps)
+    tokens, seconds = (
+        table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
+    )
+    return table.assign(
+        phase=table["phase"].map(str),
+        utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
+        window_utility=tokens * times.forward_time / seconds,
+    )
+
+
+class _Follower:
+    """A policy that follows the plan of its request."""
+
+    def __init__(self, plan: NDArray[np.uint8]) -> None:
+        self._plan, self._position = plan.tolist(), 0
+
+    def propose(self) -> int:
+        return int(self._plan[self._position])
+
+    def observe(self, emitted_tokens: int, step_time: float) -> None:
+        self._position += emitted_tokens
+
+
+def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:
+    """Return the figures of each policy over all requests.
+
+    Parameters
+    ----------
+    records
+        A table that `simulate` returned.
+    generator
+        Source of the bootstrap's draws.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each policy: speedup; its 95 % interval over as many independent requests by a
+        bootstrap (speedup_low, speedup_high), too wide for drawn requests, which are stratified;
+        slowdown, tokens_per_step, drafted tokens a step, share of steps in tests, and percentiles
+        of tpot over requests; and, if the oracle is there, regret: by which share the expected
+        time is longer than the oracle's.
+
+    Examples
+    --------
+    >>> records = pd.DataFrame({
+    ...     "policy": ["fixed:1"] * 2, "output_tokens": [10, 20], "steps": [8, 16],
+    ...     "test_steps": [0, 0], "drafted_tokens": [8, 16], "time": [1.0, 2.0],
+    ...     "expected_time": [1.0, 2.0], "plain_time": [1.2, 2.4]})
+    >>> float(summarise(records, np.random.default_rng(0))["speedup"].round(3).iloc[0])
+    1.2
+    """
+    oracle = records.loc[records["policy"] == "oracle", "expected_time"].sum()
+    rows = []
+    for policy, own in records.groupby("policy", observed=True, sort=False):
+        time, plain = own["time"].sum(), own["plain_time"].sum()
+        steps, speedup = own["steps"].sum(), plain / time
+        low, high = _interval(own, generator)
+        tpot = np.percentile(own["time"] / own["output_tokens"], PERCENTILES)
+        rows.append(
+            {
+                "policy": str(policy),
+                "requests": len(own),
+                "output_tokens": own["output_tokens"].sum(),
+                "steps": steps,
+                "speedup": speedup,
+                "speedup_low": low,
+                "speedup_high": high,
+                "slowdown": max(0.0, 1 / speedup - 1),
+                "tokens_per_step": own["output_tokens"].sum() / steps,
+                "drafted_tokens_per_step": own["drafted_tokens"].sum() / steps,
+                "test_share": own["test_steps"].sum() / steps,
+                **{f"tpot_p{p}": t for p, t in zip(PERCENTILES, tpot, strict=True)},
+                "regret": own["expected_time"].sum() / oracle - 1 if oracle else np.nan,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _interval(records: pd.DataFrame, generator: np.random.Generator) -> FloatArray:
+    """Resample the ratio of two sums; many requests are added up in groups first, for speed."""
+    if len(records) == 1:
+        return np.full(2, np.nan)
+    group = np.arange(len(records)) % min(len(records), GROUPS)
+    plain, time = (np.bincount(group, records[name]) for name in ("plain_time", "time"))
+    counts = generator.multinomial(len(time), np.full(len(time), 1 / len(time)), RESAMPLES)
+    return np.quantile((counts @ plain) / (counts @ time), INTERVAL)

@@ -1,0 +1,79 @@
+"""Files, and ways to run ``specmodel simulate``, for all tests of this folder."""
+
+import functools
+import shlex
+import sys
+
+import numpy as np
+import pytest
+from simulated import FILES
+
+from specmodel import cli
+from specmodel.replay.suite import SuiteSettings, cascade_suite
+from specmodel.replay.traces import iid_process, load_preset, sample_trace, write_trace
+
+QUICK = {
+    "routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    path = tmp_path_factory.mktemp("files")
+    for name, content in FILES.items():
+        (path / name).write_bytes(content)
+    for name in ("folder.csv", "folder.png", "folder.jsonl"):
+        (path / name).mkdir()
+    lines = "".join(f"{k},{0.01 * (1 + 0.2 * k)}\n" for k in range(8))
+    (path / "times.csv").write_text("draft_length,step_time\n" + lines, encoding="utf-8")
+    process, generator = load_preset("code-ngram"), np.random.default_rng(0)
+    write_trace(sample_trace(process, 12, 60, generator), path / "trace.jsonl")
+    write_trace(sample_trace(iid_process(1.0, 40), 3, 400, generator), path / "perfect.jsonl")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(files, monkeypatch):
+    """The current folder, in which nothing appears but what a test names itself."""
+    monkeypatch.chdir(files)
+    return files
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line that must succeed; return what it prints."""
+
+    def run(command, warns=False):
+        path = list(sys.path)
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert status == 0, err
+        assert err.startswith("specmodel: warning: ") if warns else err == ""
+        assert sys.path == path
+        return out
+
+    return run
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The suite in seconds."""
+    settings = functools.partial(SuiteSettings, **QUICK)
+    monkeypatch.setattr("specmodel.replay.suite.SuiteSettings", settings)
+
+
+@pytest.fixture(scope="session")
+def pairs():
+    """What the suite returns."""
+    return cascade_suite(SuiteSettings(**QUICK, num_requests=3, seed=1))
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Tables that would be drawn."""
+    pytest.importorskip("matplotlib")
+    tables = []
+    monkeypatch.setattr(
+        "specmodel.plots.figures.save_figure", lambda kind, table, *_, **__: tables.append(table)
+    )
+    return tables

@@ -1,0 +1,201 @@
+"""`specmodel simulate`: what it says of traces, times, numbers and files that cannot be used."""
+
+import re
+import shlex
+
+import pytest
+from simulated import HEAD, MEASURED, MINE, PREDICTED, check_refused, shown
+
+
+def trace_case(name, *fragments):
+    return f"{MEASURED} --trace ./{name}", "--trace", f"./{name}", *fragments
+
+
+def times_case(name, *fragments):
+    return f"{MEASURED} --step-times {name}", *fragments
+
+
+TRACES = [
+    ("simulate", "--trace: got None", "specmodel list presets"),
+    (PREDICTED.replace("--trace code-ngram", ""), "--trace: got None"),
+    (MEASURED.replace("--trace trace.jsonl", ""), "--trace: got None"),
+    *(
+        (f"{PREDICTED} --trace {shlex.quote(text)}", f"--trace: got '{culprit}'", ".jsonl", near)
+        for text, culprit, near in (
+            ("code-ngrm", "code-ngrm", "code-ngram"),
+            ("code", "code", "code-eagle, code-ngram"),
+            ("code-ngram+mth-ngram", "mth-ngram", "math-ngram"),
+            ("code-ngram,math-ngram", "code-ngram,math-ngram", "code-ngram"),
+            ("", "", "code-ngram"),
+            ("code-ngram+", "", "code-ngram"),
+            ("trace.txt", "trace.txt", "code-ngram"),
+        )
+    ),
+    trace_case("absent.jsonl", "No such file"),
+    trace_case("folder.jsonl", "Is a directory"),
+    (f"{MEASURED} --trace absent.jsonl", "--trace: got 'absent.jsonl'", "No such file"),
+    (f"{PREDICTED} --trace ./absent.toml", "--trace: got 'absent.toml'", "No such file"),
+    (f"{PREDICTED} --trace ./absent", "--trace: got 'absent'", "No such file"),
+    (f"{PREDICTED} --trace ./malformed.toml", "--trace: got 'malformed.toml'", "TOML"),
+    (f"{PREDICTED} --trace ./rising.toml", "--trace ./rising.toml", "[0.7, 0.9]", "never rise"),
+    trace_case("schema.jsonl", "line 1", "specmodel-trace"),
+    trace_case("version.jsonl", "schema_version: got 2"),
+    trace_case("fewer.jsonl", "got '2 requests'", "num_requests = 3"),
+    trace_case("cut.jsonl", "line 3", "well-formed JSON"),
+    trace_case("negative.jsonl", "line 2 accepted_tokens[0]: got -1"),
+    trace_case("beyond.jsonl", "line 3 accepted_tokens[0]: got 4"),
+    trace_case("empty.jsonl", "got None", "header"),
+]
+
+STEP_TIMES = [
+    times_case("absent.csv", "--step-times: got 'absent.csv'", "no such file"),
+    times_case("folder.csv", "--step-times: got 'folder.csv'", "directory"),
+    times_case("trace.jsonl", "--step-times: got 'trace.jsonl'", ".csv or .parquet"),
+    times_case("''", "--step-times:", ".csv or .parquet"),
+    times_case("column.csv", "--step-times:", "columns step_time as well"),
+    times_case("lengths.csv", "--step-times:", "columns draft_length as well"),
+    times_case("gap.csv", "--step-times draft_length:", "1 is missing"),
+    times_case("twice.csv", "--step-times draft_length:", "once", "2 is missing"),
+    times_case("only.csv", "--step-times draft_length:", "1 is missing"),
+    times_case("half.csv", "--step-times draft_length: got 1.5", "whole number of at least 0"),
+    times_case("below.csv", "--step-times draft_length: got -1", "whole number of at least 0"),
+    *(
+        times_case(f"{name}.csv", f"--step-times step_time: got {given}", "at least 1e-09")
+        for name, given in (
+            *(("zero", "0.0"), ("negative", "-0.012"), ("nan", "nan"), ("blank", "nan")),
+            *(("huge", "1e+300"), ("text", "'fast'")),
+        )
+    ),
+    times_case("ragged.csv", "--step-times: got 'ragged.csv'", "well-formed"),
+    times_case("empty.csv", "--step-times: got 'empty.csv'", "well-formed"),
+    times_case("binary.csv", "--step-times: got 'binary.csv'", "well-formed"),
+    times_case("overdone.csv", "--step-times expert_time: got 1.2", "less than step_time = 1.2"),
+    *(
+        (f"{MEASURED} {option}", "--step-times: got 'times.csv'", f"no {option.split()[0]} with it")
+        for option in (
+            *("--target mixtral-8x7b", "--drafter ngram", "--hardware l4", "--engine vllm"),
+            *("--stack typical", "--tensor-parallel 1", "--expert-parallel 1"),
+            *("--draft-tensor-parallel 1", "--weight-dtype fp8", "--expert-dtype fp8"),
+            *("--embedding-dtype fp8", "--activation-dtype bf16", "--kv-dtype fp8"),
+            *("--routing-correlation 0", "--popularity-exponent 0", "--popularity a.txt"),
+            *("--lookup-time 0", "--set engine.pass_time=0", "--context-length 0"),
+            "--drafter-upkeep 0",
+        )
+    ),
+]
+
+NUMBERS = [
+    *(
+        (f"{PREDICTED} {option} {value}", f"{option}: got {value};", "whole numbers from 1 to")
+        for option in ("--requests", "--output-tokens")
+        for value in (0, 10**30)
+    ),
+    (
+        f"{PREDICTED} --requests 1000000 --output-tokens 1000000",
+        "--requests: got 1000000;",
+        "at most 100000 of 1000000 tokens",
+    ),
+    *(
+        (f"{MEASURED} {option} 5", f"{option}: got 5;", "none, as the trace has its own")
+        for option in ("--requests", "--output-tokens")
+    ),
+    *(
+        (f"{PREDICTED} --max-draft-length {value}", f"--max-draft-length: got {value};", "1 to 20")
+        for value in (0, 21)
+    ),
+    (f"{MEASURED} --max-draft-length 8", "--max-draft-length: got 8;", "from 1 to 7"),
+    (f"{MEASURED} --trace ./short.jsonl --max-draft-length 4", "--max-draft-length", "1 to 3"),
+    *(
+        (f"{PREDICTED} --context-length {value}", f"--context-length: got {value};", "from 0 to")
+        for value in (-5, 10**12)
+    ),
+    (f"{PREDICTED} --seed -1", "--seed: got -1;"),
+    (f"{MEASURED} --seed -1 --timeline a.png", "--seed: got -1;"),
+    *((f"{MEASURED} --workers {value}", f"--workers: got {value};") for value in (0, -1)),
+    *(
+        (f"{PREDICTED} {option} {value}", f"{option}: got {shown}", "finite numbers from 0 to")
+        for option in ("--timing-noise", "--request-expert-spread", "--step-expert-spread")
+        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("2", "2.0"), ("inf", "inf"))
+    ),
+    *(
+        (f"{command} {option} 0.1", f"{option}: got 0.1;", "no step time depends on experts")
+        for option in ("--request-expert-spread", "--step-expert-spread")
+        for command in (MEASURED, PREDICTED + " --target llama-3.1-8b")
+    ),
+    *(
+        (f"{HEAD} --drafter-upkeep {value}", f"--drafter-upkeep: got {shown};", "at least 0")
+        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("inf", "inf"))
+    ),
+    (f"{PREDICTED} --drafter-upkeep 0.1", "--drafter-upkeep: got 0.1;", "a model or head"),
+    (f"{HEAD} --lookup-time 0.1", "--lookup-time: got 0.1;", "ngram"),
+    *(
+        (f"{PREDICTED} {option} few", f"'{option}'", "'few'")
+        for option in ("--requests", "--max-draft-length", "--seed", "--workers", "--timing-noise")
+    ),
+    *(
+        (f"{PREDICTED} {option} nope", f"{option}: got 'nope'")
+        for option in ("--target", "--drafter", "--hardware", "--engine", "--stack", "--kv-dtype")
+    ),
+    (f"{PREDICTED} --tensor-parallel 3", "--tensor-parallel: got 3;"),
+    (f"{PREDICTED} --set engine.pass_times=3", "--set engine.pass_times: got 3;"),
+    *(
+        (re.sub(rf"{option} \S+", "", PREDICTED), f"{option}: got None;", "or --step-times")
+        for option in ("--target", "--drafter", "--hardware")
+    ),
+]
+
+OUTPUTS = [
+    *(
+        (f"{MEASURED} --timeline '{name}'", f"--timeline: got '{name}'", ".png, .pdf or .svg")
+        for name in ("x.gif", "x", ".png", "x.PNG", "x.csv", "")
+    ),
+    *(
+        (f"{MEASURED} --timeline {name}", f"--timeline: got '{name}'", "can be written", fault)
+        for name, fault in (("absent/x.png", "No such file"), ("folder.png", "Is a directory"))
+    ),
+    *(
+        (f"{MEASURED} --records '{name}'", f"--records: got '{name}'", "a .csv file")
+        for name in ("x.txt", "x.parquet", "x", "")
+    ),
+    *(
+        (f"{MEASURED} --records {name}", f"--records: got '{name}'", "can be written", fault)
+        for name, fault in (("absent/x.csv", "No such file"), ("folder.csv", "Is a directory"))
+    ),
+    *(
+        (f"{MEASURED} --timeline x.png --request {value}", f"--request: got {value};", "0 to 11")
+        for value in (12, -1)
+    ),
+    *(
+        (
+            f"{MEASURED} --timeline x.png --timeline-policy {shlex.quote(policy)}",
+            f"--timeline-policy{setting}: got {given}",
+        )
+        for policy, setting, given in (
+            ("nope", "", "'nope'"),
+            ("", "", "''"),
+            ("fixed:99", "", "'fixed:99'"),
+            ("best-fixed", "", "'best-fixed'"),
+            ("cascade:max_trials=0", " cascade max_trials", "0"),
+            (f"{MINE}:Returns:what=9", " Returns", "9"),
+        )
+    ),
+    (f"{MEASURED} --timeline x.png --policy best-fixed", "--timeline-policy:", "such as fixed:3"),
+    (f"{MEASURED} --timeline x.png --policy fixed:99", "--policy: got 'fixed:99'"),
+    (f"{MEASURED} --timeline x.png --policy nope,cascade", "--policy: got 'nope'"),
+    (f"{MEASURED} --request 3", "--request: got 3;", "--timeline FILE with it"),
+    (f"{MEASURED} --timeline-policy none", "--timeline-policy: got 'none';", "--timeline FILE"),
+    (f"{MEASURED} --json --csv", "csv: got True", "--json", "--csv"),
+    (f"{MEASURED} extra", "extra"),
+]  # fmt: skip
+
+CASES = [*TRACES, *STEP_TIMES, *NUMBERS, *OUTPUTS]
+
+
+@pytest.mark.parametrize(
+    ("command", "fragments"),
+    [pytest.param(case[0], case[1:], id=shown(case[0])) for case in CASES],
+)
+def test_one_line_names_the_argument_before_any_work(
+    command, fragments, folder, capsys, monkeypatch
+):
+    check_refused(command, fragments, folder, capsys, monkeypatch)

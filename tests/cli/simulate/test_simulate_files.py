@@ -1,0 +1,208 @@
+"""`specmodel simulate` with policies of the user's own, and the files that it writes."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from simulated import (
+    MEASURED,
+    MINE,
+    NAMES,
+    PREDICTED,
+    SUITE,
+    check_one_line,
+    listing,
+    parse,
+    typed,
+)
+
+from specmodel import cli
+
+# a policy of the user's own
+
+
+def test_policies_of_the_current_folder(run):
+    names = [f"{MINE}:{name}" for name in ("Fixed", "Fixed:length=3", "make", "nameless", "Given")]
+    own = parse(run(f"{MEASURED} --policy {','.join(names)} --json"))["policies"]
+    fixed = parse(run(f"{MEASURED} --policy fixed:2,fixed:3,fixed:1 --json"))["policies"]
+    same = ("steps", "speedup", "tpot_p95", "drafted_tokens_per_step")
+    for mine, length in ((0, 2), (1, 3), (2, 3), (3, 1)):
+        other = next(row for row in fixed if row["policy"] == f"fixed:{length}")
+        assert [own[mine][name] for name in same] == pytest.approx([other[name] for name in same])
+    assert [row["policy"] for row in own] == names
+    assert own[-1]["test_share"] == 1
+    least = parse(run(f"{MEASURED} --policy {MINE}:Given:least=7 --json"))["policies"][0]
+    long = parse(run(f"{MEASURED} --policy fixed:7 --json"))["policies"][0]
+    assert least["steps"] == long["steps"]
+
+
+def test_policies_of_the_package_by_their_class(run):
+    names = (
+        "specmodel.replay.policies:Cascade",
+        "cascade",
+        "specmodel.replay.policies:Goodput",
+        "goodput",
+    )
+    rows = parse(run(f"{MEASURED} --policy {','.join(names)} --json"))["policies"]
+    for own, known in ((0, 1), (2, 3)):
+        assert rows[own]["speedup"] == pytest.approx(rows[known]["speedup"], rel=1e-12)
+
+
+def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "odd.svg"
+    command = f"{MEASURED} --policy {MINE}:Odd --timeline {path}"
+    run(command)
+    assert b"<svg" in path.read_bytes()
+    tables = []
+    monkeypatch.setattr(
+        "specmodel.plots.figures.save_figure", lambda kind, table, *_, **__: tables.append(table)
+    )
+    run(command)
+    assert tables[0]["utility"].isna().all()
+    assert set(tables[0]["phase"]) == {"['a', 'list']"}
+
+
+def test_workers_change_nothing(run, tmp_path):
+    command = (
+        f"{MEASURED} --trace code-ngram --requests 20000 --output-tokens 4"
+        f" --policy none,cascade,{MINE}:Given,{MINE}:Fixed:length=1 --csv --records {tmp_path}"
+    )
+    outs = [run(f"{command}/{workers}.csv --workers {workers}") for workers in (1, 2)]
+    assert outs[0] == outs[1]
+    assert (tmp_path / "1.csv").read_bytes() == (tmp_path / "2.csv").read_bytes()
+
+
+# files that are written
+
+
+def test_records_are_a_row_for_each_policy_and_request(run, tmp_path):
+    path = tmp_path / "records.csv"
+    path.write_text("to be replaced", encoding="utf-8")
+    document = parse(run(f"{MEASURED} --records {path} --json"))
+    records = pd.read_csv(path)
+    assert typed(records["policy"]) == [name for name in NAMES for _ in range(12)]
+    assert records["request"].tolist() == [*range(12)] * len(NAMES)
+    sums = records.groupby("policy").sum()
+    for row in document["policies"]:
+        own = sums.loc[row["policy"]]
+        assert own["steps"] == row["steps"]
+        assert own["plain_time"] / own["time"] == pytest.approx(row["speedup"], rel=1e-12)
+    assert [path.name for path in tmp_path.iterdir()] == ["records.csv"]
+
+
+MAGIC = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "suffix"),
+    [
+        *(("cascade", suffix) for suffix in MAGIC),
+        *((policy, "png") for policy in ("none", "fixed:3", "oracle", "goodput", f"{MINE}:Given")),
+    ],
+)
+def test_timeline_of_one_request(policy, suffix, run, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / f"request.{suffix}"
+    assert "peedup" in run(f"{MEASURED} --timeline {path} --timeline-policy {policy} --request 11")
+    assert path.read_bytes().startswith(MAGIC[suffix])
+    assert path.stat().st_size > 3000
+
+
+@pytest.mark.parametrize(
+    ("policies", "chosen"),
+    [
+        ("none,cascade,oracle", "cascade"),
+        ("none,fixed:3", "fixed:3"),
+        ("fixed:2,cascade:climb=false", "cascade:climb=false"),
+        ("fixed:2,best-fixed", "fixed:2"),
+        (f"none,{MINE}:Fixed", "fixed:2"),
+    ],
+)
+def test_the_policy_drawn_is_cascade_or_the_last(policies, chosen, run, drawn):
+    run(f"{MEASURED} --policy {policies} --timeline a.png")
+    run(f"{MEASURED} --policy none --timeline a.png --timeline-policy {chosen}")
+    assert drawn[0]["draft_length"].tolist() == drawn[1]["draft_length"].tolist()
+
+
+def test_the_request_drawn_is_as_it_was_replayed(run, drawn, tmp_path):
+    command = f"{MEASURED} --policy none,cascade --timeline a.png --records {tmp_path}/a.csv"
+    for request in (0, 5, 11):
+        run(f"{command} --request {request}")
+        records = pd.read_csv(tmp_path / "a.csv")
+        row = records[(records["policy"] == "cascade") & (records["request"] == request)].iloc[0]
+        assert len(drawn[-1]) == row["steps"]
+        assert drawn[-1]["step_time"].sum() == pytest.approx(row["time"], rel=1e-5)
+    run(command)
+    assert drawn[-1].equals(drawn[0])
+
+
+# what ends a replay
+
+
+@pytest.mark.parametrize("option", ["", " --timeline kept.png", " --workers 2"])
+def test_nothing_is_written_if_a_policy_fails_on_the_way(option, folder, capsys):
+    if "timeline" in option:
+        pytest.importorskip("matplotlib")
+    before = listing(folder)
+    command = f"{MEASURED} --records kept.csv --policy none,cascade,{MINE}:Late" + option
+    status = cli.main(shlex.split(command))
+    fragments = ("--policy Late: got 'RuntimeError: late'", f"({MINE}.py:")
+    check_one_line(status, *capsys.readouterr(), fragments)
+    assert listing(folder) == before
+
+
+def test_a_policy_that_can_be_made_only_some_times(capsys, monkeypatch):
+    cli.main(shlex.split(f"{MEASURED} --policy {MINE}:Fixed"))
+    capsys.readouterr()
+    monkeypatch.setattr(sys.modules[MINE].Raises, "made", 0)
+    status = cli.main([*shlex.split(MEASURED), "--policy", f"{MINE}:Raises:where=init 7"])
+    check_one_line(status, *capsys.readouterr(), ("Raises:where=init 7", "one that can be made"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "fragments"),
+    [
+        (f"{MINE}:nameless", ("expected 1, as not all policies can be handed to other processes",)),
+        (f"{MINE}:Dies", ("expected fewer, or more memory",)),
+        (f"{MINE}:Returns:what=object", ("--policy Returns: got 'object'",)),
+    ],
+)
+def test_what_workers_cannot_do(policy, fragments, capsys):
+    sizes = "--trace code-ngram --requests 20000 --output-tokens 1"
+    status = cli.main(shlex.split(f"{MEASURED} {sizes} --policy {policy} --workers 2"))
+    check_one_line(status, *capsys.readouterr(), fragments)
+
+
+@pytest.mark.parametrize(
+    "command", [f"{MEASURED} --records kept.csv", PREDICTED, SUITE, f"{SUITE} --json"]
+)
+def test_interrupt_is_silent(command, folder, small, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specmodel.replay.run.replay_block", interrupt)
+    before = listing(folder)
+    assert cli.main(shlex.split(command)) == 130
+    assert "".join(capsys.readouterr()).strip() == ""
+    assert listing(folder) == before
+
+
+@pytest.mark.parametrize("where", ["init", "propose", "observe"])
+def test_interrupt_in_a_policy_is_one(where, folder, capsys):
+    policy = f"{MINE}:Raises:where={where}:what=interrupt"
+    path = list(sys.path)
+    assert cli.main(shlex.split(f"{MEASURED} --policy {policy} --records kept.csv")) == 130
+    assert "".join(capsys.readouterr()).strip() == ""
+    assert (folder / "kept.csv").read_bytes() == b"kept"
+    assert sys.path == path
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    status = cli.main(shlex.split(f"{MEASURED} --timeline x.png"))
+    fragments = ("--timeline: got 'no package matplotlib'", "pip install 'specmodel[plots]'")
+    check_one_line(status, *capsys.readouterr(), fragments)
+    assert not Path("x.png").exists()

@@ -1,0 +1,215 @@
+"""`specmodel simulate`: what people, JSON and CSV are told."""
+
+import csv
+import io
+import re
+import shlex
+
+import numpy as np
+import pytest
+from simulated import HEAD, LONG, MEASURED, MINE, NAMES, PREDICTED, parse, shown, typed, widest
+
+import specmodel
+from specmodel import cli
+from specmodel.replay import read_replay_times, simulate, summarise
+from specmodel.replay.traces import read_trace
+
+VARIETY = [
+    PREDICTED,
+    MEASURED,
+    HEAD,
+    PREDICTED + " --policy none,fixed:0,greedy,goodput,sglang,bandit,bandit:method=thompson,oracle",
+    PREDICTED + f" --policy none,oracle,{LONG}",
+    PREDICTED + f" --policy {LONG}",
+    PREDICTED + " --policy oracle,best-fixed",
+    PREDICTED + " --policy cascade:first_draft_length=1:backoff_factor=1:baseline_interval=50"
+    ":tolerance=0.2:set_iterations=8:max_trials=3:trial_iterations=5",
+    PREDICTED + " --policy none",
+    PREDICTED + " --max-draft-length 20 --seed 3 --engine vllm",
+    PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
+    PREDICTED + " --requests 1 --output-tokens 1",
+    PREDICTED + " --context-length 0 --timing-noise 0 --step-expert-spread 0.1",
+    PREDICTED + " --context-length 131072 --tensor-parallel 2 --routing-correlation 0",
+    PREDICTED + " --trace code-ngram+math-ngram+chat-ngram --requests 10",
+    PREDICTED + " --trace ./preset.toml --lookup-time 0.01",
+    PREDICTED + " --target llama-3.1-8b --stack datasheet --set hardware.memory.l2_bytes=1e6",
+    HEAD + " --drafter-upkeep 0 --request-expert-spread 0.2 --target qwen1.5-moe-a2.7b",
+    HEAD + " --drafter llama-3.2-1b --target llama-3.1-70b"
+    " --hardware h200_sxm --policy none,cascade",
+    MEASURED + " --step-times experts.csv --policy none,fixed:2,cascade:max_trials=3,oracle,greedy",
+    MEASURED + " --step-times slow.csv --policy none,fixed:2,cascade,oracle",
+    MEASURED + " --step-times flat.csv --trace ./perfect.jsonl --max-draft-length 40"
+    " --policy none,fixed:40,best-fixed,cascade:max_draft_length=40,oracle,sglang",
+    MEASURED + " --policy table:table.json,table:1-16=4:17-64=2,fixed:4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", VARIETY, ids=lambda command: shown(command))
+def test_table_json_and_csv_hold_the_same(command, run):
+    out, document = run(command), parse(run(command + " --json"))
+    assert len(widest(out)) <= 80, widest(out)
+    assert document["schema_version"] == 1
+    assert document["version"] == specmodel.__version__
+    assert document["warnings"] == []
+    assert "".join(out.split()).startswith("".join(document["heading"].split()))
+    rows = document["policies"]
+    head, *lines = out.split("\npolicy ")[1].splitlines()
+    assert "speedup" in head
+    for row, line in zip(rows, lines, strict=False):
+        label, *cells = re.split(r"  +", line)
+        note = "".join(f"{label}:{row['policy']}".split())
+        assert row["policy"] == label or note in "".join(out.split())
+        assert cells[0] == f"{row['speedup']:.3f}"
+        if row["requests"] == 1:
+            assert (cells[1], row["speedup_low"], row["speedup_high"]) == ("-", None, None)
+        else:
+            assert cells[1] == f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}"
+            assert row["speedup_low"] <= row["speedup"] * (1 + 1e-12)
+        assert row["slowdown"] == max(0, 1 / row["speedup"] - 1)
+        assert row["tokens_per_step"] == row["output_tokens"] / row["steps"]
+        assert (row["regret"] is None) == ("oracle" not in [each["policy"] for each in rows])
+        if row["policy"] == "oracle":
+            assert row["regret"] == 0
+    costs = document["step_times"]["step_time"] / np.array(document["step_times"]["forward_time"])
+    assert ", ".join(f"{cost:.2f}" for cost in costs) in " ".join(out.split())
+    assumed = out.partition("Assumed:")[2]
+    assert all(re.search(rf"\b{name}\s", assumed) for name in document["assumptions"])
+    table = list(csv.DictReader(io.StringIO(run(command + " --csv"))))
+    as_text = [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
+    assert table == as_text
+
+
+def test_defaults_are_those_of_the_help(run):
+    given = " --policy " + ",".join(NAMES) + " --max-draft-length 7 --seed 0 --workers 1"
+    document = parse(run(f"{PREDICTED} --json"))
+    assert typed(row["policy"] for row in document["policies"]) == NAMES
+    again = parse(run(f"{PREDICTED} {given} --context-length 1024 --timing-noise 0.02 --json"))
+    assert again["policies"] == document["policies"]
+    help_text = " ".join(run("simulate --help").split())
+    assert "[default: 1024]" in help_text
+    assert "[default: none, fixed:1 to fixed:3, best- fixed, cascade, oracle]" in help_text
+    drawn = PREDICTED.replace("--requests 12 --output-tokens 60", "--policy none")
+    assert "300 requests of 512 tokens" in " ".join(run(drawn).split())
+
+
+def test_answer_comes_first_then_the_policies_then_what_was_assumed(run):
+    out = run(MEASURED)
+    assert out.startswith("Times of times.csv; trace.jsonl, 12 requests\nA plain pass takes 10 ms;")
+    verdict, table, assumed = (out.index(text) for text in ("Best: ", "\npolicy ", "Assumed: "))
+    assert verdict < table < assumed
+    lines = out.split("\npolicy ")[1].splitlines()[1:8]
+    assert typed(line.split()[0] for line in lines) == NAMES
+    rows = dict(zip(NAMES, (float(line.split()[1]) for line in lines), strict=True))
+    best = max((name for name in NAMES if name not in ("best-fixed", "oracle")), key=rows.get)
+    assert f"Best: {best}, {rows[best]:.2f}x" in out
+    assert rows[best] < rows["oracle"]
+    assert re.search(r"Cascade: \d\.\d\dx, \d+% of its\s+steps in tests", out)
+
+
+def test_long_names_are_numbered_and_explained(run):
+    lines = run(f"{MEASURED} --policy none,{LONG},oracle").splitlines()
+    first = lines.index("cascade [1]: cascade:first_draft_length=1:backoff_factor=1")
+    assert lines[first + 1] == "cascade [2]: cascade:first_draft_length=1:climb=false"
+    assert lines[first + 2] == f"test_simulate_po [3]: {MINE}:Fixed:length=3"
+    labels = ["none", "cascade [1]", "cascade [2]", "test_simulate_po [3]"]
+    assert [re.split("  +", line)[0] for line in lines[first - 7 : first - 3]] == labels
+    assert re.match(r"policy +speedup +95 % +down +a step +tests +median +regret", lines[first - 8])
+
+
+def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
+    assert "Speculation does not pay" in run(MEASURED + " --step-times slow.csv")
+    assert "bounds, nothing to deploy" in run(MEASURED + " --policy best-fixed,greedy,oracle")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("engine", "--engine vllm"),
+        ("context_length", "--context-length 0"),
+        ("routing_correlation", "--routing-correlation 0"),
+        ("drafter_upkeep", "--drafter-upkeep 0"),
+        ("max_draft_length", "--max-draft-length 7"),
+        ("timing_noise", "--timing-noise 0"),
+        ("request_expert_spread", "--request-expert-spread 0"),
+        ("step_expert_spread", "--step-expert-spread 0"),
+    ],
+)
+def test_assumed_unless_given(name, option, run):
+    def assumed(command):
+        return re.search(rf"\b{name}\s", run(command).partition("Assumed:")[2]) is not None
+
+    assert assumed(HEAD)
+    assert not assumed(f"{HEAD} {option}")
+    assert name in parse(run(f"{HEAD} --json"))["assumptions"]
+    assert name not in parse(run(f"{HEAD} {option} --json"))["assumptions"]
+
+
+def test_only_what_matters_is_assumed(run):
+    assert "drafter_upkeep" not in run(PREDICTED)
+    assert "expert_spread" not in run(MEASURED)
+    assert "expert_spread" in run(MEASURED + " --step-times experts.csv")
+    assumptions = parse(run(MEASURED + " --trace ./short.jsonl --json"))["assumptions"]
+    assert assumptions["max_draft_length"] == 3
+    assumptions = parse(run(PREDICTED + " --trace ./preset.toml --json"))["assumptions"]
+    assert assumptions["max_draft_length"] == 2
+
+
+@pytest.mark.parametrize(
+    ("drafter", "trace", "named"),
+    [
+        ("eagle", "code-ngram", "code-ngram"),
+        ("ngram", "code-eagle+code-ngram+math-eagle", "code-eagle, math-eagle"),
+    ],
+)
+def test_acceptance_of_another_kind_of_drafter_warns(drafter, trace, named, run, capsys):
+    command = f"{PREDICTED} --drafter {drafter} --trace {trace} --policy none,fixed:1"
+    (warning,) = parse(run(command + " --json"))["warnings"]
+    assert warning.endswith(f"but the acceptance that of {named}")
+    for form in ("", " --csv"):
+        assert cli.main(shlex.split(command + form)) == 0
+        assert capsys.readouterr().err == f"specmodel: warning: {warning}\n"
+    assert parse(run(f"{HEAD} --trace ./preset.toml --json"))["warnings"] == []
+
+
+def test_the_command_is_the_function(run):
+    """Times and trace by their readers, policies by name: the same numbers from Python."""
+    trace, times = read_trace("trace.jsonl"), read_replay_times("times.csv")
+    for seed in (0, 7):
+        records = simulate(trace, times, NAMES, seed=seed)
+        expected = summarise(records, np.random.default_rng(seed)).to_dict("records")
+        assert parse(run(f"{MEASURED} --seed {seed} --json"))["policies"] == expected
+
+
+@pytest.mark.parametrize("command", [MEASURED, PREDICTED])
+def test_the_seed_decides(command, run):
+    outs = [run(f"{command} --seed {seed} --policy {LONG}") for seed in (0, 0, 1)]
+    assert outs[0] == outs[1] != outs[2]
+
+
+def test_order_of_measured_rows_does_not_matter(run):
+    short, shuffled = (
+        run(f"{MEASURED} --step-times {name}.csv --csv") for name in ("short", "shuffled")
+    )
+    assert short == shuffled
+
+
+def test_a_step_longer_by_experts_varies_with_them(run):
+    command = f"{MEASURED} --step-times experts.csv --policy fixed:2 --timing-noise 0 --csv"
+    still = " --request-expert-spread 0 --step-expert-spread 0"
+    assert len({run(command + option) for option in ("", still, " --step-expert-spread 0.1")}) == 3
+
+
+def test_spaces_in_lists_are_left_out(run):
+    assert run(f"{MEASURED} --policy 'none, fixed:1 ,cascade'") == run(
+        f"{MEASURED} --policy none,fixed:1,cascade"
+    )
+    spaced = run(f"{PREDICTED} --trace 'code-ngram + math-ngram' --csv")
+    assert spaced == run(f"{PREDICTED} --trace code-ngram+math-ngram --csv")
+
+
+def test_a_table_is_its_draft_length_at_batch_size_1(run):
+    rows = parse(run(MEASURED + " --policy table:table.json,fixed:3,fixed:03 --json".replace(
+        ",fixed:03", "")))["policies"]  # fmt: skip
+    assert rows[0] | {"policy": ""} == rows[1] | {
+        "policy": "", "speedup_low": rows[0]["speedup_low"], "speedup_high": rows[0]["speedup_high"]
+    }  # fmt: skip

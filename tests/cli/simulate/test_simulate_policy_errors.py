@@ -1,0 +1,172 @@
+"""`specmodel simulate`: what it says of policies that cannot be used."""
+
+import shlex
+
+import pytest
+from simulated import MEASURED, MINE, check_refused, policy_case, shown
+
+RETURNED = [
+    *(("-1", "-1"), ("8", "8"), ("2.0", "2.0"), ("true", "True"), ("null", "None")),
+    *(("text", "'three'"), ("NaN", "nan"), ("object", "'object'"), ("huge", "10000")),
+]
+OWN = [
+    *(
+        policy_case(
+            f"{MINE}:Returns:what={what}",
+            f"--policy Returns: got {given}",
+            "a whole draft length from 0 to 7",
+        )
+        for what, given in RETURNED
+    ),
+    *(
+        policy_case(
+            f"{MINE}:Raises:where={where}:what={what}",
+            *("--policy", shown, expected),
+        )
+        for where, expected in (
+            ("init", "expected one that can be made"),
+            ("propose", f"replays the whole trace ({MINE}.py:"),
+            ("observe", f"replays the whole trace ({MINE}.py:"),
+        )
+        for what, shown in (("value", r"ValueError: two\nlines"), ("exit", "SystemExit: 3"))
+    ),
+    policy_case(f"{MINE}:Raises:where=init:what=input", "--policy mine: got 3; expected four"),
+    policy_case(f"{MINE}:Bare", f"--policy {MINE}:Bare: got 'a Bare'", "propose() and observe("),
+    policy_case(f"{MINE}:Half", f"--policy {MINE}:Half: got 'a Half'", "propose() and observe("),
+    policy_case(f"{MINE}:NoMethods", "a NoMethods", "propose() and observe("),
+    policy_case("collections:Counter", "--policy collections:Counter: got 'a Counter'"),
+    policy_case(f"{MINE}:Arguments", "--policy Arguments", "TypeError", "replays the whole trace"),
+    policy_case(f"{MINE}:Needs", f"--policy {MINE}:Needs", "TypeError", "needed"),
+    policy_case(f"{MINE}:Fixed:no=3", f"--policy {MINE}:Fixed:no=3", "TypeError", "can be made"),
+    policy_case(f"{MINE}:Fixed:length=two", "--policy Fixed: got 'two'"),
+    policy_case(f"{MINE}:Fixed:length=1:length=2", "--policy:", "expected length once"),
+    policy_case(f"{MINE}:Fixed:length", "--policy:", "name=value"),
+    policy_case(f"{MINE}:Fixed:a b=2", "--policy:", "name=value"),
+    policy_case(f"{MINE}:Absent", "--policy:", "has Absent"),
+    policy_case(f"{MINE}:constant", "--policy:", "a class or function"),
+    policy_case(f"{MINE}:", "--policy:", "module:Class"),
+    policy_case(":Fixed", "--policy:", "module:Class"),
+    policy_case(MINE, "--policy:", "module:Class"),
+    policy_case(f"{MINE}.sub:Fixed", "--policy:", "is not a package"),
+    policy_case(f".{MINE}:Fixed", "--policy:", "imported"),
+    policy_case(f"{MINE}/a:Fixed", "--policy:", "imported"),
+    policy_case("test_simulate_broken:A", "--policy:", "has A (RuntimeError: at import)"),
+    policy_case("test_simulate_syntax:A", "--policy:", "SyntaxError", "line 1"),
+    policy_case("test_simulate_exit:A", "--policy:", "SystemExit: 5"),
+    policy_case("test_simulate_needy:A", "--policy:", "has A (", "named 'no_such_module_at_all'"),
+    policy_case("no_such_module:A", "--policy:", "No module named 'no_such_module'"),
+    policy_case("casade:tolerance=0.1", "--policy:", "a known name such as cascade"),
+    policy_case("Fixed:3", "--policy:", "a known name such as", "fixed"),
+]  # fmt: skip
+
+SETTING = [
+    *(
+        policy_case(f"cascade:{name}={value}", f"--policy cascade {name}: got {given}", expected)
+        for name, value, given, expected in (
+            ("max_draft_length", "30", "30", "at most 7, the longest"),
+            ("max_draft_length", "0", "0", "at least 1"),
+            ("max_draft_length", "x", "'x'", "a whole number"),
+            ("first_draft_length", "9", "9", "at most max_draft_length = 7"),
+            ("max_trials", "3.5", "3.5", "a whole number"),
+            ("max_trials", "true", "True", "a whole number"),
+            ("set_iterations", "1e9", "1000000000.0", "a whole number"),
+            ("set_iterations", "1000000001", "1000000001", "at most 1000000000"),
+            ("trial_iterations", "1" + "0" * 30, "1000", "at most 1000000000"),
+            ("backoff_factor", "0", "0", "at least 1"),
+            *(
+                ("tolerance", value, given, "a number of at least 0")
+                for value, given in (("x", "'x'"), ("-1", "-1"), ("NaN", "nan"), ("true", "True"))
+            ),
+            ("climb", "1", "1", "true or false"),
+            ("early_exit", "yes", "'yes'", "true or false"),
+            ("first_direction", "left", "'left'", "by utility, up or down"),
+        )
+    ),
+    *(
+        policy_case(f"{name}:{setting}={value}", f"--policy {name} {setting}: got {given}", "expec")
+        for name, setting, value, given in (
+            ("goodput", "memory", "0", "0"),
+            ("goodput", "memory", "x", "'x'"),
+            ("goodput", "first_acceptance_rate", "1", "1"),
+            ("goodput", "first_acceptance_rate", "NaN", "nan"),
+            ("goodput", "probe_interval", "1.5", "1.5"),
+            ("sglang", "weight", "0", "0"),
+            ("sglang", "weight", "x", "'x'"),
+            ("sglang", "first_draft_length", "1.5", "1.5"),
+            ("sglang", "warm_up", "x", "'x'"),
+            ("sglang", "warm_up", "-1", "-1"),
+            ("sglang", "update_interval", "1.5", "1.5"),
+            ("bandit", "method", "greedy", "'greedy'"),
+            ("bandit", "discount", "0", "0"),
+            ("bandit", "discount", "x", "'x'"),
+            ("bandit", "width", "Infinity", "inf"),
+            ("bandit", "width", "true", "True"),
+        )
+    ),
+    *(
+        policy_case(policy, f"--policy: got '{policy}'", expected)
+        for policy, expected in (
+            ("nope", "module:Class, or a known name"),
+            ("best_fixed", "best-fixed"),
+            ("cascade:max_trial=3", "a setting it has: max_trials"),
+            ("goodput:step_time=3", "memory"),
+            ("bandit:generator=3", "method"),
+            ("cascade:max_trials", "name=value"),
+            ("cascade:", "name=value"),
+            ("cascade:=3", "name=value"),
+            ("cascade:max_trials=3:max_trials=4", "max_trials once"),
+            ("oracle:1", "no settings"),
+            ("none:", "no settings"),
+            ("best-fixed:3", "no settings"),
+            *((f"fixed{rest}", "such as fixed:3") for rest in ("", ":", ":x", ":-1", ":1.5")),
+            ("fixed:3:4", "such as fixed:3"),
+            ("fixed:٣", "such as fixed:3"),
+            ("fixed:²", "such as fixed:3"),
+            ("fixed:99", "at most 7, the longest"),
+            ("fixed:1" + "0" * 30, "at most 7, the longest"),
+            ("table:1-16=99", "at most 7, the longest"),
+            ("table:long.json", "at most 7, the longest"),
+            ("table:", "a JSON file"),
+            ("table:absent.json", "No such file"),
+            ("table:folder.csv", "Is a directory"),
+            ("table:malformed.json", "a JSON file"),
+            ("table:deep.json", "a JSON file"),
+            ("table:1-16", "entries such as"),
+            ("table:1-16=x", "entries such as"),
+            ("table:1-16=3:", "entries such as"),
+        )
+    ),
+    *(
+        policy_case(f"table{rest}", f"--policy table: got {given}")
+        for rest, given in (
+            ("", "[]"),
+            (":list.json", "[]"),
+            (":number.json", "3"),
+            (":null.json", "None"),
+            (":reversed.json", "[16, 1, 3]"),
+            (":two.json", "[1, 16]"),
+            (":fraction.json", "[1, 16, 2.5]"),
+            (":16-1=3", "[16, 1, 3]"),
+            (":0-16=3", "[0, 16, 3]"),
+            (":1=3", "[1, 3]"),
+        )
+    ),
+    *(
+        (f"{MEASURED} --policy {shlex.quote(text)}", f"--policy: got '{culprit}'")
+        for text, culprit in (
+            *(("", ""), ("none,", ""), ("none, ,oracle", "")),
+            *(("none, none", "none"), ("fixed:1,fixed:01", "fixed:1")),
+            ("best-fixed,cascade,best-fixed", "best-fixed"),
+        )
+    ),
+]  # fmt: skip
+
+CASES = [*OWN, *SETTING]
+
+
+@pytest.mark.parametrize(
+    ("command", "fragments"),
+    [pytest.param(case[0], case[1:], id=shown(case[0])) for case in CASES],
+)
+def test_one_line_names_the_policy_before_any_work(command, fragments, folder, capsys, monkeypatch):
+    check_refused(command, fragments, folder, capsys, monkeypatch)

@@ -1,0 +1,278 @@
+"""What the tests of ``specmodel simulate`` share: command lines, files, and how output is read."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from specmodel import cli
+
+MINE = "test_simulate_policies"
+MEASURED = "simulate --step-times times.csv --trace trace.jsonl"
+PREDICTED = (
+    "simulate --target mixtral-8x7b --weight-dtype fp8 --drafter ngram --hardware rtx_6000_ada"
+    " --trace code-ngram --requests 12 --output-tokens 60"
+)
+HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
+NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]
+SUITE = "simulate --suite cascade --requests 3"
+LONG = (
+    "cascade:first_draft_length=1:backoff_factor=1,cascade:first_draft_length=1:climb=false,"
+    f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.replay.policies:Goodput:memory=20"
+)
+
+POLICIES = '''
+from specmodel.base.errors import InputError
+
+
+class Fixed:
+    def __init__(self, length=2):
+        self.length = length
+
+    def propose(self):
+        return self.length
+
+    def observe(self, emitted_tokens, step_time):
+        pass
+
+
+class Given(Fixed):
+    """Takes all that it can be given; the generator decides."""
+
+    phase = "test"
+
+    def __init__(self, step_time, max_draft_length, draft_lengths, generator, least=0):
+        assert len(step_time) == len(draft_lengths) == max_draft_length + 1
+        assert step_time == sorted(step_time)
+        self.generator, self.range = generator, (least, max_draft_length + 1)
+
+    def propose(self):
+        return self.generator.integers(*self.range)
+
+
+class Returns(Fixed):
+    WHATS = {"None": None, "text": "three", "list": [1], "object": object(), "huge": 10**400}
+
+    def __init__(self, what):
+        self.length = self.WHATS.get(what, what)
+
+
+class Raises(Fixed):
+    made = 0
+
+    def __init__(self, where, what="value"):
+        super().__init__()
+        Raises.made += 1
+        self.where = where
+        self.error = {
+            "value": ValueError("two\\nlines"),
+            "exit": SystemExit(3),
+            "input": InputError("mine", 3, "four"),
+            "interrupt": KeyboardInterrupt(),
+        }[what]
+        self.fail("init")
+        self.fail(f"init {Raises.made}")
+
+    def fail(self, where):
+        if where == self.where:
+            raise self.error
+
+    def propose(self):
+        self.fail("propose")
+        return 2
+
+    def observe(self, emitted_tokens, step_time):
+        self.fail("observe")
+
+
+class Late(Fixed):
+    """Fails only after some other requests were replayed without fault."""
+
+    seen = 0
+
+    def observe(self, emitted_tokens, step_time):
+        Late.seen += emitted_tokens
+        if Late.seen > 200:
+            Late.seen = 0
+            raise RuntimeError("late")
+
+
+class Odd(Fixed):
+    phase, utility = ["a", "list"], "high"
+
+
+class Dies(Fixed):
+    def propose(self):
+        import multiprocessing, os
+
+        if multiprocessing.parent_process() is not None:
+            os._exit(9)
+        return 1
+
+
+class Bare:
+    pass
+
+
+class Half:
+    def propose(self):
+        return 1
+
+
+class NoMethods:
+    propose, observe = 1, 2
+
+
+class Arguments(Fixed):
+    def propose(self, context):
+        return 1
+
+
+class Needs(Fixed):
+    def __init__(self, needed):
+        super().__init__()
+
+
+def make():
+    return Fixed(3)
+
+
+nameless = lambda: Fixed(1)
+constant = 3
+'''
+
+TRACE = (
+    '{"schema": "specmodel-trace", "schema_version": 1, "max_draft_length": 3,'
+    ' "num_requests": 2, "metadata": {}}\n'
+    '{"proposed_tokens": [3, 0], "accepted_tokens": [1, 0]}\n'
+    '{"proposed_tokens": [3], "accepted_tokens": [2]}\n'
+)
+TIMES = "draft_length,step_time\n0,0.01\n1,0.012\n2,0.014\n"
+PRESET = 'schema_version = 1\nname = "mine"\nsurvival = [0.7, 0.5]\nproposal_share = 0.8\n'
+
+
+def changed(text: str, old: str, new: str) -> bytes:
+    assert text.count(old) == 1
+    return text.replace(old, new).encode()
+
+
+FILES = {
+    "test_simulate_policies.py": POLICIES.encode(),
+    "test_simulate_broken.py": b"raise RuntimeError('at\\nimport')\n",
+    "test_simulate_syntax.py": b"class (:\n",
+    "test_simulate_exit.py": b"import sys\nsys.exit(5)\n",
+    "test_simulate_needy.py": b"import no_such_module_at_all\n",
+    "short.jsonl": TRACE.encode(),
+    "schema.jsonl": changed(TRACE, "specmodel-trace", "other"),
+    "version.jsonl": changed(TRACE, '_version": 1', '_version": 2'),
+    "fewer.jsonl": changed(TRACE, '"num_requests": 2', '"num_requests": 3'),
+    "cut.jsonl": TRACE[:-9].encode(),
+    "negative.jsonl": changed(TRACE, '[1, 0]', '[-1, 0]'),
+    "beyond.jsonl": changed(TRACE, '"accepted_tokens": [2]', '"accepted_tokens": [4]'),
+    "empty.jsonl": b"",
+    "preset.toml": PRESET.encode(),
+    "rising.toml": changed(PRESET, "0.5", "0.9"),
+    "malformed.toml": b"= =",
+    "short.csv": TIMES.encode(),
+    "experts.csv": b"draft_length,step_time,expert_time\n0,1,0\n1,1.2,0.3\n2,1.3,0.4\n",
+    "shuffled.csv": b"draft_length,step_time\n2,0.014\n0,0.01\n1,0.012\n",
+    "slow.csv": b"draft_length,step_time\n0,99999\n1,999999\n2,1000000\n",
+    "flat.csv": ("draft_length,step_time\n" + "".join(f"{k},1\n" for k in range(41))).encode(),
+    "column.csv": changed(TIMES, "step_time", "time"),
+    "lengths.csv": changed(TIMES, "draft_length", "length"),
+    "gap.csv": changed(TIMES, "\n1,", "\n3,"),
+    "twice.csv": changed(TIMES, "\n2,", "\n1,"),
+    "only.csv": b"draft_length,step_time\n0,0.01\n",
+    "zero.csv": changed(TIMES, "0.012", "0"),
+    "negative.csv": changed(TIMES, "0.012", "-0.012"),
+    "nan.csv": changed(TIMES, "0.012", "nan"),
+    "blank.csv": changed(TIMES, "0.012", ""),
+    "huge.csv": changed(TIMES, "0.012", "1e300"),
+    "text.csv": changed(TIMES, "0.012", "fast"),
+    "half.csv": changed(TIMES, "\n1,", "\n1.5,"),
+    "below.csv": changed(TIMES, "\n1,", "\n-1,"),
+    "ragged.csv": TIMES.encode() + b"3,0.016,7,8\n",
+    "empty.csv": b"",
+    "binary.csv": b"draft_length,step_time\n\xff,\xfe\n",
+    "overdone.csv": b"draft_length,step_time,expert_time\n0,1,0\n1,1.2,1.2\n2,1.3,0.4\n",
+    "table.json": b"[[17, 64, 2], [1, 16, 3]]",
+    "reversed.json": b"[[16, 1, 3]]",
+    "two.json": b"[[1, 16]]",
+    "fraction.json": b"[[1, 16, 2.5]]",
+    "long.json": b"[[1, 16, 30]]",
+    "number.json": b"3",
+    "null.json": b"null",
+    "list.json": b"[]",
+    "malformed.json": b"[[1, 16,",
+    "deep.json": b"[" * 100_000,
+    "kept.csv": b"kept",
+    "kept.png": b"kept",
+}  # fmt: skip
+
+
+def refuse(constant):
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def parse(text):
+    return json.loads(text, parse_constant=refuse)
+
+
+def widest(text):
+    return max(text.splitlines(), key=len)
+
+
+def typed(names):
+    """Names of policies as typed: the best fixed one is shown with its draft length."""
+    return [re.sub(r"^best-fixed:\d+$", "best-fixed", name) for name in names]
+
+
+def shown(command):
+    """A short name for a case."""
+    for text, short in ((MEASURED, "MEASURED"), (PREDICTED, "PREDICTED"), (SUITE, "SUITE")):
+        command = command.replace(text, short)
+    return repr(command)[:90]
+
+
+def policy_case(policy, *fragments):
+    """A command with a policy that cannot be used, and what the error must contain."""
+    return f"{MEASURED} --policy none,{shlex.quote(policy)}", *(fragments or ("--policy:", policy))
+
+
+REPLAYED = ("propose", "observe", "Returns", "Fixed:length=two", "Arguments")
+"""What only a replay can show."""
+
+
+def listing(folder):
+    names = (path for path in folder.rglob("*") if "__pycache__" not in path.parts)
+    return {str(path): path.read_bytes() if path.is_file() else None for path in names}
+
+
+def check_one_line(status, out, err, fragments):
+    assert status == 2
+    assert out == ""
+    assert err.endswith("\n")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: error: ")
+    assert "; expected " in err or "Invalid value" in err or "unexpected extra" in err
+    assert err.count("; expected ") <= 1, "one message inside another"
+    assert "array(" not in err
+    for fragment in fragments:
+        assert fragment in err, err
+
+
+def check_refused(command, fragments, folder, capsys, monkeypatch):
+    """The command fails in one line, writes nothing, and replays only if it must to know."""
+    if "--timeline" in command:
+        pytest.importorskip("matplotlib")
+
+    def too_late(*_):
+        raise AssertionError("a replay was begun")
+
+    if not any(word in command for word in REPLAYED):
+        monkeypatch.setattr("specmodel.replay.run.replay_block", too_late)
+    before = listing(folder)
+    status = cli.main(shlex.split(command))
+    check_one_line(status, *capsys.readouterr(), fragments)
+    assert listing(folder) == before
