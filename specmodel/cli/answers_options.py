@@ -9,7 +9,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers
 from specmodel.base.records import is_path
 from specmodel.cli.options import acceptance_from, longest_draft, predict_from
-from specmodel.cost.assembly import LOOKUP
+from specmodel.cost.deploy import LOOKUP
 from specmodel.prediction.outcome import Prediction
 
 _COMPARED = ("target", "drafter", "hardware", "engine")

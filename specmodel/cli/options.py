@@ -16,11 +16,10 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
 from specmodel.cli.settings import OPTIONS, flag
-from specmodel.cost.assembly import NAMES, RECORDS, assemble
-from specmodel.cost.deploy import deploy
+from specmodel.cost.deploy import RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predict import DEFAULT_MAX_DRAFT_LENGTH, predict
+from specmodel.prediction.predict import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
@@ -58,23 +57,19 @@ def predict_from(options: dict[str, Any]) -> Prediction:
         given = {flag(name): len(values) for name, values in axes.items()}
         raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
     grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
-    return predict(
+    deployment, assumed = deployment_from(options)
+    return predict_deployed(
+        deployment,
+        assumed,
         acceptance=acceptance_from(options),
         **{name: options[name] for name in _PASSED if name in options},
-        **_records(options),
         **dict(zip(axes, cast(Any, grid), strict=True)),
     )
 
 
 def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:
     """Return what is deployed, and what was assumed, as `deploy` gives them."""
-    return deploy(**_records(options))
-
-
-def _records(options: dict[str, Any]) -> dict[str, Any]:
-    """Load target, drafter, hardware and engine, with dtypes and what-ifs applied."""
-    given = {name: options[name] for name in NAMES if name in options}
-    return assemble(given | settings_from(options["changes"]), prefix="set ")
+    return resolve(options | settings_from(options["changes"]), prefix="set ")
 
 
 def acceptance_from(options: dict[str, Any]) -> Acceptance:

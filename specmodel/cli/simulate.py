@@ -243,7 +243,7 @@ def _times(
     """Return the times, what they are of, what was assumed, and whether the drafter looks up."""
     from specmodel.cli.options import deployment_from
     from specmodel.cli.settings import flag
-    from specmodel.cost.assembly import NAMES
+    from specmodel.cost.deploy import NAMES
     from specmodel.replay import read_replay_times, replay_times
     from specmodel.replay.times import DEFAULT_DRAFTER_UPKEEP
 

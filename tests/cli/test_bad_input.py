@@ -516,7 +516,9 @@ def test_bare_program_shows_help_and_fails(capsys):
     assert "Usage: specmodel" in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("place", ["specmodel.cli.options.predict", "specmodel.cli.predict.table"])
+@pytest.mark.parametrize(
+    "place", ["specmodel.cli.options.predict_deployed", "specmodel.cli.predict.table"]
+)
 def test_interrupt_is_silent(place, monkeypatch, capsys):
     def interrupt(*_arguments, **_options):
         raise KeyboardInterrupt

@@ -18,7 +18,7 @@ import specmodel
 from specmodel import cli
 from specmodel.algebra.acceptance import FORMS
 from specmodel.cli.settings import OPTIONS
-from specmodel.cost.assembly import NAMES
+from specmodel.cost.deploy import NAMES
 
 PREDICT = (
     "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"
