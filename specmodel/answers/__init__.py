@@ -1,6 +1,5 @@
 """Answers: where speculation pays, with which draft length, from which acceptance, and why."""
 
-from specmodel.answers.components import pass_components
 from specmodel.answers.curves import (
     SweetSpot,
     best_draft_lengths,
@@ -9,12 +8,21 @@ from specmodel.answers.curves import (
     sweet_spot,
     sweet_spots,
 )
-from specmodel.answers.explain import Explanation, explain
-from specmodel.answers.fragments import FORMATS, Format
-from specmodel.answers.schedule import Schedule, draft_length_schedule, draft_ranges
+from specmodel.answers.explain import Explanation, explain, pass_components
+from specmodel.answers.schedule import (
+    DIALECTS,
+    FORMATS,
+    Dialect,
+    Format,
+    Schedule,
+    draft_length_schedule,
+    draft_ranges,
+)
 
 __all__ = [
+    "DIALECTS",
     "FORMATS",
+    "Dialect",
     "Explanation",
     "Format",
     "Schedule",
