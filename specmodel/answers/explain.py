@@ -14,8 +14,6 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_work
 from specmodel.prediction.outcome import Prediction
 from specmodel.records.layers.work import CAUSES, Work
-from specmodel.prediction.outcome import Prediction
-from specmodel.records.layers.work import CAUSES
 
 if TYPE_CHECKING:
     import pandas as pd

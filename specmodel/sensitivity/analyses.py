@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _STEP = 1e-5
-"""Relative step of differences [-]: rounding and curvature err as little."""
+"""Relative step of differences [-]. The errors of rounding, about 1e-16 / step, and of curvature,
+about the square of the step, are as large as each other near the cube root of 1e-16."""
 
 
 def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
@@ -53,8 +54,6 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     >>> round(float(table.set_index("input").speedup["acceptance_rate"]), 6)  # 0.6 / 1.6
     0.375
     """
-    import pandas as pd
-
     items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
     centres = np.array([_centre(item) for item in items])
     logs = np.log([item.value for item in items])
@@ -65,14 +64,8 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
         column[:, j] = np.exp(logs[j] + moves[:, j])
         columns[item.name] = np.clip(column, item.minimum or 0.0, item.maximum).ravel()
     outcome = evaluate(deployment, point, columns)
-    table = pd.DataFrame(
-        {
-            "input": [item.name for item in items],
-            "value": [item.value for item in items],
-            "unit": [item.unit for item in items],
-            **{name: _slope(np.log(values), centres) for name, values in outcome.items()},
-        }
-    )
+    slopes = {name: _slope(np.log(values), centres) for name, values in outcome.items()}
+    table = _table(items).assign(**slopes)
     return _largest_first(table, table["speedup"])
 
 
@@ -107,8 +100,6 @@ def tornado(
     >>> float(table.set_index("input").high["routing_correlation"])
     0.3
     """
-    import pandas as pd
-
     known = list_inputs(deployment, point)
     columns = {}
     for i, (name, span) in enumerate(ranges.items()):
@@ -116,16 +107,9 @@ def tornado(
         column[i] = span.ends
         columns[name] = column.ravel()
     outcome = evaluate(deployment, point, columns)
-    table = pd.DataFrame(
-        {
-            "input": list(ranges),
-            "value": [known[name].value for name in ranges],
-            "unit": [known[name].unit for name in ranges],
-            "low": [span.ends[0] for span in ranges.values()],
-            "high": [span.ends[1] for span in ranges.values()],
-            "source": [span.source for span in ranges.values()],
-        }
-    )
+    table = _table(known[name] for name in ranges)
+    table[["low", "high"]] = [span.ends for span in ranges.values()]
+    table["source"] = [span.source for span in ranges.values()]
     for name, values in outcome.items():
         table[f"{name}_at_low"], table[f"{name}_at_high"] = values.reshape(-1, 2).T
     return _largest_first(table, table["speedup_at_high"] - table["speedup_at_low"])
@@ -197,15 +181,26 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
     return [name for name, most in moved.items() if most > NO_VARIATION]
 
 
+def _table(items: Iterable[Input]) -> pd.DataFrame:
+    """Return name, value and unit of inputs, a row each."""
+    import pandas as pd
+
+    rows = [(item.name, item.value, item.unit) for item in items]
+    return pd.DataFrame(rows, columns=["input", "value", "unit"])
+
+
 def _centre(item: Input) -> float:
-    """Return by how much the logarithm of the middle point is moved off a bound, inwards."""
+    """Return by how much the middle of three points has to move off a bound, in logarithms."""
     room_above = np.log(item.maximum / item.value)
     room_below = np.log(item.value / item.minimum) if item.minimum else np.inf
     return float(min(0.0, room_above - _STEP) + max(0.0, _STEP - room_below))
 
 
 def _slope(logs: FloatArray, centres: FloatArray) -> FloatArray:
-    """Return the slope at the value of the parabola through three points, moved by `centres`."""
+    """Return the slope, at the value itself, of the parabola through three points around it.
+
+    The middle point lies `centres` off the value, 0 for all but inputs at a bound.
+    """
     below, middle, above = logs.reshape(3, -1)
     bend = (above - 2 * middle + below) / _STEP**2
     return np.asarray((above - below) / (2 * _STEP) - centres * bend)
