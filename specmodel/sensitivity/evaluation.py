@@ -115,36 +115,39 @@ def _outcome(
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
     """Return the deployment with numbers of its records replaced by arrays."""
-    d = deployment
-    records: dict[str, Any] = {
-        "hardware": d.hardware,
-        "engine": d.engine_seconds,
-        "kernels": d.kernels.fits,
-        "drafter": d.drafter,
-    }
+    tree: dict[str, Any] = {"drafter": {}, "engine": {}, "hardware": {}, "kernels": {}}
     for name, value in values.items():
         path = f"drafter.{name}" if name in ("proposal_rate", "lookup_time") else name
-        table, _, field = path.partition(".")
-        if table in records and not name.endswith("error"):
-            records[table] = _with_leaf(records[table], field, value)
+        if not name.endswith("error"):
+            *tables, field = path.split(".")
+            place = tree
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[field] = value
+    d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
     return replace(
         d,
-        hardware=records["hardware"],
-        overheads=records["engine"],
-        kernels=replace(d.kernels, fits=records["kernels"]),
-        drafter=records["drafter"],
+        hardware=_with_leaves(d.hardware, tree["hardware"]),
+        overheads=_with_leaves(d.engine_seconds, tree["engine"]),
+        kernels=replace(d.kernels, fits=fits),
+        drafter=_with_leaves(d.drafter, tree["drafter"]),
         routing_correlation=values.get("routing_correlation", d.routing_correlation),
     )
 
 
-def _with_leaf(record: Any, path: str, value: FloatArray) -> Any:
-    """Return nested records and dicts with one leaf replaced; arrays need no validation."""
-    name, _, rest = path.partition(".")
-    if isinstance(record, Mapping):
-        return {**record, name: _with_leaf(record[name], rest, value)}
-    change = {name: _with_leaf(getattr(record, name), rest, value) if rest else value}
+def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
+    """Return nested records and dicts with leaves replaced; arrays need no validation."""
+    if not changes:
+        return record
+    is_mapping = isinstance(record, Mapping)
+    new = dict(changes)
+    for name, change in changes.items():
+        if isinstance(change, dict):
+            new[name] = _with_leaves(record[name] if is_mapping else getattr(record, name), change)
+    if is_mapping:
+        return {**record, **new}
     is_model = isinstance(record, BaseModel)
-    return record.model_copy(update=change) if is_model else replace(record, **change)
+    return record.model_copy(update=new) if is_model else replace(record, **new)
 
 
 def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
