@@ -18,8 +18,8 @@ from specmodel.records.layers.work import CAUSES, Work
 if TYPE_CHECKING:
     import pandas as pd
 
-VERIFY_TERMS = tuple(cause for cause in CAUSES if cause != "drafting")
-"""What can make a verify pass longer than a plain one."""
+VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
+"""What can make a verify pass longer than a plain one: all but drafting, the last."""
 
 SPEEDUP_TERMS = (*CAUSES, "rejection")
 """What can take from the speedup: the same, drafting, and drafted tokens that are rejected."""
@@ -124,19 +124,14 @@ def explain(prediction: Prediction) -> Explanation:
     {'experts': -1.63, 'rejection': -1.34}
     """
     times, shape = prediction.times, prediction.speedup.shape
-    growth = {
-        cause: np.broadcast_to(seconds / times.forward_time, shape)
-        for cause, seconds in times.growth_by_cause().items()
-    }
-    rejecting = np.broadcast_to(times.reject_time / times.forward_time, shape)
-    of_pass = np.stack([growth[cause] for cause in VERIFY_TERMS])
-    of_pass[VERIFY_TERMS.index("overhead")] -= rejecting
-    rate = prediction.deployment.drafter.proposal_rate
-    ideal = 1 + rate * prediction.draft_length
-    accepted = np.stack([ideal, prediction.tokens_per_step])
+    growth = times.growth_by_cause()
+    relative = [np.broadcast_to(growth[c] / times.forward_time, shape) for c in CAUSES]
+    of_pass = np.stack(relative[: len(VERIFY_TERMS)])
+    of_pass[VERIFY_TERMS.index("overhead")] -= times.reject_time / times.forward_time
+    ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
+    cost = 1 + coalition_sums(np.stack(relative))
     efficiency = shapley_values(1 / (1 + coalition_sums(of_pass)))
-    cost = 1 + coalition_sums(np.stack([growth[cause] for cause in CAUSES]))
-    speedup = shapley_values(np.concatenate([tokens / cost for tokens in accepted]))
+    speedup = shapley_values(np.concatenate([ideal / cost, prediction.tokens_per_step / cost]))
     return Explanation(
         prediction=prediction,
         target_efficiency=dict(zip(VERIFY_TERMS, efficiency, strict=True)),
@@ -146,7 +141,7 @@ def explain(prediction: Prediction) -> Explanation:
 
 
 def coalition_sums(terms: FloatArray) -> FloatArray:
-    """Return the sum of each subset of terms.
+    """Return the sums of all subsets of n terms on the first axis.
 
     Parameters
     ----------
@@ -157,11 +152,6 @@ def coalition_sums(terms: FloatArray) -> FloatArray:
     -------
     FloatArray
         On a first axis of 2^n: bit i of its place says whether term i is in the subset [-].
-
-    Examples
-    --------
-    >>> coalition_sums(np.array([1.0, 10.0])).tolist()
-    [0.0, 1.0, 10.0, 11.0]
     """
     sums = np.zeros((1, *terms.shape[1:]))
     for term in terms:

@@ -82,20 +82,16 @@ class Schedule:
         """Share of the mean of the best speedups that is given up [-]."""
         return 1 - mean_speedup(self.speedup) / mean_speedup(self.best_speedup)
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns named in `COLUMN_UNITS`, batch sizes rising."""
-        return {name: getattr(self, name) for name in COLUMN_UNITS}
-
     def rows(self) -> list[dict[str, Any]]:
-        """Return one plain dict a batch size."""
-        columns = {name: column.tolist() for name, column in self.columns().items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        """Return a plain dict for each batch size, rising."""
+        columns = [getattr(self, name).tolist() for name in COLUMN_UNITS]
+        return [dict(zip(COLUMN_UNITS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each batch size, columns as in `COLUMN_UNITS`."""
         import pandas as pd
 
-        return pd.DataFrame(self.columns())
+        return pd.DataFrame(self.rows())
 
 
 def draft_length_schedule(
@@ -277,7 +273,7 @@ def _cheapest_path(losses: FloatArray) -> IntArray:
     return path
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Dialect:
     """How the configuration of an engine states a schedule.
 
@@ -334,21 +330,15 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
 
 
 DIALECTS = {
-    "vllm": Dialect(
-        name="vLLM",
-        place="in --speculative-config, beside the method and its model",
-        fragment=_vllm,
-    ),
+    "vllm": Dialect("vLLM", "in --speculative-config, beside the method and its model", _vllm),
     "tensorrt-llm": Dialect(
-        name="TensorRT-LLM",
-        place="under speculative_config, beside the decoding type",
-        fragment=_tensorrt_llm,
+        "TensorRT-LLM",
+        "under speculative_config, beside the decoding type",
+        _tensorrt_llm,
         longest_first=True,
     ),
     "sglang": Dialect(
-        name="SGLang",
-        place="the file of --speculative-adaptive-config, with --speculative-adaptive",
-        fragment=_sglang,
+        "SGLang", "the file of --speculative-adaptive-config, with --speculative-adaptive", _sglang
     ),
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""

@@ -11,14 +11,7 @@ import click
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks, wrap
-from specmodel.cli.settings import (
-    SETTINGS,
-    check_forms,
-    detail_options,
-    echo_warnings,
-    form_options,
-    where_options,
-)
+from specmodel.cli import settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,20 +71,22 @@ def command(
     def decorate(function: Callable[..., Answer]) -> click.Command:
         @wraps(function)
         def run(**values: Any) -> None:
-            check_forms(values["as_json"], values["as_csv"])
+            settings.check_forms(values["as_json"], values["as_csv"])
             predictions, frame, text = function(**values)
             if values["as_json"]:
                 click.echo(_json(predictions, frame))
             elif values["as_csv"]:
+                warnings = [warning for p in predictions.values() for warning in p.warnings]
                 click.echo(frame.to_csv(index=False), nl=False)
-                echo_warnings(dict.fromkeys(w for p in predictions.values() for w in p.warnings))
+                settings.echo_warnings(dict.fromkeys(warnings))
             else:
                 click.echo(text())
 
         own = [*(_point_option(*point) for point in points.items()), *options]
-        for add in (form_options(), detail_options(), *reversed(own), where_options(required=True)):
+        after = [settings.detail_options(), settings.form_options()]
+        for add in reversed([settings.where_options(required=True), *own, *after]):
             run = add(run)
-        return click.command(context_settings=SETTINGS)(run)
+        return click.command(context_settings=settings.SETTINGS)(run)
 
     return decorate
 

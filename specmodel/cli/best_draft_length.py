@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text
-from specmodel.cli import answers
-from specmodel.cli.settings import acceptance_options
+from specmodel.cli import answers, settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @answers.command(
-    acceptance_options(), answers.CONTEXTS, answers.MAX_DRAFT_LENGTH, batch_size="1:512:x2"
+    settings.acceptance_options(), answers.CONTEXTS, answers.MAX_DRAFT_LENGTH, batch_size="1:512:x2"
 )
 def best_draft_length(**options: Any) -> answers.Answer:
     """Find the best draft length.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specmodel.prediction.outcome import Prediction
-
-Item = TypeVar("Item")
 
 
 @answers.command(
@@ -121,7 +119,7 @@ def page(predictions: Mapping[str, Prediction], verdict: str, table: str) -> str
     return "\n\n".join(filter(None, [*parts, assumed_text(common)]))
 
 
-def _in_all(items: Mapping[str, Collection[Item]]) -> list[Item]:
+def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
     """Return the items of the first alternative that all others have too."""
     first, *others = items.values()
     return [item for item in first if all(item in other for other in others)]

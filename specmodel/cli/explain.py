@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks
-from specmodel.cli import answers
-from specmodel.cli.settings import acceptance_options
+from specmodel.cli import answers, settings
 
 if TYPE_CHECKING:
     from specmodel.answers import Explanation
@@ -21,7 +20,9 @@ _TITLES = {
 }
 
 
-@answers.command(acceptance_options(), answers.CONTEXTS, batch_size=None, draft_length=None)
+@answers.command(
+    settings.acceptance_options(), answers.CONTEXTS, batch_size=None, draft_length=None
+)
 def explain(**options: Any) -> answers.Answer:
     """Explain what limits the speedup.
 

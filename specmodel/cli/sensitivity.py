@@ -10,16 +10,8 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_named_range
 from specmodel.base.text import Columns, align, table_width, wrap
+from specmodel.cli import settings
 from specmodel.cli.answers import records
-from specmodel.cli.settings import (
-    SETTINGS,
-    acceptance_options,
-    check_forms,
-    detail_options,
-    echo_warnings,
-    form_options,
-    where_options,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,17 +77,17 @@ class Sensitivity:
     warnings: tuple[str, ...]
 
 
-@click.command(context_settings=SETTINGS)
-@where_options(required=True)
+@click.command(context_settings=settings.SETTINGS)
+@settings.where_options(required=True)
 @click.option("--batch-size", type=int, required=True, help="Sequences decoded together.")
 @click.option(
     "--draft-length", type=int, required=True, help="Tokens drafted per sequence and step."
 )
-@acceptance_options()
+@settings.acceptance_options()
 @click.option(
     "--context-length", type=int, help="KV entries per sequence before the step.  [default: 1024]"
 )
-@detail_options()
+@settings.detail_options()
 @click.option(
     "--range",
     "ranges",
@@ -111,7 +103,7 @@ class Sensitivity:
     help="Of the variance analysis, a power of two.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
-@form_options()
+@settings.form_options()
 def sensitivity(*, as_json: bool, as_csv: bool, **options: Any) -> None:
     """Tell what the speedup depends on most.
 
@@ -130,13 +122,13 @@ def sensitivity(*, as_json: bool, as_csv: bool, **options: Any) -> None:
           --draft-length 3 --acceptance-rate 0.5 --proposal-rate 0.4 \\
           --range proposal_rate=0.2:0.6 --json
     """
-    check_forms(as_json, as_csv)
+    settings.check_forms(as_json, as_csv)
     found = sensitivity_from(options)
     if as_json:
         click.echo(to_json(found))
     elif as_csv:
         click.echo(to_csv(found))
-        echo_warnings(found.warnings)
+        settings.echo_warnings(found.warnings)
     else:
         click.echo(to_text(found))
 

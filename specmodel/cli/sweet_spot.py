@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import Columns, align
-from specmodel.cli import answers
-from specmodel.cli.settings import acceptance_options
+from specmodel.cli import answers, settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,7 +14,9 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
-@answers.command(acceptance_options(), answers.CONTEXTS, batch_size="1:512", draft_length=None)
+@answers.command(
+    settings.acceptance_options(), answers.CONTEXTS, batch_size="1:512", draft_length=None
+)
 def sweet_spot(**options: Any) -> answers.Answer:
     """Find the batch sizes where speculation pays.
 

@@ -56,14 +56,10 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     """
     items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
     centres = np.array([_centre(item) for item in items])
-    logs = np.log([item.value for item in items])
-    moves = centres + _STEP * np.array([[-1.0], [0.0], [1.0]])
-    columns = {}
-    for j, item in enumerate(items):
-        column = np.full((3, len(items)), item.value)
-        column[:, j] = np.exp(logs[j] + moves[:, j])
-        columns[item.name] = np.clip(column, item.minimum or 0.0, item.maximum).ravel()
-    outcome = evaluate(deployment, point, columns)
+    logs = np.log([item.value for item in items]) + centres
+    bounds = np.array([(item.minimum or 0.0, item.maximum) for item in items]).T[..., None]
+    moved = np.clip(np.exp(logs[:, None] + _STEP * np.array([-1.0, 0.0, 1.0])), *bounds)
+    outcome = _one_at_a_time(deployment, point, items, moved)
     slopes = {name: _slope(np.log(values), centres) for name, values in outcome.items()}
     table = _table(items).assign(**slopes)
     return _largest_first(table, table["speedup"])
@@ -101,17 +97,12 @@ def tornado(
     0.3
     """
     known = list_inputs(deployment, point)
-    columns = {}
-    for i, (name, span) in enumerate(ranges.items()):
-        column = np.full((len(ranges), 2), known[name].value)
-        column[i] = span.ends
-        columns[name] = column.ravel()
-    outcome = evaluate(deployment, point, columns)
-    table = _table(known[name] for name in ranges)
-    table[["low", "high"]] = [span.ends for span in ranges.values()]
+    items, ends = [known[name] for name in ranges], [span.ends for span in ranges.values()]
+    table = _table(items)
+    table[["low", "high"]] = ends
     table["source"] = [span.source for span in ranges.values()]
-    for name, values in outcome.items():
-        table[f"{name}_at_low"], table[f"{name}_at_high"] = values.reshape(-1, 2).T
+    for name, values in _one_at_a_time(deployment, point, items, np.array(ends)).items():
+        table[f"{name}_at_low"], table[f"{name}_at_high"] = values.T
     return _largest_first(table, table["speedup_at_high"] - table["speedup_at_low"])
 
 
@@ -174,11 +165,21 @@ def sobol(
 
 def varying_outputs(swings: pd.DataFrame) -> list[str]:
     """Return the outputs that some range of a `tornado` moves."""
-    moved = {
-        name: np.abs(swings[f"{name}_at_high"] / swings[f"{name}_at_low"] - 1).max()
-        for name in OUTPUTS
-    }
-    return [name for name, most in moved.items() if most > NO_VARIATION]
+    swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
+    return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
+
+
+def _one_at_a_time(
+    deployment: Deployment, point: OperatingPoint, items: list[Input], values: FloatArray
+) -> dict[str, FloatArray]:
+    """Return outputs where each input in turn takes its row of values and the others stay."""
+    columns = {}
+    for row, item in enumerate(items):
+        column = np.full(values.shape, item.value)
+        column[row] = values[row]
+        columns[item.name] = column.ravel()
+    outcome = evaluate(deployment, point, columns)
+    return {name: column.reshape(values.shape) for name, column in outcome.items()}
 
 
 def _table(items: Iterable[Input]) -> pd.DataFrame:
@@ -201,7 +202,7 @@ def _slope(logs: FloatArray, centres: FloatArray) -> FloatArray:
 
     The middle point lies `centres` off the value, 0 for all but inputs at a bound.
     """
-    below, middle, above = logs.reshape(3, -1)
+    below, middle, above = logs.T
     bend = (above - 2 * middle + below) / _STEP**2
     return np.asarray((above - below) / (2 * _STEP) - centres * bend)
 

@@ -163,6 +163,5 @@ def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErro
     forward, verify = (
         {kind: common[kind] * apart[kind] ** power for kind in common} for power in (-0.5, 0.5)
     )
-    return KernelErrors(
-        forward, verify, common if deployment.engine.fit else of_kinds("draft_error")
-    )
+    draft = common if deployment.engine.fit else of_kinds("draft_error")
+    return KernelErrors(forward, verify, draft)

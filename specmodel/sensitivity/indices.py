@@ -96,7 +96,7 @@ def sobol_indices(
     and B and A share nothing, which leaves the squared mean of f: the difference is the variance
     of ``E[f | x_i]``. A and A_i differ in input i alone, and half the mean square of a difference
     of two draws is a variance: that of f with all inputs but i held, averaged over them. Values
-    are centred first, which changes no mean but rounds less.
+    are centred first, which changes no expectation and makes the first scatter less.
 
     The draws are a scrambled Sobol' sequence, and the estimates those of
     ``scipy.stats.sobol_indices``. Its own bootstrap draws from NumPy's global state, takes a time

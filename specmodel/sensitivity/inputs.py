@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,9 @@ _PARAMETERS = {
     "ramp_time": ("s", 0.0, 1.0),
 }
 """Unit and bounds of the parameters of kernels; a minimum of None is an open one at 0. Sharpness is
-left out, as it was chosen from a few whole numbers and not fitted continuously."""
+left out, as it is chosen and not fitted continuously."""
+
+_LATENCIES = {"link": ("collective_latency", "hop_latency"), "network": ("hop_latency",)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,13 +60,10 @@ class OperatingPoint:
     context_length: int = DEFAULT_CONTEXT_LENGTH
 
     def __post_init__(self) -> None:
-        bounds = {
-            "batch_size": (1, MOST),
-            "draft_length": (1, speculation.MAX_DRAFT_LENGTH),
-            "context_length": (0, MOST),
-        }
-        for name, (low, high) in bounds.items():
-            value = check(name, getattr(self, name), minimum=low, maximum=high, whole=True)
+        most = {"draft_length": speculation.MAX_DRAFT_LENGTH}
+        for name, least in (("batch_size", 1), ("draft_length", 1), ("context_length", 0)):
+            maximum = most.get(name, MOST)
+            value = check(name, getattr(self, name), minimum=least, maximum=maximum, whole=True)
             if value.ndim:
                 raise InputError(name, value.tolist(), "one number")
 
@@ -226,23 +226,24 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
 
 def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
     """Return the rates and latencies that some component depends on."""
-    rates = {"memory.peak_bytes_per_s": (hardware.memory.peak_bytes_per_s, "B/s")}
-    for dtype in (hardware.compute_dtype(work.dtype) for work in works if np.any(work.flop)):
-        rates[f"dtype.{dtype}.peak_flops_per_s"] = (hardware.peak_flops_per_s(dtype), "FLOP/s")
-    used = {
-        "link": any(work.collectives for work in works) and hardware.link,
-        "network": any(work.network_hops for work in works) and hardware.network,
-    }
-    latencies: dict[str, float] = {}
-    for name, record in used.items():
-        if record:
-            rates[f"{name}.peak_bytes_per_s"] = (record.peak_bytes_per_s, "B/s")
-            times = [field for field in type(record).model_fields if field.endswith("_latency")]
-            latencies |= {f"{name}.{time}": getattr(record, time) for time in times}
+    dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
+    wires = _wires(hardware, works).items()
+    rates = [("memory.peak_bytes_per_s", hardware.memory.peak_bytes_per_s, "B/s")]
+    peaks = {dtype: hardware.peak_flops_per_s(dtype) for dtype in dtypes}
+    rates += [(f"dtype.{dtype}.peak_flops_per_s", peak, "FLOP/s") for dtype, peak in peaks.items()]
+    rates += [(f"{name}.peak_bytes_per_s", wire.peak_bytes_per_s, "B/s") for name, wire in wires]
+    times = [(f"{name}.{n}", getattr(wire, n)) for name, wire in wires for n in _LATENCIES[name]]
     return [
-        *(Input(f"hardware.{name}", *rate, _LEAST_RATE) for name, rate in rates.items()),
-        *(Input(f"hardware.{name}", time, "s", 0.0, 1.0) for name, time in latencies.items()),
+        *(Input(f"hardware.{name}", rate, unit, _LEAST_RATE) for name, rate, unit in rates),
+        *(Input(f"hardware.{name}", time, "s", 0.0, 1.0) for name, time in times),
     ]
+
+
+def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
+    """Return link and network, by name, where there is one and some component sends over it."""
+    sent = {"link": [w.collectives for w in works], "network": [w.network_hops for w in works]}
+    found = {name: getattr(hardware, name) for name, messages in sent.items() if any(messages)}
+    return {name: wire for name, wire in found.items() if wire}
 
 
 def _of_engine(deployment: Deployment) -> list[Input]:
@@ -250,7 +251,7 @@ def _of_engine(deployment: Deployment) -> list[Input]:
     found = [
         Input(f"engine.{name}", float(getattr(seconds, name)), "s", 0.0, 10.0) for name in OVERHEADS
     ]
-    return [*found, _factor("engine.error")] if deployment.engine.fit else found
+    return [*found, Input("engine.error", 1.0, minimum=None)] if deployment.engine.fit else found
 
 
 def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
@@ -267,14 +268,10 @@ def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> 
     of_draft = "error" if deployment.engine.fit else "draft_error"
     names = [f"{kind}.{error}" for kind in _kinds(target) for error in ("error", "verify_error")]
     names += [f"{kind}.{of_draft}" for kind in _kinds(drafter)]
-    return [_factor(f"kernels.{name}") for name in dict.fromkeys(names)]
+    return [Input(f"kernels.{name}", 1.0, minimum=None) for name in dict.fromkeys(names)]
 
 
 def _kinds(works: list[Work]) -> list[str]:
     """Return the kinds of kernels with errors of their own that components have, each once."""
     kinds = {STANDS_IN.get(work.kind, work.kind) for work in works}
     return [kind for kind in MAIN_KINDS if kind in kinds]
-
-
-def _factor(name: str) -> Input:
-    return Input(name, 1.0, minimum=None)
