@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from specmodel.cost.deployment import Deployment
-    from specmodel.sensitivity import OperatingPoint, Range
+    from specmodel.sensitivity.inputs import OperatingPoint
+    from specmodel.sensitivity.uncertainty import Range
 
 _POINT = ("batch_size", "draft_length", "context_length")
 
@@ -137,11 +138,14 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     """Return the analyses that the options of the command line ask for."""
     import numpy as np
 
-    from specmodel import sensitivity as analysis
     from specmodel.base.units import check
     from specmodel.cli.options import acceptance_from, deployment_from
     from specmodel.cost.memory import memory_use, memory_warnings
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
+    from specmodel.sensitivity import analyses
+    from specmodel.sensitivity.evaluation import evaluate
+    from specmodel.sensitivity.inputs import OperatingPoint
+    from specmodel.sensitivity.uncertainty import uncertain_ranges
 
     seed = int(check("seed", options["seed"], minimum=0, whole=True))
     given = _given_ranges(options["ranges"])
@@ -149,14 +153,14 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     given_point = {name: options[name] for name in _POINT}
     if given_point["context_length"] is None:
         given_point["context_length"] = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
-    point = analysis.OperatingPoint(**given_point, acceptance=acceptance_from(options))
+    point = OperatingPoint(**given_point, acceptance=acceptance_from(options))
     is_routing_known = "routing_correlation" not in assumed
-    ranges = analysis.uncertain_ranges(deployment, point, given, routing_is_known=is_routing_known)
-    swings = analysis.tornado(deployment, point, ranges)
-    outputs = analysis.varying_outputs(swings)
+    ranges = uncertain_ranges(deployment, point, given, routing_is_known=is_routing_known)
+    swings = analyses.tornado(deployment, point, ranges)
+    outputs = analyses.varying_outputs(swings)
     if not outputs:
         raise InputError("range", list(ranges), "a range that moves speedup or target efficiency")
-    indices = analysis.sobol(
+    indices = analyses.sobol(
         deployment,
         point,
         ranges,
@@ -166,13 +170,13 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     )
     tokens = np.asarray(point.draft_length + 1)
     memory = memory_use(deployment, np.asarray(point.context_length), tokens)
-    outcome = analysis.evaluate(deployment, point, {})
+    outcome = evaluate(deployment, point, {})
     return Sensitivity(
         deployment=deployment,
         point=point,
         outcome={name: value.item() for name, value in outcome.items()},
         ranges=ranges,
-        elasticities=analysis.elasticities(deployment, point),
+        elasticities=analyses.elasticities(deployment, point),
         swings=swings,
         indices=indices,
         samples=options["samples"],

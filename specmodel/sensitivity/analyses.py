@@ -42,8 +42,8 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     Notes
     -----
     ``d ln(output) / d ln(input)`` by central differences; one-sided where the value is at a bound
-    of the input, as an acceptance rate of 1 is. The derivative by draft length is that by a
-    continuous one, at whole lengths the mean of the slopes on both sides, at 1 the one above.
+    of the input, as an acceptance rate of 1 is. Draft length counts as continuous: at a whole
+    length, where the slope jumps, it is the mean of the slopes on both sides, at 1 the one above.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def tornado(
     point
         The operating point, where the other inputs stay.
     ranges
-        Of the inputs, as `uncertain_ranges` gives them.
+        Ranges by name of the input, as `uncertain_ranges` gives them.
 
     Returns
     -------
@@ -124,13 +124,13 @@ def sobol(
     point
         The operating point.
     ranges
-        Of the inputs, as `uncertain_ranges` gives them, taken as independent.
+        Ranges by name of the input, as `uncertain_ranges` gives them; inputs vary independently.
     samples
         A power of two; ``samples * (inputs + 2)`` points are computed [-].
     generator
         Source of the draws.
     outputs
-        Of `OUTPUTS`, those wanted; each must vary.
+        Some of `OUTPUTS`; each must vary over the ranges.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def sobol(
 
 
 def varying_outputs(swings: pd.DataFrame) -> list[str]:
-    """Return the outputs that some range of a `tornado` moves."""
+    """Return those of `OUTPUTS` that some row of a `tornado` moves."""
     swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
     return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
 

@@ -35,12 +35,12 @@ def evaluate(
     point
         The operating point; inputs that are not changed keep its values.
     values
-        By name of `list_inputs`: one number, or a list of one length for all [-].
+        New values by name of `list_inputs`: one number, or a list of one length for all [-].
 
     Returns
     -------
     dict
-        By name of `OUTPUTS`, arrays of that length [-].
+        An array of that length for each of `OUTPUTS` [-].
 
     Raises
     ------

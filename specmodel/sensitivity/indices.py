@@ -24,7 +24,7 @@ _AT_ONCE = 2**22
 
 
 class Distribution(Protocol):
-    """Whatever has quantiles: a frozen distribution of scipy.stats, or a `Range`."""
+    """Anything that has quantiles: a frozen distribution of scipy.stats, or a `Range`."""
 
     def ppf(self, q: FloatArray) -> FloatArray:
         """Return quantiles, the shape of the probabilities."""
@@ -37,9 +37,9 @@ class SobolIndices:
     Parameters
     ----------
     first_order, first_order_low, first_order_high
-        Share of the variance that an input decides by itself [-].
+        Share of the variance of an output that an input decides by itself [-].
     total, total_low, total_high
-        Share that it decides by itself and together with others [-].
+        Share that it decides by itself and together with other inputs [-].
     """
 
     first_order: FloatArray
@@ -63,9 +63,10 @@ def sobol_indices(
     Parameters
     ----------
     function
-        Takes points of shape (inputs, n), returns values of shape (outputs, n) or (n,).
+        Function that takes points of shape (inputs, n) and returns values of shape (outputs, n) or
+        (n,).
     distributions
-        Of the inputs.
+        Law of each input.
     samples
         Rows of each of the two sample matrices, a power of two; the function is evaluated at
         ``samples * (inputs + 2)`` points [-].
@@ -77,7 +78,7 @@ def sobol_indices(
     Returns
     -------
     SobolIndices
-        With 95 % bootstrap intervals.
+        Indices with 95 % bootstrap intervals.
 
     Raises
     ------

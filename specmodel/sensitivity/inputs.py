@@ -148,7 +148,7 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
     Returns
     -------
     dict
-        By name: the point's own, those of the hardware, the engine and the kernels. With
+        Inputs by name: of the point, the hardware, the engine and the kernels, then errors. With
         acceptance by position there is neither `acceptance_rate` nor `draft_length`.
 
     Notes

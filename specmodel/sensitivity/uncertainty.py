@@ -88,7 +88,7 @@ def uncertain_ranges(
     point
         The operating point.
     given
-        Low and high end by name of `list_inputs`, taken as uniform; they go before others [-].
+        Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
     routing_is_known
         Whether the routing correlation of the model was measured; if not, it is uniform between
         those of published models.
@@ -96,7 +96,7 @@ def uncertain_ranges(
     Returns
     -------
     dict
-        By name of the input, in the order of `list_inputs`.
+        Ranges by name of the input, in the order of `list_inputs`.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
     Returns
     -------
     dict
-        By name of the input; none for kernels and an engine that were fitted to nothing.
+        Ranges by name of the input; none for kernels or an engine that were not fitted.
 
     Notes
     -----
