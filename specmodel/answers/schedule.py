@@ -222,8 +222,8 @@ def _along(gain: FloatArray, lengths: IntArray) -> FloatArray:
 def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
     """Return the weighted loss of each length, infinite where it is not allowed.
 
-    The loss is the logarithm of the best speedup over this one, so that the sum over batch sizes
-    is the logarithm of what the geometric mean loses.
+    The loss is the logarithm of the best speedup over this one: up to a constant factor, the sum
+    over batch sizes is the logarithm of what the geometric mean loses.
     """
     best = gain.max(axis=1, keepdims=True)
     is_allowed = gain >= (1 - tolerance) * best
@@ -233,7 +233,7 @@ def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
 
 
 def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
-    """Return the schedule of the best mean speedup among those whose longest draft comes first."""
+    """Return the schedule of best mean speedup of those made with each length as the longest."""
     tried = []
     for longest in range(gain.shape[1]):
         losses = _losses(gain[:, : longest + 1], tolerance)
