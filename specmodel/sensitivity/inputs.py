@@ -21,6 +21,8 @@ from specmodel.records.layers.batch import sequence_group
 from specmodel.records.layers.work import Work
 
 _LEAST_RATE = 1e8
+"""Smallest rate that an input of the hardware may have [B/s] [FLOP/s]."""
+
 _PARAMETERS = {
     "launch_time": ("s", 0.0, 1.0),
     "memory_efficiency": ("-", None, LARGEST["memory_efficiency"]),
