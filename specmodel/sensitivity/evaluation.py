@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, step_times
+from specmodel.cost.latency import KernelErrors
+from specmodel.prediction.evaluate import Evaluation
+from specmodel.prediction.evaluate import evaluate as evaluate_points
 from specmodel.records.kernels import MAIN_KINDS, STANDS_IN
 from specmodel.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 
@@ -78,39 +79,28 @@ def evaluate(
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
         cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
-        for name, column in _outcome(deployment, point, cut).items():
-            columns[name][part] = column
+        outcome = _outcome(deployment, point, cut)
+        for name in OUTPUTS:
+            columns[name][part] = getattr(outcome, name)
     return columns
 
 
 def _outcome(
     deployment: Deployment, point: OperatingPoint, values: dict[str, FloatArray]
-) -> dict[str, FloatArray]:
-    """Return the outputs at one chunk of values."""
-    changed = _changed(deployment, values)
+) -> Evaluation:
+    """Return the evaluation of one chunk of values."""
     acceptance = point.acceptance_where_proposed(deployment)
     if "acceptance_rate" in values:
         acceptance = Acceptance(acceptance_rate=values["acceptance_rate"])
-    B, gamma, context = (
-        values.get(name, np.asarray(float(getattr(point, name))))
-        for name in ("batch_size", "draft_length", "context_length")
+    names = ("batch_size", "draft_length", "context_length")
+    points = {n: values.get(n, np.asarray(float(getattr(point, n)))) for n in names}
+    return evaluate_points(
+        _changed(deployment, values),
+        points,
+        acceptance,
+        errors=_errors(deployment, values),
+        step_error=values.get("engine.error", 1.0),
     )
-    times = step_times(
-        changed,
-        batch_size=B,
-        draft_length=gamma,
-        verify_tokens=gamma + 1,
-        context_length=context,
-        errors=_errors(changed, values),
-    )
-    tokens = 1 + changed.drafter.proposal_rate * (acceptance.expected_tokens_per_step(gamma) - 1)
-    forward, step_time = times.forward_time, times.step_time * values.get("engine.error", 1.0)
-    efficiency = speculation.target_efficiency(forward, times.verify_time)
-    relative = speculation.relative_step_time(forward, step_time)
-    return {
-        "speedup": speculation.utility(tokens, relative),
-        "target_efficiency": np.minimum(efficiency, 1.0),
-    }
 
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
