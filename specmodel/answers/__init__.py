@@ -11,9 +11,7 @@ from specmodel.answers.curves import (
 from specmodel.answers.explain import Explanation, explain, pass_components
 from specmodel.answers.schedule import (
     DIALECTS,
-    FORMATS,
     Dialect,
-    Format,
     Schedule,
     draft_length_schedule,
     draft_ranges,
@@ -21,10 +19,8 @@ from specmodel.answers.schedule import (
 
 __all__ = [
     "DIALECTS",
-    "FORMATS",
     "Dialect",
     "Explanation",
-    "Format",
     "Schedule",
     "SweetSpot",
     "best_draft_lengths",

@@ -342,6 +342,3 @@ DIALECTS = {
     ),
 }
 """How each engine that takes a schedule is configured, by the name that a user types."""
-
-FORMATS = DIALECTS
-Format = Dialect

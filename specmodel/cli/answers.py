@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import Columns, align_blocks, wrap
-from specmodel.cli import settings
+from specmodel.base.text import Columns, align_blocks
+from specmodel.cli import report, settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,32 +32,17 @@ _UNITS = {
 }
 """Units of columns of answers that a prediction does not have."""
 
-_POINTS = {
-    "batch_size": "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2.",
-    "draft_length": "Tokens drafted per sequence and step.",
-}
-CONTEXTS = click.option(
-    "--context-length",
-    metavar="VALUES",
-    help="KV entries per sequence before the step.  [default: 1024]",
-)
-MAX_DRAFT_LENGTH = click.option(
-    "--max-draft-length", type=int, help="Longest draft considered.  [default: 10]"
-)
-PROPOSAL_RATE = click.option(
-    "--proposal-rate", type=float, help="Share of steps with a proposal (ngram).  [default: 1]"
-)
-
 
 def command(
-    *options: Callable[[Any], Any], **points: str | None
+    *options: str | Callable[[Any], Any], **points: str | None
 ) -> Callable[[Callable[..., Answer]], click.Command]:
     """Turn a function that answers into a command that prints the answer in the form asked for.
 
     Parameters
     ----------
     *options
-        Its own options; those of what runs where go before, details and forms after.
+        Its own options, shared ones by name; those of what runs where go before, details and
+        forms after.
     **points
         Which of batch_size and draft_length it takes: the default as typed, None for one that
         must be given.
@@ -82,7 +67,8 @@ def command(
             else:
                 click.echo(text())
 
-        own = [*(_point_option(*point) for point in points.items()), *options]
+        own = [_point_option(*point) for point in points.items()]
+        own += [settings.option(name) if isinstance(name, str) else name for name in options]
         after = [settings.detail_options(), settings.form_options()]
         for add in reversed([settings.where_options(required=True), *own, *after]):
             run = add(run)
@@ -92,10 +78,12 @@ def command(
 
 
 def _point_option(name: str, default: str | None) -> Callable[[Any], Any]:
-    flag, words = f"--{name.replace('_', '-')}", _POINTS[name]
+    changes: dict[str, Any] = {"default": default, "show_default": True}
     if default is None:
-        return click.option(flag, required=True, metavar="VALUES", help=words)
-    return click.option(flag, default=default, show_default=True, metavar="VALUES", help=words)
+        changes = {"required": True}
+    if name == "draft_length":
+        changes["help"] = "Tokens drafted per sequence and step."
+    return settings.option(name, **changes)
 
 
 def drafted_from(options: dict[str, Any]) -> Prediction:
@@ -122,15 +110,10 @@ def lengths_from(options: dict[str, Any]) -> Prediction:
 
 
 def page(prediction: Prediction, verdict: str, *parts: str) -> str:
-    """Return an answer: what runs where and the verdict, warnings, tables, what was assumed."""
-    from specmodel.cli import report
-
+    """Return the page of an answer, whose verdict says first if nothing fits in memory."""
     if (prediction.batch_size > prediction.max_batch_size).all():
         verdict = f"Nothing fits in memory. If it did: {verdict[:1].lower()}{verdict[1:]}"
-    words = [verdict, *report.behind(prediction.deployment)]
-    opening = "\n".join([report.heading(prediction.deployment), *map(wrap, words)])
-    closing = report.assumptions(prediction)
-    return "\n\n".join([opening, *report.warnings(prediction), *parts, closing])
+    return report.page(prediction, [verdict, *report.behind(prediction.deployment)], *parts)
 
 
 def by_batch_size(
@@ -162,14 +145,9 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def _json(predictions: Mapping[str, Prediction], frame: pd.DataFrame) -> str:
     """Return rows as JSON with what they are about; what has no meaning is null, never NaN."""
     from specmodel.prediction.outcome import COLUMN_UNITS
-    from specmodel.cli.report import deployment_fields, json_text
 
-    cases = [
-        {"alternative": name, "deployment": deployment_fields(p.deployment)}
-        | {"assumptions": p.assumptions, "warnings": list(p.warnings)}
-        for name, p in predictions.items()
-    ]
+    cases = [{"alternative": name} | report.case_fields(p) for name, p in predictions.items()]
     known = COLUMN_UNITS | _UNITS
     units = {name: known[name] for name in frame if name in known}
     rows = records(frame.astype(object).where(frame.notna(), None))
-    return json_text({"cases": cases, "units": units, "rows": rows})
+    return report.json_text({"cases": cases, "units": units, "rows": rows})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text
-from specmodel.cli import answers, settings
+from specmodel.cli import answers, report, settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @answers.command(
-    settings.acceptance_options(), answers.CONTEXTS, answers.MAX_DRAFT_LENGTH, batch_size="1:512:x2"
+    settings.acceptance_options(), "context_length", "max_draft_length", batch_size="1:512:x2"
 )
 def best_draft_length(**options: Any) -> answers.Answer:
     """Find the best draft length.
@@ -36,9 +36,7 @@ def best_draft_length(**options: Any) -> answers.Answer:
 
 def verdict(best: pd.DataFrame, prediction: Prediction) -> str:
     """Return in a sentence which lengths are best."""
-    from specmodel.cli.report import place, verbs
-
-    pays, denial = verbs(prediction.deployment)
+    pays, denial = report.verbs(prediction.deployment)
     rows = [row | {"draft_length": None} for row in answers.records(answers.fitting(best))]
     top = max(rows, key=lambda row: row["speedup"])
     if round(top["speedup"], 2) <= 1:
@@ -49,7 +47,7 @@ def verdict(best: pd.DataFrame, prediction: Prediction) -> str:
     longest = " (the longest considered)" if max(lengths) == prediction.draft_length.max() else ""
     span = ranges_text([(min(filter(None, lengths)), max(lengths))])
     return (
-        f"Best draft length {span}{longest}; most gained at {place(top, rows)}:"
+        f"Best draft length {span}{longest}; most gained at {report.place(top, rows)}:"
         f" {top['speedup']:.2f}x with {top['best_draft_length']}{none}."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specmodel.cli import answers
+from specmodel.cli import answers, report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
 
-@answers.command(answers.PROPOSAL_RATE, answers.CONTEXTS, batch_size="1:512:x2", draft_length="1:8")
+@answers.command("proposal_rate", "context_length", batch_size="1:512:x2", draft_length="1:8")
 def break_even(**options: Any) -> answers.Answer:
     """Find the acceptance that is needed.
 
@@ -33,9 +33,7 @@ def break_even(**options: Any) -> answers.Answer:
 
 def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
     """Return in a sentence or two what is needed at the easiest and the hardest points."""
-    from specmodel.cli.report import place, verbs
-
-    pays, _ = verbs(prediction.deployment)
+    pays, _ = report.verbs(prediction.deployment)
     kept = answers.fitting(least).rename(columns={"break_even_acceptance_rate": "rate"})
     least_rates = kept.groupby(["batch_size", "context_length"])["rate"].min()
     easiest = least_rates.reset_index().assign(draft_length=None)
@@ -45,10 +43,10 @@ def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
     low, high = (f(able, key=lambda row: row["rate"]) for f in (min, max))
     told = (
         f"With the easiest draft length, speculation {pays} from an acceptance rate of"
-        f" {low['rate']:.2f} at {place(low, rows)}"
+        f" {low['rate']:.2f} at {report.place(low, rows)}"
     )
     if high != low:
-        told += f" to one of {high['rate']:.2f} at {place(high, rows)}"
+        told += f" to one of {high['rate']:.2f} at {report.place(high, rows)}"
     hopeless = len(rows) - len(able)
     return f"{told}." + (f" None {pays} at {hopeless} of {len(rows)} points." if hopeless else "")
 

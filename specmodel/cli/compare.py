@@ -12,7 +12,7 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, ranges_text, runs
 from specmodel.base.text import wrap
-from specmodel.cli import answers
+from specmodel.cli import answers, report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         metavar="VALUES",
         help="P(token accepted, all before it were): one for all, or one for each drafter.",
     ),
-    answers.PROPOSAL_RATE,
+    "proposal_rate",
     click.option(
         "--context-length", metavar="VALUE", help="KV entries before the step.  [default: 1024]"
     ),
-    answers.MAX_DRAFT_LENGTH,
+    "max_draft_length",
     batch_size="1:512:x2",
 )
 def compare(**options: Any) -> answers.Answer:
@@ -101,10 +101,8 @@ def _labels(values: list[Any]) -> dict[Any, str]:
 
 def page(predictions: Mapping[str, Prediction], verdict: str, table: str) -> str:
     """Return a comparison: what all alternatives rest on, then what only one of them does."""
-    from specmodel.cli.report import assumed_text, behind
-
     told = {
-        name: [*behind(p.deployment), *(f"Warning: {warning}." for warning in p.warnings)]
+        name: [*report.behind(p.deployment), *(f"Warning: {warning}." for warning in p.warnings)]
         for name, p in predictions.items()
     }
     assumed = {name: p.assumptions.items() for name, p in predictions.items()}
@@ -116,7 +114,7 @@ def page(predictions: Mapping[str, Prediction], verdict: str, table: str) -> str
         lines += [f"Assumed: {', '.join(rest)}."] if rest else []
         alone += [wrap(f"[{number}] {line}").replace("\xa0", " ") for line in lines]
     parts = ["\n".join(map(wrap, [verdict, *shared])), table, "\n".join(alone)]
-    return "\n\n".join(filter(None, [*parts, assumed_text(common)]))
+    return "\n\n".join(filter(None, [*parts, report.assumed_text(common)]))
 
 
 def _in_all(items: Mapping[str, Collection[Any]]) -> list[Any]:
@@ -159,6 +157,4 @@ def table(best: pd.DataFrame) -> str:
 
 
 def _cell(row: Any) -> str:
-    from specmodel.base.units import format_si
-
-    return f"{answers.speedup_cell(row)} {format_si(row.tpot, 's').replace(' ', '')}"
+    return f"{answers.speedup_cell(row)} {report.seconds(row.tpot)}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks
-from specmodel.cli import answers, settings
+from specmodel.cli import answers, report, settings
 
 if TYPE_CHECKING:
     from specmodel.answers import Explanation
@@ -21,7 +21,7 @@ _TITLES = {
 
 
 @answers.command(
-    settings.acceptance_options(), answers.CONTEXTS, batch_size=None, draft_length=None
+    settings.acceptance_options(), "context_length", batch_size=None, draft_length=None
 )
 def explain(**options: Any) -> answers.Answer:
     """Explain what limits the speedup.
@@ -47,8 +47,6 @@ def explain(**options: Any) -> answers.Answer:
 
 def verdict(explanation: Explanation) -> str:
     """Return for each point what takes most."""
-    from specmodel.cli.report import place
-
     sentences, rows = [], explanation.prediction.rows()
     for i, row in enumerate(rows):
         terms = {name: float(values.ravel()[i]) for name, values in explanation.speedup.items()}
@@ -56,7 +54,7 @@ def verdict(explanation: Explanation) -> str:
         taken = " and ".join(f"{name} {-terms[name]:.2f}" for name in worst)
         limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
         sentences.append(
-            f"At {place(row, rows)}: of {explanation.ideal_speedup.ravel()[i]:.2f}x,"
+            f"At {report.place(row, rows)}: of {explanation.ideal_speedup.ravel()[i]:.2f}x,"
             f" {taken or 'nothing'} taken, {row['speedup']:.2f}x left{limit}."
         )
     return " ".join(sentences)

@@ -10,7 +10,7 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_named_range
 from specmodel.base.text import Columns, align, table_width, wrap
-from specmodel.cli import settings
+from specmodel.cli import report, settings
 from specmodel.cli.answers import records
 
 if TYPE_CHECKING:
@@ -197,17 +197,15 @@ def _given_ranges(texts: tuple[str, ...]) -> dict[str, tuple[float, float]]:
 
 def to_text(found: Sensitivity) -> str:
     """Return the answer for people, at most 80 columns wide."""
-    from specmodel.cli.report import behind, heading, warning_text
-
     point = found.point
     place = (
         f"batch size {point.batch_size}, draft length {point.draft_length},"
         f" context {point.context_length}"
     )
-    words = [place, _verdict(found), *behind(found.deployment)]
+    words = [place, _verdict(found), *report.behind(found.deployment)]
     sections = [
-        "\n".join([heading(found.deployment), *map(wrap, words)]),
-        *map(warning_text, found.warnings),
+        "\n".join([report.heading(found.deployment), *map(wrap, words)]),
+        *map(report.warning_text, found.warnings),
         _elasticity_table(found.elasticities),
         _tornado_table(found.swings),
         *(_sobol_table(found, output) for output in found.outcome),
@@ -290,8 +288,6 @@ def _sobol_table(found: Sensitivity, output: str) -> str:
 
 def _assumptions(found: Sensitivity) -> str:
     """Return where ranges come from, what was assumed, and what names of errors mean."""
-    from specmodel.cli.report import assumed_text
-
     sources = {span.source for span in found.ranges.values()}
     told = "; ".join(text for source, text in _SOURCES.items() if source in sources)
     ranges = (
@@ -305,15 +301,13 @@ def _assumptions(found: Sensitivity) -> str:
         if any(name.endswith(end) for name in names)
     ]
     words = [ranges, f"Errors: {', '.join(errors)}."]
-    return "\n".join([*map(wrap, words), assumed_text(found.assumptions)])
+    return "\n".join([*map(wrap, words), report.assumed_text(found.assumptions)])
 
 
 def to_json(found: Sensitivity) -> str:
     """Return everything for a program; numbers in full, in SI units."""
-    from specmodel.cli.report import deployment_fields, json_text
-
     document = {
-        "deployment": deployment_fields(found.deployment),
+        "deployment": report.deployment_fields(found.deployment),
         "point": {name: getattr(found.point, name) for name in _POINT},
         **found.outcome,
         "elasticities": records(found.elasticities),
@@ -324,7 +318,7 @@ def to_json(found: Sensitivity) -> str:
         "assumptions": found.assumptions,
         "warnings": list(found.warnings),
     }
-    return json_text(document)
+    return report.json_text(document)
 
 
 def to_csv(found: Sensitivity) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text
 from specmodel.base.text import Columns, align
-from specmodel.cli import answers, settings
+from specmodel.cli import answers, report, settings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @answers.command(
-    settings.acceptance_options(), answers.CONTEXTS, batch_size="1:512", draft_length=None
+    settings.acceptance_options(), "context_length", batch_size="1:512", draft_length=None
 )
 def sweet_spot(**options: Any) -> answers.Answer:
     """Find the batch sizes where speculation pays.
@@ -37,12 +37,10 @@ def sweet_spot(**options: Any) -> answers.Answer:
 
 def verdict(spots: pd.DataFrame, prediction: Prediction) -> str:
     """Return in a sentence or two where speculation pays most."""
-    from specmodel.cli.report import place, verbs
-
-    pays, denial = verbs(prediction.deployment)
+    pays, denial = report.verbs(prediction.deployment)
     rows = answers.records(spots)
     best = max(rows, key=lambda row: row["peak_speedup"])
-    where = place(best | {"batch_size": best["peak_batch_size"]}, rows)
+    where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
     if round(best["peak_speedup"], 2) <= 1:
         return f"Speculation {denial}: at most {best['peak_speedup']:.2f}x, at {where}."
     return (
