@@ -1,6 +1,5 @@
 """Answers: where speculation pays, with which draft length, from which acceptance, and why."""
 
-from specmodel.answers.components import pass_components
 from specmodel.answers.curves import (
     SweetSpot,
     best_draft_lengths,
@@ -9,14 +8,19 @@ from specmodel.answers.curves import (
     sweet_spot,
     sweet_spots,
 )
-from specmodel.answers.explain import Explanation, explain
-from specmodel.answers.fragments import FORMATS, Format
-from specmodel.answers.schedule import Schedule, draft_length_schedule, draft_ranges
+from specmodel.answers.explain import Explanation, explain, pass_components
+from specmodel.answers.schedule import (
+    DIALECTS,
+    Dialect,
+    Schedule,
+    draft_length_schedule,
+    draft_ranges,
+)
 
 __all__ = [
-    "FORMATS",
+    "DIALECTS",
+    "Dialect",
     "Explanation",
-    "Format",
     "Schedule",
     "SweetSpot",
     "best_draft_lengths",

@@ -10,13 +10,13 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, runs
-from specmodel.base.units import Numeric, check
+from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COORDINATES = ("batch_size", "draft_length", "context_length")
+_COORDINATES = ("batch_size", "context_length", "draft_length")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +26,11 @@ class SweetSpot:
     Parameters
     ----------
     peak_batch_size, peak_speedup
-        Where it pays most, and how much there [request] [-].
+        The batch size with the largest speedup, and that speedup [request] [-].
     paying
         First and last batch size of each run of neighbours whose speedup is above 1 [request].
     near_peak
-        First and last of the run around the peak whose speedup is above the peak's over √2,
+        First and last of the run around the peak whose speedup is at least the peak's over √2,
         MoESD's range of batch sizes [request].
     """
 
@@ -46,14 +46,14 @@ def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
     Parameters
     ----------
     batch_size
-        Rising; the ends of ranges are as fine as these [request].
+        Rising batch sizes; ranges end at some of them [request].
     speedup
-        One for each [-].
+        Speedup at each of them [-].
 
     Returns
     -------
     SweetSpot
-        Of the first of equal peaks.
+        Around the first peak, if several are equal.
 
     Raises
     ------
@@ -75,13 +75,13 @@ def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
         raise InputError("speedup", f"shape {gain.shape}", f"one for each of {B.size} batch sizes")
     if (np.diff(B) <= 0).any():
         raise InputError("batch_size", B.tolist(), "rising numbers")
-    peak = int(gain.argmax())
-    near = next(run for run in _runs(gain >= gain[peak] / np.sqrt(2)) if run[0] <= peak <= run[1])
+    peak = int(B[gain.argmax()])
+    near = _ranges(B, gain >= gain.max() / np.sqrt(2))
     return SweetSpot(
-        peak_batch_size=int(B[peak]),
-        peak_speedup=float(gain[peak]),
-        paying=tuple((int(B[i]), int(B[j])) for i, j in _runs(gain > 1)),
-        near_peak=(int(B[near[0]]), int(B[near[1]])),
+        peak_batch_size=peak,
+        peak_speedup=float(gain.max()),
+        paying=_ranges(B, gain > 1),
+        near_peak=next(ends for ends in near if ends[0] <= peak <= ends[1]),
     )
 
 
@@ -91,13 +91,13 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        With an axis of rising batch sizes. Those that do not fit in memory are left out where
-        any fits.
+        Points with rising batch sizes along one axis. Those that do not fit in memory are left
+        out, unless none fits.
 
     Returns
     -------
     pandas.DataFrame
-        A row a curve: draft_length, context_length, tokens_per_step, peak_batch_size,
+        A row for each curve: draft_length, context_length, tokens_per_step, peak_batch_size,
         peak_speedup, paying (as text), near_peak_first, near_peak_last, and largest_batch_size,
         the last that was considered.
 
@@ -112,21 +112,19 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     import pandas as pd
 
     axis = _axis(prediction, "batch_size")
-    names = ("batch_size", "speedup", "draft_length", "context_length", "tokens_per_step")
-    curves = {name: _last(getattr(prediction, name), axis) for name in names}
-    most = _last(prediction.max_batch_size, axis)
+    names = ("batch_size", "speedup", "max_batch_size")
+    constants = ("draft_length", "context_length", "tokens_per_step")
+    curves = [_curves(getattr(prediction, name), axis) for name in (*names, *constants)]
     rows = []
-    for i in range(len(most)):
-        batch = curves["batch_size"][i]
-        kept = batch <= most[i].max()
-        if not kept.any():
-            kept[:] = True
-        spot = sweet_spot(batch[kept], curves["speedup"][i][kept])
+    for batch, speedup, most, gamma, context, tokens in zip(*curves, strict=True):
+        fits = batch <= most.max()
+        kept = fits if fits.any() else ~fits
+        spot = sweet_spot(batch[kept], speedup[kept])
         rows.append(
             {
-                "draft_length": int(curves["draft_length"][i][0]),
-                "context_length": int(curves["context_length"][i][0]),
-                "tokens_per_step": float(curves["tokens_per_step"][i][0]),
+                "draft_length": int(gamma[0]),
+                "context_length": int(context[0]),
+                "tokens_per_step": float(tokens[0]),
                 "peak_batch_size": spot.peak_batch_size,
                 "peak_speedup": spot.peak_speedup,
                 "paying": ranges_text(spot.paying),
@@ -144,14 +142,14 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        With an axis of draft lengths; 0 is always considered.
+        Points with draft lengths along one axis; no draft is always considered too.
 
     Returns
     -------
     pandas.DataFrame
-        A row a point: batch_size, context_length, best_draft_length, and what it gives: speedup,
-        tpot, throughput, and limited_by; tpot_plain and throughput_plain without speculation;
-        fits, whether it does in memory.
+        A row for each point: batch_size, context_length, best_draft_length; speedup, tpot,
+        throughput and limited_by with that length; tpot_plain and throughput_plain without
+        speculation; fits, whether the point does in memory.
 
     Examples
     --------
@@ -164,43 +162,46 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     import pandas as pd
 
     axis = _axis(prediction, "draft_length")
-    speedup = _last(prediction.speedup, axis)
-    best = np.where(_last(prediction.draft_length, axis) > 0, speedup, 1.0).argmax(axis=1)
+    drafted = _curves(prediction.draft_length, axis) > 0
+    best = np.where(drafted, _curves(prediction.speedup, axis), 1.0).argmax(axis=1)
 
-    def taken(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.take_along_axis(_last(values, axis), best[:, None], axis=1)[:, 0]
+    def taken(name: str) -> np.ndarray[Any, Any]:
+        column = _curves(getattr(prediction, name), axis)
+        return np.take_along_axis(column, best[:, None], axis=1)[:, 0]
 
-    pays = taken(prediction.speedup) > 1
-    B, forward = taken(prediction.batch_size), taken(prediction.forward_time)
+    pays = taken("speedup") > 1
+    B, forward = taken("batch_size"), taken("forward_time")
     return pd.DataFrame(
         {
             "batch_size": B.astype(int),
-            "context_length": taken(prediction.context_length).astype(int),
-            "best_draft_length": np.where(pays, taken(prediction.draft_length), 0).astype(int),
-            "speedup": np.where(pays, taken(prediction.speedup), 1.0),
-            "tpot": np.where(pays, taken(prediction.tpot), forward),
-            "throughput": np.where(pays, taken(prediction.throughput), B / forward),
-            "limited_by": np.where(pays, taken(prediction.limited_by), "none"),
+            "context_length": taken("context_length").astype(int),
+            "best_draft_length": np.where(pays, taken("draft_length"), 0).astype(int),
+            "speedup": np.where(pays, taken("speedup"), 1.0),
+            "tpot": np.where(pays, taken("tpot"), forward),
+            "throughput": np.where(pays, taken("throughput"), B / forward),
+            "limited_by": np.where(pays, taken("limited_by"), "none"),
             "tpot_plain": forward,
             "throughput_plain": B / forward,
-            "fits": taken(prediction.max_batch_size) >= B,
+            "fits": taken("max_batch_size") >= B,
         }
     )
 
 
 def break_even(prediction: Prediction) -> pd.DataFrame:
-    """Return the acceptance rate from which speculation pays, whatever rate was predicted with.
+    """Return the acceptance rate from which speculation pays at each point.
+
+    It follows from times alone: the rate that the prediction was made with does not matter.
 
     Parameters
     ----------
     prediction
-        Its points.
+        The points.
 
     Returns
     -------
     pandas.DataFrame
-        A row a point: batch_size, context_length, draft_length, break_even_acceptance_rate, NaN
-        where no rate pays, and fits, whether it does in memory.
+        A row for each point: batch_size, context_length, draft_length,
+        break_even_acceptance_rate, NaN where no rate pays, and fits, whether it does in memory.
 
     Examples
     --------
@@ -213,11 +214,10 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     """
     import pandas as pd
 
-    whole = ("batch_size", "context_length", "draft_length")
-    columns = {name: np.ravel(getattr(prediction, name)).astype(int) for name in whole}
-    rate = np.ravel(prediction.break_even_acceptance_rate)
-    fits = np.ravel(prediction.max_batch_size) >= columns["batch_size"]
-    frame = pd.DataFrame(columns | {"break_even_acceptance_rate": rate, "fits": fits})
+    p = prediction
+    frame = pd.DataFrame({name: np.ravel(getattr(p, name)).astype(int) for name in _COORDINATES})
+    frame["break_even_acceptance_rate"] = np.ravel(p.break_even_acceptance_rate)
+    frame["fits"] = np.ravel(p.max_batch_size >= p.batch_size)
     return frame.drop_duplicates(ignore_index=True)
 
 
@@ -227,14 +227,14 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     Parameters
     ----------
     predictions
-        By the name of the alternative, each with an axis of draft lengths: other drafters, GPUs,
-        targets or engines, with the acceptance of each.
+        Predictions by the name of the alternative, each with draft lengths along one axis: other
+        drafters, GPUs, targets or engines, each with its own acceptance.
 
     Returns
     -------
     pandas.DataFrame
-        Rows of `best_draft_lengths`, with the columns alternative and throughput_per_gpu in
-        front and behind.
+        Rows of `best_draft_lengths` for each alternative: alternative is the first column,
+        throughput_per_gpu the last.
 
     Raises
     ------
@@ -254,26 +254,29 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _runs(flags: np.ndarray[Any, np.dtype[np.bool_]]) -> list[tuple[int, int]]:
-    """Return first and last place of each run of neighbours that hold."""
-    return [(first, last) for first, last, holds in runs(flags.tolist()) if holds]
+def _ranges(
+    batch_size: FloatArray, holds: np.ndarray[Any, np.dtype[np.bool_]]
+) -> tuple[tuple[int, int], ...]:
+    """Return the first and last batch size of each run of neighbours where something holds."""
+    found = runs(holds.tolist())
+    return tuple((int(batch_size[i]), int(batch_size[j])) for i, j, value in found if value)
 
 
-def _axis(prediction: Prediction, name: str) -> int | None:
-    """Return the axis that the values run along; None where there is only one value."""
+def _axis(prediction: Prediction, name: str) -> int:
+    """Return the axis along which one coordinate varies and the others do not."""
     values = getattr(prediction, name)
     axes = [axis for axis in range(values.ndim) if np.ptp(values, axis=axis).any()]
     if len(axes) > 1:
         expected = f"a prediction with {name} along one axis"
-        raise InputError(name, f"shape {prediction.speedup.shape}", expected)
+        raise InputError(name, f"shape {values.shape}", expected)
     for other in {*_COORDINATES} - {name}:
         if axes and np.ptp(getattr(prediction, other), axis=axes[0]).any():
             expected = f"a prediction with {other} along another axis than {name}"
-            raise InputError(other, f"shape {prediction.speedup.shape}", expected)
-    return axes[0] if axes else None
+            raise InputError(other, f"shape {values.shape}", expected)
+    return axes[0] if axes else values.ndim
 
 
-def _last(values: np.ndarray[Any, Any], axis: int | None) -> np.ndarray[Any, Any]:
-    """Return a column as curves along an axis, one a row."""
-    moved = values[..., None] if axis is None else np.moveaxis(values, axis, -1)
+def _curves(values: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    """Return the values along an axis as rows; past the last axis, each value is a row."""
+    moved = np.moveaxis(values, axis, -1) if axis < values.ndim else values[..., None]
     return moved.reshape(-1, moved.shape[-1])

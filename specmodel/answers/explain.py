@@ -1,4 +1,4 @@
-"""Why speculation gains what it gains: target efficiency and speedup as waterfalls."""
+"""Why speculation gains what it gains: waterfalls of ratios, and the components of each pass."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import step_work
 from specmodel.prediction.outcome import Prediction
-from specmodel.records.layers.work import CAUSES
+from specmodel.records.layers.work import CAUSES, Work
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VERIFY_TERMS = tuple(cause for cause in CAUSES if cause != "drafting")
-"""What can make a verify pass longer than a plain one."""
+VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
+"""What can make a verify pass longer than a plain one: all but drafting, the last."""
 
 SPEEDUP_TERMS = (*CAUSES, "rejection")
 """What can take from the speedup: the same, drafting, and drafted tokens that are rejected."""
+
+_COORDINATES = ("batch_size", "draft_length", "context_length")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -30,14 +34,14 @@ class Explanation:
     Parameters
     ----------
     prediction
-        What is explained.
+        The points that are explained.
     target_efficiency
-        Contribution of each of `VERIFY_TERMS`, which lead from 1, verifying that costs nothing,
-        to the target efficiency [-].
+        Contribution of each of `VERIFY_TERMS`. They lead from 1, where verifying takes no longer
+        than a plain pass, to the target efficiency [-].
     ideal_speedup
-        All drafted tokens accepted, and nothing longer than a plain pass [-].
+        Speedup if all drafted tokens were accepted and a step took no longer than a plain pass [-].
     speedup
-        Contribution of each of `SPEEDUP_TERMS`, which lead from the ideal to the speedup [-].
+        Contribution of each of `SPEEDUP_TERMS`. They lead from the ideal to the speedup [-].
     """
 
     prediction: Prediction
@@ -50,36 +54,40 @@ class Explanation:
         """The largest term of those that lengthen the step, rejection left out."""
         return self.prediction.limited_by
 
+    @property
+    def waterfalls(self) -> dict[str, dict[str, FloatArray]]:
+        """Steps of both waterfalls by quantity and term, from ideal to predicted [-]."""
+        p = self.prediction
+        ends = {
+            "target_efficiency": (np.ones_like(p.speedup), self.target_efficiency),
+            "speedup": (self.ideal_speedup, self.speedup),
+        }
+        return {
+            quantity: {"ideal": ideal} | terms | {"predicted": getattr(p, quantity)}
+            for quantity, (ideal, terms) in ends.items()
+        }
+
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each point, quantity and step of its waterfall, ends included."""
         import pandas as pd
 
         p = self.prediction
-        waterfalls = {
-            "target_efficiency": {"ideal": np.ones_like(p.speedup)}
-            | self.target_efficiency
-            | {"predicted": p.target_efficiency},
-            "speedup": {"ideal": self.ideal_speedup} | self.speedup | {"predicted": p.speedup},
-        }
-        rows = [
-            {
-                "batch_size": int(p.batch_size[point]),
-                "draft_length": int(p.draft_length[point]),
-                "context_length": int(p.context_length[point]),
-                "tokens_per_step": float(p.tokens_per_step[point]),
-                "quantity": quantity,
-                "term": term,
-                "value": float(values[point]),
-            }
-            for point in np.ndindex(p.speedup.shape)
-            for quantity, terms in waterfalls.items()
+        steps = [
+            (quantity, term, np.ravel(values))
+            for quantity, terms in self.waterfalls.items()
             for term, values in terms.items()
         ]
-        return pd.DataFrame(rows)
+        points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
+        points["tokens_per_step"] = p.tokens_per_step
+        columns = {name: np.repeat(values, len(steps)) for name, values in points.items()}
+        quantities, terms, values = zip(*steps, strict=True)
+        size = p.speedup.size
+        labels = {"quantity": quantities * size, "term": terms * size}
+        return pd.DataFrame(columns | labels | {"value": np.ravel(values, order="F")})
 
 
 def explain(prediction: Prediction) -> Explanation:
-    """Return what takes how much from target efficiency and speedup.
+    """Return how much each cause takes from target efficiency and speedup.
 
     Parameters
     ----------
@@ -93,10 +101,16 @@ def explain(prediction: Prediction) -> Explanation:
 
     Notes
     -----
-    Each cause lengthens the step by the seconds of `StepTimes.growth_by_cause`, their Shapley
-    value in the time of the step. What those seconds take from a ratio depends on what is added
-    before them; the Shapley value over all orders is taken again, so that no order is chosen. A
-    cause of more seconds has the larger term.
+    A Shapley value is the mean, over all orders of adding causes one by one, of what a cause
+    changes when it is added. It is taken twice. First in seconds, by `StepTimes.growth_by_cause`:
+    a step is a sum over components, and a cause whose part is a mere addend adds the same in every
+    order. Only traffic and arithmetic of one component meet in a maximum, and in half of all
+    orders either comes before the other, so that the mean of those two orders is exact.
+
+    Then in the ratios ``tokens / (1 + s)``, where s is what causes add in units of a plain pass:
+    what a cause takes there depends on what stands in the denominator already. The value of a set
+    of causes depends on its sum s and on whether rejection, which lowers the tokens, is in it, so
+    that 2^8 sets take the place of 8! orders. A cause of more seconds has the larger term.
 
     Where only a share r of the steps has a proposal, the ideal is ``1 + r draft_length``.
 
@@ -110,19 +124,14 @@ def explain(prediction: Prediction) -> Explanation:
     {'experts': -1.63, 'rejection': -1.34}
     """
     times, shape = prediction.times, prediction.speedup.shape
-    growth = {
-        cause: np.broadcast_to(seconds / times.forward_time, shape)
-        for cause, seconds in times.growth_by_cause().items()
-    }
-    rejecting = np.broadcast_to(times.reject_time / times.forward_time, shape)
-    of_pass = np.stack([growth[cause] for cause in VERIFY_TERMS])
-    of_pass[VERIFY_TERMS.index("overhead")] -= rejecting
-    rate = prediction.deployment.drafter.proposal_rate
-    ideal = 1 + rate * prediction.draft_length
-    accepted = np.stack([ideal, prediction.tokens_per_step])
+    growth = times.growth_by_cause()
+    relative = [np.broadcast_to(growth[c] / times.forward_time, shape) for c in CAUSES]
+    of_pass = np.stack(relative[: len(VERIFY_TERMS)])
+    of_pass[VERIFY_TERMS.index("overhead")] -= times.reject_time / times.forward_time
+    ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
+    cost = 1 + coalition_sums(np.stack(relative))
     efficiency = shapley_values(1 / (1 + coalition_sums(of_pass)))
-    cost = 1 + coalition_sums(np.stack([growth[cause] for cause in CAUSES]))
-    speedup = shapley_values(np.concatenate([tokens / cost for tokens in accepted]))
+    speedup = shapley_values(np.concatenate([ideal / cost, prediction.tokens_per_step / cost]))
     return Explanation(
         prediction=prediction,
         target_efficiency=dict(zip(VERIFY_TERMS, efficiency, strict=True)),
@@ -132,7 +141,7 @@ def explain(prediction: Prediction) -> Explanation:
 
 
 def coalition_sums(terms: FloatArray) -> FloatArray:
-    """Return the sum of each subset of terms.
+    """Return the sums of all subsets of n terms on the first axis.
 
     Parameters
     ----------
@@ -143,11 +152,6 @@ def coalition_sums(terms: FloatArray) -> FloatArray:
     -------
     FloatArray
         On a first axis of 2^n: bit i of its place says whether term i is in the subset [-].
-
-    Examples
-    --------
-    >>> coalition_sums(np.array([1.0, 10.0])).tolist()
-    [0.0, 1.0, 10.0, 11.0]
     """
     sums = np.zeros((1, *terms.shape[1:]))
     for term in terms:
@@ -161,8 +165,8 @@ def shapley_values(values: FloatArray) -> FloatArray:
     Parameters
     ----------
     values
-        Of each coalition on the first axis of 2^n: bit i of its place says whether player i is
-        in it [-].
+        Value of each coalition, on a first axis of 2^n: bit i of its place says whether player i
+        is in it [-].
 
     Returns
     -------
@@ -177,7 +181,8 @@ def shapley_values(values: FloatArray) -> FloatArray:
 
     Notes
     -----
-    Eq. 2 of [1]_, exact.
+    Eq. 2 of [1]_, exact. Of all n! orders, ``s! (n - 1 - s)!`` have exactly the s members of a
+    coalition before a player and the others after it, which is the weight of the coalition.
 
     References
     ----------
@@ -202,3 +207,89 @@ def shapley_values(values: FloatArray) -> FloatArray:
         joined = values[without | 1 << player] - values[without]
         found.append(np.tensordot(weights[sizes[without]], joined, axes=1))
     return np.stack(found)
+
+
+def pass_components(prediction: Prediction) -> pd.DataFrame:
+    """Return the work, time and roofs of each component of each pass, on each GPU.
+
+    Parameters
+    ----------
+    prediction
+        Points whose passes are split into components.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each point, pass (forward, verify, draft pass) and component: batch_size,
+        draft_length, context_length, pass, component, kind, dtype; time [s]; flop [FLOP] and
+        bytes of device memory [B]; arithmetic_intensity [FLOP/B] and flops_per_s [FLOP/s], which
+        was attained; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of the data sheet, and
+        both times the efficiencies of the kernels, as fitted_flops_per_s and fitted_bytes_per_s.
+        What the host adds is a component named host. Numbers that mean nothing are NaN.
+
+    Notes
+    -----
+    The time includes launches and communication, so that a component stays below its roofs.
+
+    Examples
+    --------
+    >>> from specmodel import predict
+    >>> p = predict(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram", draft_length=3,
+    ...             batch_size=1, acceptance=0.6, stack="datasheet")
+    >>> table = pass_components(p)
+    >>> verify = table[table["pass"] == "verify"]
+    >>> bool(np.isclose(verify["time"].sum(), p.verify_time))
+    True
+    >>> float(verify.set_index("component").loc["routed_experts", "arithmetic_intensity"].round(2))
+    1.72
+    """
+    import pandas as pd
+
+    p, shape = prediction, prediction.batch_size.shape
+    points: dict[str, Any] = {n: np.ravel(getattr(p, n)).astype(int) for n in _COORDINATES}
+    points["point"] = np.arange(p.batch_size.size)
+    works = step_work(
+        p.deployment,
+        batch_size=p.batch_size,
+        draft_length=p.draft_length,
+        verify_tokens=p.verify_tokens,
+        context_length=p.context_length,
+    )
+    parts = []
+    for label, time in p.times.passes.items():
+        work = works[label]
+        columns = {
+            name: _columns(part, time.components[name].total_time, p.deployment)
+            for name, part in work.components.items()
+        }
+        if np.any(time.overhead_time):
+            columns["host"] = {"kind": "host", "time": time.overhead_time, "flop": 0.0}
+        for component, values in columns.items():
+            flat = {n: np.ravel(np.broadcast_to(v, shape)) for n, v in values.items()}
+            parts.append(pd.DataFrame(points | {"pass": label, "component": component} | flat))
+    table = pd.concat(parts, ignore_index=True)
+    return table.sort_values("point", kind="stable", ignore_index=True).drop(columns="point")
+
+
+def _columns(work: Work, seconds: Any, deployment: Deployment) -> dict[str, Any]:
+    """Return what a component does, and the roofs that bound its rates."""
+    kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
+    peak_bytes = deployment.hardware.memory.peak_bytes_per_s
+    peak_flops = deployment.hardware.peak_flops_per_s(work.dtype)
+    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.kv_bytes)
+    flop = np.asarray(work.flop)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        intensity, attained = flop / moved, flop / seconds
+    return {
+        "kind": work.kind,
+        "dtype": work.dtype,
+        "time": seconds,
+        "flop": flop,
+        "bytes": moved,
+        "arithmetic_intensity": np.where(moved > 0, intensity, np.nan),
+        "flops_per_s": attained,
+        "peak_flops_per_s": peak_flops,
+        "peak_bytes_per_s": peak_bytes,
+        "fitted_flops_per_s": kernels.compute_efficiency * peak_flops,
+        "fitted_bytes_per_s": kernels.memory_efficiency * peak_bytes,
+    }

@@ -1,7 +1,9 @@
-"""Draft length by batch size: the most predicted speedup with the fewest changes of length."""
+"""Draft length by batch size: the most speedup with few changes, and as engines' configuration."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +34,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Schedule:
-    """A draft length for each batch size 1, 2, …, and what it gains.
+    """A draft length for each batch size 1, 2, …, and the speedup with it.
 
     Parameters
     ----------
@@ -41,8 +43,8 @@ class Schedule:
     speedup
         Predicted with them, 1 where there are none [-].
     best_draft_length, best_speedup
-        The length with the largest speedup at each batch size, whatever its neighbours [token],
-        and that speedup [-].
+        The length with the largest speedup at each batch size, without regard to changes between
+        neighbours [token], and that speedup [-].
     """
 
     draft_length: IntArray
@@ -80,20 +82,16 @@ class Schedule:
         """Share of the mean of the best speedups that is given up [-]."""
         return 1 - mean_speedup(self.speedup) / mean_speedup(self.best_speedup)
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns named in `COLUMN_UNITS`, batch sizes rising."""
-        return {name: getattr(self, name) for name in COLUMN_UNITS}
-
     def rows(self) -> list[dict[str, Any]]:
-        """Return one plain dict a batch size."""
-        columns = {name: column.tolist() for name, column in self.columns().items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        """Return a plain dict for each batch size, rising."""
+        columns = [getattr(self, name).tolist() for name in COLUMN_UNITS]
+        return [dict(zip(COLUMN_UNITS, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each batch size, columns as in `COLUMN_UNITS`."""
         import pandas as pd
 
-        return pd.DataFrame(self.columns())
+        return pd.DataFrame(self.rows())
 
 
 def draft_length_schedule(
@@ -101,9 +99,9 @@ def draft_length_schedule(
 ) -> Schedule:
     """Return the draft length by batch size that gains most, with few changes of length.
 
-    At each batch size the speedup is within the tolerance of the best there, and drafts are made
-    only where they pay. Of the schedules that do so, those with the fewest changes of length are
-    kept, and of these the one that gives up least: exact, by dynamic programming.
+    A length is allowed at a batch size if its speedup is within the tolerance of the best there
+    and not below 1. Of all schedules of allowed lengths, those with the fewest changes of length
+    are kept, and of these the one that loses least.
 
     Parameters
     ----------
@@ -129,7 +127,15 @@ def draft_length_schedule(
 
     Notes
     -----
-    Means and losses weight batch size B by 1/B: equally likely on a logarithmic scale.
+    Means and losses weight batch size B by 1/B: equally likely on a logarithmic scale, as the
+    sizes from B to 2 B then weigh the same for every B.
+
+    The schedule is exact, by dynamic programming over batch sizes. What is minimised, changes
+    first and then the sum of losses, adds up from one batch size to the next, and the next step
+    depends on the schedule so far only by the length it ends in. The best schedule up to each
+    batch size that ends in each length is therefore all that has to be known, and n sizes with m
+    lengths take n m steps in place of m^n schedules. With `longest_first`, this is repeated for
+    each length at batch size 1, with that length as the longest.
 
     Examples
     --------
@@ -144,8 +150,7 @@ def draft_length_schedule(
     candidates = np.arange(1, gain.shape[1] + 1)
     best = speculation.best_draft_length(gain, candidates).astype(np.int64)
     gain = np.column_stack([np.ones(len(gain)), gain])
-    choose = _longest_first if longest_first else _fewest_changes
-    lengths = choose(gain, bound)
+    lengths = _longest_first(gain, bound) if longest_first else _cheapest_path(_losses(gain, bound))
     return Schedule(
         draft_length=lengths,
         speedup=_along(gain, lengths),
@@ -199,6 +204,7 @@ def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
 
 
 def _mean_over_contexts(speedup: FloatArray) -> FloatArray:
+    """Return the speedup by batch size and draft length, a geometric mean over other axes."""
     if speedup.ndim < 2:
         expected = "two axes at least: batch sizes 1, 2, ... and draft lengths 1, 2, ..."
         raise InputError("speedup", f"shape {speedup.shape}", expected)
@@ -214,7 +220,11 @@ def _along(gain: FloatArray, lengths: IntArray) -> FloatArray:
 
 
 def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
-    """Return the weighted loss of each length; infinite where it is not allowed."""
+    """Return the weighted loss of each length, infinite where it is not allowed.
+
+    The loss is the logarithm of the best speedup over this one: up to a constant factor, the sum
+    over batch sizes is the logarithm of what the geometric mean loses.
+    """
     best = gain.max(axis=1, keepdims=True)
     is_allowed = gain >= (1 - tolerance) * best
     is_allowed[:, 1:] &= gain[:, 1:] >= 1
@@ -222,12 +232,8 @@ def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
     return np.where(is_allowed, loss, np.inf)
 
 
-def _fewest_changes(gain: FloatArray, tolerance: float) -> IntArray:
-    return _cheapest_path(_losses(gain, tolerance))
-
-
 def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
-    """Try every length as the longest, at batch size 1 in any case; keep the best mean."""
+    """Return the schedule of best mean speedup of those made with each length as the longest."""
     tried = []
     for longest in range(gain.shape[1]):
         losses = _losses(gain[:, : longest + 1], tolerance)
@@ -241,8 +247,10 @@ def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
 def _cheapest_path(losses: FloatArray) -> IntArray:
     """Return a column for each row: fewest changes of column, then least sum.
 
-    The state after each row is, for each column to end in, the changes and the sum so far. To
-    change, the best state is left, whichever column it ends in.
+    After each row, `changes` and `total` hold the cost of the best path to each column. A column
+    is reached by staying in it, or by one change from the cheapest of all columns: a change costs
+    the same from anywhere, so that no other column has to be tried. `came_from` keeps the choice,
+    and the path is read off it backwards.
     """
     num_columns = losses.shape[1]
     stay = np.arange(num_columns)
@@ -263,3 +271,74 @@ def _cheapest_path(losses: FloatArray) -> IntArray:
     for row in range(len(losses) - 1, 0, -1):
         path[row - 1] = came_from[row, path[row]]
     return path
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How the configuration of an engine states a schedule.
+
+    Parameters
+    ----------
+    name
+        Name of the engine, for people.
+    place
+        Where in its configuration the fragment goes.
+    fragment
+        Function that writes the schedule as text of the configuration.
+    longest_first
+        Whether no draft may be longer than that at batch size 1.
+    """
+
+    name: str
+    place: str
+    fragment: Callable[[Schedule], str]
+    longest_first: bool = False
+
+
+def _vllm(schedule: Schedule) -> str:
+    """Return JSON with ranges of batch sizes, both ends included.
+
+    The engine wants a largest length of at least 1, even if no range has it.
+    """
+    ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
+    longest = max(schedule.max_draft_length, 1)
+    table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
+    return f'{{"num_speculative_tokens": {longest},\n{table}'
+
+
+def _tensorrt_llm(schedule: Schedule) -> str:
+    """Return YAML in which each length holds from its batch size on."""
+    if schedule.max_draft_length > schedule.draft_length[0]:
+        expected = "one whose longest draft is at batch size 1, by longest_first=True"
+        raise InputError("schedule", schedule.ranges, expected)
+    thresholds = [f"{first}: {length}" for first, _, length in schedule.ranges]
+    table = _fill("draft_len_schedule: {", thresholds, "}")
+    return f"max_draft_len: {schedule.draft_length[0]}\n{table}"
+
+
+def _sglang(schedule: Schedule) -> str:
+    """Return JSON with one candidate number of steps from each batch size on."""
+    return _fill("{", [f'"{first}": [{length}]' for first, _, length in schedule.ranges], "}")
+
+
+def _fill(opening: str, entries: list[str], closing: str) -> str:
+    """Wrap a list to 80 columns, breaking lines between its entries only."""
+    unbroken = [entry.replace(" ", "\xa0") for entry in entries]
+    text = opening.replace(" ", "\xa0") + ", ".join(unbroken) + closing
+    lines = textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False)
+    return lines.replace("\xa0", " ")
+
+
+DIALECTS = {
+    "vllm": Dialect("vLLM", "in --speculative-config, beside the method and its model", _vllm),
+    "tensorrt-llm": Dialect(
+        "TensorRT-LLM",
+        "under speculative_config, beside the decoding type",
+        _tensorrt_llm,
+        longest_first=True,
+    ),
+    "sglang": Dialect(
+        "SGLang", "the file of --speculative-adaptive-config, with --speculative-adaptive", _sglang
+    ),
+}
+"""How each engine that takes a schedule is configured, by the name that a user types."""

@@ -16,15 +16,19 @@ from specmodel.cli.settings import SETTINGS
 
 _MODULES = {
     "acceptance": ("acceptance",),
-    "answers": ("best-draft-length", "break-even", "compare", "explain", "sweet-spot"),
+    "best_draft_length": ("best-draft-length",),
+    "break_even": ("break-even",),
     "calibration": ("calibrate", "dataset", "fit", "validate"),
     "catalog": ("list", "show"),
+    "compare": ("compare",),
+    "explain": ("explain",),
     "plot": ("plot",),
     "predict": ("predict",),
     "schedule": ("schedule",),
     "sensitivity": ("sensitivity",),
     "simulate": ("simulate",),
     "sweep": ("sweep",),
+    "sweet_spot": ("sweet-spot",),
     "trace": ("trace",),
 }
 _HOME = {command: module for module, commands in _MODULES.items() for command in commands}

@@ -15,7 +15,7 @@ from specmodel.cli import report, settings
 from specmodel.cli.report import cells
 
 if TYPE_CHECKING:
-    from specmodel.answers import Format, Schedule
+    from specmodel.answers import Dialect, Schedule
     from specmodel.base.units import FloatArray
     from specmodel.prediction.outcome import Prediction
 
@@ -112,7 +112,7 @@ class Plan:
     """
 
     dialect: str
-    format: Format
+    format: Dialect
     schedule: Schedule
     unbound: Schedule
     context_length: list[int]
@@ -136,7 +136,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
     """Return the schedule that the options of the command line ask for."""
     import numpy as np
 
-    from specmodel.answers import FORMATS, draft_length_schedule
+    from specmodel.answers import DIALECTS, draft_length_schedule
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
     from specmodel.cli.options import MAX_POINTS, acceptance_from, longest_draft, predict_from
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
@@ -161,7 +161,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
     shape = (len(contexts), longest, largest)
     gain = np.broadcast_to(prediction.speedup, shape).swapaxes(1, 2)
     unbound = chosen = draft_length_schedule(gain, tolerance=tolerance)
-    if FORMATS[dialect].longest_first:
+    if DIALECTS[dialect].longest_first:
         chosen = draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
     lengths = chosen.draft_length[None, :, None]
     taken = np.take_along_axis(gain, np.maximum(lengths - 1, 0), axis=-1)
@@ -169,7 +169,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
     assumed = {name: value for name, value in used.items() if options[name] is None}
     return Plan(
         dialect=dialect,
-        format=FORMATS[dialect],
+        format=DIALECTS[dialect],
         schedule=chosen,
         unbound=unbound,
         context_length=contexts,

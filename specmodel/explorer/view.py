@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.answers import SweetSpot, sweet_spot, sweet_spots
 from specmodel.base.units import check
-from specmodel.cli.answers_report import page, sweet_spot_verdict
+from specmodel.cli import sweet_spot as words
+from specmodel.cli.answers import page
 from specmodel.cli.report import why
 from specmodel.cost.assembly import assemble
 from specmodel.prediction.predict import predict
@@ -98,7 +99,7 @@ def view(values: Mapping[str, Any]) -> View:
     kept = fits if fits.any() else ~fits
     spot = sweet_spot(prediction.batch_size[kept], prediction.speedup[kept])
     at_peak = prediction.rows()[BATCH_SIZES.index(spot.peak_batch_size)]
-    verdict = sweet_spot_verdict(sweet_spots(prediction), prediction)
+    verdict = words.verdict(sweet_spots(prediction), prediction)
     return View(
         table=prediction.to_frame().assign(fits=fits),
         spot=spot,

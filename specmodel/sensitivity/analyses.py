@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _STEP = 1e-5
-"""Relative step of differences [-]: rounding and curvature err as little."""
+"""Relative step of differences [-]. The errors of rounding, about 1e-16 / step, and of curvature,
+about the square of the step, are as large as each other near the cube root of 1e-16."""
 
 
 def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
@@ -41,8 +42,8 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     Notes
     -----
     ``d ln(output) / d ln(input)`` by central differences; one-sided where the value is at a bound
-    of the input, as an acceptance rate of 1 is. The derivative by draft length is that by a
-    continuous one, at whole lengths the mean of the slopes on both sides, at 1 the one above.
+    of the input, as an acceptance rate of 1 is. Draft length counts as continuous: at a whole
+    length, where the slope jumps, it is the mean of the slopes on both sides, at 1 the one above.
 
     Examples
     --------
@@ -53,26 +54,14 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     >>> round(float(table.set_index("input").speedup["acceptance_rate"]), 6)  # 0.6 / 1.6
     0.375
     """
-    import pandas as pd
-
     items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
     centres = np.array([_centre(item) for item in items])
-    logs = np.log([item.value for item in items])
-    moves = centres + _STEP * np.array([[-1.0], [0.0], [1.0]])
-    columns = {}
-    for j, item in enumerate(items):
-        column = np.full((3, len(items)), item.value)
-        column[:, j] = np.exp(logs[j] + moves[:, j])
-        columns[item.name] = np.clip(column, item.minimum or 0.0, item.maximum).ravel()
-    outcome = evaluate(deployment, point, columns)
-    table = pd.DataFrame(
-        {
-            "input": [item.name for item in items],
-            "value": [item.value for item in items],
-            "unit": [item.unit for item in items],
-            **{name: _slope(np.log(values), centres) for name, values in outcome.items()},
-        }
-    )
+    logs = np.log([item.value for item in items]) + centres
+    bounds = np.array([(item.minimum or 0.0, item.maximum) for item in items]).T[..., None]
+    moved = np.clip(np.exp(logs[:, None] + _STEP * np.array([-1.0, 0.0, 1.0])), *bounds)
+    outcome = _one_at_a_time(deployment, point, items, moved)
+    slopes = {name: _slope(np.log(values), centres) for name, values in outcome.items()}
+    table = _table(items).assign(**slopes)
     return _largest_first(table, table["speedup"])
 
 
@@ -88,7 +77,7 @@ def tornado(
     point
         The operating point, where the other inputs stay.
     ranges
-        Of the inputs, as `uncertain_ranges` gives them.
+        Ranges by name of the input, as `uncertain_ranges` gives them.
 
     Returns
     -------
@@ -107,27 +96,13 @@ def tornado(
     >>> float(table.set_index("input").high["routing_correlation"])
     0.3
     """
-    import pandas as pd
-
     known = list_inputs(deployment, point)
-    columns = {}
-    for i, (name, span) in enumerate(ranges.items()):
-        column = np.full((len(ranges), 2), known[name].value)
-        column[i] = span.ends
-        columns[name] = column.ravel()
-    outcome = evaluate(deployment, point, columns)
-    table = pd.DataFrame(
-        {
-            "input": list(ranges),
-            "value": [known[name].value for name in ranges],
-            "unit": [known[name].unit for name in ranges],
-            "low": [span.ends[0] for span in ranges.values()],
-            "high": [span.ends[1] for span in ranges.values()],
-            "source": [span.source for span in ranges.values()],
-        }
-    )
-    for name, values in outcome.items():
-        table[f"{name}_at_low"], table[f"{name}_at_high"] = values.reshape(-1, 2).T
+    items, ends = [known[name] for name in ranges], [span.ends for span in ranges.values()]
+    table = _table(items)
+    table[["low", "high"]] = ends
+    table["source"] = [span.source for span in ranges.values()]
+    for name, values in _one_at_a_time(deployment, point, items, np.array(ends)).items():
+        table[f"{name}_at_low"], table[f"{name}_at_high"] = values.T
     return _largest_first(table, table["speedup_at_high"] - table["speedup_at_low"])
 
 
@@ -149,13 +124,13 @@ def sobol(
     point
         The operating point.
     ranges
-        Of the inputs, as `uncertain_ranges` gives them, taken as independent.
+        Ranges by name of the input, as `uncertain_ranges` gives them; inputs vary independently.
     samples
         A power of two; ``samples * (inputs + 2)`` points are computed [-].
     generator
         Source of the draws.
     outputs
-        Of `OUTPUTS`, those wanted; each must vary.
+        Some of `OUTPUTS`; each must vary over the ranges.
 
     Returns
     -------
@@ -189,24 +164,45 @@ def sobol(
 
 
 def varying_outputs(swings: pd.DataFrame) -> list[str]:
-    """Return the outputs that some range of a `tornado` moves."""
-    moved = {
-        name: np.abs(swings[f"{name}_at_high"] / swings[f"{name}_at_low"] - 1).max()
-        for name in OUTPUTS
-    }
-    return [name for name, most in moved.items() if most > NO_VARIATION]
+    """Return those of `OUTPUTS` that some row of a `tornado` moves."""
+    swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
+    return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
+
+
+def _one_at_a_time(
+    deployment: Deployment, point: OperatingPoint, items: list[Input], values: FloatArray
+) -> dict[str, FloatArray]:
+    """Return outputs where each input in turn takes its row of values and the others stay."""
+    columns = {}
+    for row, item in enumerate(items):
+        column = np.full(values.shape, item.value)
+        column[row] = values[row]
+        columns[item.name] = column.ravel()
+    outcome = evaluate(deployment, point, columns)
+    return {name: column.reshape(values.shape) for name, column in outcome.items()}
+
+
+def _table(items: Iterable[Input]) -> pd.DataFrame:
+    """Return name, value and unit of inputs, a row each."""
+    import pandas as pd
+
+    rows = [(item.name, item.value, item.unit) for item in items]
+    return pd.DataFrame(rows, columns=["input", "value", "unit"])
 
 
 def _centre(item: Input) -> float:
-    """Return by how much the logarithm of the middle point is moved off a bound, inwards."""
+    """Return by how much the middle of three points has to move off a bound, in logarithms."""
     room_above = np.log(item.maximum / item.value)
     room_below = np.log(item.value / item.minimum) if item.minimum else np.inf
     return float(min(0.0, room_above - _STEP) + max(0.0, _STEP - room_below))
 
 
 def _slope(logs: FloatArray, centres: FloatArray) -> FloatArray:
-    """Return the slope at the value of the parabola through three points, moved by `centres`."""
-    below, middle, above = logs.reshape(3, -1)
+    """Return the slope, at the value itself, of the parabola through three points around it.
+
+    The middle point lies `centres` off the value, 0 for all but inputs at a bound.
+    """
+    below, middle, above = logs.T
     bend = (above - 2 * middle + below) / _STEP**2
     return np.asarray((above - below) / (2 * _STEP) - centres * bend)
 

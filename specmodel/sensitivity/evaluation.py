@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from specmodel.algebra import speculation
+from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, step_times
-from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, Kernels
+from specmodel.cost.latency import KernelErrors
+from specmodel.prediction.evaluate import Evaluation
+from specmodel.prediction.evaluate import evaluate as evaluate_points
+from specmodel.records.kernels import MAIN_KINDS, STANDS_IN
 from specmodel.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 
 CHUNK = 8_192
@@ -34,12 +36,12 @@ def evaluate(
     point
         The operating point; inputs that are not changed keep its values.
     values
-        By name of `list_inputs`: one number, or a list of one length for all [-].
+        New values by name of `list_inputs`: one number, or a list of one length for all [-].
 
     Returns
     -------
     dict
-        By name of `OUTPUTS`, arrays of that length [-].
+        An array of that length for each of `OUTPUTS` [-].
 
     Raises
     ------
@@ -48,8 +50,14 @@ def evaluate(
 
     Notes
     -----
-    Batch size, draft and context length are real-valued here; the expected union of experts is
-    interpolated between whole draft lengths. Target efficiency is at most 1, as in intervals.
+    Batch size, draft and context length are real-valued here: between whole draft lengths the
+    expected union of experts is interpolated. Target efficiency is at most 1, as in the intervals
+    of a prediction, since errors drawn apart could make a verify pass shorter than a plain one.
+
+    Errors are factors on the times of kernels of a kind. A plain and a verify pass take
+    ``error / sqrt(verify_error)`` and ``error * sqrt(verify_error)``: what both passes share, and
+    how far they are apart. These two are independent where the errors of the passes themselves are
+    not (see `calibrated_ranges`), and Sobol' indices hold for independent inputs only.
 
     Examples
     --------
@@ -71,106 +79,79 @@ def evaluate(
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
         cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
-        for name, column in _outcome(deployment, point, cut).items():
-            columns[name][part] = column
+        outcome = _outcome(deployment, point, cut)
+        for name in OUTPUTS:
+            columns[name][part] = getattr(outcome, name)
     return columns
 
 
 def _outcome(
     deployment: Deployment, point: OperatingPoint, values: dict[str, FloatArray]
-) -> dict[str, FloatArray]:
-    changed = _changed(deployment, values)
+) -> Evaluation:
+    """Return the evaluation of one chunk of values."""
     acceptance = point.acceptance_where_proposed(deployment)
-    gamma = values.get("draft_length", np.asarray(float(point.draft_length)))
-    batch_size = values.get("batch_size", np.asarray(float(point.batch_size)))
-    times = step_times(
-        changed,
-        batch_size=batch_size,
-        draft_length=gamma,
-        verify_tokens=gamma + 1,
-        context_length=values.get("context_length", float(point.context_length)),
-        errors=_errors(changed, values),
-    )
     if "acceptance_rate" in values:
-        proposed = speculation.expected_tokens_per_step(values["acceptance_rate"], gamma)
-    else:
-        proposed = acceptance.expected_tokens_per_step(gamma)
-    tokens = 1 + changed.drafter.proposal_rate * (proposed - 1)
-    forward, step_time = times.forward_time, times.step_time * values.get("engine.error", 1.0)
-    relative = speculation.relative_step_time(forward, step_time)
-    return {
-        "speedup": speculation.utility(tokens, relative),
-        "target_efficiency": np.minimum(
-            speculation.target_efficiency(forward, times.verify_time), 1.0
-        ),
-    }
+        acceptance = Acceptance(acceptance_rate=values["acceptance_rate"])
+    names = ("batch_size", "draft_length", "context_length")
+    points = {n: values.get(n, np.asarray(float(getattr(point, n)))) for n in names}
+    return evaluate_points(
+        _changed(deployment, values),
+        points,
+        acceptance,
+        errors=_errors(deployment, values),
+        step_error=values.get("engine.error", 1.0),
+    )
 
 
 def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
     """Return the deployment with numbers of its records replaced by arrays."""
-    lookup: dict[str, Any] = {n: values[n] for n in ("proposal_rate", "lookup_time") if n in values}
-    changes: dict[str, Any] = {
-        "hardware": _with_leaves(deployment.hardware, _below("hardware", values)),
-        "drafter": replace(deployment.drafter, **lookup) if lookup else deployment.drafter,
-        "kernels": _changed_kernels(deployment.kernels, _below("kernels", values)),
-    }
-    seconds: dict[str, Any] = _below("engine", values)
-    seconds.pop("error", None)
-    if seconds:
-        changes["overheads"] = replace(deployment.engine_seconds, **seconds)
-    if "routing_correlation" in values:
-        changes["routing_correlation"] = values["routing_correlation"]
-    return replace(deployment, **changes)
+    tree: dict[str, Any] = {"drafter": {}, "engine": {}, "hardware": {}, "kernels": {}}
+    for name, value in values.items():
+        path = f"drafter.{name}" if name in ("proposal_rate", "lookup_time") else name
+        if not name.endswith("error"):
+            *tables, field = path.split(".")
+            place = tree
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[field] = value
+    d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
+    return replace(
+        d,
+        hardware=_with_leaves(d.hardware, tree["hardware"]),
+        overheads=_with_leaves(d.engine_seconds, tree["engine"]),
+        kernels=replace(d.kernels, fits=fits),
+        drafter=_with_leaves(d.drafter, tree["drafter"]),
+        routing_correlation=values.get("routing_correlation", d.routing_correlation),
+    )
 
 
-def _below(table: str, values: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    start = f"{table}."
-    return {n.removeprefix(start): v for n, v in values.items() if n.startswith(start)}
-
-
-def _with_leaves(record: Any, changes: dict[str, FloatArray]) -> Any:
+def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
     """Return nested records and dicts with leaves replaced; arrays need no validation."""
     if not changes:
         return record
-    is_record = isinstance(record, BaseModel)
-    tables: dict[str, dict[str, FloatArray]] = {}
-    new: dict[str, Any] = {}
-    for path, value in changes.items():
-        name, has_rest, rest = path.partition(".")
-        if has_rest:
-            tables.setdefault(name, {})[rest] = value
-        else:
-            new[name] = value
-    for name, inner in tables.items():
-        new[name] = _with_leaves(getattr(record, name) if is_record else record[name], inner)
-    return record.model_copy(update=new) if is_record else {**record, **new}
-
-
-def _changed_kernels(kernels: Kernels, values: dict[str, FloatArray]) -> Kernels:
-    fits = {kind: dict(by_dtype) for kind, by_dtype in kernels.fits.items()}
-    for path, value in values.items():
-        kind, dtype, *parameter = path.split(".")
-        if parameter:
-            change: dict[str, Any] = {parameter[0]: value}
-            fits[kind][dtype] = replace(fits[kind][dtype], **change)
-    return replace(kernels, fits=fits)
+    is_mapping = isinstance(record, Mapping)
+    new = dict(changes)
+    for name, change in changes.items():
+        if isinstance(change, dict):
+            new[name] = _with_leaves(record[name] if is_mapping else getattr(record, name), change)
+    if is_mapping:
+        return {**record, **new}
+    is_model = isinstance(record, BaseModel)
+    return record.model_copy(update=new) if is_model else replace(record, **new)
 
 
 def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
     """Return the factors on kernels of each kind in each pass, if any was given."""
-    errors = _below("kernels", values)
-    common = {k: errors[f"{k}.error"] for k in MAIN_KINDS if f"{k}.error" in errors}
-    apart = {k: errors[f"{k}.verify_error"] for k in MAIN_KINDS if f"{k}.verify_error" in errors}
-    drafts = {k: errors[f"{k}.draft_error"] for k in MAIN_KINDS if f"{k}.draft_error" in errors}
-    if not (common or apart or drafts):
+    if not any(name.startswith("kernels.") and name.endswith("error") for name in values):
         return None
+
+    def of_kinds(error: str) -> dict[str, FloatArray]:
+        found = {k: values.get(f"kernels.{k}.{error}", np.ones(())) for k in MAIN_KINDS}
+        return found | {kind: found[other] for kind, other in STANDS_IN.items()}
+
+    common, apart = of_kinds("error"), of_kinds("verify_error")
     forward, verify = (
-        {k: common.get(k, 1.0) * apart.get(k, np.ones(())) ** power for k in {*common, *apart}}
-        for power in (-0.5, 0.5)
+        {kind: common[kind] * apart[kind] ** power for kind in common} for power in (-0.5, 0.5)
     )
-    of_draft = common if deployment.engine.fit else drafts
-    return KernelErrors(*map(_of_all_kinds, (forward, verify, of_draft)))
-
-
-def _of_all_kinds(factors: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    return factors | {k: factors[other] for k, other in STANDS_IN.items() if other in factors}
+    draft = common if deployment.engine.fit else of_kinds("draft_error")
+    return KernelErrors(forward, verify, draft)

@@ -15,17 +15,16 @@ CONFIDENCE = 0.95
 RESAMPLES = 1000
 """Bootstrap resamples [-]."""
 
-FEWEST_SAMPLES, MOST_SAMPLES = 64, 65_536
-"""Fewest and most samples [-]."""
-
 NO_VARIATION = 1e-9
 """Relative variation below which an output is taken as constant [-]: not far above rounding."""
 
+_SAMPLES = [2**power for power in range(6, 17)]
 _AT_ONCE = 2**22
+"""Weights of resamples that are held at a time [-]."""
 
 
 class Distribution(Protocol):
-    """Whatever has quantiles: a frozen distribution of scipy.stats, or a `Range`."""
+    """Anything that has quantiles: a frozen distribution of scipy.stats, or a `Range`."""
 
     def ppf(self, q: FloatArray) -> FloatArray:
         """Return quantiles, the shape of the probabilities."""
@@ -38,9 +37,9 @@ class SobolIndices:
     Parameters
     ----------
     first_order, first_order_low, first_order_high
-        Share of the variance that an input decides by itself [-].
+        Share of the variance of an output that an input decides by itself [-].
     total, total_low, total_high
-        The same with what it decides together with others [-].
+        Share that it decides by itself and together with other inputs [-].
     """
 
     first_order: FloatArray
@@ -64,9 +63,10 @@ def sobol_indices(
     Parameters
     ----------
     function
-        Takes points of shape (inputs, n), returns values of shape (outputs, n) or (n,).
+        Function that takes points of shape (inputs, n) and returns values of shape (outputs, n) or
+        (n,).
     distributions
-        Of the inputs.
+        Law of each input.
     samples
         Rows of each of the two sample matrices, a power of two; the function is evaluated at
         ``samples * (inputs + 2)`` points [-].
@@ -78,7 +78,7 @@ def sobol_indices(
     Returns
     -------
     SobolIndices
-        With 95 % bootstrap intervals.
+        Indices with 95 % bootstrap intervals.
 
     Raises
     ------
@@ -87,13 +87,25 @@ def sobol_indices(
 
     Notes
     -----
-    Estimators (b) and (f) of Table 2 in Saltelli et al. [1]_ on a scrambled Sobol' sequence, the
-    ones of ``scipy.stats.sobol_indices``. Its own bootstrap draws from NumPy's global state, takes
-    a time that grows with the square of the samples, and gives no interval for an input without
-    effect; here rows are resampled by weight, and ends are percentiles. As the sequence covers
-    space more evenly than independent points, they are wider than need be: of 100 intervals of each
-    index of Ishigami's function and of a product of four, 92 held at the least with 256 samples
-    (all of the product's), and all with 1024 and 4096.
+    With two independent sample matrices A and B, and A_i that is A with the column of input i taken
+    from B, the estimators are (b) and (f) of Table 2 in Saltelli et al. [1]_, the latter due to
+    Jansen, both over the variance of f::
+
+        first order  mean f(B) (f(A_i) - f(A))      total  mean (f(A) - f(A_i))^2 / 2
+
+    B and A_i share input i alone, so that the mean of their product is that of ``E[f | x_i]^2``,
+    and B and A share nothing, which leaves the squared mean of f: the difference is the variance
+    of ``E[f | x_i]``. A and A_i differ in input i alone, and half the mean square of a difference
+    of two draws is a variance: that of f with all inputs but i held, averaged over them. Values
+    are centred first, which changes no expectation and makes the first scatter less.
+
+    The draws are a scrambled Sobol' sequence, and the estimates those of
+    ``scipy.stats.sobol_indices``. Its own bootstrap draws from NumPy's global state, takes a time
+    that grows with the square of the samples, and gives no interval for an input without effect;
+    here rows are resampled by weight, and ends are percentiles. As the sequence covers space more
+    evenly than independent points, intervals are wider than need be: of 100 intervals of each index
+    of Ishigami's function and of a product of four, at least 92 held with 256 samples (all of the
+    product's), and all with 1024 and 4096.
 
     References
     ----------
@@ -109,7 +121,10 @@ def sobol_indices(
     >>> indices.first_order.round(1).tolist()
     [[0.2, 0.8]]
     """
-    n, d = check_samples(samples), len(distributions)
+    if samples not in _SAMPLES:
+        expected = f"a power of two from {_SAMPLES[0]} to {_SAMPLES[-1]}"
+        raise InputError("samples", samples, expected)
+    n, d = int(samples), len(distributions)
     if not d:
         raise InputError("distributions", [], "at least one")
     first, second = _points(distributions, n, generator)
@@ -119,10 +134,11 @@ def sobol_indices(
     f_AB = np.stack([np.atleast_2d(function(points)) for points in mixed])
     centre = (f_A + f_B).mean(axis=-1, keepdims=True) / 2
     spread = np.concatenate([f_A, f_B], axis=-1).std(axis=-1)
-    for i, deviation in enumerate(spread):
-        if deviation <= NO_VARIATION * abs(centre[i, 0]):
-            name = outputs[i] if i < len(outputs) else f"output {i + 1}"
-            raise InputError("outputs", name, "an output that varies over the ranges")
+    is_constant = spread <= NO_VARIATION * np.abs(centre[:, 0])
+    if is_constant.any():
+        i = int(is_constant.argmax())
+        name = outputs[i] if i < len(outputs) else f"output {i + 1}"
+        raise InputError("outputs", name, "an output that varies over the ranges")
     values = (f_A - centre, f_B - centre, f_AB - centre)
     estimate = _estimates(np.ones((1, n)), *values)[:, 0]
     resampled = np.concatenate(
@@ -138,31 +154,6 @@ def sobol_indices(
         total_low=low[1],
         total_high=high[1],
     )
-
-
-def check_samples(samples: int) -> int:
-    """Return the number of samples, or say in one line why it cannot be used.
-
-    Parameters
-    ----------
-    samples
-        Rows of a sample matrix [-].
-
-    Returns
-    -------
-    int
-        The same, a power of two [-].
-
-    Raises
-    ------
-    InputError
-        If it is not one, or too small or large.
-    """
-    powers = [2**i for i in range(30) if FEWEST_SAMPLES <= 2**i <= MOST_SAMPLES]
-    if samples not in powers:
-        expected = f"a power of two from {FEWEST_SAMPLES} to {MOST_SAMPLES}"
-        raise InputError("samples", samples, expected)
-    return int(samples)
 
 
 def _points(
@@ -196,7 +187,6 @@ def _estimates(
     parts = np.stack([f_B * (f_AB - f_A), (f_A - f_AB) ** 2 / 2])  # Table 2 (b), (f)
     sums = weights @ parts.reshape(2, d * s, n).transpose(0, 2, 1) / n
     sums = sums.reshape(2, -1, d, s)
-    shares = np.divide(
-        sums, variance[:, None], out=np.zeros_like(sums), where=variance[:, None] > 0
-    )
+    variance = np.broadcast_to(variance[:, None], sums.shape)
+    shares = np.divide(sums, variance, out=np.zeros_like(sums), where=variance > 0)
     return np.asarray(shares.transpose(0, 1, 3, 2))

@@ -1,7 +1,8 @@
-"""The continuous inputs of a deployment at one operating point, by the names users know."""
+"""The continuous inputs of a deployment at one operating point, by the names of profiles."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from specmodel.records.layers.batch import sequence_group
 from specmodel.records.layers.work import Work
 
 _LEAST_RATE = 1e8
+"""Smallest rate that an input of the hardware may have [B/s] [FLOP/s]."""
+
 _PARAMETERS = {
     "launch_time": ("s", 0.0, 1.0),
     "memory_efficiency": ("-", None, LARGEST["memory_efficiency"]),
@@ -31,8 +34,10 @@ _PARAMETERS = {
     "group_time": ("s", 0.0, 1e-3),
     "ramp_time": ("s", 0.0, 1.0),
 }
-"""Unit and bounds of the parameters of kernels; None for above 0. Sharpness is chosen, not fitted
-continuously."""
+"""Unit and bounds of the parameters of kernels; a minimum of None is an open one at 0. Sharpness is
+left out, as it is chosen and not fitted continuously."""
+
+_LATENCIES = {"link": ("collective_latency", "hop_latency"), "network": ("hop_latency",)}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,7 +51,7 @@ class OperatingPoint:
     draft_length
         Tokens drafted per sequence and step, at least 1 [token].
     acceptance
-        Acceptance rate [-], or an `Acceptance` in another form; one number, or rates by position.
+        Acceptance rate [-], or an `Acceptance` in any form: one number, or rates by position.
     context_length
         KV entries of each sequence before the step [token].
     """
@@ -57,34 +62,31 @@ class OperatingPoint:
     context_length: int = DEFAULT_CONTEXT_LENGTH
 
     def __post_init__(self) -> None:
-        bounds = {
-            "batch_size": (1, MOST),
-            "draft_length": (1, speculation.MAX_DRAFT_LENGTH),
-            "context_length": (0, MOST),
-        }
-        for name, (low, high) in bounds.items():
-            value = check(name, getattr(self, name), minimum=low, maximum=high, whole=True)
+        most = {"draft_length": speculation.MAX_DRAFT_LENGTH}
+        for name, least in (("batch_size", 1), ("draft_length", 1), ("context_length", 0)):
+            maximum = most.get(name, MOST)
+            value = check(name, getattr(self, name), minimum=least, maximum=maximum, whole=True)
             if value.ndim:
                 raise InputError(name, value.tolist(), "one number")
 
     def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
-        """Return the acceptance of drafted tokens: a rate, unless it was given by position.
+        """Return the acceptance of tokens that were drafted, as a rate or by position.
 
         Parameters
         ----------
         deployment
-            What runs where.
+            What runs where; its drafter says at which share of the steps it proposes.
 
         Returns
         -------
         Acceptance
-            In one of these two forms.
+            By position if it was given so, a rate if it was given in any other form.
         """
         acceptance = self.acceptance
         if not isinstance(acceptance, Acceptance):
             acceptance = Acceptance(acceptance_rate=acceptance)
-        acceptance = acceptance.measured_at(self.draft_length)
-        acceptance = acceptance.where_proposed(deployment.drafter.proposal_rate)
+        proposal_rate = deployment.drafter.proposal_rate
+        acceptance = acceptance.measured_at(self.draft_length).where_proposed(proposal_rate)
         if acceptance.form == "acceptance_by_position":
             return acceptance
         rate = acceptance.rate()
@@ -93,16 +95,16 @@ class OperatingPoint:
         return Acceptance(acceptance_rate=float(rate))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Input:
     """One continuous input: its value, its unit and the values it can have.
 
     Parameters
     ----------
     name
-        Dotted, as in profiles.
+        Dotted name, as in profiles.
     value
-        At the operating point, in its unit [-].
+        Value at the operating point, in its unit [-].
     unit
         One of the SI units of the library.
     minimum, maximum
@@ -148,7 +150,7 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
     Returns
     -------
     dict
-        By name: the point's own, those of the hardware, the engine and the kernels. With
+        Inputs by name: of the point, the hardware, the engine and the kernels, then errors. With
         acceptance by position there is neither `acceptance_rate` nor `draft_length`.
 
     Notes
@@ -179,27 +181,7 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
 
 
 def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
-    """Return an input by name, or suggest the nearest.
-
-    Parameters
-    ----------
-    inputs
-        As `list_inputs` gives them.
-    name
-        What was typed.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    Input
-        The one of that name.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
+    """Return an input by name, or suggest the nearest in an error about an argument."""
     if name not in inputs:
         raise InputError(argument, name, f"an input: {nearest(name, inputs)}")
     return inputs[name]
@@ -207,15 +189,11 @@ def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
 
 def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
     """Return the components that passes of the target and of the drafter consist of."""
-    models = (
-        (deployment.target, deployment.layout),
-        *((model, deployment.draft_layout) for model in deployment.drafter.architectures),
-    )
-    one = sequence_group(batch_size=1)
-    target, *drafts = (
-        list(pass_work(model, one, layout=layout).components.values()) for model, layout in models
-    )
-    return target, [work for draft in drafts for work in draft]
+    d, one = deployment, sequence_group(batch_size=1)
+    target = pass_work(d.target, one, layout=d.layout)
+    drafts = [pass_work(model, one, layout=d.draft_layout) for model in d.drafter.architectures]
+    drafter = [work for draft in drafts for work in draft.components.values()]
+    return list(target.components.values()), drafter
 
 
 def fits_taken(kernels: Kernels, works: Iterable[Work]) -> list[tuple[str, str]]:
@@ -224,97 +202,78 @@ def fits_taken(kernels: Kernels, works: Iterable[Work]) -> list[tuple[str, str]]
     return list(dict.fromkeys(place for place in taken if place))
 
 
-def kinds_of(works: Iterable[Work]) -> list[str]:
-    """Return the kinds of kernels with errors of their own that components have, each once."""
-    kinds = {STANDS_IN.get(work.kind, work.kind) for work in works}
-    return [kind for kind in MAIN_KINDS if kind in kinds]
-
-
 def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
     found = []
     if acceptance.form == "acceptance_rate":
         longest = float(speculation.MAX_DRAFT_LENGTH)
         found += [
-            Input(name="acceptance_rate", value=float(acceptance.rate()), maximum=1.0),
-            Input(
-                name="draft_length",
-                value=float(point.draft_length),
-                unit="token",
-                minimum=1.0,
-                maximum=longest,
-            ),
+            Input("acceptance_rate", float(acceptance.rate()), maximum=1.0),
+            Input("draft_length", float(point.draft_length), "token", 1.0, longest),
         ]
-    batch, context = float(point.batch_size), float(point.context_length)
     found += [
-        Input(name="batch_size", value=batch, unit="request", minimum=1.0, maximum=MOST),
-        Input(name="context_length", value=context, unit="token", maximum=MOST),
+        Input("batch_size", float(point.batch_size), "request", 1.0, MOST),
+        Input("context_length", float(point.context_length), "token", maximum=MOST),
     ]
     if deployment.target.is_moe:
         correlation = float(deployment.routing_correlation)
-        found.append(Input(name="routing_correlation", value=correlation, maximum=1.0))
+        found.append(Input("routing_correlation", correlation, maximum=1.0))
     if drafter.is_lookup:
         found += [
-            Input(name="proposal_rate", value=drafter.proposal_rate, maximum=1.0),
-            Input(name="lookup_time", value=drafter.lookup_time, unit="s"),
+            Input("proposal_rate", drafter.proposal_rate, maximum=1.0),
+            Input("lookup_time", drafter.lookup_time, "s"),
         ]
     return found
 
 
 def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
+    """Return the rates and latencies that some component depends on."""
     dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
-    rates = {"memory.peak_bytes_per_s": (hardware.memory.peak_bytes_per_s, "B/s")}
-    for dtype in dtypes:
-        rates[f"dtype.{dtype}.peak_flops_per_s"] = (hardware.peak_flops_per_s(dtype), "FLOP/s")
-    latencies = {}
-    if hardware.link and any(work.collectives for work in works):
-        rates["link.peak_bytes_per_s"] = (hardware.link.peak_bytes_per_s, "B/s")
-        latencies["link.collective_latency"] = hardware.link.collective_latency
-        latencies["link.hop_latency"] = hardware.link.hop_latency
-    if hardware.network and any(work.network_hops for work in works):
-        rates["network.peak_bytes_per_s"] = (hardware.network.peak_bytes_per_s, "B/s")
-        latencies["network.hop_latency"] = hardware.network.hop_latency
+    wires = _wires(hardware, works).items()
+    rates = [("memory.peak_bytes_per_s", hardware.memory.peak_bytes_per_s, "B/s")]
+    peaks = {dtype: hardware.peak_flops_per_s(dtype) for dtype in dtypes}
+    rates += [(f"dtype.{dtype}.peak_flops_per_s", peak, "FLOP/s") for dtype, peak in peaks.items()]
+    rates += [(f"{name}.peak_bytes_per_s", wire.peak_bytes_per_s, "B/s") for name, wire in wires]
+    times = [(f"{name}.{n}", getattr(wire, n)) for name, wire in wires for n in _LATENCIES[name]]
     return [
-        *(
-            Input(name=f"hardware.{name}", value=value, unit=unit, minimum=_LEAST_RATE)
-            for name, (value, unit) in rates.items()
-        ),
-        *(
-            Input(name=f"hardware.{name}", value=value, unit="s", maximum=1.0)
-            for name, value in latencies.items()
-        ),
+        *(Input(f"hardware.{name}", rate, unit, _LEAST_RATE) for name, rate, unit in rates),
+        *(Input(f"hardware.{name}", time, "s", 0.0, 1.0) for name, time in times),
     ]
+
+
+def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
+    """Return link and network, by name, where there is one and some component sends over it."""
+    sent = {"link": [w.collectives for w in works], "network": [w.network_hops for w in works]}
+    found = {name: getattr(hardware, name) for name, messages in sent.items() if any(messages)}
+    return {name: wire for name, wire in found.items() if wire}
 
 
 def _of_engine(deployment: Deployment) -> list[Input]:
     seconds = deployment.engine_seconds
     found = [
-        Input(name=f"engine.{name}", value=float(getattr(seconds, name)), unit="s", maximum=10.0)
-        for name in OVERHEADS
+        Input(f"engine.{name}", float(getattr(seconds, name)), "s", 0.0, 10.0) for name in OVERHEADS
     ]
-    return [*found, _factor("engine.error")] if deployment.engine.fit else found
+    return [*found, Input("engine.error", 1.0, minimum=None)] if deployment.engine.fit else found
 
 
 def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
-    found = []
-    for kind, dtype in fits_taken(kernels, works):
-        parameters = kernels.fits[kind][dtype]
-        for name, (unit, low, high) in _PARAMETERS.items():
-            value = getattr(parameters, name)
-            if value is not None:
-                path = f"kernels.{kind}.{dtype}.{name}"
-                found.append(Input(name=path, value=value, unit=unit, minimum=low, maximum=high))
-    return found
+    return [
+        Input(f"kernels.{kind}.{dtype}.{name}", value, *bounds)
+        for kind, dtype in fits_taken(kernels, works)
+        for name, bounds in _PARAMETERS.items()
+        if (value := getattr(kernels.fits[kind][dtype], name)) is not None
+    ]
 
 
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
-    names = [f"{kind}.{error}" for kind in kinds_of(target) for error in ("error", "verify_error")]
-    if deployment.engine.fit is None:
-        names += [f"{kind}.draft_error" for kind in kinds_of(drafter)]
-    else:
-        names += [f"{kind}.error" for kind in kinds_of(drafter)]
-    return [_factor(f"kernels.{name}") for name in dict.fromkeys(names)]
+    """Return factors on the times of kernels; under a fitted engine all passes share one."""
+    of_draft = "error" if deployment.engine.fit else "draft_error"
+    names = [f"{kind}.{error}" for kind in _kinds(target) for error in ("error", "verify_error")]
+    names += [f"{kind}.{of_draft}" for kind in _kinds(drafter)]
+    return [Input(f"kernels.{name}", 1.0, minimum=None) for name in dict.fromkeys(names)]
 
 
-def _factor(name: str) -> Input:
-    return Input(name=name, value=1.0, minimum=None)
+def _kinds(works: list[Work]) -> list[str]:
+    """Return the kinds of kernels with errors of their own that components have, each once."""
+    kinds = {STANDS_IN.get(work.kind, work.kind) for work in works}
+    return [kind for kind in MAIN_KINDS if kind in kinds]

@@ -27,21 +27,22 @@ ROUTING_CORRELATIONS = (0.0, 0.3)
 routers trained hard for balance are near 0 [-]."""
 
 _KNOWN = 1e-6
+"""Relative spread below which a fitted number is taken as known [-]."""
 _CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """What is known of an input: two ends, and how probable is what lies between.
+    """What is known of an input: two ends, and the law of the values between and beyond them.
 
     Parameters
     ----------
     low, high
-        Ends: of all of a uniform law, else of the central 80 % [-].
+        Ends of a uniform law, or of the central 80 % of another one [-].
     law
-        Of the value.
+        Law of the value: "uniform", "normal" or "lognormal".
     source
-        "given", "published" or "calibration".
+        Where it is known from: "given", "published" or "calibration".
     minimum, maximum
         Bounds to which quantiles are clipped [-].
     """
@@ -60,18 +61,7 @@ class Range:
         return low, high
 
     def ppf(self, q: FloatArray) -> FloatArray:
-        """Return quantiles.
-
-        Parameters
-        ----------
-        q
-            Probabilities above 0 and below 1, any shape [-].
-
-        Returns
-        -------
-        FloatArray
-            Values of that shape [-].
-        """
+        """Return quantiles at probabilities above 0 and below 1, of any shape [-]."""
         if self.law == "uniform":
             return np.asarray(self.low + q * (self.high - self.low))
         from scipy.special import ndtri
@@ -98,7 +88,7 @@ def uncertain_ranges(
     point
         The operating point.
     given
-        Low and high end by name of `list_inputs`, taken as uniform; they go before others [-].
+        Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
     routing_is_known
         Whether the routing correlation of the model was measured; if not, it is uniform between
         those of published models.
@@ -106,7 +96,7 @@ def uncertain_ranges(
     Returns
     -------
     dict
-        By name of the input, in the order of `list_inputs`.
+        Ranges by name of the input, in the order of `list_inputs`.
 
     Raises
     ------
@@ -118,10 +108,8 @@ def uncertain_ranges(
     Parameters of kernels and their errors are lognormal, overheads of an engine normal and not
     negative, as for the intervals of a prediction: ends are of the central 80 %. Each is taken by
     itself, at the marginal variance of its fit. Parameters of one fit correlate, mostly so that
-    their effects on measured times cancel: taken as independent they are shares of somewhat more
-    variance than there is, and what each decides cannot be told as sharply as indices make it
-    seem. The errors of kernels are exactly those of the intervals, written as independent
-    factors: one that both passes share, and one by which they differ.
+    their effects on measured times cancel: taken as independent, they have somewhat more variance
+    together than there is, and indices tell them apart more sharply than the data do.
 
     Examples
     --------
@@ -161,16 +149,26 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
     Returns
     -------
     dict
-        By name of the input; none for kernels and an engine that were fitted to nothing.
+        Ranges by name of the input; none for kernels or an engine that were not fitted.
+
+    Notes
+    -----
+    The errors of kernels are those of the intervals of a prediction, written as independent
+    factors. In the plain and in the verify pass, a kind has errors with logarithms e and e'. Both
+    are a term of standard deviation c, common to a shape, plus one of r of the pass itself, and
+    these two correlate by ρ (`likeness_of_passes`). The mean m of e and e' and their difference
+    d = e' - e have the covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent,
+    with variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d the
+    input verify_error, and the passes take m - d/2 and m + d/2.
     """
     known = list_inputs(deployment, point)
     spreads = _parameter_spreads(deployment) | _error_spreads(deployment, point)
-    logarithmic = {
+    found = {
         name: _lognormal(known[name], spread)
         for name, spread in spreads.items()
         if name in known and spread > _KNOWN and known[name].value > 0
     }
-    return logarithmic | _engine_ranges(deployment)
+    return found | _engine_ranges(deployment)
 
 
 def _given_range(item: Input, ends: tuple[float, float]) -> Range:
@@ -197,17 +195,17 @@ def _lognormal(item: Input, spread: float) -> Range:
 def _parameter_spreads(deployment: Deployment) -> dict[str, float]:
     target, drafter = works_of(deployment)
     taken = fits_taken(deployment.kernels, [*target, *drafter])
-    fits = deployment.kernels.record.fits() if deployment.kernels.record else ()
+    record = deployment.kernels.record
     return {
-        f"kernels.{kind}.{dtype}.{name}": math.sqrt(max(row[i], 0.0))
-        for kind, dtype, fit in fits
+        f"kernels.{kind}.{dtype}.{name}": _deviation(fit.covariance, i)
+        for kind, dtype, fit in (record.fits() if record else ())
         if (kind, dtype) in taken
-        for i, (name, row) in enumerate(zip(fit.varied, fit.covariance, strict=True))
+        for i, name in enumerate(fit.varied)
     }
 
 
 def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:
-    """Write two correlated errors of passes as independent ones: their mean, their difference."""
+    """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
     likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
     spreads = {}
     for kind, fit in zip(MAIN_KINDS, fits_of_target(deployment), strict=True):
@@ -223,13 +221,19 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
 
 
 def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
-    fit, seconds = deployment.engine.fit, deployment.engine_seconds
-    found = {}
-    for i, name in enumerate(fit.varied if fit else ()):
-        value = float(getattr(seconds, name))
-        half = _CENTRAL_END * value * math.sqrt(max(fit.covariance[i][i], 0.0)) if fit else 0.0
+    fit, found = deployment.engine.fit, {}
+    if fit is None:
+        return {}
+    for i, name in enumerate(fit.varied):
+        value = float(getattr(deployment.engine_seconds, name))
+        half = _CENTRAL_END * value * _deviation(fit.covariance, i)
         if half > _KNOWN * value:
             found[f"engine.{name}"] = Range(
                 low=value - half, high=value + half, law="normal", source="calibration", minimum=0.0
             )
     return found
+
+
+def _deviation(covariance: list[list[float]], i: int) -> float:
+    """Return a standard deviation; rounding may have left a variance of 0 just below."""
+    return math.sqrt(max(covariance[i][i], 0.0))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import specmodel
-from specmodel.answers import FORMATS, Schedule, draft_length_schedule, draft_ranges
+from specmodel.answers import DIALECTS, Schedule, draft_length_schedule, draft_ranges
 from specmodel.answers.schedule import mean_speedup
 from specmodel.base.errors import InputError
 from specmodel.cost.memory import memory_use
@@ -260,10 +260,10 @@ def longest_to_front(lengths):
     return [max(lengths), *lengths]
 
 
-@pytest.mark.parametrize("engine", FORMATS)
+@pytest.mark.parametrize("engine", DIALECTS)
 @given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60).map(longest_to_front))
 def test_engines_read_back_the_lengths(engine, lengths):
-    text = FORMATS[engine].fragment(schedule_of(lengths))
+    text = DIALECTS[engine].fragment(schedule_of(lengths))
     assert READERS[engine](text, len(lengths)) == lengths
     assert max(map(len, text.splitlines())) <= 80
 
@@ -271,33 +271,33 @@ def test_engines_read_back_the_lengths(engine, lengths):
 @given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60).map(longest_to_front))
 def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
     yaml = pytest.importorskip("yaml")
-    text = FORMATS["tensorrt-llm"].fragment(schedule_of(lengths))
+    text = DIALECTS["tensorrt-llm"].fragment(schedule_of(lengths))
     longest, thresholds = read_yaml(text)
     assert yaml.safe_load(text) == {"max_draft_len": longest, "draft_len_schedule": thresholds}
 
 
 def test_fragments_of_known_schedules():
     lengths = [3] * 16 + [2] * 48 + [0] * 36
-    vllm = json.loads(FORMATS["vllm"].fragment(schedule_of(lengths)))
+    vllm = json.loads(DIALECTS["vllm"].fragment(schedule_of(lengths)))
     ranges = [[1, 16, 3], [17, 64, 2], [65, 100, 0]]
     assert vllm == {
         "num_speculative_tokens": 3,
         "num_speculative_tokens_per_batch_size": ranges,
     }
-    tensorrt = FORMATS["tensorrt-llm"].fragment(schedule_of([4] * 3 + [2] * 4 + [0] * 5))
+    tensorrt = DIALECTS["tensorrt-llm"].fragment(schedule_of([4] * 3 + [2] * 4 + [0] * 5))
     assert tensorrt.splitlines() == ["max_draft_len: 4", "draft_len_schedule: {1: 4, 4: 2, 8: 0}"]
-    sglang = json.loads(FORMATS["sglang"].fragment(schedule_of(lengths)))
+    sglang = json.loads(DIALECTS["sglang"].fragment(schedule_of(lengths)))
     assert sglang == {"1": [3], "17": [2], "65": [0]}
 
 
 def test_where_nothing_pays_the_fragment_still_reads():
     for engine, read in READERS.items():
-        assert read(FORMATS[engine].fragment(schedule_of([0] * 9)), 9) == [0] * 9
+        assert read(DIALECTS[engine].fragment(schedule_of([0] * 9)), 9) == [0] * 9
 
 
 def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
     with pytest.raises(InputError, match=r"schedule: got .*longest_first"):
-        FORMATS["tensorrt-llm"].fragment(schedule_of([1, 2]))
+        DIALECTS["tensorrt-llm"].fragment(schedule_of([1, 2]))
 
 
 MODELS = ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b", "phi-3.5-moe", "llama-3.1-70b"]
@@ -333,10 +333,10 @@ def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, 
             engine=engine if engine in specmodel.list_engines() else None,
         )
         assert not prediction.warnings
-        first = FORMATS[engine].longest_first
+        first = DIALECTS[engine].longest_first
         schedule = draft_length_schedule(prediction.speedup, longest_first=first)
         assert_no_constant_is_better(prediction.speedup, schedule, everywhere=not first)
-        lengths = read(FORMATS[engine].fragment(schedule), largest)
+        lengths = read(DIALECTS[engine].fragment(schedule), largest)
         assert lengths == schedule.draft_length.tolist()
         on = schedule.draft_length > 0
         assert (schedule.speedup[on][first:] >= 1).all()

@@ -5,6 +5,8 @@ import io
 import json
 import re
 import shlex
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -57,6 +59,13 @@ def refuse(constant):
 
 def parse(text):
     return json.loads(text, parse_constant=refuse)
+
+
+def test_help_of_the_commands_needs_nothing_heavy():
+    names = ["best_draft_length", "break_even", "compare", "explain", "sensitivity", "sweet_spot"]
+    modules = ", ".join(f"specmodel.cli.{name}" for name in names)
+    code = f"import {modules}, sys; sys.exit('numpy' in sys.modules or 'pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,82 @@
+"""``specmodel explain``: what takes how much from target efficiency and speedup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.errors import InputError
+from specmodel.base.text import Columns, align_blocks
+from specmodel.cli import answers, report, settings
+
+if TYPE_CHECKING:
+    from specmodel.answers import Explanation
+
+MOST_EXPLAINED = 5
+"""Most points explained side by side [-]."""
+
+_TITLES = {
+    "target_efficiency": "Target efficiency, from 1: verifying takes no longer",
+    "speedup": "Speedup, from all drafts accepted and no step longer",
+}
+
+
+@answers.command(
+    settings.acceptance_options(), "context_length", batch_size=None, draft_length=None
+)
+def explain(**options: Any) -> answers.Answer:
+    """Explain what limits the speedup.
+
+    What takes how much from target efficiency and speedup. Contributions are Shapley values: they
+    sum exactly, and no order is chosen.
+
+    \b
+    Example:
+      specmodel explain --target qwen3-30b-a3b --drafter eagle3 \\
+          --hardware h200_sxm --engine sglang --batch-size 1,16,128 \\
+          --draft-length 3 --acceptance-rate 0.7
+    """
+    from specmodel.answers.explain import explain as explained
+
+    p = answers.drafted_from(options)
+    if p.speedup.size > MOST_EXPLAINED and not (options["as_json"] or options["as_csv"]):
+        expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
+        raise InputError("batch_size", f"{p.speedup.size} points", expected)
+    found = explained(p)
+    return {"": p}, found.to_frame(), lambda: answers.page(p, verdict(found), tables(found))
+
+
+def verdict(explanation: Explanation) -> str:
+    """Return for each point what takes most."""
+    sentences, rows = [], explanation.prediction.rows()
+    for i, row in enumerate(rows):
+        terms = {name: float(values.ravel()[i]) for name, values in explanation.speedup.items()}
+        worst = [n for n in sorted(terms, key=lambda n: terms[n])[:2] if terms[n] < -0.005]
+        taken = " and ".join(f"{name} {-terms[name]:.2f}" for name in worst)
+        limit = "" if row["limited_by"] == "none" else f"; limited by {row['limited_by']}"
+        sentences.append(
+            f"At {report.place(row, rows)}: of {explanation.ideal_speedup.ravel()[i]:.2f}x,"
+            f" {taken or 'nothing'} taken, {row['speedup']:.2f}x left{limit}."
+        )
+    return " ".join(sentences)
+
+
+def tables(explanation: Explanation) -> str:
+    """Return the two waterfalls, a column for each point."""
+    rows, blocks = explanation.prediction.rows(), []
+    many_contexts = len({row["context_length"] for row in rows}) > 1
+    for quantity, terms in explanation.waterfalls.items():
+        columns: Columns = []
+        for i, row in enumerate(rows):
+            head = f"batch {row['batch_size']}\ndraft {row['draft_length']}"
+            head += f"\ncontext {row['context_length']}" if many_contexts else ""
+            columns.append((head, [_step(name, terms[name].ravel()[i]) for name in terms]))
+        first = ("", list(terms))
+        blocks.append(f"{_TITLES[quantity]}\n{align_blocks(first, columns, left=[''])}")
+    return "\n\n".join(blocks)
+
+
+def _step(term: str, value: float) -> str:
+    """Return a step of a waterfall; one that rounds to nothing is left open."""
+    if term in ("ideal", "predicted"):
+        return f"{value:.3f}"
+    return "" if abs(value) < 5e-4 else f"{value:+.3f}"
