@@ -6,9 +6,9 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting.kernels import predicted_time, shape_errors
 from specmodel.calibrate.measurements import (
-    COLD_SHARE,
     check_plausible,
     groups,
+    is_streamed,
     judged_rows,
     work_of,
 )
@@ -82,10 +82,8 @@ def predict_measured(
 def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Series:
     if kind == "experts":
         return pd.Series(rows.get("distribution", "balanced"), rows.index).fillna("balanced")
-    work = work_of(kind, rows)
-    read = np.asarray(work.weight_bytes + work.kv_bytes)
-    is_streamed = read > COLD_SHARE * hardware.memory.l2_bytes
-    return pd.Series(np.where(is_streamed, "streamed", "short"), rows.index)
+    is_long = is_streamed(work_of(kind, rows), hardware)
+    return pd.Series(np.where(is_long, "streamed", "short"), rows.index)
 
 
 def error_table(judged: pd.DataFrame) -> pd.DataFrame:
