@@ -10,13 +10,11 @@ from specmodel.calibrate.fitting.moesd import (
     stride_sample,
 )
 from specmodel.calibrate.fitting.result import FitResult
-from specmodel.calibrate.fitting.typical import FittedTable, typical_stack
 
 __all__ = [
     "MOESD_COLUMNS",
     "EngineFitting",
     "FitResult",
-    "FittedTable",
     "KernelFitting",
     "fit_engine",
     "fit_kernels",
@@ -26,5 +24,4 @@ __all__ = [
     "moesd_speedup",
     "read_serving",
     "stride_sample",
-    "typical_stack",
 ]

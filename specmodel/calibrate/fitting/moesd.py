@@ -9,7 +9,7 @@ from specmodel.algebra import moesd
 from specmodel.algebra.moesd import MoESDParameters
 from specmodel.base.errors import InputError
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
-from specmodel.calibrate.fitting.result import FitResult, covariance_of, fit_result
+from specmodel.calibrate.fitting.result import FitResult, best_of_starts, fit_result
 from specmodel.records.architecture import Architecture
 from specmodel.records.hardware import HardwareProfile
 
@@ -23,7 +23,8 @@ MOESD_COLUMNS = (
 )
 """Columns that `fit_moesd` needs."""
 
-_STEP = 1.5e-8
+_STEP = 1.5e-8  # square root of the machine epsilon: rounding and curvature err alike
+_UNDETERMINED = 1e-7
 
 
 def moesd_bounds(
@@ -143,10 +144,10 @@ def fit_moesd(
     Notes
     -----
     Algorithm 1 and Appendix C.2: least squares within bounds, trust region reflective, with
-    Eq. 4 for the speedup (`moesd.speedup` says why).
+    Eq. 4 for the speedup (`moesd.speedup` says why). The covariance is the usual ``s^2 (J'J)^-1``,
+    with s^2 the squared residuals over the degrees of freedom, on the subspace that the points
+    determine: scaling all times alike leaves every speedup as it is.
     """
-    from scipy.optimize import least_squares
-
     columns = _columns(table)
     names = [field.name for field in fields(MoESDParameters)]
     low, high = np.array([bounds[name] for name in names]).T
@@ -163,20 +164,20 @@ def fit_moesd(
         predicted = moesd_speedup(columns, moved[..., None], ridge_point)
         return np.asarray(((predicted[1:] - predicted[0]) / step[:, None]).T)
 
-    fits = [
-        least_squares(residuals, start / scale, jacobian, (low / scale, high / scale))
-        for start in _starts(names, low, high, unit)
-    ]
-    best = min(fits, key=lambda fit: fit.cost)
-    covariance, undetermined = covariance_of(best.jac, best.cost)
+    starts = [start / scale for start in _starts(names, low, high, unit)]
+    best = best_of_starts(residuals, starts, jac=jacobian, bounds=(low / scale, high / scale))
+    _, singular, directions = np.linalg.svd(best.jac, full_matrices=False)
+    kept = singular > _UNDETERMINED * singular[0]
+    degrees = max(best.jac.shape[0] - kept.sum(), 1)
+    scaled = directions[kept] / singular[kept, None] * scale
     values = best.x * scale
     return fit_result(
         names,
         values,
         best.active_mask,
-        covariance * np.outer(scale, scale),
-        undetermined,
-        moesd_speedup(columns, values, ridge_point) / columns["speedup"] - 1,
+        covariance=2 * best.cost / degrees * scaled.T @ scaled,
+        undetermined=(directions[~kept] ** 2).sum(axis=0),
+        residuals=moesd_speedup(columns, values, ridge_point) / columns["speedup"] - 1,
     )
 
 
