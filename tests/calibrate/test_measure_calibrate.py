@@ -19,11 +19,10 @@ pytest.importorskip("filelock")
 import specmodel
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.calibrate.measure import layers, workloads
-from specmodel.calibrate.measure.bench import OUT_OF_MEMORY, Bench
 from specmodel.calibrate.measure.device import find_device
-from specmodel.calibrate.measure.session import run_suite
+from specmodel.calibrate.measure.session import OUT_OF_MEMORY, Bench, run_suite
 from specmodel.calibrate.measure.suite import CORRELATION, REPEATS, Point, suite
-from specmodel.calibrate.measure.timing import Stopwatch
+from specmodel.calibrate.measure.workloads import Stopwatch
 from specmodel.calibrate.measurements import COLUMNS, check_measurements, read_measurements
 from specmodel.cli import main
 from specmodel.records.architecture import Architecture

@@ -19,11 +19,10 @@ import pytest
 pytest.importorskip("filelock")
 
 from specmodel.base.errors import InputError
-from specmodel.calibrate.measure.bench import OUT_OF_MEMORY
 from specmodel.calibrate.measure.calibration import calibrate_rows
 from specmodel.calibrate.measure.device import DeviceInfo
 from specmodel.calibrate.measure.rows import COLUMNS, RowFile
-from specmodel.calibrate.measure.session import run_suite
+from specmodel.calibrate.measure.session import OUT_OF_MEMORY, run_suite
 from specmodel.calibrate.measure.suite import REPEATS, SUITE_VERSION, Point, suite
 from specmodel.cli.calibration_report import calibration_text
 from specmodel.records.hardware import load_hardware
