@@ -28,10 +28,16 @@ from specmodel.algebra.experts import correlated_active_experts
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
-from specmodel.calibrate.measure.decoder import Decoder
+from specmodel.calibrate.measure.decoder import (
+    Decoder,
+    Pass,
+    Speculator,
+    State,
+    decode,
+    speculate,
+)
 from specmodel.calibrate.measure.device import find_device
 from specmodel.calibrate.measure.layers import has_grouped_kernel
-from specmodel.calibrate.measure.speculation import Pass, Speculator, State, decode, speculate
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture

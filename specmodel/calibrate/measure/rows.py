@@ -15,8 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pandas as pd
+
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
+from specmodel.base.tables import read_table
 
 COLUMNS = (
     "point", "group", "repeat", "component", "role", "hardware", "stack", "version", "latency",
@@ -30,6 +33,23 @@ COLUMNS = (
 
 SYNC_INTERVAL = 1.0
 """Rows reach the disk within this time even if the machine stops [s]."""
+
+
+def read_rows(path: str | Path) -> pd.DataFrame:
+    """Return all rows of a file that `session.run_suite` wrote, with what was skipped.
+
+    Parameters
+    ----------
+    path
+        The CSV.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Unchecked; `measurements.check_measurements` takes it.
+    """
+    text = ("component", "hardware", "stack", "version", "role", "point", "group", "note")
+    return read_table(path, text)
 
 
 class RowFile:
