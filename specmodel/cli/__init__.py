@@ -17,8 +17,10 @@ from specmodel.cli.settings import SETTINGS
 _MODULES = {
     "acceptance": ("acceptance",),
     "answers": ("best-draft-length", "break-even", "compare", "explain", "sweet-spot"),
-    "calibration": ("calibrate", "dataset", "fit", "validate"),
+    "calibrate": ("calibrate",),
     "catalog": ("list", "show"),
+    "dataset": ("dataset",),
+    "fit": ("fit",),
     "plot": ("plot",),
     "predict": ("predict",),
     "schedule": ("schedule",),
@@ -26,6 +28,7 @@ _MODULES = {
     "simulate": ("simulate",),
     "sweep": ("sweep",),
     "trace": ("trace",),
+    "validate": ("validate",),
 }
 _HOME = {command: module for module, commands in _MODULES.items() for command in commands}
 

@@ -24,7 +24,7 @@ from specmodel.calibrate.measure.device import DeviceInfo
 from specmodel.calibrate.measure.rows import COLUMNS, RowFile
 from specmodel.calibrate.measure.session import OUT_OF_MEMORY, run_suite
 from specmodel.calibrate.measure.suite import REPEATS, SUITE_VERSION, Point, suite
-from specmodel.cli.calibration_report import calibration_text
+from specmodel.cli.calibrate import calibration_text
 from specmodel.records.hardware import load_hardware
 
 IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}
