@@ -73,22 +73,21 @@ class Setting:
     acceptance_rate: float = 0.8
 
 
-def model(name: str, **shape: int) -> Architecture:
-    fields = {"schema_version": 1, "source": "closed loop", "head_dim": 64} | shape
+def model(name: str, hidden_size: int, layers: int, **shape: int) -> Architecture:
+    fields = {"schema_version": 1, "source": "closed loop", "head_dim": 64, "num_layers": layers,
+              "hidden_size": hidden_size, "num_heads": hidden_size // 64,
+              "vocabulary_size": 8192} | shape  # fmt: skip
     return Architecture(name=name, **fields)  # type: ignore[arg-type] # by name
 
 
 def moe(h: int, w: int, experts: int, k: int, layers: int, **others: int) -> Architecture:
-    shape = {"hidden_size": h, "num_layers": layers, "num_heads": h // 64, "num_kv_heads": 4,
-             "vocabulary_size": 8192, "num_experts": experts, "experts_per_token": k,
-             "expert_size": w}  # fmt: skip
-    return model(f"MoE {h}x{w}, {k} of {experts}", **(shape | others))
+    shape = {"num_kv_heads": 4, "num_experts": experts, "experts_per_token": k, "expert_size": w}
+    return model(f"MoE {h}x{w}, {k} of {experts}", h, layers, **(shape | others))
 
 
 def dense(h: int, w: int, layers: int, **others: int) -> Architecture:
-    shape = {"hidden_size": h, "num_layers": layers, "num_heads": h // 64, "num_kv_heads": 2,
-             "vocabulary_size": 8192, "num_dense_layers": layers, "dense_ffn_size": w}  # fmt: skip
-    return model(f"dense {h}x{w}", **(shape | others))
+    shape = {"num_kv_heads": 2, "num_dense_layers": layers, "dense_ffn_size": w}
+    return model(f"dense {h}x{w}", h, layers, **(shape | others))
 
 
 LARGE = {"head_dim": 128, "vocabulary_size": 151_936}
@@ -174,28 +173,23 @@ class Stage:
         while True:
             yield from draws
 
-    def speculator(self, batch: int, gamma: int, correlation: float) -> Speculator:
-        return Speculator(
-            self.passed(0, batch, gamma + 1, correlation),
-            self.passed(1, batch, 2),
-            self.passed(1, batch, 1),
-            gamma,
-        )
+    def passes_of(self, batch: int, gamma: int, correlation: float) -> tuple[Pass, Speculator]:
+        """Return the pass of plain decoding and those of a draft-and-verify step."""
+        verify = self.passed(0, batch, gamma + 1, correlation)
+        drafter = self.passed(1, batch, 2), self.passed(1, batch, 1)
+        return self.passed(0, batch, 1, correlation), Speculator(verify, *drafter, gamma)
 
     def state(self, batch: int, context: int) -> State:
         tokens = torch.ones((batch, 2), dtype=torch.int64, device=self.device)
         return State(tokens, torch.full((batch,), context, device=self.device))
 
     def seconds(self, work: Callable[[], object]) -> float:
-        self._wait()
+        wait = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        wait()
         started = time.perf_counter()
         work()
-        self._wait()
+        wait()
         return time.perf_counter() - started
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
 
 
 def points(setting: Setting) -> list[tuple[float, int, int, int]]:
@@ -221,29 +215,31 @@ def measure(setting: Setting, device: torch.device) -> tuple[pd.DataFrame, pd.Da
                         key | {"repeat": repeat, "quantity": q, "value": v}
                         for q, v in found.items()
                     ]
-        for (batch, count, correlation), active in stage.active.items():
-            law = correlated_active_experts(
-                batch, count, target.num_experts, target.experts_per_token, correlation
-            )
-            error = np.std(active, ddof=1) / np.sqrt(len(active))
-            unions.append({"target": target.name, "routing_correlation": correlation,
-                           "batch_size": batch, "tokens_per_sequence": count,
-                           "active_experts": np.mean(active), "law": float(law),
-                           "standard_errors": abs(np.mean(active) - law) / max(error, 1e-9)
-                           if error else 0.0})  # fmt: skip
+        unions += [union(target, *drawn, active) for drawn, active in stage.active.items()]
         del stage
         gc.collect()
     return pd.DataFrame(rows), pd.DataFrame(unions)
+
+
+def union(
+    target: Architecture, batch: int, count: int, correlation: float, active: list[float]
+) -> dict[str, object]:
+    """Return the mean of the distinct experts drawn, and how far it is from the law."""
+    shape = (target.num_experts, target.experts_per_token)
+    law = float(correlated_active_experts(batch, count, *shape, correlation))
+    mean, error = np.mean(active), np.std(active, ddof=1) / np.sqrt(len(active))
+    return {
+        "target": target.name, "routing_correlation": correlation, "batch_size": batch,
+        "tokens_per_sequence": count, "active_experts": mean, "law": law,
+        "standard_errors": abs(mean - law) / max(error, 1e-9) if error else 0.0,
+    }  # fmt: skip
 
 
 def passes(
     stage: Stage, correlation: float, context: int, batch: int, gamma: int
 ) -> dict[str, float]:
     """Time plain, verify and plain pass and drafting, back to back."""
-    plain, step = (
-        stage.passed(0, batch, 1, correlation),
-        stage.speculator(batch, gamma, correlation),
-    )
+    plain, step = stage.passes_of(batch, gamma, correlation)
     state = stage.state(batch, context)
     tokens = torch.ones((batch, gamma + 1), dtype=torch.int64, device=stage.device)
 
@@ -252,14 +248,12 @@ def passes(
 
     before = forward()
     verify = stage.seconds(lambda: step.verify(tokens, state.positions))
-    after = forward()
-    draft = stage.seconds(lambda: step.propose(state))
-    plainly = (before + after) / 2
+    plainly = (before + forward()) / 2
     return {
         "forward_time": plainly,
         "verify_time": verify,
         "target_efficiency": plainly / verify,
-        "draft_time": draft,
+        "draft_time": stage.seconds(lambda: step.propose(state)),
     }
 
 
@@ -270,10 +264,7 @@ def end_to_end(
 
     All repeats of a point accept the same tokens, so that they differ by the machine alone.
     """
-    plain, step = (
-        stage.passed(0, batch, 1, correlation),
-        stage.speculator(batch, gamma, correlation),
-    )
+    plain, step = stage.passes_of(batch, gamma, correlation)
     generator = np.random.default_rng([batch, gamma])
     lengths = generator.geometric(1 - setting.acceptance_rate, (setting.steps, batch)) - 1
     scripts = list(torch.from_numpy(np.minimum(lengths, gamma)).to(stage.device))
@@ -293,14 +284,28 @@ def predict(
     setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
 ) -> pd.DataFrame:
     """Return medians of what was measured beside what is predicted, a row a point and quantity."""
-    wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")
-    half = measured.assign(half=measured["repeat"] % 2).pivot_table(
-        index=[*KEY, "half"], columns="quantity", values="value", aggfunc="median"
-    )
-    spread = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="std")
+    rows = measured[measured["quantity"].isin(QUANTITIES)]
+    by_quantity = rows.groupby([*KEY, "quantity"])["value"]
+    halves = rows.groupby([*KEY, "quantity", rows["repeat"] % 2])["value"].median().unstack()
+    table = pd.DataFrame({
+        "measured": by_quantity.median(),
+        "predicted": predictions(setting, hardware, stack, measured),
+        "spread": by_quantity.std(),
+        "split_half": (halves[0] / halves[1] - 1).abs(),
+    }).reset_index()  # fmt: skip
+    table["quantity"] = pd.Categorical(table["quantity"], QUANTITIES)
+    table = table.sort_values([*KEY, "quantity"], ignore_index=True).astype({"quantity": str})
+    return table.assign(error=table["predicted"] / table["measured"] - 1)
+
+
+def predictions(
+    setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
+) -> pd.Series:
+    """Return what is predicted for each point and quantity; a speedup for the tokens emitted."""
     by_name = {target.name: target for target in setting.targets}
-    rows = []
-    for key, found in wide.iterrows():
+    wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")
+    found = {}
+    for key, row in wide.iterrows():
         name, correlation, context, batch, gamma = key
         deployment, _ = deploy(
             target=by_name[name], hardware=hardware, drafter=setting.drafter, stack=stack,
@@ -310,22 +315,12 @@ def predict(
             deployment, batch_size=batch, draft_length=gamma, verify_tokens=gamma + 1,
             context_length=context,
         )  # fmt: skip
-        predicted = {
-            "forward_time": times.forward_time, "verify_time": times.verify_time,
-            "target_efficiency": times.forward_time / times.verify_time,
-            "draft_time": times.draft_time, "step_time": times.step_time,
-            "speedup": found.get("tokens_per_step", np.nan) * times.forward_time / times.step_time,
-        }  # fmt: skip
-        for quantity in QUANTITIES:
-            if np.isfinite(found.get(quantity, np.nan)):
-                halves = half.loc[key][quantity]
-                rows.append(dict(zip(KEY, key, strict=True)) | {
-                    "quantity": quantity, "measured": found[quantity],
-                    "predicted": float(predicted[quantity]), "spread": spread.loc[key, quantity],
-                    "split_half": abs(halves.iloc[0] / halves.iloc[-1] - 1),
-                })  # fmt: skip
-    table = pd.DataFrame(rows)
-    return table.assign(error=table["predicted"] / table["measured"] - 1)
+        named = {n: getattr(times, n) for n in QUANTITIES if n.endswith("_time")}
+        named["target_efficiency"] = times.forward_time / times.verify_time
+        named["speedup"] = row["tokens_per_step"] * times.forward_time / times.step_time
+        measured_here = [name for name in QUANTITIES if np.isfinite(row[name])]
+        found |= {(*key, name): float(named[name]) for name in measured_here}
+    return pd.Series(found).rename_axis([*KEY, "quantity"])
 
 
 def report(table: pd.DataFrame, unions: pd.DataFrame) -> str:
