@@ -169,18 +169,7 @@ def _session_flags(path: Path) -> list[str]:
 
 
 def noise(rows: pd.DataFrame) -> Noise:
-    """Return how well repeats agree.
-
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them.
-
-    Returns
-    -------
-    Noise
-        Medians over points that have several repeats.
-    """
+    """Return how well the repeats of each point agree, in rows as `read_rows` returns them."""
     timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
     ratio = timed["latency"] / timed["reference_latency"]
     timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)

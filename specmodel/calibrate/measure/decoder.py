@@ -106,20 +106,7 @@ class Decoder:
         return _Layer(norms, self._draw(q + 2 * kv, h), self._draw(h, q), dense, routed)
 
     def new_cache(self, batch_size: int, capacity: int) -> list[Tensor]:
-        """Return an empty KV cache for each layer.
-
-        Parameters
-        ----------
-        batch_size
-            Sequences [request].
-        capacity
-            Entries of each [token].
-
-        Returns
-        -------
-        list of Tensor
-            Random, so that attention to a context that was never run costs what it should.
-        """
+        """Return a random KV cache for each layer: a context that was never run costs as usual."""
         shape = (batch_size, capacity, self._mixer.num_kv_heads, self._mixer.head_dim)
         size = 2 * math.prod(shape)
         return [layers.laid_out(self._draw(size, scale=1.0), *shape) for _ in self._layers]
@@ -275,17 +262,7 @@ class State:
 
 
 def decode(plain: Pass, state: State, steps: int) -> None:
-    """Decode one token a pass.
-
-    Parameters
-    ----------
-    plain
-        Pass of one token.
-    state
-        Sequences; moved on.
-    steps
-        Passes [-].
-    """
+    """Decode so many steps of one token a pass, moving the sequences on."""
     for _ in range(steps):
         following = plain(state.tokens[:, 1:], state.positions)
         state.tokens = torch.cat([state.tokens[:, 1:], following], dim=1)
@@ -349,16 +326,6 @@ class Speculator:
 
 
 def speculate(step: Speculator, state: State, scripts: Sequence[Tensor | None]) -> None:
-    """Decode by draft-and-verify steps.
-
-    Parameters
-    ----------
-    step
-        Passes of a step.
-    state
-        Sequences; moved on.
-    scripts
-        For each step, as `Speculator.step` takes it.
-    """
+    """Decode by one step for each script, as `Speculator.step` takes them, moving sequences on."""
     for script in scripts:
         step.step(state, script)

@@ -146,7 +146,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span)
 
 
 def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> Tensor:
-    """Return a KV cache over flat memory: on a CPU the entries of a head lie side by side.
+    """Return a KV cache over flat memory, shape (2, batch, capacity, groups, dim).
+
+    On a CPU the entries of a head lie side by side, which its attention kernel reads fastest.
 
     Parameters
     ----------
@@ -158,7 +160,7 @@ def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> 
     Returns
     -------
     Tensor
-        Shape (2, batch, capacity, groups, dim).
+        A view of the memory.
     """
     if flat.device.type == "cpu":
         return flat.view(2, batch, groups, capacity, dim).transpose(2, 3)

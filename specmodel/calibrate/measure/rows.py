@@ -36,18 +36,7 @@ SYNC_INTERVAL = 1.0
 
 
 def read_rows(path: str | Path) -> pd.DataFrame:
-    """Return all rows of a file that `session.run_suite` wrote, with what was skipped.
-
-    Parameters
-    ----------
-    path
-        The CSV.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Unchecked; `measurements.check_measurements` takes it.
-    """
+    """Return all rows of a CSV that `session.run_suite` wrote, unchecked, with what was skipped."""
     text = ("component", "hardware", "stack", "version", "role", "point", "group", "note")
     return read_table(path, text)
 
@@ -129,9 +118,7 @@ class RowFile:
         for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
             if not (row["repeat"] or "").isdigit() or row["note"] is None:
                 raise self._error(f"whole rows; line {number} is damaged")
-            self.done.add((row["point"], int(row["repeat"])))
-            if row["note"]:
-                self.skipped.add(row["point"])
+            self._count(row)
         provenance["sessions"].append(self._session)
         self._write_provenance(provenance)
         try:
@@ -192,9 +179,12 @@ class RowFile:
         line = io.StringIO()
         csv.DictWriter(line, COLUMNS, lineterminator="\n").writerow(row)
         self._write(line.getvalue())
-        self.done.add((str(row["point"]), int(row["repeat"])))
+        self._count(row)
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        self.done.add((row["point"], int(row["repeat"])))
         if row.get("note"):
-            self.skipped.add(str(row["point"]))
+            self.skipped.add(row["point"])
 
     def _write(self, text: str) -> None:
         """Write text as a whole, or take back what was written of it."""

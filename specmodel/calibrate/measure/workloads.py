@@ -122,54 +122,26 @@ def check_attention(device: torch.device) -> None:
     InputError
         If it is not there, or wrong.
     """
-    expected = "a GPU and a torch with flash attention over caches of unequal length"
     if device.type != "cuda":
         return
+    expected = "a GPU and a torch with flash attention over caches of unequal length"
+    name = torch.cuda.get_device_name(device)
     try:
         error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
     except (RuntimeError, TypeError) as failure:
         reason = str(failure).splitlines()[0]
-        raise InputError(
-            "device", torch.cuda.get_device_name(device), f"{expected} ({reason})"
-        ) from None
+        raise InputError("device", name, f"{expected} ({reason})") from None
     if not error < FLASH_TOLERANCE:
-        value = f"attention wrong by {error:.2g} on {torch.cuda.get_device_name(device)}"
-        raise InputError("device", value, expected)
+        raise InputError("device", f"attention wrong by {error:.2g} on {name}", expected)
 
 
 def needed_bytes(component: str, sizes: Sizes) -> float:
-    """Return the memory that a point takes, beside the arena [B].
-
-    Parameters
-    ----------
-    component
-        Of the point.
-    sizes
-        Its columns [-].
-
-    Returns
-    -------
-    float
-        About four times its activations: inputs, outputs and what is in between [B].
-    """
+    """Return the memory that a point takes beside the arena, four times its activations [B]."""
     return 4 * _values(component, sizes)[1] * VALUE_BYTES
 
 
 def weight_bytes(component: str, sizes: Sizes) -> float:
-    """Return the weights or KV of a point, which the arena must hold [B].
-
-    Parameters
-    ----------
-    component
-        Of the point.
-    sizes
-        Its columns [-].
-
-    Returns
-    -------
-    float
-        Bytes [B].
-    """
+    """Return the weights or KV of a point, which the arena must hold [B]."""
     return _values(component, sizes)[0] * VALUE_BYTES
 
 
@@ -281,13 +253,9 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
 
 def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
     h, w, E, k = (s[n] for n in ("hidden_size", "expert_size", "num_experts", "experts_per_token"))
-    x = arena.fresh(s["num_tokens"], h)
-    generator = np.random.default_rng(seed)
-    queries = s["tokens_per_sequence"]
-    drawn = [
-        sample_routing(s["num_tokens"] // queries, queries, E, k, correlation, generator)
-        for _ in range(ROUTINGS)
-    ]
+    x, queries = arena.fresh(s["num_tokens"], h), s["tokens_per_sequence"]
+    law = (s["num_tokens"] // queries, queries, E, k, correlation, np.random.default_rng(seed))
+    drawn = [sample_routing(*law) for _ in range(ROUTINGS)]
     forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
 
     def call(index: int) -> None:
@@ -333,9 +301,8 @@ class Stopwatch:
         self._call, self._device = call, device
         self._next = 0
         self._graph: torch.cuda.CUDAGraph | None = None
-        started = self._warm_up()
-        fit = math.ceil(LEAST_SECONDS / max(started, 1e-9))
-        self.calls = min(max(fit, least_calls), MOST_CALLS)
+        enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
+        self.calls = min(max(enough, least_calls), MOST_CALLS)
         if device.type == "cuda" and has_graph:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, pool=pool):
@@ -347,15 +314,11 @@ class Stopwatch:
         """Return the time of the last of a few calls [s]."""
         started = 0.0
         for index in range(_WARM_UP):
-            self._synchronize()
             started = time.perf_counter()
             self._call(index)
-            self._synchronize()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
         return time.perf_counter() - started
-
-    def _synchronize(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
 
     def time(self) -> tuple[float, range]:
         """Return the mean time of a call, and the indices that the calls had [s]."""
