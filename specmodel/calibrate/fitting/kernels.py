@@ -51,16 +51,16 @@ PARAMETERS = {
         "memory_efficiency": (0.02, 1.0, 0.5),
     },
 }
-"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Where
-streaming hides arithmetic, rows of a tile are known from above only: on few rows kernels use tiles
-of 16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
 
-ON_CPU = {
-    "experts": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-7, 1e-3, 5e-5)},
-    "gemm": {"launch_time": (1e-7, 1e-3, 4e-5)},
-    "attention": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-11, 1e-4, 1e-6)},
-    "elementwise": {"launch_time": (1e-7, 1e-3, 4e-5)},
-}
+Kernels compute whole tiles of T rows. Kernels of different T are mixed in a table, and averaged
+over them the steps of ``ceil(r / T) T`` are the smooth ``(r^2 + T^2)^(1/2)``: T for few rows, r for
+many. Where streaming hides arithmetic, T is known from above only: on few rows kernels use tiles of
+16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+
+ON_CPU = {kind: {"launch_time": (1e-7, 1e-3, 4e-5)} for kind in PARAMETERS}
+ON_CPU["experts"]["group_time"] = (1e-7, 1e-3, 5e-5)
+ON_CPU["attention"]["group_time"] = (1e-11, 1e-4, 1e-6)
 """What differs on a CPU. Experts run one after another there: what each takes beyond its bytes and
 arithmetic is fitted in place of `tile_width`."""
 
@@ -162,29 +162,14 @@ def fitted_stack(
 def predicted_time(
     kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
 ) -> FloatArray:
-    """Return the predicted time of measured points.
-
-    Parameters
-    ----------
-    kind
-        Component.
-    table
-        Its rows, of one dtype.
-    hardware
-        The device.
-    parameters
-        How its kernels use it.
-
-    Returns
-    -------
-    FloatArray
-        One a row [s].
-    """
+    """Return the predicted time of a component's rows, which are of one dtype [s]."""
     return component_time(work_of(kind, table), hardware, parameters).total_time
 
 
 def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
-    """Return the errors of judged rows: means over rows of a shape and then over shapes.
+    """Return mean, median and 90th percentile of the errors of judged rows, as profiles name them.
+
+    The mean is over the rows of a shape and then over shapes, so that each shape counts once.
 
     Parameters
     ----------

@@ -183,15 +183,7 @@ def noise(rows: pd.DataFrame) -> Noise:
 def drift(rows: pd.DataFrame) -> float:
     """Return by how much references grew from the first to the last third of the repeats [-].
 
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them, in the order of measurement.
-
-    Returns
-    -------
-    float
-        Median over groups of the ratio, less one [-].
+    The median over groups of the ratio of their medians, less one.
     """
     timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
@@ -200,7 +192,9 @@ def drift(rows: pd.DataFrame) -> float:
 
 
 def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
-    """Return a hardware profile whose peaks are the best that was measured.
+    """Return a profile of a device without a data sheet: its peaks are the best that was measured.
+
+    Fits add what other kernels achieve of these peaks.
 
     Parameters
     ----------
@@ -212,7 +206,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     Returns
     -------
     HardwareProfile
-        For a device that no data sheet is at hand of; fits add what is achieved of the peaks.
+        Without fits.
     """
     timed = rows[rows["note"].isna()]
     medians = timed.groupby(["component", "point"]).median(numeric_only=True)
@@ -243,15 +237,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
 def measured_link(rows: pd.DataFrame) -> Link | None:
     """Return the link that timed all-reduces show; None if there were none.
 
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them.
-
-    Returns
-    -------
-    Link or None
-        Hops take no time of their own: its latency is that of all the GPUs there were.
+    Hops take no time of their own: the latency is that of all the GPUs there were.
     """
     reduced = rows[rows["component"] == "all_reduce"]
     if reduced.empty:
