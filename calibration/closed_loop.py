@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import product
+from itertools import product, repeat
 from pathlib import Path
 
 import numpy as np
@@ -48,13 +48,8 @@ DRAWS = 12
 """Routings that the passes of one shape take in turn."""
 
 QUANTITIES = (
-    "target_efficiency",
-    "forward_time",
-    "verify_time",
-    "draft_time",
-    "step_time",
-    "speedup",
-)
+    "target_efficiency", "forward_time", "verify_time", "draft_time", "step_time", "speedup",
+)  # fmt: skip
 KEY = ["target", "routing_correlation", "context_length", "batch_size", "draft_length"]
 
 
@@ -93,14 +88,9 @@ def dense(h: int, w: int, layers: int, **others: int) -> Architecture:
 LARGE = {"head_dim": 128, "vocabulary_size": 151_936}
 SETTINGS = {
     "cpu": Setting(
-        targets=(moe(1024, 448, 32, 4, 6), moe(768, 640, 48, 6, 5)),
-        drafter=dense(512, 1536, 3),
-        batch_sizes=(1, 3, 8),
-        draft_lengths=(1, 4),
-        contexts=(256, 2048),
-        repeats=36,
-        end_to_end_repeats=4,
-        steps=4,
+        targets=(moe(1024, 448, 32, 4, 6), moe(768, 640, 48, 6, 5)), drafter=dense(512, 1536, 3),
+        batch_sizes=(1, 3, 8), draft_lengths=(1, 4), contexts=(256, 2048),
+        repeats=36, end_to_end_repeats=4, steps=4,
     ),
     "cuda": Setting(
         targets=(
@@ -108,24 +98,16 @@ SETTINGS = {
             moe(4096, 1280, 32, 4, 12, num_heads=32, num_kv_heads=8, **LARGE),
         ),
         drafter=dense(896, 4864, 12, num_heads=14, num_kv_heads=2, vocabulary_size=151_936),
-        batch_sizes=(1, 4, 16, 64),
-        draft_lengths=(1, 3, 5),
-        contexts=(512, 4096),
-        repeats=15,
-        end_to_end_repeats=5,
-        steps=16,
+        batch_sizes=(1, 4, 16, 64), draft_lengths=(1, 3, 5), contexts=(512, 4096),
+        repeats=15, end_to_end_repeats=5, steps=16,
     ),
     "tiny": Setting(
         targets=(moe(128, 64, 16, 2, 2, num_heads=2, num_kv_heads=1, vocabulary_size=256),),
         drafter=dense(64, 128, 1, num_kv_heads=1, vocabulary_size=256),
-        batch_sizes=(1, 8),
-        draft_lengths=(3,),
-        contexts=(32,),
-        repeats=2,
-        end_to_end_repeats=2,
-        steps=2,
+        batch_sizes=(1, 8), draft_lengths=(3,), contexts=(32,),
+        repeats=2, end_to_end_repeats=2, steps=2,
     ),
-}
+}  # fmt: skip
 
 
 class Stage:
@@ -137,7 +119,6 @@ class Stage:
         self._capacity = max(setting.contexts) + 64 * setting.steps
         self._caches: dict[tuple[int, int], list[Tensor]] = {}
         self._passes: dict[tuple[int, int, int, float], Pass] = {}
-        self._routings: dict[tuple[int, int, float], Iterator[Tensor]] = {}
         self.active: dict[tuple[int, int, float], list[float]] = {}
 
     def passed(self, who: int, batch: int, count: int, correlation: float = 0.0) -> Pass:
@@ -147,19 +128,11 @@ class Stage:
             decoder = self._decoders[who]
             if (who, batch) not in self._caches:
                 self._caches[who, batch] = decoder.new_cache(batch, self._capacity)
-            routing = self._routing(batch, correlation) if who == 0 else (lambda _: None)
-            wanted = 1 if who else None
-            self._passes[key] = Pass(decoder, self._caches[who, batch], count, routing, wanted)
+            draws = self._drawn(batch, count, correlation) if who == 0 else repeat(None)
+            self._passes[key] = Pass(
+                decoder, self._caches[who, batch], count, lambda _: next(draws), 1 if who else None
+            )
         return self._passes[key]
-
-    def _routing(self, batch: int, correlation: float) -> Callable[[int], Tensor]:
-        def routing(count: int) -> Tensor:
-            key = (batch, count, correlation)
-            if key not in self._routings:
-                self._routings[key] = self._drawn(*key)
-            return next(self._routings[key])
-
-        return routing
 
     def _drawn(self, batch: int, count: int, correlation: float) -> Iterator[Tensor]:
         """Yield experts of all layers, a dozen draws in turn; they are drawn beforehand."""
@@ -204,17 +177,13 @@ def measure(setting: Setting, device: torch.device) -> tuple[pd.DataFrame, pd.Da
     rows, unions = [], []
     for target in setting.targets:
         stage = Stage(target, setting, device)
-        for repeat in range(-1, setting.repeats):  # the first warms up
-            for point in points(setting):
-                found = passes(stage, *point)
-                if 0 <= repeat < setting.end_to_end_repeats and point[1] == setting.contexts[0]:
-                    found |= end_to_end(stage, setting, *point)
-                key = dict(zip(KEY, (target.name, *point), strict=True))
-                if repeat >= 0:
-                    rows += [
-                        key | {"repeat": repeat, "quantity": q, "value": v}
-                        for q, v in found.items()
-                    ]
+        for number, point in product(range(-1, setting.repeats), points(setting)):
+            found = passes(stage, *point)
+            if 0 <= number < setting.end_to_end_repeats and point[1] == setting.contexts[0]:
+                found |= end_to_end(stage, setting, *point)
+            if number >= 0:  # the first warms up
+                key = dict(zip(KEY, (target.name, *point), strict=True)) | {"repeat": number}
+                rows += [key | {"quantity": name, "value": v} for name, v in found.items()]
         unions += [union(target, *drawn, active) for drawn, active in stage.active.items()]
         del stage
         gc.collect()
@@ -325,19 +294,16 @@ def predictions(
 
 def report(table: pd.DataFrame, unions: pd.DataFrame) -> str:
     """Return errors and noise floors by quantity, and whether unions meet the law."""
-    lines = [f"{'':18}  points   mean  worst    bias  repeats differ by  noise floor"]
-    for quantity in QUANTITIES:
-        part = table[table["quantity"] == quantity]
-        error = part["error"]
-        lines.append(
-            f"{quantity:18}  {len(part):6}  {error.abs().mean():5.1%}  {error.abs().max():5.1%}"
-            f"  {error.median():+6.1%}  {(part['spread'] / part['measured']).median():17.1%}"
-            f"  {part['split_half'].mean():11.1%}"
-        )
-    lines.append("")
+    table = table.assign(size=table["error"].abs(), spread=table["spread"] / table["measured"])
+    told = table.groupby("quantity").agg(
+        points=("size", "size"), mean=("size", "mean"), worst=("size", "max"),
+        bias=("error", "median"), repeats_differ_by=("spread", "median"),
+        noise_floor=("split_half", "mean"),
+    ).reindex(QUANTITIES)  # fmt: skip
+    shares = dict.fromkeys(told.columns[1:], "{:.1%}".format)
     worst = unions["standard_errors"].max()
-    lines.append(f"distinct experts: {len(unions)} unions, at most {worst:.1f} s.e. from the law")
-    return "\n".join(lines)
+    met = f"distinct experts: {len(unions)} unions, at most {worst:.1f} s.e. from the law"
+    return f"{told.to_string(formatters=shares)}\n\n{met}"
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
