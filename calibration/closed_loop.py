@@ -28,14 +28,7 @@ from specmodel.algebra.experts import correlated_active_experts
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
-from specmodel.calibrate.measure.decoder import (
-    Decoder,
-    Pass,
-    Speculator,
-    State,
-    decode,
-    speculate,
-)
+from specmodel.calibrate.measure.decoder import Decoder, Pass, Speculator, State, decode, speculate
 from specmodel.calibrate.measure.device import find_device
 from specmodel.calibrate.measure.layers import has_grouped_kernel
 from specmodel.cost.deploy import deploy

@@ -46,10 +46,7 @@ PARAMETERS = {
         "group_time": (1e-11, 1e-6, 2e-8),
         "ramp_time": (1e-8, 1e-4, 5e-6),
     },
-    "elementwise": {
-        "launch_time": (1e-7, 1e-4, 4e-6),
-        "memory_efficiency": (0.02, 1.0, 0.5),
-    },
+    "elementwise": {"launch_time": (1e-7, 1e-4, 4e-6), "memory_efficiency": (0.02, 1.0, 0.5)},
 }
 """Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
 

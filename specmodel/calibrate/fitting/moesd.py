@@ -91,10 +91,7 @@ def moesd_bounds(
 
 
 def fit_moesd(
-    table: Mapping[str, Numeric],
-    bounds: Mapping[str, tuple[float, float]],
-    *,
-    ridge_point: float,
+    table: Mapping[str, Numeric], bounds: Mapping[str, tuple[float, float]], *, ridge_point: float
 ) -> FitResult:
     """Fit MoESD's ten parameters to measured speedups.
 
