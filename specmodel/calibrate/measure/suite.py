@@ -166,25 +166,27 @@ def suite(device: Device, length: Length) -> list[Point]:
         return list(_tiny())
     tokens = _TOKENS[device]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
-    points = [_alone("copy", {"bytes": size}) for size in _COPIED[device]]
-    points += [_alone("launch", {"graphs": graphs}) for graphs in range(1 + (device == "cuda"))]
-    for role, shape in _by_role(_EXPERTS[device]):
-        points += [_routed(shape, role, count, 1, 0.0) for count in tokens]
-        points += [_routed(shape, role, *load, CORRELATION) for load in correlated]
-    for role, (inputs, outputs) in _by_role(_GEMM[device]):
-        fixed: Sizes = {"input_size": inputs, "output_size": outputs}
-        points += [_counted("gemm", role, fixed, count) for count in tokens]
-    for role, shape in _by_role(_ATTENTION[device]):
-        loads = product(_CACHES[device], _QUERIES)
-        points += [_cached(shape, role, *cache, queries) for cache, queries in loads]
-    for role, (size,) in _by_role(_HIDDEN[device]):
-        points += [_counted("elementwise", role, {"hidden_size": size}, count) for count in tokens]
-    return points
+    loads = [(count, 1, 0.0) for count in tokens] + [(*load, CORRELATION) for load in correlated]
+    caches = list(product(_CACHES[device], _QUERIES))
+    return [
+        *(_alone("copy", {"bytes": size}) for size in _COPIED[device]),
+        *(
+            _alone("launch", {"graphs": graphs})
+            for graphs in ((0, 1) if device == "cuda" else (0,))
+        ),
+        *(_routed(*shape, load) for shape, load in product(_by_role(_EXPERTS[device]), loads)),
+        *(_product(*shape, count) for shape, count in product(_by_role(_GEMM[device]), tokens)),
+        *(
+            _cached(*shape, *cache, queries)
+            for shape, (cache, queries) in product(_by_role(_ATTENTION[device]), caches)
+        ),
+        *(_norm(*shape, count) for shape, count in product(_by_role(_HIDDEN[device]), tokens)),
+    ]
 
 
-def _by_role(shapes: Mapping[str, Sequence[Shape]]) -> Iterator[tuple[str, Shape]]:
-    """Yield role and shape; the shapes that judge are others than those that are fitted."""
-    return ((role, shape) for role, some in shapes.items() for shape in some)
+def _by_role(shapes: Mapping[str, Sequence[Shape]]) -> list[tuple[str, Shape]]:
+    """Return role and shape; the shapes that judge are others than those that are fitted."""
+    return [(role, shape) for role, some in shapes.items() for shape in some]
 
 
 def _alone(component: str, sizes: Sizes) -> Point:
@@ -196,7 +198,17 @@ def _counted(component: str, role: str, fixed: Sizes, num_tokens: int) -> Point:
     return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
 
 
-def _routed(shape: Shape, role: str, batch: int, tokens: int, correlation: float) -> Point:
+def _product(role: str, shape: Shape, num_tokens: int) -> Point:
+    fixed: Sizes = dict(zip(("input_size", "output_size"), shape, strict=True))
+    return _counted("gemm", role, fixed, num_tokens)
+
+
+def _norm(role: str, shape: Shape, num_tokens: int) -> Point:
+    return _counted("elementwise", role, {"hidden_size": shape[0]}, num_tokens)
+
+
+def _routed(role: str, shape: Shape, load: tuple[int, int, float]) -> Point:
+    batch, tokens, correlation = load
     columns = ("hidden_size", "expert_size", "num_experts", "experts_per_token")
     varied = {
         "num_tokens": batch * tokens,
@@ -212,7 +224,7 @@ def _routed(shape: Shape, role: str, batch: int, tokens: int, correlation: float
     )
 
 
-def _cached(shape: Shape, role: str, batch: int, context: int, queries: int) -> Point:
+def _cached(role: str, shape: Shape, batch: int, context: int, queries: int) -> Point:
     columns = ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length")
     return Point(
         component="attention",
@@ -228,13 +240,13 @@ def _tiny() -> Iterator[Point]:
     yield _alone("copy", {"bytes": 2**20})
     yield _alone("launch", {"graphs": 0})
     for tokens in (1, 2, 4, 8, 16, 32):
-        yield _routed((64, 64, 8, 2), "fit", tokens, 1, 0.0)
-        yield _routed((128, 32, 8, 2), "fit", tokens, 1, 0.0)
-    yield _routed((64, 32, 8, 2), "judge", 4, 1, 0.0)
-    yield _routed((64, 32, 8, 2), "judge", 2, 4, CORRELATION)
+        yield _routed("fit", (64, 64, 8, 2), (tokens, 1, 0.0))
+        yield _routed("fit", (128, 32, 8, 2), (tokens, 1, 0.0))
+    yield _routed("judge", (64, 32, 8, 2), (4, 1, 0.0))
+    yield _routed("judge", (64, 32, 8, 2), (2, 4, CORRELATION))
     for tokens, size in product((1, 4, 16), (64, 256)):
-        yield _counted("gemm", "fit", {"input_size": size, "output_size": 128}, tokens)
-        yield _counted("elementwise", "fit", {"hidden_size": size}, tokens)
+        yield _product("fit", (size, 128), tokens)
+        yield _norm("fit", (size,), tokens)
     for context, queries in product((32, 128, 512), (1, 4)):
-        yield _cached((4, 2, 16), "fit", 2, context, queries)
-        yield _cached((4, 2, 32), "fit", 1, context, queries)
+        yield _cached("fit", (4, 2, 16), 2, context, queries)
+        yield _cached("fit", (4, 2, 32), 1, context, queries)
