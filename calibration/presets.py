@@ -1,7 +1,7 @@
 """Fit the acceptance processes that ship to measured ones.
 
 Usage: python calibration/presets.py [NAME ...]. Reads calibration/tables/acceptance.csv and writes
-specmodel/replay/traces/presets/*.toml; the same numbers every time, in about ten minutes on one core.
+specmodel/replay/traces/presets/*.toml; the same numbers every time, in ten minutes on one core.
 
 Three parameters (shares of requests and regimes, length of regimes) are searched for
 autocorrelation, window correlation and spread; for each trial the survival is solved so that walks

@@ -48,10 +48,11 @@ STORED = {kind: next(n for n in names if n in _DTYPES) for kind, names in COLUMN
 """Column of the dtype that each component reads."""
 
 DEFAULTS = {"attention": {"query_tokens": 1}, "experts": {"includes_router": 0}}
-"""Optional columns: tokens of each sequence in the pass; whether the router was timed too."""
+"""Optional columns and what they are otherwise: query tokens of each sequence in the pass, and 1
+where the router was timed along with the experts."""
 
 OTHER_COMPONENTS = ("copy", "launch", "all_reduce")
-"""Recorded beside them by `measure`; not fitted as kernels."""
+"""Components that `measure` records too, and that are not fitted as kernels."""
 
 SHAPE = {
     "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
@@ -62,14 +63,15 @@ SHAPE = {
 """What makes a shape, the unit that is fitted or judged as a whole."""
 
 ROLES = ("fit", "spread", "judge", "fallback", "skip")
-"""Fitted; of a fitted shape under another load, for the spread of errors only; left out and judged;
-a fallback kernel, judged on request; not used, as something else was timed."""
+"""Rows to fit; rows of the same shapes under another load, which only tell how far errors spread;
+rows of other shapes, to judge the fit by; fallback kernels, judged on request; rows to skip, which
+timed something else than the kernel."""
 
 COLD_SHARE = 1.5
 """Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""
 
 PLAUSIBLE = (0.3, 100.0)
-"""Median latency over the data sheet's time that is taken [-]."""
+"""Range accepted for the median latency over the time that the data sheet allows [-]."""
 
 _AT_MOST = (
     ("active_experts", "num_experts"),
@@ -155,9 +157,9 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
     table = _with_defaults(kind, table)
     names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
     column = {name: table[name].to_numpy(float) for name in names if name not in _DTYPES}
-    activation = str(table["activation_dtype"].iloc[0])
+    activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", STORED[kind]))
     value_bytes = BYTES_PER_ELEMENT[activation]
-    stored = str(table[STORED[kind]].iloc[0])
+    residual_bytes = max(value_bytes, 2.0)
     dtypes = {"dtype": wider_dtype(activation, stored), "stored_dtype": stored}
     if kind == "gemm":
         m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
@@ -169,7 +171,7 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
             column["num_tokens"],
             hidden_size=column["hidden_size"],
             norms=1,
-            residual_bytes=max(value_bytes, 2.0),
+            residual_bytes=residual_bytes,
             dtype=stored,
         )
     if kind == "attention":
@@ -184,7 +186,7 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
             sizes=(column["head_dim"], column["head_dim"]),
             kv_elements=2 * column["num_kv_heads"] * column["head_dim"],
             layers=1,
-            residual_bytes=max(value_bytes, 2.0),
+            residual_bytes=residual_bytes,
             dtype=dtypes["dtype"],
             kv_dtype=stored,
         )

@@ -39,7 +39,8 @@ STACKS = {
     ("rtx_pro_6000", "trtllm", "1.3.0rc20"): {},
     ("l40s", "vllm", "0.24.0"): {},
 }
-"""Stacks that calibrated profiles ship for, and versions where a table of theirs is missing."""
+"""Stacks that calibrated profiles ship for. Where a version lacks a table, the version of the same
+stack that it is taken from."""
 
 _EXPERT_QUANTIZATIONS = {
     "trtllm": ("bfloat16", "fp8", "nvfp4", "w4a16_mxfp4"),

@@ -6,14 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specmodel.cost.work import Work
-
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure.collectives import REPEATS, SIZES, fit_link, time_all_reduces
 from specmodel.cost import parallel
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile, Link, load_hardware
 from specmodel.records.kernels import DATA_SHEET_KERNELS
+from specmodel.records.layers.work import Work
 
 LATENCY, BANDWIDTH = 9.3e-6, 3.7e11
 

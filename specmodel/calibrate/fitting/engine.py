@@ -43,7 +43,7 @@ BOUNDS = {
 """Least and largest overhead tried [s]."""
 
 PLAUSIBLE = (0.05, 20.0)
-"""Median of predicted over measured that is taken, after the fit [-]."""
+"""Range accepted for the median of predicted over measured, after the fit [-]."""
 
 _NUMBERS: dict[str, dict[str, Any]] = {
     "value": {"maximum": 1e6},
@@ -66,7 +66,7 @@ class EngineFitting:
     result
         Parameters, covariance and residuals.
     predicted
-        One a row of the table, in its unit [-] [s].
+        Prediction for each row of the table, in the unit of its quantity [-] [s].
     left_out
         For each column whose values were left out in turn, the predictions of the rows left out
         [-] [s].

@@ -62,7 +62,7 @@ ON_CPU["attention"]["group_time"] = (1e-11, 1e-4, 1e-6)
 arithmetic is fitted in place of `tile_width`."""
 
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
-"""The same for attention's compute efficiency, where passes of several query tokens were timed."""
+"""Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
 
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Exponents tried: powers of two, which are cheap to take [-]."""

@@ -35,7 +35,7 @@ class Noise:
     raw
         Standard deviation over mean of the times of a point [-].
     ratio
-        The same of their ratios to the reference [-].
+        Standard deviation over mean of their ratios to the reference [-].
     split_half
         Difference between the medians of odd and of even repeats, over their mean [-].
     """
@@ -58,7 +58,7 @@ class Calibration:
     noise
         How well repeats agree.
     launch_times
-        Of a kernel that does next to nothing, eagerly and in a graph [s].
+        Time of a kernel that does next to nothing, launched eagerly and in a graph [s].
     skipped
         Points that could not be timed, and why.
     links
