@@ -210,7 +210,9 @@ def _slow_widths(times: pd.DataFrame) -> set[int]:
         thinner = [width for width in widths if width < wide]
         if any((times[wide] / times[w] * (w / wide)).median() > 1.5 for w in thinner):
             slow.add(wide)
-        for width in thinner if wide not in slow else ():
+        if wide in slow:
+            continue  # a wide slice that is slow itself is no measure for thinner ones
+        for width in thinner:
             share = times[wide] * (width / wide) + times[wide].min()
             beyond_share = (times[width] / share).median() > 2
             if beyond_share or (times[width] / times[wide]).median() > 1:

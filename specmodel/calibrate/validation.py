@@ -66,14 +66,14 @@ def predict_measured(
         if judged.empty:
             continue
         predicted = predicted_time(kind, judged, hardware, kernels.parameters(kind, dtype))
-        new = {
-            "dtype": dtype,
-            "case": _cases(kind, judged, hardware),
-            "tokens": judged["batch_size" if kind == "attention" else "num_tokens"],
-            "predicted": predicted,
-            "error": predicted / judged["latency"] - 1,
-        }
-        parts.append(judged.assign(**new))
+        judged = judged.assign(
+            dtype=dtype,
+            case=_cases(kind, judged, hardware),
+            tokens=judged["batch_size" if kind == "attention" else "num_tokens"],
+            predicted=predicted,
+            error=predicted / judged["latency"] - 1,
+        )
+        parts.append(judged)
     if not parts:
         raise InputError("measurements", "no row to judge", "rows whose role is judge or fit")
     return pd.concat(parts, ignore_index=True)
