@@ -183,7 +183,15 @@ def noise(rows: pd.DataFrame) -> Noise:
 def drift(rows: pd.DataFrame) -> float:
     """Return by how much references grew from the first to the last third of the repeats [-].
 
-    The median over groups of the ratio of their medians, less one.
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+
+    Returns
+    -------
+    float
+        The ratio of the medians of a group, less one; the median over groups [-].
     """
     timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
@@ -237,7 +245,15 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
 def measured_link(rows: pd.DataFrame) -> Link | None:
     """Return the link that timed all-reduces show; None if there were none.
 
-    Hops take no time of their own: the latency is that of all the GPUs there were.
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+
+    Returns
+    -------
+    Link or None
+        Hops take no time of their own: its latency is that of all the GPUs there were.
     """
     reduced = rows[rows["component"] == "all_reduce"]
     if reduced.empty:
