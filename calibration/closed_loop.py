@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import product
+from itertools import product, repeat
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +28,9 @@ from specmodel.algebra.experts import correlated_active_experts
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
-from specmodel.calibrate.measure.decoder import Decoder
+from specmodel.calibrate.measure.decoder import Decoder, Pass, Speculator, State, decode, speculate
 from specmodel.calibrate.measure.device import find_device
 from specmodel.calibrate.measure.layers import has_grouped_kernel
-from specmodel.calibrate.measure.speculation import Pass, Speculator, State, decode, speculate
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture
@@ -42,13 +41,8 @@ DRAWS = 12
 """Routings that the passes of one shape take in turn."""
 
 QUANTITIES = (
-    "target_efficiency",
-    "forward_time",
-    "verify_time",
-    "draft_time",
-    "step_time",
-    "speedup",
-)
+    "target_efficiency", "forward_time", "verify_time", "draft_time", "step_time", "speedup",
+)  # fmt: skip
 KEY = ["target", "routing_correlation", "context_length", "batch_size", "draft_length"]
 
 
@@ -67,35 +61,29 @@ class Setting:
     acceptance_rate: float = 0.8
 
 
-def model(name: str, **shape: int) -> Architecture:
-    fields = {"schema_version": 1, "source": "closed loop", "head_dim": 64} | shape
+def model(name: str, hidden_size: int, layers: int, **shape: int) -> Architecture:
+    fields = {"schema_version": 1, "source": "closed loop", "head_dim": 64, "num_layers": layers,
+              "hidden_size": hidden_size, "num_heads": hidden_size // 64,
+              "vocabulary_size": 8192} | shape  # fmt: skip
     return Architecture(name=name, **fields)  # type: ignore[arg-type] # by name
 
 
 def moe(h: int, w: int, experts: int, k: int, layers: int, **others: int) -> Architecture:
-    shape = {"hidden_size": h, "num_layers": layers, "num_heads": h // 64, "num_kv_heads": 4,
-             "vocabulary_size": 8192, "num_experts": experts, "experts_per_token": k,
-             "expert_size": w}  # fmt: skip
-    return model(f"MoE {h}x{w}, {k} of {experts}", **(shape | others))
+    shape = {"num_kv_heads": 4, "num_experts": experts, "experts_per_token": k, "expert_size": w}
+    return model(f"MoE {h}x{w}, {k} of {experts}", h, layers, **(shape | others))
 
 
 def dense(h: int, w: int, layers: int, **others: int) -> Architecture:
-    shape = {"hidden_size": h, "num_layers": layers, "num_heads": h // 64, "num_kv_heads": 2,
-             "vocabulary_size": 8192, "num_dense_layers": layers, "dense_ffn_size": w}  # fmt: skip
-    return model(f"dense {h}x{w}", **(shape | others))
+    shape = {"num_kv_heads": 2, "num_dense_layers": layers, "dense_ffn_size": w}
+    return model(f"dense {h}x{w}", h, layers, **(shape | others))
 
 
 LARGE = {"head_dim": 128, "vocabulary_size": 151_936}
 SETTINGS = {
     "cpu": Setting(
-        targets=(moe(1024, 448, 32, 4, 6), moe(768, 640, 48, 6, 5)),
-        drafter=dense(512, 1536, 3),
-        batch_sizes=(1, 3, 8),
-        draft_lengths=(1, 4),
-        contexts=(256, 2048),
-        repeats=36,
-        end_to_end_repeats=4,
-        steps=4,
+        targets=(moe(1024, 448, 32, 4, 6), moe(768, 640, 48, 6, 5)), drafter=dense(512, 1536, 3),
+        batch_sizes=(1, 3, 8), draft_lengths=(1, 4), contexts=(256, 2048),
+        repeats=36, end_to_end_repeats=4, steps=4,
     ),
     "cuda": Setting(
         targets=(
@@ -103,24 +91,16 @@ SETTINGS = {
             moe(4096, 1280, 32, 4, 12, num_heads=32, num_kv_heads=8, **LARGE),
         ),
         drafter=dense(896, 4864, 12, num_heads=14, num_kv_heads=2, vocabulary_size=151_936),
-        batch_sizes=(1, 4, 16, 64),
-        draft_lengths=(1, 3, 5),
-        contexts=(512, 4096),
-        repeats=15,
-        end_to_end_repeats=5,
-        steps=16,
+        batch_sizes=(1, 4, 16, 64), draft_lengths=(1, 3, 5), contexts=(512, 4096),
+        repeats=15, end_to_end_repeats=5, steps=16,
     ),
     "tiny": Setting(
         targets=(moe(128, 64, 16, 2, 2, num_heads=2, num_kv_heads=1, vocabulary_size=256),),
         drafter=dense(64, 128, 1, num_kv_heads=1, vocabulary_size=256),
-        batch_sizes=(1, 8),
-        draft_lengths=(3,),
-        contexts=(32,),
-        repeats=2,
-        end_to_end_repeats=2,
-        steps=2,
+        batch_sizes=(1, 8), draft_lengths=(3,), contexts=(32,),
+        repeats=2, end_to_end_repeats=2, steps=2,
     ),
-}
+}  # fmt: skip
 
 
 class Stage:
@@ -132,7 +112,6 @@ class Stage:
         self._capacity = max(setting.contexts) + 64 * setting.steps
         self._caches: dict[tuple[int, int], list[Tensor]] = {}
         self._passes: dict[tuple[int, int, int, float], Pass] = {}
-        self._routings: dict[tuple[int, int, float], Iterator[Tensor]] = {}
         self.active: dict[tuple[int, int, float], list[float]] = {}
 
     def passed(self, who: int, batch: int, count: int, correlation: float = 0.0) -> Pass:
@@ -142,19 +121,11 @@ class Stage:
             decoder = self._decoders[who]
             if (who, batch) not in self._caches:
                 self._caches[who, batch] = decoder.new_cache(batch, self._capacity)
-            routing = self._routing(batch, correlation) if who == 0 else (lambda _: None)
-            wanted = 1 if who else None
-            self._passes[key] = Pass(decoder, self._caches[who, batch], count, routing, wanted)
+            draws = self._drawn(batch, count, correlation) if who == 0 else repeat(None)
+            self._passes[key] = Pass(
+                decoder, self._caches[who, batch], count, lambda _: next(draws), 1 if who else None
+            )
         return self._passes[key]
-
-    def _routing(self, batch: int, correlation: float) -> Callable[[int], Tensor]:
-        def routing(count: int) -> Tensor:
-            key = (batch, count, correlation)
-            if key not in self._routings:
-                self._routings[key] = self._drawn(*key)
-            return next(self._routings[key])
-
-        return routing
 
     def _drawn(self, batch: int, count: int, correlation: float) -> Iterator[Tensor]:
         """Yield experts of all layers, a dozen draws in turn; they are drawn beforehand."""
@@ -168,28 +139,23 @@ class Stage:
         while True:
             yield from draws
 
-    def speculator(self, batch: int, gamma: int, correlation: float) -> Speculator:
-        return Speculator(
-            self.passed(0, batch, gamma + 1, correlation),
-            self.passed(1, batch, 2),
-            self.passed(1, batch, 1),
-            gamma,
-        )
+    def passes_of(self, batch: int, gamma: int, correlation: float) -> tuple[Pass, Speculator]:
+        """Return the pass of plain decoding and those of a draft-and-verify step."""
+        verify = self.passed(0, batch, gamma + 1, correlation)
+        drafter = self.passed(1, batch, 2), self.passed(1, batch, 1)
+        return self.passed(0, batch, 1, correlation), Speculator(verify, *drafter, gamma)
 
     def state(self, batch: int, context: int) -> State:
         tokens = torch.ones((batch, 2), dtype=torch.int64, device=self.device)
         return State(tokens, torch.full((batch,), context, device=self.device))
 
     def seconds(self, work: Callable[[], object]) -> float:
-        self._wait()
+        wait = torch.cuda.synchronize if self.device.type == "cuda" else lambda: None
+        wait()
         started = time.perf_counter()
         work()
-        self._wait()
+        wait()
         return time.perf_counter() - started
-
-    def _wait(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
 
 
 def points(setting: Setting) -> list[tuple[float, int, int, int]]:
@@ -204,40 +170,38 @@ def measure(setting: Setting, device: torch.device) -> tuple[pd.DataFrame, pd.Da
     rows, unions = [], []
     for target in setting.targets:
         stage = Stage(target, setting, device)
-        for repeat in range(-1, setting.repeats):  # the first warms up
-            for point in points(setting):
-                found = passes(stage, *point)
-                if 0 <= repeat < setting.end_to_end_repeats and point[1] == setting.contexts[0]:
-                    found |= end_to_end(stage, setting, *point)
-                key = dict(zip(KEY, (target.name, *point), strict=True))
-                if repeat >= 0:
-                    rows += [
-                        key | {"repeat": repeat, "quantity": q, "value": v}
-                        for q, v in found.items()
-                    ]
-        for (batch, count, correlation), active in stage.active.items():
-            law = correlated_active_experts(
-                batch, count, target.num_experts, target.experts_per_token, correlation
-            )
-            error = np.std(active, ddof=1) / np.sqrt(len(active))
-            unions.append({"target": target.name, "routing_correlation": correlation,
-                           "batch_size": batch, "tokens_per_sequence": count,
-                           "active_experts": np.mean(active), "law": float(law),
-                           "standard_errors": abs(np.mean(active) - law) / max(error, 1e-9)
-                           if error else 0.0})  # fmt: skip
+        for number, point in product(range(-1, setting.repeats), points(setting)):
+            found = passes(stage, *point)
+            if 0 <= number < setting.end_to_end_repeats and point[1] == setting.contexts[0]:
+                found |= end_to_end(stage, setting, *point)
+            if number >= 0:  # the first warms up
+                key = dict(zip(KEY, (target.name, *point), strict=True)) | {"repeat": number}
+                rows += [key | {"quantity": name, "value": v} for name, v in found.items()]
+        unions += [union(target, *drawn, active) for drawn, active in stage.active.items()]
         del stage
         gc.collect()
     return pd.DataFrame(rows), pd.DataFrame(unions)
+
+
+def union(
+    target: Architecture, batch: int, count: int, correlation: float, active: list[float]
+) -> dict[str, object]:
+    """Return the mean of the distinct experts drawn, and how far it is from the law."""
+    shape = (target.num_experts, target.experts_per_token)
+    law = float(correlated_active_experts(batch, count, *shape, correlation))
+    mean, error = np.mean(active), np.std(active, ddof=1) / np.sqrt(len(active))
+    return {
+        "target": target.name, "routing_correlation": correlation, "batch_size": batch,
+        "tokens_per_sequence": count, "active_experts": mean, "law": law,
+        "standard_errors": abs(mean - law) / max(error, 1e-9) if error else 0.0,
+    }  # fmt: skip
 
 
 def passes(
     stage: Stage, correlation: float, context: int, batch: int, gamma: int
 ) -> dict[str, float]:
     """Time plain, verify and plain pass and drafting, back to back."""
-    plain, step = (
-        stage.passed(0, batch, 1, correlation),
-        stage.speculator(batch, gamma, correlation),
-    )
+    plain, step = stage.passes_of(batch, gamma, correlation)
     state = stage.state(batch, context)
     tokens = torch.ones((batch, gamma + 1), dtype=torch.int64, device=stage.device)
 
@@ -246,14 +210,12 @@ def passes(
 
     before = forward()
     verify = stage.seconds(lambda: step.verify(tokens, state.positions))
-    after = forward()
-    draft = stage.seconds(lambda: step.propose(state))
-    plainly = (before + after) / 2
+    plainly = (before + forward()) / 2
     return {
         "forward_time": plainly,
         "verify_time": verify,
         "target_efficiency": plainly / verify,
-        "draft_time": draft,
+        "draft_time": stage.seconds(lambda: step.propose(state)),
     }
 
 
@@ -264,10 +226,7 @@ def end_to_end(
 
     All repeats of a point accept the same tokens, so that they differ by the machine alone.
     """
-    plain, step = (
-        stage.passed(0, batch, 1, correlation),
-        stage.speculator(batch, gamma, correlation),
-    )
+    plain, step = stage.passes_of(batch, gamma, correlation)
     generator = np.random.default_rng([batch, gamma])
     lengths = generator.geometric(1 - setting.acceptance_rate, (setting.steps, batch)) - 1
     scripts = list(torch.from_numpy(np.minimum(lengths, gamma)).to(stage.device))
@@ -287,14 +246,28 @@ def predict(
     setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
 ) -> pd.DataFrame:
     """Return medians of what was measured beside what is predicted, a row a point and quantity."""
-    wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")
-    half = measured.assign(half=measured["repeat"] % 2).pivot_table(
-        index=[*KEY, "half"], columns="quantity", values="value", aggfunc="median"
-    )
-    spread = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="std")
+    rows = measured[measured["quantity"].isin(QUANTITIES)]
+    by_quantity = rows.groupby([*KEY, "quantity"])["value"]
+    halves = rows.groupby([*KEY, "quantity", rows["repeat"] % 2])["value"].median().unstack()
+    table = pd.DataFrame({
+        "measured": by_quantity.median(),
+        "predicted": predictions(setting, hardware, stack, measured),
+        "spread": by_quantity.std(),
+        "split_half": (halves[0] / halves[1] - 1).abs(),
+    }).reset_index()  # fmt: skip
+    table["quantity"] = pd.Categorical(table["quantity"], QUANTITIES)
+    table = table.sort_values([*KEY, "quantity"], ignore_index=True).astype({"quantity": str})
+    return table.assign(error=table["predicted"] / table["measured"] - 1)
+
+
+def predictions(
+    setting: Setting, hardware: HardwareProfile, stack: str, measured: pd.DataFrame
+) -> pd.Series:
+    """Return what is predicted for each point and quantity; a speedup for the tokens emitted."""
     by_name = {target.name: target for target in setting.targets}
-    rows = []
-    for key, found in wide.iterrows():
+    wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")
+    found = {}
+    for key, row in wide.iterrows():
         name, correlation, context, batch, gamma = key
         deployment, _ = deploy(
             target=by_name[name], hardware=hardware, drafter=setting.drafter, stack=stack,
@@ -304,39 +277,26 @@ def predict(
             deployment, batch_size=batch, draft_length=gamma, verify_tokens=gamma + 1,
             context_length=context,
         )  # fmt: skip
-        predicted = {
-            "forward_time": times.forward_time, "verify_time": times.verify_time,
-            "target_efficiency": times.forward_time / times.verify_time,
-            "draft_time": times.draft_time, "step_time": times.step_time,
-            "speedup": found.get("tokens_per_step", np.nan) * times.forward_time / times.step_time,
-        }  # fmt: skip
-        for quantity in QUANTITIES:
-            if np.isfinite(found.get(quantity, np.nan)):
-                halves = half.loc[key][quantity]
-                rows.append(dict(zip(KEY, key, strict=True)) | {
-                    "quantity": quantity, "measured": found[quantity],
-                    "predicted": float(predicted[quantity]), "spread": spread.loc[key, quantity],
-                    "split_half": abs(halves.iloc[0] / halves.iloc[-1] - 1),
-                })  # fmt: skip
-    table = pd.DataFrame(rows)
-    return table.assign(error=table["predicted"] / table["measured"] - 1)
+        named = {n: getattr(times, n) for n in QUANTITIES if n.endswith("_time")}
+        named["target_efficiency"] = times.forward_time / times.verify_time
+        named["speedup"] = row["tokens_per_step"] * times.forward_time / times.step_time
+        measured_here = [name for name in QUANTITIES if np.isfinite(row[name])]
+        found |= {(*key, name): float(named[name]) for name in measured_here}
+    return pd.Series(found).rename_axis([*KEY, "quantity"])
 
 
 def report(table: pd.DataFrame, unions: pd.DataFrame) -> str:
     """Return errors and noise floors by quantity, and whether unions meet the law."""
-    lines = [f"{'':18}  points   mean  worst    bias  repeats differ by  noise floor"]
-    for quantity in QUANTITIES:
-        part = table[table["quantity"] == quantity]
-        error = part["error"]
-        lines.append(
-            f"{quantity:18}  {len(part):6}  {error.abs().mean():5.1%}  {error.abs().max():5.1%}"
-            f"  {error.median():+6.1%}  {(part['spread'] / part['measured']).median():17.1%}"
-            f"  {part['split_half'].mean():11.1%}"
-        )
-    lines.append("")
+    table = table.assign(size=table["error"].abs(), spread=table["spread"] / table["measured"])
+    told = table.groupby("quantity").agg(
+        points=("size", "size"), mean=("size", "mean"), worst=("size", "max"),
+        bias=("error", "median"), repeats_differ_by=("spread", "median"),
+        noise_floor=("split_half", "mean"),
+    ).reindex(QUANTITIES)  # fmt: skip
+    shares = dict.fromkeys(told.columns[1:], "{:.1%}".format)
     worst = unions["standard_errors"].max()
-    lines.append(f"distinct experts: {len(unions)} unions, at most {worst:.1f} s.e. from the law")
-    return "\n".join(lines)
+    met = f"distinct experts: {len(unions)} unions, at most {worst:.1f} s.e. from the law"
+    return f"{told.to_string(formatters=shares)}\n\n{met}"
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:

@@ -4,23 +4,38 @@ Usage: python calibration/published.py [FOLDER]. Writes the tables to FOLDER (de
 one) and the profiles to where they ship, by the commands of calibration/README.md.
 """
 
-import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.calibrate.datasets import source_name
-from specmodel.calibrate.fitting import FittedTable, typical_stack
-from specmodel.calibrate.measurements import read_measurements
+from specmodel.calibrate.fitting.kernels import (
+    PARAMETERS,
+    normal_spreads,
+    predicted_time,
+    shape_errors,
+)
+from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.measurements import groups, read_measurements
 from specmodel.calibrate.published import STACKS
-from specmodel.records.hardware import load_hardware
+from specmodel.cli import main as command
+from specmodel.records.hardware import HardwareProfile, load_hardware
+from specmodel.records.kernels import FITTED_DTYPE, MAIN_KINDS, FittedStack, KernelFit
 
 ROOT = Path(__file__).parents[1]
-PROFILES, PACKAGE, TABLES = ROOT / "hw_profiles", ROOT / "specmodel", ROOT / "calibration/tables"
-SAME_CHIP = {"a800_sxm_80gb": "a100_sxm_80gb"}
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
+SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
+"""Devices measured, and another of the same chip and memory that takes the fit too."""
+SHARPNESS = 4.0
+"""Exponent of typical kernels [-]."""
 ENGINES = {
     "vllm": {
         "table": "moesd_vllm_a800.csv",
@@ -39,47 +54,105 @@ ENGINES = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A table of measurements and the stack that was fitted to it."""
+
+    hardware: HardwareProfile
+    table: pd.DataFrame
+    stack: FittedStack
+
+
 def run(*words: str | Path) -> None:
     print("$ specmodel", *words, flush=True)
-    subprocess.run([sys.executable, "-c", "from specmodel.cli import run; raise SystemExit(run())",
-                    *map(str, words)], check=True)  # fmt: skip
+    status = command([*map(str, words)])
+    if status:
+        raise SystemExit(status)
+
+
+def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted:
+    """Write the table of a stack, and fit it into the profile of its device and of twins."""
+    path, profile = folder / f"{hardware}_{stack}.csv", PROFILES / f"{hardware}.toml"
+    run("dataset", hardware, stack, version, "--output", path)
+    others = STACKS[hardware, stack, version]
+    source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
+    run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
+    if hardware in SAME_CHIP:
+        twin = PROFILES / f"{SAME_CHIP[hardware]}.toml"
+        source = f"{source_name()}, measured on {hardware}, which has the same chip and memory"
+        run("fit", path, "--hardware", twin, "--measured-on", hardware, "--output", twin,
+            "--source", source)  # fmt: skip
+    record = load_hardware(profile)
+    return Fitted(record, read_measurements(path), record.fitted[stack])
+
+
+def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
+    """Return kernels with the geometric means of fitted parameters.
+
+    Their errors and spreads are those on the rows of each device by the mean of the others: what to
+    expect on a device that nothing was measured on.
+    """
+    devices = sorted({entry.hardware.name for entry in fitted})
+    fits = {kind: typical_fit(kind, fitted) for kind in MAIN_KINDS}
+    computing = {"compute_efficiency": fits["gemm"].compute_efficiency}
+    fits["attention"] = fits["attention"].model_copy(update=computing)
+    source = f"geometric means of fits on {', '.join(devices)}; errors leave one device out"
+    kinds = {kind: {FITTED_DTYPE: fit} for kind, fit in fits.items()}
+    return FittedStack(version=today, source=source, date=today, **kinds)
+
+
+def typical_fit(kind: str, fitted: list[Fitted]) -> KernelFit:
+    judged = pd.concat([left_out(kind, entry, fitted) for entry in fitted], ignore_index=True)
+    common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
+    return KernelFit(
+        **means(kind, fitted),
+        sharpness=SHARPNESS,
+        arithmetic_dtype=FITTED_DTYPE,
+        num_points=0,
+        num_judged=len(judged),
+        is_held_out=True,
+        **shape_errors(judged),
+        shape_spread=common,
+        row_spread=row,
+        varied=[],
+        covariance=[],
+    )
+
+
+def left_out(kind: str, entry: Fitted, fitted: list[Fitted]) -> pd.DataFrame:
+    """Judge the rows of one table by the mean of the fits on other devices."""
+    others = [other for other in fitted if other.hardware.name != entry.hardware.name]
+    parameters = KernelParameters(**means(kind, others), sharpness=SHARPNESS)
+    parts = {(part, dtype): rows for part, dtype, rows in groups(entry.table)}
+    rows = parts[kind, FITTED_DTYPE].query("role == 'judge'")
+    predicted = predicted_time(kind, rows, entry.hardware, parameters)
+    device = f"{entry.hardware.name} {rows['stack'].iloc[0]}"
+    return rows.assign(error=predicted / rows["latency"] - 1, shape=f"{device}/" + rows["shape"])
+
+
+def means(kind: str, fitted: list[Fitted]) -> dict[str, float]:
+    """Return geometric means, over the stacks of a device first: each device counts once."""
+    names = list(PARAMETERS[kind])
+    fits = [getattr(entry.stack, kind)[FITTED_DTYPE] for entry in fitted]
+    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
+    devices = [entry.hardware.name for entry in fitted]
+    typical = np.exp(logs.groupby(devices).mean().mean())
+    return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))
 
 
 def main(folder: Path) -> None:
-    paths = {}
-    for hardware, stack, version in STACKS:
-        paths[hardware, stack] = path = folder / f"{hardware}_{stack}.csv"
-        profile = PROFILES / f"{hardware}.toml"
-        run("dataset", hardware, stack, version, "--output", path)
-        others = STACKS[hardware, stack, version]
-        source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
-        run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
-        for twin, chip in SAME_CHIP.items():
-            if chip == hardware:
-                copy = PROFILES / f"{twin}.toml"
-                source = f"{source_name()}, measured on {chip}, which has the same chip and memory"
-                run("fit", path, "--hardware", copy, "--measured-on", chip, "--output", copy,
-                    "--source", source)  # fmt: skip
-    fitted = []
-    for (hardware, stack), path in paths.items():
-        record = load_hardware(PROFILES / f"{hardware}.toml")
-        table = read_measurements(path)
-        fitted.append(FittedTable(hardware=record, table=table, stack=record.fitted[stack]))
-    today = date.today().isoformat()
-    typical = typical_stack(fitted, version=today, date=today)
-    write_text(PACKAGE / "stacks/typical.toml", toml_text(typical) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    fitted = [fit_profile(folder, *stack) for stack in STACKS]
+    typical = typical_stack(fitted, date.today().isoformat())
+    write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
     for name, engine in ENGINES.items():
         vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]
         leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]
-        run("fit", "engine", TABLES / engine["table"], "--output", PACKAGE / f"engines/{name}.toml",
-            "--name", engine["name"], "--stack", name, "--source", engine["source"],
-            *vary, *leave)  # fmt: skip
+        run("fit", "engine", ROOT / "calibration/tables" / engine["table"],
+            "--output", RECORDS / f"engines/{name}.toml", "--name", engine["name"],
+            "--stack", name, "--source", engine["source"], *vary, *leave)  # fmt: skip
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
-        main(Path(sys.argv[1]))
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary:
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else temporary))

@@ -6,6 +6,7 @@ its table would mislead with, and marks the rows that a fit should leave out rat
 them.
 """
 
+from functools import cache
 from importlib.metadata import version as installed_version
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +61,24 @@ _DTYPES = {
 
 _UNGATED_SHAPES = {(2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120)}
 """(hidden, expert) sizes of Nemotron's experts, which have two matrices."""
+
+_KEYS = {
+    "moe": ["kernel_source", "moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk",
+            "num_experts", "moe_tp_size", "moe_ep_size", "distribution"],
+    "gemm": ["gemm_dtype", "m", "n", "k"],
+    "attention": ["batch_size", "num_heads", "num_key_value_heads", "head_dim", "window_size",
+                  "step", "attn_dtype", "kv_cache_dtype"],
+}  # fmt: skip
+"""What makes a point of each table, in the names of the table; rows that agree are repeats."""
+
+_OUR_NAMES = {
+    "moe_dtype": "quantization", "gemm_dtype": "quantization", "inter_size": "expert_size",
+    "topk": "experts_per_token", "moe_tp_size": "tensor_parallel",
+    "moe_ep_size": "expert_parallel", "num_key_value_heads": "num_kv_heads",
+    "window_size": "sliding_window", "step": "context_length", "attn_dtype": "activation_dtype",
+    "kv_cache_dtype": "kv_dtype",
+}  # fmt: skip
+_INSTALL = "it to be installed: pip install 'specmodel[datasets]'"
 
 CACHE_SHARE = 1.3
 """Weights below this multiple of the last-level cache are read from it when timed in a loop [-]."""
@@ -117,34 +136,28 @@ def read_moe(hardware: str, framework: str, version: str) -> pd.DataFrame:
     -----
     "balanced" deals tokens to experts in turn: exactly ``min(E, t k)`` distinct ones, not the
     expected union of `experts.active_experts`. "power_law_a" draws loads from a truncated power
-    law and rounds them; `power_law_active_experts` says how many experts that leaves. Keys that
-    repeat differ by up to 24 %; the median is taken. Widths are recorded before slicing by tensor
-    parallelism. Slices of a shape that ran a fallback kernel are found by
-    `fallbacks.slow_slices`.
+    law and rounds them; `power_law_active_experts` says how many experts that leaves. Repeats of
+    one point differ by up to 24 %: the median is taken, which one slow repeat does not move.
+    Widths are recorded before slicing by tensor parallelism. Slices that ran a fallback kernel are
+    not marked here but by `published.published_measurements`, which compares slices.
     """
-    raw = _read(hardware, "moe", framework, version)
-    key = [name for name in raw.columns if name not in ("latency", "power", "power_limit")]
-    table = _medians(raw, key)
-    dtypes = [_dtype(name) for name in table["moe_dtype"]]
-    is_alone = table["moe_ep_size"] == 1
-    result = pd.DataFrame({
-        "num_tokens": table["num_tokens"],
-        "hidden_size": table["hidden_size"],
-        "expert_size": table["inter_size"] // table["moe_tp_size"],
-        "num_experts": table["num_experts"],
-        "experts_per_token": table["topk"],
-        "tensor_parallel": table["moe_tp_size"],
-        "expert_parallel": table["moe_ep_size"],
-        "distribution": table["distribution"],
-        "kernel_source": table["kernel_source"],
-        "quantization": table["moe_dtype"],
-        "weight_dtype": [weight for weight, _ in dtypes],
-        "activation_dtype": [activation for _, activation in dtypes],
-        "active_experts": _active_experts(table).where(is_alone),
-        "latency": table["median"] * 1e-3,
-        "num_repeats": table["size"],
-    })  # fmt: skip
-    return _mark(result, hardware, framework, version)
+    table = _medians(_read(hardware, "moe", framework, version), "moe")
+    shapes = pd.MultiIndex.from_frame(table[["hidden_size", "expert_size"]])
+    is_ungated = shapes.isin(_UNGATED_SHAPES) | table["kernel_source"].str.contains("nongated")
+    loads = table[["distribution", "num_tokens", "num_experts", "experts_per_token"]]
+    active = pd.Series([_active_experts(*load) for load in loads.itertuples(index=False)])
+    table = table.assign(
+        expert_size=table["expert_size"] // table["tensor_parallel"],
+        weight_dtype=_dtypes(table["quantization"]),
+        activation_dtype=_dtypes(table["quantization"], of=1),
+        active_experts=active.where(table["expert_parallel"] == 1),
+        is_gated=~is_ungated,
+        is_slow_path=table["quantization"].isin(_slow_paths(hardware, framework, version)),
+    )
+    matrices = np.where(is_ungated, 2, 3)
+    loaded = table["active_experts"] * matrices * table["hidden_size"] * table["expert_size"]
+    loaded = loaded * table["weight_dtype"].map(BYTES_PER_ELEMENT)
+    return table.assign(loaded_bytes=loaded, is_cache_resident=_is_cached(loaded, hardware))
 
 
 def read_gemm(hardware: str, framework: str, version: str) -> pd.DataFrame:
@@ -166,22 +179,14 @@ def read_gemm(hardware: str, framework: str, version: str) -> pd.DataFrame:
     InputError
         If there is no such table or the package is not installed.
     """
-    raw = _read(hardware, "gemm", framework, version)
-    table = _medians(raw, ["gemm_dtype", "m", "n", "k"])
-    dtypes = [_dtype(name) for name in table["gemm_dtype"]]
-    element = np.array([BYTES_PER_ELEMENT[weight] for weight, _ in dtypes])
-    loaded = table["n"] * table["k"] * element
-    return pd.DataFrame({
-        "m": table["m"],
-        "n": table["n"],
-        "k": table["k"],
-        "quantization": table["gemm_dtype"],
-        "weight_dtype": [weight for weight, _ in dtypes],
-        "activation_dtype": [activation for _, activation in dtypes],
-        "latency": table["median"] * 1e-3,
-        "num_repeats": table["size"],
-        "is_cache_resident": loaded < CACHE_SHARE * load_hardware(hardware).memory.l2_bytes,
-    })  # fmt: skip
+    table = _medians(_read(hardware, "gemm", framework, version), "gemm")
+    weight_dtype = _dtypes(table["quantization"])
+    loaded = table["n"] * table["k"] * weight_dtype.map(BYTES_PER_ELEMENT)
+    return table.assign(
+        weight_dtype=weight_dtype,
+        activation_dtype=_dtypes(table["quantization"], of=1),
+        is_cache_resident=_is_cached(loaded, hardware),
+    )
 
 
 def read_decode_attention(hardware: str, framework: str, version: str) -> pd.DataFrame:
@@ -207,21 +212,12 @@ def read_decode_attention(hardware: str, framework: str, version: str) -> pd.Dat
     raw = _read(hardware, "attention", framework, version)
     if "window_size" not in raw:
         raw = raw.assign(window_size=0)
-    key = ["batch_size", "num_heads", "num_key_value_heads", "head_dim", "window_size", "step",
-           "attn_dtype", "kv_cache_dtype"]  # fmt: skip
-    table = _medians(raw, key)
-    return pd.DataFrame({
-        "batch_size": table["batch_size"],
-        "num_heads": table["num_heads"],
-        "num_kv_heads": table["num_key_value_heads"],
-        "head_dim": table["head_dim"],
-        "sliding_window": table["window_size"].where(table["window_size"] > 0),
-        "context_length": table["step"],
-        "activation_dtype": [_dtype(name)[0] for name in table["attn_dtype"]],
-        "kv_dtype": [_dtype(name)[0] for name in table["kv_cache_dtype"]],
-        "latency": table["median"] * 1e-3,
-        "num_repeats": table["size"],
-    })  # fmt: skip
+    table = _medians(raw, "attention")
+    return table.assign(
+        sliding_window=table["sliding_window"].where(table["sliding_window"] > 0),
+        activation_dtype=_dtypes(table["activation_dtype"]),
+        kv_dtype=_dtypes(table["kv_dtype"]),
+    )
 
 
 def read_all_reduce(hardware: str, framework: str, version: str) -> pd.DataFrame:
@@ -244,11 +240,11 @@ def read_all_reduce(hardware: str, framework: str, version: str) -> pd.DataFrame
 
     Notes
     -----
-    Sizes are recorded in elements: as bytes they would exceed the bandwidth of the link. Engines
-    time theirs with and without CUDA graphs; the faster is kept.
+    Sizes are recorded in elements: taken as bytes they would exceed the bandwidth of the link.
+    Engines time theirs with and without CUDA graphs; the faster is kept.
     """
     raw = _read(hardware, "comm", framework, version)
-    element = np.array([BYTES_PER_ELEMENT[_dtype(name)[0]] for name in raw["allreduce_dtype"]])
+    element = _dtypes(raw["allreduce_dtype"]).map(BYTES_PER_ELEMENT)
     sized = raw.assign(message_bytes=raw["message_size"] * element)
     fastest = sized.groupby(["num_gpus", "message_bytes"], sort=True)["latency"].min() * 1e-3
     return fastest.reset_index()
@@ -294,20 +290,15 @@ def power_law_active_experts(
     return int(min((tokens > 0).sum() + left_over, num_experts, pairs))
 
 
-def _active_experts(table: pd.DataFrame) -> pd.Series:
-    """Distinct experts of each row; missing where the distribution is another."""
-    names = ["distribution", "num_tokens", "num_experts", "topk"]
-    keys = table[names].drop_duplicates()
-    counts = []
-    for distribution, tokens, count, k in keys.itertuples(index=False):
-        if distribution == "balanced":
-            counts.append(float(min(count, tokens * k)))
-        elif distribution.startswith("power_law_"):
-            exponent = float(distribution.removeprefix("power_law_"))
-            counts.append(float(power_law_active_experts(tokens, count, k, exponent)))
-        else:
-            counts.append(np.nan)
-    return table[names].merge(keys.assign(active=counts), on=names, how="left")["active"]
+@cache
+def _active_experts(distribution: str, num_tokens: int, num_experts: int, k: int) -> float:
+    """Return the distinct experts of a row; NaN where its distribution is an unknown one."""
+    if distribution == "balanced":
+        return float(min(num_experts, num_tokens * k))
+    if not distribution.startswith("power_law_"):
+        return np.nan
+    exponent = float(distribution.removeprefix("power_law_"))
+    return float(power_law_active_experts(num_tokens, num_experts, k, exponent))
 
 
 def source_name() -> str:
@@ -319,8 +310,7 @@ def source_name() -> str:
 def _data_folder() -> Path:
     spec = find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        expected = "it to be installed: pip install 'specmodel[datasets]'"
-        raise InputError("datasets", f"no package {_PACKAGE}", expected)
+        raise InputError("datasets", f"no package {_PACKAGE}", _INSTALL)
     return Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
 
 
@@ -336,41 +326,33 @@ def _read(hardware: str, operation: str, framework: str, version: str) -> pd.Dat
     try:
         return pd.read_parquet(path)
     except ImportError:
-        expected = "it to be installed: pip install 'specmodel[datasets]'"
-        raise InputError("datasets", "no package pyarrow", expected) from None
+        raise InputError("datasets", "no package pyarrow", _INSTALL) from None
 
 
-def _medians(raw: pd.DataFrame, key: list[str]) -> pd.DataFrame:
-    """Return one row a key, with the median latency and the number of repeats."""
-    grouped = raw.groupby(key, sort=True, dropna=False)["latency"]
-    return grouped.agg(["median", "size"]).reset_index()
+def _medians(raw: pd.DataFrame, operation: str) -> pd.DataFrame:
+    """Return a row a point in our names: the median of its repeats in seconds, and their number."""
+    repeats = raw.groupby(_KEYS[operation], sort=True, dropna=False)["latency"]
+    medians = repeats.agg(latency="median", num_repeats="size").reset_index()
+    return medians.rename(columns=_OUR_NAMES).assign(latency=medians["latency"] * 1e-3)
 
 
-def _dtype(name: str) -> tuple[str, str]:
-    if name not in _DTYPES:
-        raise InputError("dtype", name, f"one of {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+def _dtypes(names: pd.Series, of: int = 0) -> pd.Series:
+    """Return our dtype for each name: that of weights, or of activations with `of` = 1."""
+    unknown = set(names.unique()) - set(_DTYPES)
+    if unknown:
+        raise InputError("dtype", min(unknown), f"one of {', '.join(_DTYPES)}")
+    return names.map({name: dtypes[of] for name, dtypes in _DTYPES.items()})
 
 
-def _mark(table: pd.DataFrame, hardware: str, framework: str, version: str) -> pd.DataFrame:
-    """Mark experts of two matrices, slow paths, and weights that a loop reads from cache."""
-    full_size = table["expert_size"] * table["tensor_parallel"]
-    shapes = zip(table["hidden_size"], full_size, strict=True)
-    ungated = np.array([shape in _UNGATED_SHAPES for shape in shapes], dtype=bool)
-    ungated |= table["kernel_source"].str.contains("nongated").to_numpy()
-    element = table["weight_dtype"].map(BYTES_PER_ELEMENT)
-    matrices = np.where(ungated, 2, 3)
-    loaded = table["active_experts"] * matrices * table["hidden_size"] * table["expert_size"]
-    loaded = loaded * element
+def _is_cached(loaded_bytes: pd.Series, hardware: str) -> pd.Series:
+    return loaded_bytes < CACHE_SHARE * load_hardware(hardware).memory.l2_bytes
+
+
+def _slow_paths(hardware: str, framework: str, version: str) -> set[str]:
+    """Return the quantizations whose experts an engine's release ran by a slow kernel."""
+    if framework != "vllm":
+        return set()
     release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    is_vllm = framework == "vllm"
-    slow_fp8 = is_vllm and version == "0.24.0" and hardware in ("h100_sxm", "h200_sxm")
-    slow = (table["quantization"] == "fp8") & slow_fp8
-    slow |= (table["quantization"] == "int4_wo") & (is_vllm and release >= (0, 18))
-    l2_bytes = load_hardware(hardware).memory.l2_bytes
-    return table.assign(
-        loaded_bytes=loaded,
-        is_gated=~ungated,
-        is_slow_path=slow,
-        is_cache_resident=loaded < CACHE_SHARE * l2_bytes,
-    )
+    is_slow_fp8 = version == "0.24.0" and hardware in ("h100_sxm", "h200_sxm")
+    slow = {"int4_wo"} if release >= (0, 18) else set()
+    return slow | {"fp8"} if is_slow_fp8 else slow

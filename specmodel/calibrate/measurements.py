@@ -1,9 +1,13 @@
 """Tables of measured kernels: what they hold, how they are checked, the work that was timed.
 
-One row a point or a repeat of it. Every table has ``component``, ``hardware``, ``stack``,
+A row is a point or one of its repeats. Every table has ``component``, ``hardware``, ``stack``,
 ``version``, ``latency`` [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
-Where each repeat of a ``point`` has a ``reference_latency``, of the one point of its ``group`` that
-was timed right before and after, medians are of their ratio, which a drift of the machine spares.
+
+Repeats are replaced by their median: disturbances only ever make a repeat longer, and a few long
+ones move a mean but not a median. A table may also give each repeat of a ``point`` a
+``reference_latency``: the time of the one reference of its ``group``, taken right before and after.
+A machine that slows down slows both alike, so the median is then taken of the ratios, and
+multiplied by the median reference of the group to give seconds again.
 """
 
 from collections.abc import Sequence
@@ -11,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
@@ -35,19 +40,19 @@ COLUMNS = {
     "elementwise": ("num_tokens", "hidden_size", "activation_dtype"),
 }  # fmt: skip
 """Columns of each component; sizes are those on one GPU. ``context_length`` counts the tokens of
-the pass themselves; elementwise is a residual addition with its norm."""
+the pass themselves; elementwise is a residual addition with its norm. The first dtype is that of
+what the component reads, weights or KV: each is fitted on its own."""
+
+_DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype")
+STORED = {kind: next(n for n in names if n in _DTYPES) for kind, names in COLUMNS.items()}
+"""Column of the dtype that each component reads."""
 
 DEFAULTS = {"attention": {"query_tokens": 1}, "experts": {"includes_router": 0}}
-"""Optional columns: tokens of each sequence in the pass; whether the router was timed too."""
+"""Optional columns and what they are otherwise: query tokens of each sequence in the pass, and 1
+where the router was timed along with the experts."""
 
 OTHER_COMPONENTS = ("copy", "launch", "all_reduce")
-"""Recorded beside them by `measure`; not fitted as kernels."""
-
-STORED = {
-    "experts": "weight_dtype", "gemm": "weight_dtype", "attention": "kv_dtype",
-    "elementwise": "activation_dtype",
-}  # fmt: skip
-"""Column of the dtype that each component reads; each is fitted on its own."""
+"""Components that `measure` records too, and that are not fitted as kernels."""
 
 SHAPE = {
     "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
@@ -58,14 +63,15 @@ SHAPE = {
 """What makes a shape, the unit that is fitted or judged as a whole."""
 
 ROLES = ("fit", "spread", "judge", "fallback", "skip")
-"""Fitted; of a fitted shape under another load, for the spread of errors only; left out and judged;
-a fallback kernel, judged on request; not used, as something else was timed."""
+"""Rows to fit; rows of the same shapes under another load, which only tell how far errors spread;
+rows of other shapes, to judge the fit by; fallback kernels, judged on request; rows to skip, which
+timed something else than the kernel."""
 
 COLD_SHARE = 1.5
 """Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""
 
 PLAUSIBLE = (0.3, 100.0)
-"""Median latency over the data sheet's time that is taken [-]."""
+"""Range accepted for the median latency over the time that the data sheet allows [-]."""
 
 _AT_MOST = (
     ("active_experts", "num_experts"),
@@ -73,7 +79,6 @@ _AT_MOST = (
     ("num_kv_heads", "num_heads"),
     ("query_tokens", "context_length"),
 )
-_DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype")
 
 
 def read_measurements(path: str | Path) -> pd.DataFrame:
@@ -125,15 +130,13 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     unknown = sorted(set(map(str, table["component"].unique())) - {*COLUMNS, *OTHER_COMPONENTS})
     if unknown:
         raise InputError("measurements.component", unknown[0], f"one of {', '.join(COLUMNS)}")
-    if table.duplicated().any():
-        count = int(table.duplicated().sum())
+    count = int(table.duplicated().sum())
+    if count:
         expected = "each measurement once; repeats of a point differ in latency"
         raise InputError("measurements", f"{count} rows twice", expected)
     table = _with_roles(_timed_kernels(table))
-    parts = [
-        _check_component(str(kind), part) for kind, part in table.groupby("component", sort=False)
-    ]
-    return pd.concat(parts, ignore_index=True)
+    parts = table.groupby("component", sort=False)
+    return pd.concat([_checked(str(kind), part) for kind, part in parts], ignore_index=True)
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
@@ -154,9 +157,9 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
     table = _with_defaults(kind, table)
     names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
     column = {name: table[name].to_numpy(float) for name in names if name not in _DTYPES}
-    activation = str(table["activation_dtype"].iloc[0])
+    activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", STORED[kind]))
     value_bytes = BYTES_PER_ELEMENT[activation]
-    stored = str(table[STORED[kind]].iloc[0])
+    residual_bytes = max(value_bytes, 2.0)
     dtypes = {"dtype": wider_dtype(activation, stored), "stored_dtype": stored}
     if kind == "gemm":
         m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
@@ -168,7 +171,7 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
             column["num_tokens"],
             hidden_size=column["hidden_size"],
             norms=1,
-            residual_bytes=max(value_bytes, 2.0),
+            residual_bytes=residual_bytes,
             dtype=stored,
         )
     if kind == "attention":
@@ -183,7 +186,7 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
             sizes=(column["head_dim"], column["head_dim"]),
             kv_elements=2 * column["num_kv_heads"] * column["head_dim"],
             layers=1,
-            residual_bytes=max(value_bytes, 2.0),
+            residual_bytes=residual_bytes,
             dtype=dtypes["dtype"],
             kv_dtype=stored,
         )
@@ -229,11 +232,11 @@ def _experts_work(
 
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     """Return kind, dtype of weights or KV, and rows of each part that is fitted on its own."""
-    found = []
-    for kind, part in table.groupby("component", sort=True):
-        by_dtype = part.groupby(STORED[str(kind)], sort=True)
-        found += [(str(kind), str(dtype), rows) for dtype, rows in by_dtype]
-    return found
+    return [
+        (str(kind), str(dtype), rows)
+        for kind, part in table.groupby("component", sort=True)
+        for dtype, rows in part.groupby(STORED[str(kind)], sort=True)
+    ]
 
 
 def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.DataFrame:
@@ -255,6 +258,11 @@ def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.Dat
     return judged if len(judged) else rows[rows["role"] == "fit"]
 
 
+def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
+    """Return which points read too much for the last-level cache to hold it between two calls."""
+    return np.asarray(work.weight_bytes + work.kv_bytes > COLD_SHARE * hardware.memory.l2_bytes)
+
+
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
     """Refuse a table whose times are of another unit or device.
 
@@ -271,18 +279,17 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
         If the median over what the data sheet allows is outside `PLAUSIBLE`; names the suspected
         unit. Points that a cache could hold do not count.
     """
+    low, high = PLAUSIBLE
     for kind, dtype, rows in groups(table):
         work = work_of(kind, rows)
-        read = np.asarray(work.weight_bytes + work.kv_bytes)
-        is_cold = read > COLD_SHARE * hardware.memory.l2_bytes
+        is_cold = is_streamed(work, hardware)
         if not is_cold.any():
             continue
-        streaming = (read + work.activation_bytes) / hardware.memory.peak_bytes_per_s
+        moved = work.weight_bytes + work.kv_bytes + work.activation_bytes
         computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
-        ratio = rows["latency"].to_numpy() / np.maximum(streaming, computing)
-        median = float(np.median(ratio[is_cold]))
-        if not PLAUSIBLE[0] <= median <= PLAUSIBLE[1]:
-            low, high = PLAUSIBLE
+        allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
+        median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
+        if not low <= median <= high:
             unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
             raise InputError(
                 "measurements.latency",
@@ -300,32 +307,19 @@ def _with_roles(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _check_component(kind: str, part: pd.DataFrame) -> pd.DataFrame:
+def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     """Check the columns of one component, take medians of repeats and name its shapes."""
-    needed, of = COLUMNS[kind], f"rows of {kind}"
-    need_columns(part, needed, of)
+    need_columns(part, COLUMNS[kind], f"rows of {kind}")
     if kind == "experts" and "model_expert_size" not in part:
         part = part.assign(model_expert_size=part["expert_size"])
-    part = _with_defaults(kind, part)
-    optional = list(DEFAULTS.get(kind, {}))
-    if "includes_router" in optional and part["includes_router"].nunique() > 1:
-        raise InputError(f"{ARGUMENT}.includes_router", "0 and 1", "one of them in all rows")
-    sizes = [name for name in dict.fromkeys((*needed, *SHAPE[kind])) if name not in _DTYPES]
-    whole = {name: numbers(part, name, whole=name != "active_experts", of=of) for name in sizes}
-    whole |= {name: numbers(part, name, above=-1, whole=True, of=of) for name in optional}
-    part = part.assign(**whole, latency=numbers(part, "latency", of=of))
-    for few, many in _AT_MOST:
-        if few in whole:
-            is_over = part[few] > part[many]
-            if is_over.any():
-                culprit = float(part[few][is_over].iloc[0])
-                raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} of the same row")
+    part = _with_numbers(kind, _with_defaults(kind, part))
+    _check_rows(part)
     _check_dtypes(kind, part)
-    key = ["component", "hardware", "stack", "version", "role", *needed, *optional]
-    key += [n for n in ("model_expert_size", "distribution") if n in part and n not in key]
-    medians = _medians_of_repeats(part, key)
-    shape = medians[list(SHAPE[kind])].astype(int).astype(str).agg("x".join, axis=1)
-    return medians.assign(shape=shape)
+    optional = [*DEFAULTS.get(kind, {}), "model_expert_size", "distribution"]
+    key = ["component", "hardware", "stack", "version", "role", *COLUMNS[kind]]
+    medians = _medians_of_repeats(part, key + [name for name in optional if name in part])
+    sizes = medians[list(SHAPE[kind])].astype(int).astype(str).itertuples(index=False)
+    return medians.assign(shape=["x".join(row) for row in sizes])
 
 
 def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -334,6 +328,34 @@ def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
         for name, value in DEFAULTS.get(kind, {}).items()
     }
     return table.assign(**filled)
+
+
+def _with_numbers(kind: str, part: pd.DataFrame) -> pd.DataFrame:
+    """Return a component's rows with checked numbers: sizes, optional columns and latency."""
+    optional = DEFAULTS.get(kind, {})
+    names = [n for n in (*COLUMNS[kind], *SHAPE[kind]) if n not in _DTYPES]
+    found = {
+        name: numbers(
+            part,
+            name,
+            above=-1 if name in optional else 0,
+            whole=name not in ("active_experts", "latency"),
+            of=f"rows of {kind}",
+        )
+        for name in dict.fromkeys((*names, *optional, "latency"))
+    }
+    return part.assign(**found)
+
+
+def _check_rows(part: pd.DataFrame) -> None:
+    """Refuse numbers that contradict each other."""
+    for few, many in _AT_MOST:
+        over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
+        if len(over):
+            culprit = float(over[few].iloc[0])
+            raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} of the same row")
+    if "includes_router" in part and part["includes_router"].nunique() > 1:
+        raise InputError(f"{ARGUMENT}.includes_router", "0 and 1", "one of them in all rows")
 
 
 def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
@@ -353,7 +375,7 @@ def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
 
 
 def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of kernels; what `measure` recorded beside, or could not time, is left."""
+    """Return the rows of kernels, without what `measure` recorded beside them or could not time."""
     if "note" in table:
         table = table[table["note"].isna()]
     kernels = table[~table["component"].isin(OTHER_COMPONENTS)]
@@ -364,8 +386,7 @@ def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
     """Check dtypes; one of weights or KV goes with one of activations."""
-    names = [name for name in COLUMNS[kind] if name in _DTYPES]
-    for name in names:
+    for name in (column for column in COLUMNS[kind] if column in _DTYPES):
         for dtype in part[name].unique():
             try:
                 check_dtype(name, dtype)

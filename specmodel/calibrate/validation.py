@@ -6,9 +6,9 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting.kernels import predicted_time, shape_errors
 from specmodel.calibrate.measurements import (
-    COLD_SHARE,
     check_plausible,
     groups,
+    is_streamed,
     judged_rows,
     work_of,
 )
@@ -66,14 +66,14 @@ def predict_measured(
         if judged.empty:
             continue
         predicted = predicted_time(kind, judged, hardware, kernels.parameters(kind, dtype))
-        new = {
-            "dtype": dtype,
-            "case": _cases(kind, judged, hardware),
-            "tokens": judged["batch_size" if kind == "attention" else "num_tokens"],
-            "predicted": predicted,
-            "error": predicted / judged["latency"] - 1,
-        }
-        parts.append(judged.assign(**new))
+        judged = judged.assign(
+            dtype=dtype,
+            case=_cases(kind, judged, hardware),
+            tokens=judged["batch_size" if kind == "attention" else "num_tokens"],
+            predicted=predicted,
+            error=predicted / judged["latency"] - 1,
+        )
+        parts.append(judged)
     if not parts:
         raise InputError("measurements", "no row to judge", "rows whose role is judge or fit")
     return pd.concat(parts, ignore_index=True)
@@ -82,10 +82,8 @@ def predict_measured(
 def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Series:
     if kind == "experts":
         return pd.Series(rows.get("distribution", "balanced"), rows.index).fillna("balanced")
-    work = work_of(kind, rows)
-    read = np.asarray(work.weight_bytes + work.kv_bytes)
-    is_streamed = read > COLD_SHARE * hardware.memory.l2_bytes
-    return pd.Series(np.where(is_streamed, "streamed", "short"), rows.index)
+    is_long = is_streamed(work_of(kind, rows), hardware)
+    return pd.Series(np.where(is_long, "streamed", "short"), rows.index)
 
 
 def error_table(judged: pd.DataFrame) -> pd.DataFrame:

@@ -14,24 +14,15 @@ from specmodel import __version__
 from specmodel.base.errors import InputError
 from specmodel.cli.settings import SETTINGS
 
-_MODULES = {
-    "acceptance": ("acceptance",),
-    "best_draft_length": ("best-draft-length",),
-    "break_even": ("break-even",),
-    "calibration": ("calibrate", "dataset", "fit", "validate"),
-    "catalog": ("list", "show"),
-    "compare": ("compare",),
-    "explain": ("explain",),
-    "plot": ("plot",),
-    "predict": ("predict",),
-    "schedule": ("schedule",),
-    "sensitivity": ("sensitivity",),
-    "simulate": ("simulate",),
-    "sweep": ("sweep",),
-    "sweet_spot": ("sweet-spot",),
-    "trace": ("trace",),
-}
-_HOME = {command: module for module, commands in _MODULES.items() for command in commands}
+_COMMANDS = (
+    *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "dataset"),
+    *("explain", "fit", "plot", "predict", "schedule", "sensitivity", "simulate", "sweep"),
+    *("sweet-spot", "trace", "validate"),
+)
+"""Commands in a module of their name."""
+_HOME = {name: name.replace("-", "_") for name in _COMMANDS} | dict.fromkeys(
+    ("list", "show"), "catalog"
+)
 
 
 class _Commands(click.Group):

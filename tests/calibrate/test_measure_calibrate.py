@@ -19,11 +19,10 @@ pytest.importorskip("filelock")
 import specmodel
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.calibrate.measure import layers, workloads
-from specmodel.calibrate.measure.bench import OUT_OF_MEMORY, Bench
 from specmodel.calibrate.measure.device import find_device
-from specmodel.calibrate.measure.session import run_suite
+from specmodel.calibrate.measure.session import OUT_OF_MEMORY, Bench, run_suite
 from specmodel.calibrate.measure.suite import CORRELATION, REPEATS, Point, suite
-from specmodel.calibrate.measure.timing import Stopwatch
+from specmodel.calibrate.measure.workloads import Stopwatch
 from specmodel.calibrate.measurements import COLUMNS, check_measurements, read_measurements
 from specmodel.cli import main
 from specmodel.records.architecture import Architecture
@@ -32,6 +31,17 @@ from specmodel.records.hardware import load_hardware
 CPU = torch.device("cpu")
 RUN = "from specmodel.cli import run; raise SystemExit(run())"
 LOOP = Path(__file__).parents[2] / "calibration" / "closed_loop.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Threads that wait for each other on a busy machine take a thousand times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -350,4 +360,4 @@ def test_a_drafter_of_the_loop_is_an_architecture_the_model_takes(loop) -> None:
                     for p in shapes
                     if p.component == "experts"
                 }
-                assert (target.hidden_size, target.expert_size) not in taken
+                assert (target.hidden_size, target.experts.expert_size) not in taken

@@ -6,14 +6,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from specmodel.cost.work import Work
-
+from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure.collectives import REPEATS, SIZES, fit_link, time_all_reduces
-from specmodel.cost import parallel
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile, Link, load_hardware
 from specmodel.records.kernels import DATA_SHEET_KERNELS
+from specmodel.records.layers.work import Work
 
 LATENCY, BANDWIDTH = 9.3e-6, 3.7e11
 
@@ -39,7 +38,7 @@ def with_link(latency: float, bytes_per_s: float, num_gpus: int) -> HardwareProf
 
 def model_time(hardware: HardwareProfile, num_gpus: int, size: float) -> float:
     """Time of one all-reduce as `forward` builds it."""
-    message = parallel.all_reduce(num_gpus, hardware.link.num_gpus)
+    message = ranks.all_reduce(num_gpus, hardware.link.num_gpus)
     work = Work(
         kind="message", kernels=1, collectives=1, link_bytes=size * message.link_share,
         link_hops=message.link_hops, network_hops=message.network_hops,

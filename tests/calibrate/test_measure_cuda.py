@@ -11,10 +11,9 @@ if not torch.cuda.is_available():
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
 from specmodel.calibrate.measure import layers, workloads
-from specmodel.calibrate.measure.bench import Bench
-from specmodel.calibrate.measure.decoder import Decoder
+from specmodel.calibrate.measure.decoder import Decoder, Pass
 from specmodel.calibrate.measure.device import find_device, gpu_state
-from specmodel.calibrate.measure.speculation import Pass
+from specmodel.calibrate.measure.session import Bench
 from specmodel.calibrate.measure.suite import suite
 from specmodel.cli import main
 from specmodel.records.architecture import Architecture

@@ -7,8 +7,14 @@ torch = pytest.importorskip("torch")
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
-from specmodel.calibrate.measure.decoder import Decoder
-from specmodel.calibrate.measure.speculation import Pass, Speculator, State, decode, speculate
+from specmodel.calibrate.measure.decoder import (
+    Decoder,
+    Pass,
+    Speculator,
+    State,
+    decode,
+    speculate,
+)
 from specmodel.records.architecture import Architecture
 
 CPU = torch.device("cpu")

@@ -2,15 +2,15 @@
 
 import json
 import math
+import multiprocessing
 import random
 import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pandas as pd
@@ -19,13 +19,12 @@ import pytest
 pytest.importorskip("filelock")
 
 from specmodel.base.errors import InputError
-from specmodel.calibrate.measure.bench import OUT_OF_MEMORY
 from specmodel.calibrate.measure.calibration import calibrate_rows
 from specmodel.calibrate.measure.device import DeviceInfo
 from specmodel.calibrate.measure.rows import COLUMNS, RowFile
-from specmodel.calibrate.measure.session import run_suite
+from specmodel.calibrate.measure.session import OUT_OF_MEMORY, run_suite
 from specmodel.calibrate.measure.suite import REPEATS, SUITE_VERSION, Point, suite
-from specmodel.cli.calibration_report import calibration_text
+from specmodel.cli.calibrate import calibration_text
 from specmodel.records.hardware import load_hardware
 
 IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}
@@ -213,20 +212,19 @@ def expected_names(length: str) -> set[tuple[str, int]]:
     return {(p.name, r) for p in suite("cpu", length) for r in range(REPEATS["cpu"][length])}
 
 
-KILLED = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-import test_measure_rows as t
-from specmodel.calibrate.measure import session
-t.FakeBench.pause = 0.01
-session.Bench = t.FakeBench
-print("ready", flush=True)
-for _ in t.run_suite(Path(sys.argv[1]), t.INFO, "tiny"):
-    pass
-"""
+FORKS = multiprocessing.get_context("fork")
+"""What is killed is a copy of this process: a new one would import pandas and scipy ten times."""
 
 
+def time_slowly(path: Path, ready: Connection) -> None:
+    """Run a tiny suite, a hundredth of a second a timing, until it is killed."""
+    FakeBench.pause = 0.01
+    ready.send_bytes(b"ready")
+    for _ in run_suite(path, INFO, "tiny"):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_killed_ten_times_no_row_is_lost_or_doubled_and_the_fit_is_the_same(
     tmp_path: Path,
 ) -> None:
@@ -235,13 +233,14 @@ def test_killed_ten_times_no_row_is_lost_or_doubled_and_the_fit_is_the_same(
     generator, kills = random.Random(5), 0
     seen: set[tuple[str, int]] = set()
     for _ in range(10):
-        command = [sys.executable, "-c", KILLED, str(path), str(Path(__file__).parent)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout
-            assert process.stdout.readline() == b"ready\n"
-            time.sleep(generator.uniform(0.0, 0.06))
-            process.send_signal(signal.SIGKILL)
-            kills += process.wait() == -signal.SIGKILL
+        seen_ready, ready = FORKS.Pipe(duplex=False)
+        process = FORKS.Process(target=time_slowly, args=(path, ready))
+        process.start()
+        assert seen_ready.recv_bytes() == b"ready"
+        time.sleep(generator.uniform(0.0, 0.06))
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
         now = set(names(path)) if path.exists() and path.stat().st_size else set()
         assert seen <= now
         seen = now

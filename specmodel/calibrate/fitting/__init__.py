@@ -2,29 +2,10 @@
 
 from specmodel.calibrate.fitting.engine import EngineFitting, fit_engine, read_serving
 from specmodel.calibrate.fitting.kernels import KernelFitting, fit_kernels, fitted_stack
-from specmodel.calibrate.fitting.moesd import (
-    MOESD_COLUMNS,
-    fit_moesd,
-    moesd_bounds,
-    moesd_speedup,
-    stride_sample,
-)
+from specmodel.calibrate.fitting.moesd import fit_moesd, moesd_bounds, moesd_speedup
 from specmodel.calibrate.fitting.result import FitResult
-from specmodel.calibrate.fitting.typical import FittedTable, typical_stack
 
 __all__ = [
-    "MOESD_COLUMNS",
-    "EngineFitting",
-    "FitResult",
-    "FittedTable",
-    "KernelFitting",
-    "fit_engine",
-    "fit_kernels",
-    "fit_moesd",
-    "fitted_stack",
-    "moesd_bounds",
-    "moesd_speedup",
-    "read_serving",
-    "stride_sample",
-    "typical_stack",
-]
+    "EngineFitting", "FitResult", "KernelFitting", "fit_engine", "fit_kernels", "fit_moesd",
+    "fitted_stack", "moesd_bounds", "moesd_speedup", "read_serving",
+]  # fmt: skip

@@ -14,13 +14,13 @@ from specmodel.base.units import FloatArray, check
 from specmodel.calibrate.fitting.result import (
     ROBUST_SCALE,
     FitResult,
-    clustered_covariance,
-    fit_result,
+    best_of_starts,
+    log_fit_result,
     rounded,
 )
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
-from specmodel.records.engine import EngineProfile, Overheads
+from specmodel.records.engine import EngineProfile
 
 COLUMNS = (
     "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",
@@ -43,9 +43,15 @@ BOUNDS = {
 """Least and largest overhead tried [s]."""
 
 PLAUSIBLE = (0.05, 20.0)
-"""Median of predicted over measured that is taken, after the fit [-]."""
+"""Range accepted for the median of predicted over measured, after the fit [-]."""
 
-_PARALLEL = ("tensor_parallel", "expert_parallel")
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "value": {"maximum": 1e6},
+    "draft_length": {"above": -1, "minimum": 0, "whole": True},
+    "context_length": {"above": -1, "minimum": 0},
+    "tensor_parallel": {"whole": True},
+    "expert_parallel": {"whole": True},
+}
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 
 
@@ -60,7 +66,7 @@ class EngineFitting:
     result
         Parameters, covariance and residuals.
     predicted
-        One a row of the table, in its unit [-] [s].
+        Prediction for each row of the table, in the unit of its quantity [-] [s].
     left_out
         For each column whose values were left out in turn, the predictions of the rows left out
         [-] [s].
@@ -107,7 +113,9 @@ def fit_engine(
 
     Notes
     -----
-    Times are linear in the overheads, so that a pass is computed once for each of them.
+    Times are linear in the overheads, so that the passes of a row are computed once for each of
+    them and no longer while fitting. The spread that a profile states is the root mean square of
+    log errors on rows left out, where columns are left out, and on those fitted otherwise.
     """
     for name in vary:
         if name not in BOUNDS:
@@ -117,104 +125,97 @@ def fit_engine(
     table = _checked(table, vary, leave_out)
     rows = [_linear(row, base, vary) for _, row in table.iterrows()]
     measured = table["value"].to_numpy(float)
-    everything = np.ones(len(rows), dtype=bool)
-    best = _solve(rows, measured, vary, everything)
-    values = np.exp(best.x)
-    predicted = _predicted(rows, values)
+    best = _solve(rows, measured, vary)
+    predicted = _predicted(rows, np.exp(best.x))
     error = np.log(predicted / measured)
-    ratio = float(np.exp(np.median(error)))
-    if not PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]:
-        expected = "times in seconds and ratios; is it in another unit?"
-        value = f"values {1 / ratio:.3g} times what any fit gives"
-        raise InputError(f"{ARGUMENT}.value", value, expected)
-    at_bound, clusters = best.active_mask, np.arange(len(rows))
-    covariance, undetermined = clustered_covariance(best.jac, error, clusters, at_bound)
-    result = fit_result(list(vary), values, at_bound, covariance, undetermined, np.expm1(error))
+    _check_unit(float(np.exp(np.median(error))))
+    result = log_fit_result(vary, best, error, np.arange(len(rows)))
     left_out = {
         column: _leave_out(rows, measured, vary, table[column].to_numpy()) for column in leave_out
     }
-    judged = list(left_out.values()) or [predicted]
-    missed = np.concatenate([np.log(measured / p) for p in judged])
-    spread = float(np.sqrt(np.mean(missed**2)))
+    errors = {column: rounded(np.abs(p / measured - 1).mean()) for column, p in left_out.items()}
+    missed = np.log(measured / np.array([*left_out.values()] or [predicted]))
     record: dict[str, Any] = {
         "date": date,
         "num_points": len(rows),
         "mean_error": rounded(result.mean_error),
-        "left_out_error": {
-            column: rounded(float(np.abs(p / measured - 1).mean()))
-            for column, p in left_out.items()
-        },
-        "spread": rounded(spread),
+        "left_out_error": errors,
+        "spread": rounded(np.sqrt(np.mean(missed**2))),
         "varied": list(vary),
-        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
+        "covariance": [[rounded(value) for value in row] for row in result.covariance.tolist()],
     }
-    fitted = zip(vary, values.tolist(), strict=True)
-    seconds: dict[str, object] = {name: rounded(value) for name, value in fitted}
-    profile = base.with_changes("engine", seconds | {"fit": record})
+    seconds = {name: rounded(value) for name, value in result.parameters.items()}
+    profile = base.with_changes("engine", {**seconds, "fit": record})
     return EngineFitting(profile=profile, result=result, predicted=predicted, left_out=left_out)
+
+
+def _check_unit(ratio: float) -> None:
+    if not PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]:
+        expected = "times in seconds and ratios; is it in another unit?"
+        value = f"values {1 / ratio:.3g} times what any fit gives"
+        raise InputError(f"{ARGUMENT}.value", value, expected)
 
 
 def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str]) -> pd.DataFrame:
     """Return the table with checked numbers; every fault names its column."""
     need_columns(table, COLUMNS)
     for column in leave_out:
-        if column not in table or table[column].isna().any():
-            others = [str(name) for name in table.columns if name != column]
-            expected = f"a column without blank cells: {nearest(column, others)}"
-            raise InputError("leave_out", column, expected)
-        if table[column].nunique() < 2:
-            raise InputError("leave_out", column, "a column with several values")
+        _check_left_out(table, column)
     if len(table) <= len(vary):
         expected = f"more than {len(vary)}, one an overhead"
         raise InputError(ARGUMENT, f"{len(table)} rows", expected)
-    for quantity in table["quantity"].unique():
-        if quantity not in QUANTITIES:
-            expected = f"one of {', '.join(QUANTITIES)}"
-            raise InputError(f"{ARGUMENT}.quantity", quantity, expected)
-    checked = {
-        "value": numbers(table, "value", maximum=1e6),
-        "draft_length": numbers(table, "draft_length", above=-1, minimum=0, whole=True),
-        "context_length": numbers(table, "context_length", above=-1, minimum=0),
-    }
-    for name in _PARALLEL:
-        filled = table.assign(**{name: table[name].fillna(1) if name in table else 1})
-        checked[name] = numbers(filled, name, whole=True)
-    is_speedup = table["quantity"] == "speedup"
-    if is_speedup.any():
-        need_columns(table, ["step_efficiency"], "rows of speedup")
-        for gamma, rows in table[is_speedup].groupby("draft_length"):
-            least = 1 / (float(str(gamma)) + 1)
-            numbers(rows, "step_efficiency", minimum=least, maximum=1, of="rows of speedup")
-        share = pd.to_numeric(table["step_efficiency"], errors="coerce")
-        checked["step_efficiency"] = share.to_numpy(float)
-    return table.assign(**checked)
+    unknown = table["quantity"][~table["quantity"].isin(QUANTITIES)]
+    if len(unknown):
+        expected = f"one of {', '.join(QUANTITIES)}"
+        raise InputError(f"{ARGUMENT}.quantity", unknown.iloc[0], expected)
+    degrees = ("tensor_parallel", "expert_parallel")
+    filled = {name: table[name].fillna(1) if name in table else 1 for name in degrees}
+    table = table.assign(**filled)
+    table = table.assign(**{name: numbers(table, name, **_NUMBERS[name]) for name in _NUMBERS})
+    speedups = table[table["quantity"] == "speedup"]
+    if speedups.empty:
+        return table
+    need_columns(table, ["step_efficiency"], "rows of speedup")
+    for gamma, rows in speedups.groupby("draft_length"):
+        least = 1 / (float(str(gamma)) + 1)  # the target's own token is always emitted
+        numbers(rows, "step_efficiency", minimum=least, maximum=1, of="rows of speedup")
+    share = pd.to_numeric(table["step_efficiency"], errors="coerce")
+    return table.assign(step_efficiency=share.astype(float))
+
+
+def _check_left_out(table: pd.DataFrame, column: str) -> None:
+    if column not in table or table[column].isna().any():
+        others = [str(name) for name in table.columns if name != column]
+        expected = f"a column without blank cells: {nearest(column, others)}"
+        raise InputError("leave_out", column, expected)
+    if table[column].nunique() < 2:
+        raise InputError("leave_out", column, "a column with several values")
 
 
 @dataclass(frozen=True, eq=False)
 class _Linear:
-    """One measurement: times without the overheads varied, and by how much each adds to them."""
+    """One measurement: times without the overheads varied, and by how much each adds to them.
+
+    Times are those of a plain pass, of a step and of a verify pass, shape (3, batch sizes); slopes
+    have the overheads before that.
+    """
 
     quantity: str
     tokens: float
-    forward: FloatArray
-    step: FloatArray
-    verify: FloatArray
-    forward_slopes: FloatArray
-    step_slopes: FloatArray
-    verify_slopes: FloatArray
+    times: FloatArray
+    slopes: FloatArray
 
     def value(self, seconds: FloatArray) -> float:
-        forward = self.forward + seconds @ self.forward_slopes
-        step = self.step + seconds @ self.step_slopes
-        if self.quantity == "forward_time":
-            return float(forward.mean())
-        if self.quantity == "step_time":
-            return float(step.mean())
-        if self.quantity == "relative_step_time":
-            return float((step / forward).mean())
-        if self.quantity == "target_efficiency":
-            return float((forward / (self.verify + seconds @ self.verify_slopes)).mean())
-        return float((self.tokens * forward / step).max())
+        forward, step, verify = self.times + np.tensordot(seconds, self.slopes, 1)
+        if self.quantity == "speedup":
+            return float((self.tokens * forward / step).max())
+        values = {
+            "forward_time": forward,
+            "step_time": step,
+            "relative_step_time": step / forward,
+            "target_efficiency": forward / verify,
+        }
+        return float(values[self.quantity].mean())
 
 
 def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear:
@@ -239,16 +240,13 @@ def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear
     }
     zero = held.overheads
     runs = []
-    for name in (None, *vary):
-        seconds: Overheads = replace(zero, **{name: 1.0}) if name else zero
+    for seconds in (zero, *(replace(zero, **{name: 1.0}) for name in vary)):
         times = step_times(replace(deployment, overheads=seconds), **points)
-        shape = np.shape(points["batch_size"])
         parts = (times.forward_time, times.step_time, times.verify_time)
-        runs.append([np.broadcast_to(part, shape) for part in parts])
-    (forward, step, verify), *moved = runs
-    slopes = [np.array([run[i] - runs[0][i] for run in moved]) for i in range(3)]
+        runs.append([np.broadcast_to(part, np.shape(points["batch_size"])) for part in parts])
+    first, *moved = np.array(runs)
     tokens = float(row.get("step_efficiency", np.nan)) * float(gamma + 1)
-    return _Linear(str(row["quantity"]), tokens, forward, step, verify, *slopes)
+    return _Linear(str(row["quantity"]), tokens, first, np.array(moved) - first)
 
 
 def _batch_sizes(text: object) -> FloatArray:
@@ -264,30 +262,20 @@ def _predicted(rows: Sequence[_Linear], seconds: FloatArray) -> FloatArray:
     return np.array([row.value(seconds) for row in rows])
 
 
-def _solve(
-    rows: Sequence[_Linear], measured: FloatArray, vary: Sequence[str], chosen: FloatArray
-) -> Any:
-    from scipy.optimize import least_squares
-
-    some = [row for row, is_chosen in zip(rows, chosen, strict=True) if is_chosen]
-    target = np.log(measured[chosen.astype(bool)])
-    low, high = np.log(np.array([BOUNDS[name] for name in vary])).T
+def _solve(rows: Sequence[_Linear], measured: FloatArray, vary: Sequence[str]) -> Any:
+    low, high = np.log([BOUNDS[name] for name in vary]).T
 
     def residuals(x: FloatArray) -> FloatArray:
-        return np.asarray(np.log(_predicted(some, np.exp(x))) - target)
+        return np.asarray(np.log(_predicted(rows, np.exp(x))) - np.log(measured))
 
-    fits = [
-        least_squares(
-            residuals,
-            low + share * (high - low),
-            bounds=(low, high),
-            loss="soft_l1",
-            f_scale=ROBUST_SCALE,
-            diff_step=1e-4,
-        )
-        for share in _STARTS
-    ]
-    return min(fits, key=lambda fit: float(fit.cost))
+    return best_of_starts(
+        residuals,
+        [low + share * (high - low) for share in _STARTS],
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=ROBUST_SCALE,
+        diff_step=1e-4,
+    )
 
 
 def _leave_out(
@@ -297,27 +285,12 @@ def _leave_out(
     predicted = np.empty(len(rows))
     for value in pd.unique(column):
         is_left = column == value
-        seconds = np.exp(_solve(rows, measured, vary, ~is_left).x)
+        kept = [row for row, left in zip(rows, is_left, strict=True) if not left]
+        seconds = np.exp(_solve(kept, measured[~is_left], vary).x)
         predicted[is_left] = _predicted(rows, seconds)[is_left]
     return predicted
 
 
 def read_serving(path: str | Path) -> pd.DataFrame:
-    """Return a table of measured serving from a CSV or Parquet file.
-
-    Parameters
-    ----------
-    path
-        The file; lines that start with # are comments.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `fit_engine` takes it.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read.
-    """
+    """Return a table of measured serving, as `fit_engine` takes it, from a CSV or Parquet file."""
     return read_table(path, ("target", "drafter", "hardware", "batch_size"))

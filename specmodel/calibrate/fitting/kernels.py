@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from specmodel.base.units import FloatArray
 from specmodel.calibrate.fitting.result import (
     ROBUST_SCALE,
     FitResult,
-    clustered_covariance,
-    fit_result,
+    best_of_starts,
+    log_fit_result,
     rounded,
 )
 from specmodel.calibrate.measurements import check_plausible, groups, judged_rows, work_of
@@ -47,31 +46,28 @@ PARAMETERS = {
         "group_time": (1e-11, 1e-6, 2e-8),
         "ramp_time": (1e-8, 1e-4, 5e-6),
     },
-    "elementwise": {
-        "launch_time": (1e-7, 1e-4, 4e-6),
-        "memory_efficiency": (0.02, 1.0, 0.5),
-    },
+    "elementwise": {"launch_time": (1e-7, 1e-4, 4e-6), "memory_efficiency": (0.02, 1.0, 0.5)},
 }
-"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Where
-streaming hides arithmetic, rows of a tile are known from above only: on few rows kernels use tiles
-of 16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
 
-ON_CPU = {
-    "experts": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-7, 1e-3, 5e-5)},
-    "gemm": {"launch_time": (1e-7, 1e-3, 4e-5)},
-    "attention": {"launch_time": (1e-7, 1e-3, 4e-5), "group_time": (1e-11, 1e-4, 1e-6)},
-    "elementwise": {"launch_time": (1e-7, 1e-3, 4e-5)},
-}
+Kernels compute whole tiles of T rows. Kernels of different T are mixed in a table, and averaged
+over them the steps of ``ceil(r / T) T`` are the smooth ``(r^2 + T^2)^(1/2)``: T for few rows, r for
+many. Where streaming hides arithmetic, T is known from above only: on few rows kernels use tiles of
+16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+
+ON_CPU = {kind: {"launch_time": (1e-7, 1e-3, 4e-5)} for kind in PARAMETERS}
+ON_CPU["experts"]["group_time"] = (1e-7, 1e-3, 5e-5)
+ON_CPU["attention"]["group_time"] = (1e-11, 1e-4, 1e-6)
 """What differs on a CPU. Experts run one after another there: what each takes beyond its bytes and
 arithmetic is fitted in place of `tile_width`."""
 
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
-"""The same for attention's compute efficiency, where passes of several query tokens were timed."""
+"""Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
 
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Exponents tried: powers of two, which are cheap to take [-]."""
 
-_NORMAL_80 = 1.2815515594
+_NORMAL_80 = 1.2815515594  # 80 % of a normal distribution lie within so many deviations
 _FOLDS = 4
 
 
@@ -119,10 +115,11 @@ def fit_kernels(
 
     Notes
     -----
-    Least squares of log ratios with a soft-L1 loss, within bounds, from two starts for each
-    sharpness. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen: it
-    bounds the launch. One query token does not show how fast attention computes: unless more were
-    timed, it is taken to compute as GEMMs do.
+    Least squares of log ratios with a soft-L1 loss (`result.log_fit_result`), within bounds, from
+    two starts for each sharpness: an error of 10 % counts alike in a kernel of a microsecond and in
+    one of a second. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen:
+    it bounds the launch. One query token does not show how fast attention computes: unless more
+    were timed, it is taken to compute as GEMMs do.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
@@ -154,7 +151,7 @@ def fitted_stack(
     """
     tables: dict[str, dict[str, object]] = {}
     for (kind, dtype), fitting in fits.items():
-        tables.setdefault(kind, {})[dtype] = fitting.fit.model_dump()
+        tables.setdefault(kind, {})[dtype] = fitting.fit
     data = {"version": version, "source": source, "date": date, **tables}
     return build(FittedStack, data, "fitted")
 
@@ -162,29 +159,14 @@ def fitted_stack(
 def predicted_time(
     kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
 ) -> FloatArray:
-    """Return the predicted time of measured points.
-
-    Parameters
-    ----------
-    kind
-        Component.
-    table
-        Its rows, of one dtype.
-    hardware
-        The device.
-    parameters
-        How its kernels use it.
-
-    Returns
-    -------
-    FloatArray
-        One a row [s].
-    """
+    """Return the predicted time of a component's rows, which are of one dtype [s]."""
     return component_time(work_of(kind, table), hardware, parameters).total_time
 
 
 def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
-    """Return the errors of judged rows: means over rows of a shape and then over shapes.
+    """Return mean, median and 90th percentile of the errors of judged rows, as profiles name them.
+
+    The mean is over the rows of a shape and then over shapes, so that each shape counts once.
 
     Parameters
     ----------
@@ -213,65 +195,51 @@ class _Problem:
     held: KernelParameters
     bounds: Mapping[str, tuple[float, float, float]]
 
-    @property
-    def names(self) -> list[str]:
-        return list(self.bounds)
-
-    @cached_property
-    def log_bounds(self) -> FloatArray:
-        """Return logarithms of lower bounds, upper bounds and starts, one row each."""
-        return np.asarray(np.log(list(self.bounds.values())).T)
-
     def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
-        named: dict[str, Any] = dict(zip(self.names, np.exp(x).tolist(), strict=True))
+        named: dict[str, Any] = dict(zip(self.bounds, np.exp(x).tolist(), strict=True))
         return replace(self.held, **named, sharpness=sharpness)
 
-    def errors(self, x: FloatArray, work: Work, log_time: FloatArray, p: float) -> FloatArray:
+    def errors(
+        self, x: FloatArray, work: Work, log_time: FloatArray, sharpness: float
+    ) -> FloatArray:
         """Return logarithms of predicted over measured [-]."""
-        times = component_time(work, self.hardware, self.parameters(x, p))
+        times = component_time(work, self.hardware, self.parameters(x, sharpness))
         return np.asarray(np.log(times.total_time) - log_time)
 
     def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
-        """Return the best of two starts for each sharpness."""
-        from scipy.optimize import least_squares
-
-        low, high, start = self.log_bounds
+        """Return the best fit over the sharpnesses, and its sharpness."""
+        low, high, start = np.log(list(self.bounds.values())).T
         aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
+        starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
         work, log_time = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
         fits = [
-            (
-                least_squares(
-                    self.errors,
-                    np.clip(first, low + 1e-6, high - 1e-6),
-                    bounds=(low, high),
-                    loss="soft_l1",
-                    f_scale=ROBUST_SCALE,
-                    args=(work, log_time, sharpness),
-                ),
-                sharpness,
+            best_of_starts(
+                self.errors,
+                starts,
+                bounds=(low, high),
+                loss="soft_l1",
+                f_scale=ROBUST_SCALE,
+                args=(work, log_time, sharpness),
             )
             for sharpness in sharpnesses
-            for first in (start, start + aside)
         ]
-        return min(fits, key=lambda fit: float(fit[0].cost))
+        found = zip(fits, sharpnesses, strict=True)
+        return min(found, key=lambda fit: float(fit[0].cost))
 
 
 def _fit(
     kind: str, rows: pd.DataFrame, hardware: HardwareProfile, held: KernelParameters
 ) -> KernelFitting:
     problem = _Problem(kind, hardware, held, _bounds(kind, rows, hardware))
-    names = problem.names
+    names = list(problem.bounds)
     fitted = rows[rows["role"] == "fit"]
     if len(fitted) <= len(names):
         expected = f"more than {len(names)}, one a parameter, with role 'fit'"
         raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
     best, sharpness = problem.solve(fitted, SHARPNESSES)
-    work, log_time = work_of(kind, fitted), np.log(fitted["latency"].to_numpy())
-    errors = problem.errors(best.x, work, log_time, sharpness)
-    values, at_bound = np.exp(best.x), best.active_mask
-    series = _series(fitted)
-    covariance, undetermined = clustered_covariance(best.jac, errors, series, at_bound)
-    result = fit_result(names, values, at_bound, covariance, undetermined, np.expm1(errors))
+    work = work_of(kind, fitted)
+    errors = problem.errors(best.x, work, np.log(fitted["latency"].to_numpy()), sharpness)
+    result = log_fit_result(names, best, errors, _series(fitted))
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
@@ -282,7 +250,7 @@ def _fit(
     told = rows[rows["role"].isin(["fit", "spread"])]
     shape_spread, row_spread = _spreads(problem, told, sharpness)
     record = {
-        **{name: rounded(value) for name, value in zip(names, values.tolist(), strict=True)},
+        **{name: rounded(value) for name, value in result.parameters.items()},
         "compute_efficiency": rounded(float(parameters.compute_efficiency)),
         "sharpness": sharpness,
         "arithmetic_dtype": work.dtype,
@@ -293,7 +261,7 @@ def _fit(
         "shape_spread": shape_spread,
         "row_spread": row_spread,
         "varied": names,
-        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
+        "covariance": [[rounded(value) for value in row] for row in result.covariance.tolist()],
     }
     fit = build(KernelFit, record, f"measurements.{kind}")
     return KernelFitting(fit=fit, result=result, judged=judged)
@@ -323,19 +291,20 @@ def _bounds(
 def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
     """Return the spread of what a series has in common, and of its points, on unseen shapes.
 
-    Shapes are left out in turn, in up to four parts. Spreads are normal ones with the same
-    central 80 %.
+    Points that were fitted err too little, and points of one shape err alike: leaving out points
+    one by one would show neither. So whole shapes are left out in turn, in up to four parts, and
+    each is predicted by a fit to the others.
     """
     shapes = np.sort(told["shape"].unique())
     part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
     missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
     for fold in np.unique(part):
         left, kept = told[part == fold], told[(part != fold) & is_fitted]
-        kept = kept if len(kept) > len(problem.names) else told[is_fitted]
+        kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
         best, _ = problem.solve(kept, (sharpness,))
-        log_time = np.log(left["latency"].to_numpy())
-        work = work_of(problem.kind, left)
-        missed[part == fold] = -problem.errors(best.x, work, log_time, sharpness)
+        parameters = problem.parameters(best.x, sharpness)
+        predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
+        missed[part == fold] = np.log(left["latency"] / predicted)
     return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
 
 
@@ -352,16 +321,16 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     Returns
     -------
     tuple of float
-        Standard deviations of normal distributions with the same central 80 % [-].
+        Standard deviations of normal distributions with the same central 80 %: wild points in the
+        tails do not widen them. Variances add up, so the common one is what the points' own leaves
+        of the whole [-].
     """
     within = errors - errors.groupby(series).transform("mean")
-    row, total = _spread(within), _spread(errors)
+    row, total = (
+        float(np.subtract(*part.quantile([0.9, 0.1]))) / (2 * _NORMAL_80)
+        for part in (within, errors)
+    )
     return rounded(np.sqrt(max(total**2 - row**2, 0.0))), rounded(row)
-
-
-def _spread(errors: pd.Series) -> float:
-    low, high = errors.quantile([0.1, 0.9])
-    return float(high - low) / (2 * _NORMAL_80)
 
 
 def _series(table: pd.DataFrame) -> NDArray[np.intp]:

@@ -1,5 +1,6 @@
 """What every fit returns: values, how well they are known, and what is left unexplained."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,6 @@ from specmodel.base.units import FloatArray
 ROBUST_SCALE = 0.05
 """Relative error from which a point counts less, in fits with a soft-L1 loss [-]."""
 
-_UNDETERMINED = 1e-7
 _LOOSE = 3e-3
 _LOOSE_SHARE = 0.02
 
@@ -28,10 +28,6 @@ class FitResult:
         Covariance of the parameters on the subspace that the data determine, shape (n, n).
     residuals
         Predicted over measured, less one, one for each point [-].
-    mean_error, median_error, percentile_90_error
-        Of the absolute residuals [-].
-    num_points
-        Points fitted [-].
     warnings
         A sentence for each parameter at a bound or not determined.
     """
@@ -39,98 +35,119 @@ class FitResult:
     parameters: dict[str, float]
     covariance: FloatArray
     residuals: FloatArray
-    mean_error: float
-    median_error: float
-    percentile_90_error: float
-    num_points: int
     warnings: tuple[str, ...]
 
+    @property
+    def num_points(self) -> int:
+        """Points fitted [-]."""
+        return self.residuals.size
 
-def covariance_of(jacobian: FloatArray, cost: float) -> tuple[FloatArray, FloatArray]:
-    """Return the covariance on the determined subspace, and how far each parameter leaves it.
+    @property
+    def mean_error(self) -> float:
+        """Mean of the absolute residuals [-]."""
+        return float(np.abs(self.residuals).mean())
+
+    @property
+    def median_error(self) -> float:
+        """Median of the absolute residuals [-]."""
+        return float(np.median(np.abs(self.residuals)))
+
+    @property
+    def percentile_90_error(self) -> float:
+        """90th percentile of the absolute residuals [-]."""
+        return float(np.quantile(np.abs(self.residuals), 0.9))
+
+
+def best_of_starts(
+    residuals: Callable[..., FloatArray], starts: Iterable[FloatArray], **options: Any
+) -> Any:
+    """Return the least squares with the smallest cost among those from several starts.
 
     Parameters
     ----------
-    jacobian
-        Of the residuals, shape (points, parameters) [-].
-    cost
-        Half the sum of squares [-].
+    residuals
+        Residuals of a point [-].
+    starts
+        Where to begin: the cost has local minima, so that one start is not enough [-].
+    **options
+        As `scipy.optimize.least_squares` takes them.
 
     Returns
     -------
-    tuple of FloatArray
-        Covariance, and for each parameter its share outside the determined subspace [-].
+    scipy.optimize.OptimizeResult
+        The best.
     """
-    _, singular, directions = np.linalg.svd(jacobian, full_matrices=False)
-    kept = singular > _UNDETERMINED * singular[0]
-    degrees = max(jacobian.shape[0] - kept.sum(), 1)
-    scaled = directions[kept] / singular[kept, None]
-    undetermined = (directions[~kept] ** 2).sum(axis=0)
-    return 2 * cost / degrees * scaled.T @ scaled, undetermined
+    from scipy.optimize import least_squares
+
+    fits = [least_squares(residuals, start, **options) for start in starts]
+    return min(fits, key=lambda fit: float(fit.cost))
 
 
-def clustered_covariance(
-    jacobian: FloatArray,
-    errors: FloatArray,
-    clusters: NDArray[np.intp],
-    at_bound: NDArray[np.intp],
-) -> tuple[FloatArray, FloatArray]:
-    """Return the covariance where points of a cluster err together, and what is undetermined.
+def log_fit_result(
+    names: Sequence[str], best: Any, errors: FloatArray, clusters: NDArray[np.intp]
+) -> FitResult:
+    """Return the result of a fit of logarithms with a soft-L1 loss.
 
     Parameters
     ----------
-    jacobian
-        At the solution, weighted as the soft-L1 loss does, shape (points, parameters) [-].
+    names
+        Parameters, whose logarithms were fitted.
+    best
+        As `best_of_starts` returns it, with ``loss="soft_l1"`` and ``f_scale=ROBUST_SCALE`` [-].
     errors
-        Residuals at the solution, not weighted [-].
+        Logarithms of predicted over measured at the solution, not weighted [-].
     clusters
-        Number of the cluster of each point [-].
-    at_bound
-        Not 0 for parameters at a bound, which are taken as known [-].
+        Number of the cluster of each point; points of a cluster err together [-].
 
     Returns
     -------
-    tuple of FloatArray
-        As for `covariance_of` [-].
+    FitResult
+        Its covariance is that of the logarithms.
 
     Notes
     -----
-    The sandwich estimator: points of one measured shape are far from independent, and counting
-    them as such would make every parameter look known to a fraction of a percent.
+    Soft-L1 [1]_ counts an error f as ``2 (sqrt(1 + z) - 1)`` with ``z = (f / scale)^2``: squared
+    when small, in proportion when large, so that a few points which the model cannot meet do not
+    bend the fit.
+
+    The covariance is the cluster-robust sandwich ``H^-1 (sum of g g') H^-1`` [2]_, with g the
+    gradient of a cluster's cost: points of one measured shape are far from independent, and
+    counting them as such would make every parameter look known to a fraction of a percent. scipy
+    returns a Jacobian scaled by ``(1 + z)^(-3/4)``, so that ``H = J'J``; the gradient of a point
+    is f times the unscaled Jacobian times ``(1 + z)^(-1/2)``, hence J times ``f (1 + z)^(1/4)``.
+    The factor G / (G - p) for G clusters and p parameters makes up for residuals that the fit has
+    shrunk. Parameters at a bound are taken as known; directions whose singular value is below
+    3e-3 of the largest are left out, and what lies along them is reported as not determined.
+
+    References
+    ----------
+    .. [1] B. Triggs et al., "Bundle adjustment - a modern synthesis," in Vision Algorithms, 2000.
+    .. [2] K.-Y. Liang and S. L. Zeger, "Longitudinal data analysis using generalized linear
+       models," Biometrika, vol. 73, no. 1, 1986.
     """
-    free = jacobian * (at_bound == 0)
-    _, singular, directions = np.linalg.svd(free, full_matrices=False)
+    is_free = best.active_mask == 0
+    jacobian = best.jac * is_free
+    _, singular, directions = np.linalg.svd(jacobian, full_matrices=False)
     kept = singular > _LOOSE * singular[0]
     inverse = (directions[kept].T / singular[kept] ** 2) @ directions[kept]
     count = int(clusters.max()) + 1
-    weighted = errors * (1 + (errors / ROBUST_SCALE) ** 2) ** 0.25  # free * weighted = gradient
-    scores = np.zeros((count, free.shape[1]))
-    np.add.at(scores, clusters, free * weighted[:, None])
-    meat = scores.T @ scores * count / max(count - int(kept.sum()), 1)
-    undetermined = (directions[~kept] ** 2).sum(axis=0) * (at_bound == 0)
-    return inverse @ meat @ inverse, undetermined
+    weighted = errors * (1 + (errors / ROBUST_SCALE) ** 2) ** 0.25
+    gradients = np.zeros((count, len(names)))
+    np.add.at(gradients, clusters, jacobian * weighted[:, None])
+    meat = gradients.T @ gradients * count / max(count - int(kept.sum()), 1)
+    undetermined = (directions[~kept] ** 2).sum(axis=0) * is_free
+    covariance = inverse @ meat @ inverse
+    values = np.exp(best.x)
+    return fit_result(names, values, best.active_mask, covariance, undetermined, np.expm1(errors))
 
 
 def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
-    """Return a number with so many significant digits, as profiles record it.
-
-    Parameters
-    ----------
-    value
-        The number [-].
-    digits
-        Digits kept [-].
-
-    Returns
-    -------
-    float
-        The nearest such number [-].
-    """
+    """Return a number with so many significant digits, as profiles record it [-]."""
     return float(f"{value:.{digits}g}")
 
 
 def fit_result(
-    names: list[str],
+    names: Sequence[str],
     values: FloatArray,
     at_bound: FloatArray,
     covariance: FloatArray,
@@ -145,15 +162,17 @@ def fit_result(
         The parameters, in the units of the model [-] [s].
     at_bound
         Negative at a lower bound, positive at an upper one, else 0 [-].
-    covariance, undetermined
-        As `covariance_of` gives them [-].
+    covariance
+        Of the parameters [-].
+    undetermined
+        Share of each parameter outside the subspace that the points determine [-].
     residuals
         Predicted over measured, less one [-].
 
     Returns
     -------
     FitResult
-        With errors of the residuals.
+        With its warnings.
     """
     notes = []
     for name, value, side, loose in zip(names, values, at_bound, undetermined, strict=True):
@@ -162,14 +181,9 @@ def fit_result(
             notes.append(f"{name} is at its {bound} bound, {value:.4g}")
         elif loose > _LOOSE_SHARE:
             notes.append(f"{name} is not determined by the points")
-    error = np.abs(residuals)
     return FitResult(
         parameters=dict(zip(names, values.tolist(), strict=True)),
         covariance=covariance,
         residuals=residuals,
-        mean_error=float(error.mean()),
-        median_error=float(np.median(error)),
-        percentile_90_error=float(np.quantile(error, 0.9)),
-        num_points=error.size,
         warnings=tuple(notes),
     )

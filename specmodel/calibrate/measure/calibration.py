@@ -5,25 +5,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from specmodel.base.errors import InputError
-from specmodel.base.records import toml_text
+from specmodel.base.records import build, toml_text
 from specmodel.calibrate.fitting.kernels import KernelFitting, fit_kernels, fitted_stack
+from specmodel.calibrate.measure.collectives import fit_link
 from specmodel.calibrate.measure.device import STACK, DeviceInfo
-from specmodel.calibrate.measure.results import (
-    Noise,
-    drift,
-    launch_times,
-    measured_link,
-    measured_profile,
-    noise,
-    read_rows,
-)
+from specmodel.calibrate.measure.rows import read_rows
+from specmodel.calibrate.measure.suite import DTYPE
 from specmodel.calibrate.measurements import check_measurements
-from specmodel.records.hardware import Link, load_hardware
+from specmodel.records.hardware import HardwareProfile, Link, load_hardware
 from specmodel.records.profiles import hardware_text, with_stack
 
 DRIFT = 0.1
 """Drift of the references over a run from which a device is flagged [-]."""
+
+_FASTEST_PCIE = 7e10
+_LAUNCHES = {0: "eager", 1: "graph"}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How well repeats of a point agree, medians over points.
+
+    Parameters
+    ----------
+    raw
+        Standard deviation over mean of the times of a point [-].
+    ratio
+        Standard deviation over mean of their ratios to the reference [-].
+    split_half
+        Difference between the medians of odd and of even repeats, over their mean [-].
+    """
+
+    raw: float
+    ratio: float
+    split_half: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +58,7 @@ class Calibration:
     noise
         How well repeats agree.
     launch_times
-        Of a kernel that does next to nothing, eagerly and in a graph [s].
+        Time of a kernel that does next to nothing, launched eagerly and in a graph [s].
     skipped
         Points that could not be timed, and why.
     links
@@ -116,13 +135,12 @@ def calibrate_rows(
         If the rows do not do, or there is no such profile.
     """
     rows = read_rows(path)
-    if hardware is None and info.is_shipped:
-        hardware = info.hardware
-    if hardware is None:
+    start = hardware or (info.hardware if info.is_shipped else None)
+    if start is None:
         profile = measured_profile(rows, info)
         text = toml_text(profile) + "\n"
     else:
-        profile, text = load_hardware(hardware), hardware_text(hardware)
+        profile, text = load_hardware(start), hardware_text(start)
     fits = fit_kernels(check_measurements(rows), profile)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
@@ -148,3 +166,117 @@ def _session_flags(path: Path) -> list[str]:
         return []
     sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
     return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))
+
+
+def noise(rows: pd.DataFrame) -> Noise:
+    """Return how well the repeats of each point agree, in rows as `read_rows` returns them."""
+    timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
+    ratio = timed["latency"] / timed["reference_latency"]
+    timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
+    points = timed.groupby("point")[["latency", "ratio"]]
+    raw, ratio_noise = (points.std() / points.mean()).median()
+    medians = timed.groupby(["point", "is_odd"])["ratio"].median().unstack()
+    split = (medians[True] - medians[False]).abs() / medians.mean(axis=1)
+    return Noise(raw=float(raw), ratio=float(ratio_noise), split_half=float(split.median()))
+
+
+def drift(rows: pd.DataFrame) -> float:
+    """Return by how much references grew from the first to the last third of the repeats [-].
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+
+    Returns
+    -------
+    float
+        The ratio of the medians of a group, less one; the median over groups [-].
+    """
+    timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
+    third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
+    medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
+    return float((medians.iloc[:, -1] / medians.iloc[:, 0] - 1).median())
+
+
+def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
+    """Return a profile of a device without a data sheet: its peaks are the best that was measured.
+
+    Fits add what other kernels achieve of these peaks.
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+    info
+        The device.
+
+    Returns
+    -------
+    HardwareProfile
+        Without fits.
+    """
+    timed = rows[rows["note"].isna()]
+    medians = timed.groupby(["component", "point"]).median(numeric_only=True)
+    component = medians.index.get_level_values("component")
+    copied, products = medians[component == "copy"], medians[component == "gemm"]
+    size = products["input_size"] * products["output_size"]
+    streamed = [2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]]
+    computed = 2 * products["num_tokens"] * size / products["latency"]
+    source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
+    link = measured_link(rows)
+    data = {
+        "schema_version": 1,
+        "name": info.name,
+        "link": link.model_dump() if link else None,
+        "kind": "cpu" if info.kind == "cpu" else "gpu",
+        "num_multiprocessors": info.num_multiprocessors,
+        "memory": {
+            "capacity_bytes": info.capacity_bytes,
+            "peak_bytes_per_s": _rounded(max(part.max() for part in streamed)),
+            "l2_bytes": info.l2_bytes,
+            "source": source,
+        },
+        "dtype": {DTYPE: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
+    }
+    return build(HardwareProfile, data, "hardware")
+
+
+def measured_link(rows: pd.DataFrame) -> Link | None:
+    """Return the link that timed all-reduces show; None if there were none.
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+
+    Returns
+    -------
+    Link or None
+        Hops take no time of their own: its latency is that of all the GPUs there were.
+    """
+    reduced = rows[rows["component"] == "all_reduce"]
+    if reduced.empty:
+        return None
+    latency, bytes_per_s = fit_link(reduced)
+    count = int(reduced["num_gpus"].max())
+    return Link(
+        kind="nvlink" if bytes_per_s > _FASTEST_PCIE else "pcie",
+        num_gpus=count,
+        peak_bytes_per_s=_rounded(bytes_per_s),
+        collective_latency=_rounded(latency),
+        hop_latency=0.0,
+        source=f"measured: all-reduces over {count} GPUs",
+        latency_source="the same",
+    )
+
+
+def launch_times(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the time of a kernel that does next to nothing, eagerly and in a graph [s]."""
+    launches = rows[(rows["component"] == "launch") & rows["note"].isna()]
+    medians = launches.groupby("graphs")["latency"].median()
+    return {name: float(medians[graphs]) for graphs, name in _LAUNCHES.items() if graphs in medians}
+
+
+def _rounded(value: float) -> float:
+    return float(np.format_float_positional(value, precision=4, fractional=False))

@@ -4,7 +4,7 @@ import os
 import platform
 import re
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,6 @@ _SHIPPED = {
     "RTX PRO 6000 Blackwell Workstation Edition": "rtx_pro_6000",
 }  # fmt: skip
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
-_FACTS = "driver_version,clocks.sm,clocks.max.sm,utilization.gpu"
-_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 _DEFAULT_CACHE = 2**25
 
 
@@ -73,10 +71,8 @@ class DeviceInfo:
     @property
     def identity(self) -> dict[str, Any]:
         """What rows of one file have in common."""
-        facts = asdict(self)
-        named = {name: facts[name] for name in ("name", "driver", "torch")}
-        return {"device": named.pop("name"), **named, "suite_version": SUITE_VERSION,
-                "dtype": DTYPE}  # fmt: skip
+        return {"device": self.name, "driver": self.driver, "torch": self.torch,
+                "suite_version": SUITE_VERSION, "dtype": DTYPE}  # fmt: skip
 
 
 def import_torch() -> Any:
@@ -167,27 +163,15 @@ def _slug(name: str) -> str:
 
 def _last_level_cache() -> float:
     """Return the largest cache that the kernel reports [B]."""
-    sizes = [float(_DEFAULT_CACHE)]
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        text = path.read_text().strip()
-        sizes.append(float(text.rstrip("KMG")) * units.get(text[-1:], 1))
-    return max(sizes)
+    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    texts = [path.read_text().strip() for path in paths]
+    sizes = [float(text.rstrip("KMG")) * units.get(text[-1:], 1) for text in texts]
+    return max([float(_DEFAULT_CACHE), *sizes])
 
 
 def free_bytes(kind: str) -> float:
-    """Return the memory that is free for what is measured [B].
-
-    Parameters
-    ----------
-    kind
-        "cpu" or "cuda".
-
-    Returns
-    -------
-    float
-        As the device, or the kernel, reports it [B].
-    """
+    """Return the memory of a "cpu" or "cuda" device that is free for what is measured [B]."""
     if kind == "cuda":
         return float(import_torch().cuda.mem_get_info()[0])
     found = _lines("/proc/meminfo", r"^MemAvailable:\s*(\d+) kB")
@@ -203,10 +187,9 @@ def num_gpus() -> int:
 
 def gpu_state() -> dict[str, str]:
     """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
-    state = _query(_FACTS)
-    for name in _REASONS:
-        reasons = _query(name)
-        if reasons:
+    state = _query("driver_version,clocks.sm,clocks.max.sm,utilization.gpu")
+    for name in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
+        if reasons := _query(name):  # older drivers know the second name only
             return state | {"reasons": reasons[name]}
     return state
 
@@ -257,18 +240,7 @@ def disturbances(kind: str, *, is_idle: bool) -> list[str]:
 
 
 def clocks(kind: str) -> str:
-    """Return the clocks as reported, for the record.
-
-    Parameters
-    ----------
-    kind
-        "cpu" or "cuda".
-
-    Returns
-    -------
-    str
-        In MHz; "unknown" where nothing reports them.
-    """
+    """Return the clocks of a "cpu" or "cuda" device in MHz, as text; "unknown" if not reported."""
     if kind == "cuda":
         state = gpu_state()
         return f"{state.get('clocks.sm', '?')} of {state.get('clocks.max.sm', '?')} MHz"

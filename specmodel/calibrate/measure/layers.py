@@ -146,21 +146,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span)
 
 
 def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> Tensor:
-    """Return a KV cache over flat memory: on a CPU the entries of a head lie side by side.
-
-    Parameters
-    ----------
-    flat
-        Memory for keys and values.
-    batch, capacity, groups, dim
-        Sequences, entries of each, KV heads and their width [-].
-
-    Returns
-    -------
-    Tensor
-        Shape (2, batch, capacity, groups, dim).
-    """
-    if flat.device.type == "cpu":
+    """Return a KV cache, shape (2, batch, capacity, groups, dim), as a view of flat memory [-]."""
+    if flat.device.type == "cpu":  # entries of a head side by side, as its kernel reads them
         return flat.view(2, batch, groups, capacity, dim).transpose(2, 3)
     return flat.view(2, batch, capacity, groups, dim)
 
@@ -215,20 +202,7 @@ def _flash(query: Tensor, cache: Tensor, lengths: tuple[Tensor, Tensor, Tensor])
 
 
 def flash_error(device: torch.device, tokens: int, dim: int) -> float:
-    """Return how far `attend` is from attention spelled out.
-
-    Parameters
-    ----------
-    device
-        Where it is tried.
-    tokens, dim
-        Query tokens of a sequence, and width of a head [-].
-
-    Returns
-    -------
-    float
-        Largest difference [-].
-    """
+    """Return the largest difference of `attend` from attention spelled out, on random data [-]."""
     batch, heads, groups, capacity = 2, 4, 2, 2048
     shapes = [(batch, tokens, n, dim) for n in (heads, groups, groups)]
     query, key, value = (torch.randn(s, device=device, dtype=torch.bfloat16) for s in shapes)

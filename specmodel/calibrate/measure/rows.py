@@ -15,8 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pandas as pd
+
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
+from specmodel.base.tables import read_table
 
 COLUMNS = (
     "point", "group", "repeat", "component", "role", "hardware", "stack", "version", "latency",
@@ -30,6 +33,12 @@ COLUMNS = (
 
 SYNC_INTERVAL = 1.0
 """Rows reach the disk within this time even if the machine stops [s]."""
+
+
+def read_rows(path: str | Path) -> pd.DataFrame:
+    """Return all rows of a CSV that `session.run_suite` wrote, unchecked, with what was skipped."""
+    text = ("component", "hardware", "stack", "version", "role", "point", "group", "note")
+    return read_table(path, text)
 
 
 class RowFile:
@@ -109,9 +118,7 @@ class RowFile:
         for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
             if not (row["repeat"] or "").isdigit() or row["note"] is None:
                 raise self._error(f"whole rows; line {number} is damaged")
-            self.done.add((row["point"], int(row["repeat"])))
-            if row["note"]:
-                self.skipped.add(row["point"])
+            self._count(row)
         provenance["sessions"].append(self._session)
         self._write_provenance(provenance)
         try:
@@ -172,9 +179,12 @@ class RowFile:
         line = io.StringIO()
         csv.DictWriter(line, COLUMNS, lineterminator="\n").writerow(row)
         self._write(line.getvalue())
-        self.done.add((str(row["point"]), int(row["repeat"])))
+        self._count(row)
+
+    def _count(self, row: Mapping[str, Any]) -> None:
+        self.done.add((row["point"], int(row["repeat"])))
         if row.get("note"):
-            self.skipped.add(str(row["point"]))
+            self.skipped.add(row["point"])
 
     def _write(self, text: str) -> None:
         """Write text as a whole, or take back what was written of it."""

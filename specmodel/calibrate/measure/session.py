@@ -1,5 +1,12 @@
-"""Run a suite on a device: interleaved repeats, each between two of its reference, to a file."""
+"""Run a suite on a device: interleaved repeats, each between two of its reference, to a file.
 
+Rounds go over all points of a block, so that the repeats of a point are spread over the run: what
+slows the machine down for a while then lengthens one repeat of many points, and medians do not see
+it. Each repeat stands between two of its reference, so that what drifts over the whole run shows.
+"""
+
+import gc
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,20 +16,22 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import device as devices
-from specmodel.calibrate.measure.bench import Bench
 from specmodel.calibrate.measure.device import STACK, DeviceInfo
 from specmodel.calibrate.measure.rows import RowFile
 from specmodel.calibrate.measure.suite import DTYPE, REPEATS, Device, Length, Point, plain, suite
+from specmodel.calibrate.measurements import COLUMNS
 
 BLOCK = {"cpu": 10**6, "cuda": 48}
 """Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
 
-_DTYPES = {
-    "experts": ("weight_dtype", "activation_dtype"),
-    "gemm": ("weight_dtype", "activation_dtype"),
-    "attention": ("kv_dtype", "activation_dtype"),
-    "elementwise": ("activation_dtype",),
-}
+OUT_OF_MEMORY = "out of memory"
+"""Note of a point that the device has too little memory for."""
+
+NO_KERNEL = "no grouped kernel before Hopper"
+"""Note of experts on a GPU where torch runs them one after another and waits for the host."""
+
+_KEPT_FREE = 0.85
+_TINY_BYTES = 2**22
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,110 @@ class Progress:
 
     done: int
     total: int
+
+
+class _NoKernelError(Exception):
+    """Torch has no kernel for this on the device."""
+
+
+class Bench:
+    """The device with its arena of weights, and the workloads that are ready on it.
+
+    Parameters
+    ----------
+    info
+        The device.
+    points
+        Those that it will be asked for: the arena holds the largest that fits.
+    """
+
+    def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
+        from specmodel.calibrate.measure import workloads
+
+        torch = devices.import_torch()
+        self._torch, self._workloads = torch, workloads
+        self._has_graphs = info.kind == "cuda"
+        self._device, self._info = torch.device(info.kind), info
+        self._started = time.monotonic()
+        self._ready: dict[str, tuple[Any, Any]] = {}
+        self.clear()
+        least = workloads.CACHE_MULTIPLE * info.l2_bytes
+        room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
+        sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
+        if max(sizes) < _TINY_BYTES:
+            least = 0.0
+        self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
+        with torch.inference_mode():
+            workloads.check_attention(self._device)
+            self._arena = workloads.Arena(self._arena_bytes, self._device)
+
+    def clear(self) -> None:
+        """Let go of what is ready; graphs to come share memory of their own."""
+        self._ready.clear()
+        gc.collect()
+        self._pool = self._torch.cuda.graph_pool_handle() if self._has_graphs else None
+
+    def measure(self, point: Point) -> dict[str, Any]:
+        """Return the columns that timing a point between two of its reference gives."""
+        elapsed = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
+        gc.disable()  # a collection in the middle of a timing would count as the kernel's
+        try:
+            with self._torch.inference_mode():
+                return self._timed(point) | elapsed
+        except (self._torch.OutOfMemoryError, MemoryError):
+            self.clear()
+            return elapsed | {"note": OUT_OF_MEMORY}
+        except _NoKernelError:
+            return elapsed | {"note": NO_KERNEL}
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            expected = f"a device and a torch that run {point.name} ({reason})"
+            raise InputError("device", self._info.name, expected) from None
+        finally:
+            gc.enable()
+
+    def _timed(self, point: Point) -> dict[str, str]:
+        if point.sizes == point.reference_sizes:
+            seconds, active = self._time(point, point.sizes, point.name)
+            of_reference = seconds
+        else:
+            reference = point.reference_sizes, f"{point.group} reference"
+            before, _ = self._time(point, *reference)
+            seconds, active = self._time(point, point.sizes, point.name)
+            after, _ = self._time(point, *reference)
+            of_reference = (before + after) / 2
+        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{of_reference:.6g}"}
+        return timed | ({"active_experts": f"{active:.6g}"} if active else {})
+
+    def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
+        """Return the time of a workload, and the mean of the experts that its calls loaded."""
+        if name not in self._ready:
+            self._ready[name] = self._make(point.component, sizes, name)
+        workload, stopwatch = self._ready[name]
+        seconds, calls = stopwatch.time()
+        active = workload.active_experts
+        loaded = sum(active[i % len(active)] for i in calls) / len(calls) if active else 0.0
+        return seconds / workload.work, loaded
+
+    def _make(self, component: str, sizes: dict[str, float], name: str) -> tuple[Any, Any]:
+        workloads = self._workloads
+        too_large = workloads.weight_bytes(component, sizes) > self._arena_bytes
+        needed = workloads.needed_bytes(component, sizes)
+        if too_large or needed > _KEPT_FREE * devices.free_bytes(self._info.kind):
+            raise MemoryError
+        is_slow = self._has_graphs and not workloads.layers.has_grouped_kernel(self._device)
+        if component == "experts" and is_slow:
+            raise _NoKernelError
+        workload = workloads.prepare(component, sizes, self._arena, name)
+        cold = workloads.CACHE_MULTIPLE * self._info.l2_bytes / max(workload.read_bytes, 1.0)
+        stopwatch = workloads.Stopwatch(
+            workload.call,
+            self._device,
+            least_calls=math.ceil(cold) if self._has_graphs and cold < 1e6 else 1,
+            has_graph=workload.has_graph,
+            pool=self._pool,
+        )
+        return workload, stopwatch
 
 
 def run_suite(
@@ -61,18 +174,18 @@ def run_suite(
     """
     device: Device = "cpu" if info.kind == "cpu" else "cuda"
     points, repeats = suite(device, length), REPEATS[device][length]
+    flags = devices.disturbances(info.kind, is_idle=True)
     facts: dict[str, Any] = {
         "suite": length,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "clocks_before": devices.clocks(info.kind),
-        "flags": devices.disturbances(info.kind, is_idle=True),
+        "flags": flags,
     }
     with RowFile(path, info.identity, facts | (session or {})) as rows:
         missing = [(p, r) for r in range(repeats) for p in points if not rows.has(p.name, r)]
         total = len(points) * repeats
         done = total - len(missing)
         yield Progress(done, total)
-        flags: list[str] = facts["flags"]
         if missing:
             for _ in _timed(rows, Bench(info, points), missing, info, flags):
                 done += 1
@@ -94,9 +207,9 @@ def _timed(
 ) -> Iterator[None]:
     """Time what is missing, block by block, and yield as each timing is recorded or skipped."""
     order = list(dict.fromkeys(point.name for point, _ in missing))
-    block_of = {name: i // BLOCK[info.kind] for i, name in enumerate(order)}
-    for number in range(max(block_of.values()) + 1):
-        block = [(p, r) for p, r in missing if block_of[p.name] == number]
+    size = BLOCK[info.kind]
+    for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
+        block = [(p, r) for p, r in missing if p.name in names]
         with ThreadPoolExecutor(1) as watcher:
             seen = None
             for i, (point, repeat) in enumerate(block):
@@ -116,28 +229,24 @@ def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
         return []
     from specmodel.calibrate.measure import collectives
 
-    last = (_all_reduce_name(num_gpus, collectives.SIZES[-1]), collectives.REPEATS - 1)
-    if last in rows.done:
+    name = f"all_reduce-{num_gpus}-{{}}".format
+    if (name(collectives.SIZES[-1]), collectives.REPEATS - 1) in rows.done:
         return []
     try:
         table = collectives.time_all_reduces(info.kind, num_gpus)
     except InputError as error:
         return [f"no all-reduces were timed ({error})"]
-    for size, repeat, latency in table[["bytes", "repeat", "latency"]].to_numpy().tolist():
-        name = _all_reduce_name(num_gpus, int(size))
-        if (name, int(repeat)) not in rows.done:
-            facts = {
-                "point": name, "group": name, "repeat": int(repeat), "component": "all_reduce",
-                "role": "skip", "hardware": info.hardware, "stack": STACK, "version": info.torch,
-                "num_gpus": num_gpus, "bytes": int(size), "latency": latency,
-                "reference_latency": latency,
-            }  # fmt: skip
-            rows.append(facts)
+    for row in table.to_dict("records"):
+        timed = {str(column): value for column, value in row.items()}
+        point, repeat = name(timed["bytes"]), timed["repeat"]
+        if (point, repeat) not in rows.done:
+            facts = {"point": point, "group": point, "role": "skip"} | _stack(info)
+            rows.append(timed | facts | {"reference_latency": timed["latency"]})
     return []
 
 
-def _all_reduce_name(num_gpus: int, size: int) -> str:
-    return f"all_reduce-{num_gpus}-{size}"
+def _stack(info: DeviceInfo) -> dict[str, str]:
+    return {"hardware": info.hardware, "stack": STACK, "version": info.torch}
 
 
 def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> dict[str, Any]:
@@ -146,10 +255,10 @@ def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> 
         is_correlated = point.sizes["routing_correlation"] > 0
         sizes["distribution"] = "correlated" if is_correlated else "independent"
         sizes |= {"num_matrices": 3, "includes_router": 1}
-    dtypes = dict.fromkeys(_DTYPES.get(point.component, ()), DTYPE)
+    columns = COLUMNS.get(point.component, ())
+    dtypes = {name: DTYPE for name in columns if name.endswith("_dtype")}
     names = {
         "point": point.name, "group": point.group, "repeat": repeat,
-        "component": point.component, "role": point.role, "hardware": info.hardware,
-        "stack": STACK, "version": info.torch,
+        "component": point.component, "role": point.role,
     }  # fmt: skip
-    return names | sizes | dtypes | timed
+    return names | _stack(info) | sizes | dtypes | timed

@@ -1,6 +1,6 @@
 """What is timed: points of each component on a CPU or a CUDA device, and what each is for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -23,6 +23,7 @@ CORRELATION = 0.3
 Length = Literal["tiny", "quick", "full"]
 Device = Literal["cpu", "cuda"]
 Sizes = dict[str, float]
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +70,7 @@ class Point:
 
 
 def _name(component: str, sizes: Mapping[str, float]) -> str:
-    return "-".join([component, *(plain(value) for value in sizes.values())])
+    return "-".join([component, *map(plain, sizes.values())])
 
 
 def plain(value: float) -> str:
@@ -113,10 +114,7 @@ _GEMM = {
 }  # fmt: skip
 # num_heads, num_kv_heads, head_dim
 _ATTENTION = {
-    "cpu": {
-        "fit": [(8, 2, 64), (16, 4, 64), (16, 4, 128)],
-        "judge": [(12, 4, 64), (32, 8, 64)],
-    },
+    "cpu": {"fit": [(8, 2, 64), (16, 4, 64), (16, 4, 128)], "judge": [(12, 4, 64), (32, 8, 64)]},
     "cuda": {
         "fit": [(32, 4, 128), (32, 8, 128), (64, 8, 128)],
         "judge": [(28, 4, 128), (16, 2, 64)],
@@ -130,8 +128,8 @@ _CACHES = {
     ],
 }  # fmt: skip
 _HIDDEN = {
-    "cpu": {"fit": [512, 2048], "judge": [1024]},
-    "cuda": {"fit": [2048, 7168], "judge": [4096]},
+    "cpu": {"fit": [(512,), (2048,)], "judge": [(1024,)]},
+    "cuda": {"fit": [(2048,), (7168,)], "judge": [(4096,)]},
 }
 _TOKENS = {
     "cpu": [1, 2, 4, 8, 16, 32, 64, 128, 256],
@@ -166,62 +164,67 @@ def suite(device: Device, length: Length) -> list[Point]:
     """
     if length == "tiny":
         return list(_tiny())
-    points = [*_other(device), *_experts(device, length), *_gemm(device)]
-    return [*points, *_attention(device), *_elementwise(device)]
+    tokens = _TOKENS[device]
+    correlated = _CORRELATED[:: 1 if length == "full" else 2]
+    loads = [(count, 1, 0.0) for count in tokens] + [(*load, CORRELATION) for load in correlated]
+    caches = list(product(_CACHES[device], _QUERIES))
+    return [
+        *(_alone("copy", {"bytes": size}) for size in _COPIED[device]),
+        *(
+            _alone("launch", {"graphs": graphs})
+            for graphs in ((0, 1) if device == "cuda" else (0,))
+        ),
+        *(_routed(*shape, load) for shape, load in product(_by_role(_EXPERTS[device]), loads)),
+        *(_product(*shape, count) for shape, count in product(_by_role(_GEMM[device]), tokens)),
+        *(
+            _cached(*shape, *cache, queries)
+            for shape, (cache, queries) in product(_by_role(_ATTENTION[device]), caches)
+        ),
+        *(_norm(*shape, count) for shape, count in product(_by_role(_HIDDEN[device]), tokens)),
+    ]
 
 
-def _other(device: Device) -> Iterator[Point]:
-    for size in _COPIED[device]:
-        yield _alone("copy", {"bytes": size})
-    for graphs in (0, 1) if device == "cuda" else (0,):
-        yield _alone("launch", {"graphs": graphs})
+def _by_role(shapes: Mapping[str, Sequence[Shape]]) -> list[tuple[str, Shape]]:
+    """Return role and shape; the shapes that judge are others than those that are fitted."""
+    return [(role, shape) for role, some in shapes.items() for shape in some]
 
 
 def _alone(component: str, sizes: Sizes) -> Point:
     return Point(component=component, role="skip", fixed=sizes, varied={}, reference={})
 
 
-def _routed(shape: tuple[int, ...], role: str, batch: int, tokens: int, c: float) -> Point:
+def _counted(component: str, role: str, fixed: Sizes, num_tokens: int) -> Point:
+    varied, reference = {"num_tokens": num_tokens}, {"num_tokens": 1}
+    return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
+
+
+def _product(role: str, shape: Shape, num_tokens: int) -> Point:
+    fixed: Sizes = dict(zip(("input_size", "output_size"), shape, strict=True))
+    return _counted("gemm", role, fixed, num_tokens)
+
+
+def _norm(role: str, shape: Shape, num_tokens: int) -> Point:
+    return _counted("elementwise", role, {"hidden_size": shape[0]}, num_tokens)
+
+
+def _routed(role: str, shape: Shape, load: tuple[int, int, float]) -> Point:
+    batch, tokens, correlation = load
     columns = ("hidden_size", "expert_size", "num_experts", "experts_per_token")
-
-    def load(batch_size: int, tokens_per_sequence: int, correlation: float) -> Sizes:
-        return {
-            "num_tokens": batch_size * tokens_per_sequence,
-            "tokens_per_sequence": tokens_per_sequence,
-            "routing_correlation": correlation,
-        }
-
+    varied = {
+        "num_tokens": batch * tokens,
+        "tokens_per_sequence": tokens,
+        "routing_correlation": correlation,
+    }
     return Point(
         component="experts",
-        role="spread" if c and role == "fit" else role,
+        role="spread" if correlation and role == "fit" else role,
         fixed=dict(zip(columns, shape, strict=True)),
-        varied=load(batch, tokens, c),
-        reference=load(1, 1, 0.0),
+        varied=varied,
+        reference={"num_tokens": 1, "tokens_per_sequence": 1, "routing_correlation": 0.0},
     )
 
 
-def _experts(device: Device, length: Length) -> Iterator[Point]:
-    for role, shapes in _EXPERTS[device].items():
-        for shape in shapes:
-            for tokens in _TOKENS[device]:
-                yield _routed(shape, role, tokens, 1, 0.0)
-            for batch, tokens in _CORRELATED[:: 1 if length == "full" else 2]:
-                yield _routed(shape, role, batch, tokens, CORRELATION)
-
-
-def _gemm(device: Device) -> Iterator[Point]:
-    for role, shapes in _GEMM[device].items():
-        for (inputs, outputs), tokens in product(shapes, _TOKENS[device]):
-            yield Point(
-                component="gemm",
-                role=role,
-                fixed={"input_size": inputs, "output_size": outputs},
-                varied={"num_tokens": tokens},
-                reference={"num_tokens": 1},
-            )
-
-
-def _cached(shape: tuple[int, ...], role: str, batch: int, context: int, queries: int) -> Point:
+def _cached(role: str, shape: Shape, batch: int, context: int, queries: int) -> Point:
     columns = ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length")
     return Point(
         component="attention",
@@ -232,44 +235,18 @@ def _cached(shape: tuple[int, ...], role: str, batch: int, context: int, queries
     )
 
 
-def _attention(device: Device) -> Iterator[Point]:
-    for role, shapes in _ATTENTION[device].items():
-        for shape in shapes:
-            for batch, context in _CACHES[device]:
-                for queries in _QUERIES:
-                    yield _cached(shape, role, batch, context, queries)
-
-
-def _elementwise(device: Device) -> Iterator[Point]:
-    for role, sizes in _HIDDEN[device].items():
-        for size, tokens in product(sizes, _TOKENS[device]):
-            yield Point(
-                component="elementwise",
-                role=role,
-                fixed={"hidden_size": size},
-                varied={"num_tokens": tokens},
-                reference={"num_tokens": 1},
-            )
-
-
 def _tiny() -> Iterator[Point]:
-    """Enough points of each component for a fit, on matrices that take microseconds."""
+    """Yield enough points of each component for a fit, on matrices that take microseconds."""
     yield _alone("copy", {"bytes": 2**20})
     yield _alone("launch", {"graphs": 0})
     for tokens in (1, 2, 4, 8, 16, 32):
-        yield _routed((64, 64, 8, 2), "fit", tokens, 1, 0.0)
-        yield _routed((128, 32, 8, 2), "fit", tokens, 1, 0.0)
-    yield _routed((64, 32, 8, 2), "judge", 4, 1, 0.0)
-    yield _routed((64, 32, 8, 2), "judge", 2, 4, CORRELATION)
+        yield _routed("fit", (64, 64, 8, 2), (tokens, 1, 0.0))
+        yield _routed("fit", (128, 32, 8, 2), (tokens, 1, 0.0))
+    yield _routed("judge", (64, 32, 8, 2), (4, 1, 0.0))
+    yield _routed("judge", (64, 32, 8, 2), (2, 4, CORRELATION))
     for tokens, size in product((1, 4, 16), (64, 256)):
-        for component, fixed in (
-            ("gemm", {"input_size": size, "output_size": 128}),
-            ("elementwise", {"hidden_size": size}),
-        ):
-            yield Point(
-                component=component, role="fit", fixed=fixed, varied={"num_tokens": tokens},
-                reference={"num_tokens": 1},
-            )  # fmt: skip
+        yield _product("fit", (size, 128), tokens)
+        yield _norm("fit", (size,), tokens)
     for context, queries in product((32, 128, 512), (1, 4)):
-        yield _cached((4, 2, 16), "fit", 2, context, queries)
-        yield _cached((4, 2, 32), "fit", 1, context, queries)
+        yield _cached("fit", (4, 2, 16), 2, context, queries)
+        yield _cached("fit", (4, 2, 32), 1, context, queries)

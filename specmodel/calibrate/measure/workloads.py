@@ -1,9 +1,16 @@
-"""What is run at a point of the suite: the blocks of `layers` on weights that rotate in memory."""
+"""What is run at a point of the suite, the blocks of `layers`, and how long it takes.
+
+Weights rotate through more memory than the last-level cache holds: timed in a loop on the same
+ones, a kernel would read them from cache, which a pass over a whole model never does. On a CPU a
+monotonic clock is read around the calls; on a GPU the calls are one CUDA graph between two events.
+"""
 
 import math
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +21,6 @@ from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
 from specmodel.calibrate.measure.suite import Sizes
-from specmodel.calibrate.measure.timing import Call
 
 TORCH_DTYPE = torch.bfloat16
 VALUE_BYTES = 2
@@ -30,6 +36,16 @@ LAUNCHES = 50
 FLASH_TOLERANCE = 0.05
 """Largest difference of bf16 attention from fp32 that is rounding [-]."""
 
+LEAST_SECONDS = 3e-3
+"""A timing repeats short calls until they take about this long [s]."""
+
+MOST_CALLS = 200
+"""Most calls of one timing [-]."""
+
+Call = Callable[[int], None]
+"""Does the work; its argument counts the calls, so that each can take other inputs."""
+
+_WARM_UP = 3
 _TILE = 2**24
 _SPREAD = 0.02
 
@@ -106,82 +122,49 @@ def check_attention(device: torch.device) -> None:
     InputError
         If it is not there, or wrong.
     """
-    expected = "a GPU and a torch with flash attention over caches of unequal length"
     if device.type != "cuda":
         return
+    expected = "a GPU and a torch with flash attention over caches of unequal length"
+    name = torch.cuda.get_device_name(device)
     try:
         error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
     except (RuntimeError, TypeError) as failure:
         reason = str(failure).splitlines()[0]
-        raise InputError(
-            "device", torch.cuda.get_device_name(device), f"{expected} ({reason})"
-        ) from None
+        raise InputError("device", name, f"{expected} ({reason})") from None
     if not error < FLASH_TOLERANCE:
-        value = f"attention wrong by {error:.2g} on {torch.cuda.get_device_name(device)}"
-        raise InputError("device", value, expected)
+        raise InputError("device", f"attention wrong by {error:.2g} on {name}", expected)
 
 
 def needed_bytes(component: str, sizes: Sizes) -> float:
-    """Return the memory that a point takes, beside the arena [B].
-
-    Parameters
-    ----------
-    component
-        Of the point.
-    sizes
-        Its columns [-].
-
-    Returns
-    -------
-    float
-        Bytes, about [B].
-    """
-    return 4 * _activations(component, sizes) * VALUE_BYTES
+    """Return the memory that a point takes beside the arena, four times its activations [B]."""
+    return 4 * _values(component, sizes)[1] * VALUE_BYTES
 
 
 def weight_bytes(component: str, sizes: Sizes) -> float:
-    """Return the weights or KV of a point, which the arena must hold [B].
+    """Return the weights or KV of a point, which the arena must hold [B]."""
+    return _values(component, sizes)[0] * VALUE_BYTES
 
-    Parameters
-    ----------
-    component
-        Of the point.
-    sizes
-        Its columns [-].
 
-    Returns
-    -------
-    float
-        Bytes [B].
-    """
-    s = sizes
+def _values(component: str, s: Sizes) -> tuple[float, float]:
+    """Return how many values a point reads as weights or KV, and has as activations."""
     if component == "copy":
-        return 2 * s["bytes"]
+        return s["bytes"], 0.0
     if component == "experts":
-        width = 3 * s["expert_size"] + 1
-        return s["num_experts"] * s["hidden_size"] * width * VALUE_BYTES
+        h, w = s["hidden_size"], s["expert_size"]
+        pairs = s["num_tokens"] * s["experts_per_token"]
+        return s["num_experts"] * h * (3 * w + 1), pairs * (2 * h + 3 * w)
     if component == "gemm":
-        return s["input_size"] * s["output_size"] * VALUE_BYTES
+        inputs, outputs = s["input_size"], s["output_size"]
+        return inputs * outputs, s["num_tokens"] * (inputs + outputs)
     if component == "attention":
         entries = s["batch_size"] * s["context_length"]
-        return 2 * entries * s["num_kv_heads"] * s["head_dim"] * VALUE_BYTES
-    return 0.0
-
-
-def _activations(component: str, sizes: Sizes) -> float:
-    s = sizes
-    if component == "experts":
-        return (
-            s["num_tokens"] * s["experts_per_token"] * (2 * s["hidden_size"] + 3 * s["expert_size"])
-        )
-    if component == "gemm":
-        return s["num_tokens"] * (s["input_size"] + s["output_size"])
-    if component == "attention":
         rows = s["batch_size"] * s["query_tokens"] * s["num_heads"]
-        return rows * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
+        scores = s["context_length"] / s["num_kv_heads"]
+        read = 2 * entries * s["num_kv_heads"] * s["head_dim"]
+        return read, rows * (3 * s["head_dim"] + scores)
     if component == "elementwise":
-        return 4 * s["num_tokens"] * s["hidden_size"]
-    return 0.0
+        return 0.0, 4 * s["num_tokens"] * s["hidden_size"]
+    return 0.0, 0.0
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
@@ -206,7 +189,7 @@ def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
     whole = {key: round(value) for key, value in sizes.items()}
     if component == "experts":
         return _experts(whole, sizes["routing_correlation"], arena, zlib.crc32(name.encode()))
-    makers: dict[str, Callable[[dict[str, int], Arena], Workload]] = {
+    makers = {
         "copy": _copy, "launch": _launch, "gemm": _gemm, "attention": _attention,
         "elementwise": _elementwise,
     }  # fmt: skip
@@ -270,13 +253,9 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
 
 def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
     h, w, E, k = (s[n] for n in ("hidden_size", "expert_size", "num_experts", "experts_per_token"))
-    x = arena.fresh(s["num_tokens"], h)
-    generator = np.random.default_rng(seed)
-    queries = s["tokens_per_sequence"]
-    drawn = [
-        sample_routing(s["num_tokens"] // queries, queries, E, k, correlation, generator)
-        for _ in range(ROUTINGS)
-    ]
+    x, queries = arena.fresh(s["num_tokens"], h), s["tokens_per_sequence"]
+    law = (s["num_tokens"] // queries, queries, E, k, correlation, np.random.default_rng(seed))
+    drawn = [sample_routing(*law) for _ in range(ROUTINGS)]
     forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
 
     def call(index: int) -> None:
@@ -288,3 +267,77 @@ def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> 
     active = tuple(len(np.unique(d)) for d in drawn)
     read = np.mean(active) * 3 * h * w * VALUE_BYTES
     return Workload(call, float(read), active)
+
+
+class Stopwatch:
+    """Times one workload again and again.
+
+    A few calls come first: they load code, fill caches of the allocator and let clocks rise; the
+    last of them tells how many calls a timing needs.
+
+    Parameters
+    ----------
+    call
+        The work.
+    device
+        Where it runs.
+    least_calls
+        Calls of one timing at least: as many as the inputs need to leave the cache [-].
+    has_graph
+        Whether its kernels are replayed as one CUDA graph; ignored on a CPU.
+    pool
+        Memory pool that graphs share; None for one of its own.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        device: torch.device,
+        *,
+        least_calls: int = 1,
+        has_graph: bool = True,
+        pool: Any = None,
+    ) -> None:
+        self._call, self._device = call, device
+        self._next = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
+        self.calls = min(max(enough, least_calls), MOST_CALLS)
+        if device.type == "cuda" and has_graph:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, pool=pool):
+                for index in range(self.calls):
+                    call(index)
+            self.time()  # the first replay uploads the graph
+
+    def _warm_up(self) -> float:
+        """Return the time of the last of a few calls [s]."""
+        started = 0.0
+        for index in range(_WARM_UP):
+            started = time.perf_counter()
+            self._call(index)
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        return time.perf_counter() - started
+
+    def time(self) -> tuple[float, range]:
+        """Return the mean time of a call, and the indices that the calls had [s]."""
+        if self._device.type == "cpu":
+            indices = range(self._next, self._next + self.calls)
+            self._next = indices.stop
+            started = time.perf_counter()
+            for index in indices:
+                self._call(index)
+            return (time.perf_counter() - started) / self.calls, indices
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if self._graph is not None:
+            self._graph.replay()  # the device is busy while the host launches what is timed
+            start.record()
+            self._graph.replay()
+        else:
+            start.record()
+            for index in range(self.calls):
+                self._call(index)
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop) / 1e3 / self.calls, range(self.calls)
