@@ -11,7 +11,7 @@ from specmodel.cli.settings import SETTINGS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specmodel.plots import Kind
+    from specmodel.plots.figures import Kind
 
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 """Inches within which a figure can be read."""
@@ -58,8 +58,7 @@ def plot(
           | specmodel plot speedup - --output ./speedup.pdf
       specmodel plot active-experts --output unions.svg
     """
-    from specmodel.plots import KINDS
-    from specmodel.plots.figures import COLUMN_WIDTH, check_figure, save_figure
+    from specmodel.plots.figures import COLUMN_WIDTH, KINDS, check_figure, save_figure
 
     name = kind.replace("-", "_")
     if name not in KINDS:

@@ -47,9 +47,11 @@ def draw(shown: View) -> Figure:
     Figure
         With two axes; no window knows it.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, HEIGHT), dpi=_DOTS_PER_INCH)
+    FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     # fixed margins, as a layout that measures the text takes as long as the drawing itself
     figure.subplots_adjust(left=0.075, right=0.985, bottom=0.3, top=0.96, wspace=0.2)
     left, right = figure.subplots(1, 2)

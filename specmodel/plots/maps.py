@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.plots.frames import checked, need_distinct, need_single
-from specmodel.plots.style import SMALL, count_label, text_width
+from specmodel.plots.style import SMALL, set_ticks, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ def _draw(
         ax.fill_between(
             [j, j + 1], i, i + 1, facecolor="none", edgecolor="0.6", hatch=_HATCH, linewidth=0
         )
-    _ticks(ax, cells)
+    _label_cells(ax, cells)
     if _has_room(ax, cells, write):
         _write(ax, mesh, cells, write)
     elif (figure := ax.get_figure()) is not None:
@@ -122,45 +122,24 @@ def _draw(
             bar.locator = MaxNLocator(integer=True)
 
 
-def _ticks(ax: Axes, cells: pd.DataFrame) -> None:
-    """Label rows and columns, thinned where they are many."""
-    figure = ax.get_figure()
-    dpi = figure.dpi if figure else 100
-    width, height = ax.bbox.width / dpi, ax.bbox.height / dpi
-    for axis, values, room in (
-        (ax.xaxis, cells.columns, 0.9 * width / len(cells.columns)),
-        (ax.yaxis, cells.index, 0.8 * height / len(cells.index)),
-    ):
-        labels = [count_label(float(value)) for value in values]
-        widest = 0.14 if axis is ax.yaxis else max(map(text_width, labels)) + 0.05
-        places = _ticked([float(value) for value in values], max(1, int(np.ceil(widest / room))))
-        axis.set_ticks([place + 0.5 for place in places], [labels[i] for i in places], size=SMALL)
-        axis.set_tick_params(length=2)
+def _label_cells(ax: Axes, cells: pd.DataFrame) -> None:
+    """Label columns and rows with their counts, as many as have room."""
+    ax.tick_params(length=2, labelsize=SMALL)
+    for axis, counts in ((ax.xaxis, cells.columns), (ax.yaxis, cells.index)):
+        set_ticks(axis, thinned({i + 0.5: float(count) for i, count in enumerate(counts)}))
     ax.set_xlabel("batch size (requests)")
 
 
-def _ticked(values: list[float], step: int) -> list[int]:
-    """Return places at least `step` apart: of powers of two where not all have room."""
-    if step == 1:
-        return list(range(len(values)))
-    powers = [i for i, value in enumerate(values) if value > 0 and np.log2(value) % 1 == 0]
-    if len(powers) < 3:
-        return list(range(0, len(values), step))
-    chosen = [powers[-1]]
-    for place in reversed(powers):
-        if chosen[-1] - place >= step:
-            chosen.append(place)
-    return chosen[::-1]
-
-
 def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:
-    figure = ax.get_figure()
-    dpi = figure.dpi if figure else 100
+    """Return whether the longest number fits in a cell."""
     values = cells.to_numpy().ravel()
-    widest = max(text_width(write(value)) for value in values[~np.isnan(values)])
+    longest = ax.text(0, 0, max(map(write, values[~np.isnan(values)]), key=len), size=SMALL)
+    box = longest.get_window_extent()
+    longest.remove()
     rows, columns = cells.shape
-    across, down = 0.85 * ax.bbox.width / dpi / columns, 0.8 * ax.bbox.height / dpi / rows
-    return bool(widest + 0.02 <= across and down >= 0.12)
+    return bool(
+        box.width < 0.8 * ax.bbox.width / columns and 1.4 * box.height < ax.bbox.height / rows
+    )
 
 
 def _write(ax: Axes, mesh: Any, cells: pd.DataFrame, write: Callable[[float], str]) -> None:

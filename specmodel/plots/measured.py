@@ -19,7 +19,7 @@ from specmodel.plots.style import (
     counts_axis,
     legend_above,
     shortened,
-    si_axis,
+    si_axes,
 )
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
             rasterized=True,
         )
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-    si_axis(ax.xaxis)
-    si_axis(ax.yaxis)
+    si_axes(ax)
     ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
     ax.set_aspect("equal")
     legend = legend_above(ax)

@@ -20,8 +20,7 @@ from specmodel.plots.style import (
     count_label,
     legend_above,
     shortened,
-    si_axis,
-    text_width,
+    si_axes,
 )
 
 if TYPE_CHECKING:
@@ -77,8 +76,7 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
         handles.append(_component(ax, places, shortened(words(str(name)), 24), colour, i))
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
-    si_axis(ax.xaxis)
-    si_axis(ax.yaxis)
+    si_axes(ax)
     ax.set(xlabel="arithmetic intensity (FLOP/B)", ylabel="attained (FLOP/s)")
     legend_above(ax, "hollow: plain pass, filled: verify pass", handles, side="right")
     return ax
@@ -201,7 +199,4 @@ def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:
     ax.tick_params(axis="x", which="minor", length=0, pad=2)
     told = {"forward": "P plain", "verify": "V verify", "draft pass": "D draft"}
     key = ", ".join(text for name, text in told.items() if name in set(passes))
-    label = f"batch size (requests); pass: {key}"
-    figure = ax.get_figure()
-    room = ax.bbox.width / (figure.dpi if figure else 100)
-    ax.set_xlabel(label if text_width(label, 8) < room else label.replace("; ", "\n"))
+    ax.set_xlabel(f"batch size (requests)\npass: {key}")
