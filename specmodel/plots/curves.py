@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from specmodel.base.errors import InputError
-from specmodel.plots.frames import ARGUMENT, checked, lines, need_distinct, need_positive
+from specmodel.plots.frames import checked, lines, need_at_most, need_distinct, need_positive
 from specmodel.plots.style import (
     COLOURS,
     DASHES,
@@ -110,8 +109,7 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
     rows = checked(table, numbers, ("model",), may_lack=("measured",))
     models = list(rows.groupby(["model", "num_experts", "experts_per_token"], sort=False))
-    if len(models) > MOST_LINES:
-        raise InputError(ARGUMENT, f"{len(models)} models", f"at most {MOST_LINES}")
+    need_at_most(MOST_LINES, len(models), "models")
     handles = []
     for i, ((name, total, each), part) in enumerate(models):
         need_distinct(part, ["tokens"])

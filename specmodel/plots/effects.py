@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.plots.frames import ARGUMENT, checked, need_distinct, words
+from specmodel.plots.frames import ARGUMENT, checked, need_at_most, need_distinct, words
 from specmodel.plots.style import COLOURS, GREY, HATCHES, SMALL, Style, folded, legend_above
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     need_distinct(rows, (*_POINT, "quantity", "term"))
     varying = [name for name in _POINT if rows[name].nunique() > 1]
     points = list(rows.groupby(list(_POINT), sort=False))
-    if len(points) > MOST_POINTS:
-        raise InputError(ARGUMENT, f"{len(points)} points", f"at most {MOST_POINTS}")
+    need_at_most(MOST_POINTS, len(points), "points")
     for ax, quantity in zip(axes, _QUANTITIES, strict=True):
         own = rows[rows["quantity"] == quantity]
         if own.empty:
@@ -101,9 +100,10 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     """
     _check_outcome(outcome)
     ends = (f"{outcome}_at_low", f"{outcome}_at_high")
+    columns = ("low", "high", *ends)
     if "analysis" in table:
-        table = _wide(table, "tornado", {"": ("low", "high"), outcome: ("at_low", "at_high")})
-    rows = checked(table, ("low", "high", *ends), ("input",))
+        table = _wide(table, "tornado", columns, outcome)
+    rows = checked(table, columns, ("input",))
     need_distinct(rows, ("input",))
     swings = (rows[ends[1]] - rows[ends[0]]).abs()
     shown = _largest(rows, swings)
@@ -154,8 +154,9 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     indices = ("first_order", "total")
     numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
     if "analysis" in table:
-        table = _wide(table, "sobol", {outcome: tuple(numbers)}).assign(output=outcome)
-        table = table.rename(columns=lambda name: str(name).removeprefix(f"{outcome}_"))
+        table = _wide(table, "sobol", [f"{outcome}_{name}" for name in numbers], outcome)
+        table.columns = table.columns.str.removeprefix(f"{outcome}_")
+        table["output"] = outcome
     rows = checked(table, numbers, ("input", "output"))
     rows = rows[rows["output"] == outcome]
     if rows.empty:
@@ -201,26 +202,19 @@ def _waterfall(ax: Axes, values: pd.Series[float], place: tuple[int, int], label
         ax.plot([reached[k]] * 2, at[k : k + 2], color=GREY, linewidth=0.4, zorder=0)
 
 
-def _wide(table: pd.DataFrame, analysis: str, wanted: dict[str, tuple[str, ...]]) -> pd.DataFrame:
+def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: str) -> pd.DataFrame:
     """Return an analysis of a tidy table with a row for each input."""
     rows = checked(table, ("value",), ("analysis", "input", "output", "quantity"))
     rows = rows[rows["analysis"] == analysis].fillna({"output": ""})
     if rows.empty:
         raise InputError(f"{ARGUMENT}.analysis", analysis, f"rows of {analysis}")
     need_distinct(rows, ("input", "output", "quantity"))
-    order = rows["input"].unique()
-    columns = {}
-    for output, quantities in wanted.items():
-        for quantity in quantities:
-            part = rows[(rows["output"] == output) & (rows["quantity"] == quantity)]
-            if not part.empty:
-                name = f"{output}_{quantity}" if output else quantity
-                columns[name] = part.set_index("input")["value"]
-    if not columns:
-        raise InputError(
-            f"{ARGUMENT}.output", next(iter(wanted)), "an outcome that some range moves"
-        )
-    return pd.DataFrame(columns).reindex(order).dropna().rename_axis("input").reset_index()
+    name = (rows["output"] + "_" + rows["quantity"]).str.removeprefix("_")
+    found = rows.assign(name=name)[name.isin(columns)]
+    if found.empty:
+        raise InputError(f"{ARGUMENT}.output", outcome, "an outcome that some range moves")
+    wide = found.pivot(index="input", columns="name", values="value")
+    return wide.reindex(rows["input"].unique()).dropna().rename_axis("input").reset_index()
 
 
 def _largest(rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.base.errors import InputError
-from specmodel.plots.frames import ARGUMENT, checked, need_distinct, need_positive
+from specmodel.plots.frames import checked, need_at_most, need_distinct, need_positive
 from specmodel.plots.style import (
     COLOURS,
     DASHES,
@@ -58,8 +57,7 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     need_positive(rows, "batch_size")
     need_distinct(rows, ("batch_size", "draft_length"))
     lengths = list(rows.groupby("draft_length"))
-    if len(lengths) > MOST_LINES:
-        raise InputError(ARGUMENT, f"{len(lengths)} draft lengths", f"at most {MOST_LINES}")
+    need_at_most(MOST_LINES, len(lengths), "draft lengths")
     for i, (length, part) in enumerate(lengths):
         colour, part = COLOURS[i], part.sort_values("batch_size")
         line = {"color": colour, "linewidth": 0.9, "linestyle": DASHES[i]}
@@ -111,8 +109,7 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.plot(line, line, color="0.3", linewidth=0.8)
     is_crowded = len(rows) > _MANY
     kinds = list(rows.groupby("component", sort=True))
-    if len(kinds) > MOST_LINES:
-        raise InputError(ARGUMENT, f"{len(kinds)} components", f"at most {MOST_LINES}")
+    need_at_most(MOST_LINES, len(kinds), "components")
     for i, (kind, part) in enumerate(kinds):
         ax.plot(
             part["latency"],

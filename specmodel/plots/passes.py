@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.plots.frames import ARGUMENT, checked, need_distinct, need_single, words
+from specmodel.plots.frames import (
+    ARGUMENT,
+    checked,
+    need_at_most,
+    need_distinct,
+    need_single,
+    words,
+)
 from specmodel.plots.style import (
     COLOURS,
     GREY,
@@ -108,8 +115,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     need_single(rows, "draft_length", "context_length")
     need_distinct(rows, ("batch_size", "pass", "component"))
     sizes = sorted(rows["batch_size"].unique())
-    if len(sizes) > _MOST_SIZES:
-        raise InputError(ARGUMENT, f"{len(sizes)} batch sizes", f"at most {_MOST_SIZES}")
+    need_at_most(_MOST_SIZES, len(sizes), "batch sizes")
     largest = rows.groupby("component")["time"].max().sort_values(ascending=False).index
     kept = list(largest[:_MOST_SHOWN])
     rows = rows.assign(shown=rows["component"].where(rows["component"].isin(kept), "others"))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.base.errors import InputError
-from specmodel.plots.frames import ARGUMENT, checked, need_distinct
+from specmodel.plots.frames import checked, need_at_most, need_distinct
 from specmodel.plots.style import COLOURS, KIND_COLOURS, SMALL, folded, legend_above, unity
 
 if TYPE_CHECKING:
@@ -109,8 +108,7 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     ends = ("speedup_low", "speedup_high")
     rows = checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
     need_distinct(rows, ("policy",))
-    if len(rows) > MOST_POLICIES:
-        raise InputError(ARGUMENT, f"{len(rows)} policies", f"at most {MOST_POLICIES}")
+    need_at_most(MOST_POLICIES, len(rows), "policies")
     names = rows["policy"].astype(str)
     knows = names.str.split(":").str[0].isin(_HINDSIGHT)
     unity(ax, vertical=True)
