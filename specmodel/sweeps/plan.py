@@ -322,11 +322,12 @@ def _listed(name: str, value: Any) -> list[Any]:
     if isinstance(value, str | Record) or not isinstance(value, Iterable):
         value = [value]
     values = [v.item() if isinstance(v, np.generic) else v for v in value]
-    if not values or any(v is None for v in values):
+    kinds = {type(v) for v in values}
+    if not kinds or type(None) in kinds:
         raise InputError(name, value, "at least one value, and none that is missing")
-    if any(isinstance(v, list | tuple | np.ndarray) for v in values):
+    if kinds & {list, tuple, np.ndarray}:
         raise InputError(name, value, "one value or one list of values")
-    if name == "popularity" and not all(isinstance(v, str | Path) for v in values):
+    if name == "popularity" and kinds - {str, type(Path())}:
         raise InputError(name, value, "files, or popularity_exponent in its place")
     return values
 
