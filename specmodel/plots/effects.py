@@ -10,7 +10,16 @@ import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.plots.frames import ARGUMENT, checked, need_at_most, need_distinct, words
-from specmodel.plots.style import COLOURS, GREY, HATCHES, SMALL, Style, folded, legend_above
+from specmodel.plots.style import (
+    COLOURS,
+    GREY,
+    HATCHES,
+    SMALL,
+    Style,
+    folded,
+    legend_above,
+    rows_axis,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,8 +75,7 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
             part = part[part["quantity"] == quantity]
             values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
             _waterfall(ax, values, (i, len(points)), label)
-        ax.set_yticks(range(len(terms)), [folded(str(term), _WIDTH) for term in terms])
-        ax.set_ylim(len(terms) - 0.4, -0.6)
+        rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
         ax.set_xlim(0, 1.03 * max(ax.get_xlim()[1], 1))
         ax.set_xlabel(words(quantity))
     told = ", ".join(words(name) for name in varying)
@@ -113,15 +121,12 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     ends_style: Style = {"linestyle": "", "markersize": 4, "color": COLOURS[0]}
     ax.plot(low, places, marker="o", mfc="white", label="at the low end of the range", **ends_style)
     ax.plot(high, places, marker="o", label="at the high end", **ends_style)
-    ranges = [f"{a:.3g} to {b:.3g}" for a, b in zip(shown["low"], shown["high"], strict=True)]
-    names = [
-        f"{folded(name, _WIDTH)}\n{span}" for name, span in zip(shown["input"], ranges, strict=True)
-    ]
+    inputs = zip(shown["input"], shown["low"], shown["high"], strict=True)
+    names = [f"{folded(name, _WIDTH)}\n{a:.3g} to {b:.3g}" for name, a, b in inputs]
     _inputs_axis(ax, names, len(rows))
-    reach = max(high.max(), low.max()) - min(high.min(), low.min()) or 0.1
-    ax.set_xlim(
-        min(high.min(), low.min()) - 0.08 * reach, max(high.max(), low.max()) + 0.08 * reach
-    )
+    least, most = min(high.min(), low.min()), max(high.max(), low.max())
+    margin = 0.08 * (most - least or 0.1)
+    ax.set_xlim(least - margin, most + margin)
     ax.set_xlabel(words(outcome))
     legend_above(ax, side="right")
     return ax
@@ -167,19 +172,10 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     for i, (name, told) in enumerate(zip(indices, ("by itself", "in all"), strict=True)):
         value = shown[name].clip(lower=0)
         low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
-        reach = np.stack([(value - low).clip(lower=0), (high - value).clip(lower=0)])
-        ax.barh(
-            places + (i - 0.5) * 0.36,
-            value,
-            0.34,
-            xerr=reach,
-            error_kw={"linewidth": 0.6, "ecolor": "0.2"},
-            color=(COLOURS[4], COLOURS[1])[i],
-            hatch=HATCHES[i],
-            edgecolor="white",
-            linewidth=0.3,
-            label=told,
-        )
+        style: Style = {"color": COLOURS[(4, 1)[i]], "hatch": HATCHES[i], "edgecolor": "white"}
+        style["xerr"] = np.stack([(value - low).clip(lower=0), (high - value).clip(lower=0)])
+        style["error_kw"] = {"linewidth": 0.6, "ecolor": "0.2"}
+        ax.barh(places + (i - 0.5) * 0.36, value, 0.34, linewidth=0.3, label=told, **style)
     _inputs_axis(ax, [folded(name, _WIDTH) for name in shown["input"]], len(rows))
     ax.set_xlim(0, None)
     ax.set_xlabel(f"share of the variance of {words(outcome)}")
@@ -225,9 +221,7 @@ def _largest(rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
 
 
 def _inputs_axis(ax: Axes, names: list[str], total: int) -> None:
-    ax.set_yticks(range(len(names)), names, size=SMALL)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
+    rows_axis(ax, names)
     if total > len(names):
         rest = total - len(names)
         note = f"and {rest} input{'s' if rest > 1 else ''} with less"

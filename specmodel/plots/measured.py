@@ -15,6 +15,7 @@ from specmodel.plots.style import (
     MARKERS,
     MOST_LINES,
     SMALL,
+    Style,
     counts_axis,
     legend_above,
     shortened,
@@ -60,19 +61,11 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
     need_at_most(MOST_LINES, len(lengths), "draft lengths")
     for i, (length, part) in enumerate(lengths):
         colour, part = COLOURS[i], part.sort_values("batch_size")
-        line = {"color": colour, "linewidth": 0.9, "linestyle": DASHES[i]}
-        ax.plot(part["batch_size"], part["predicted"], **line)
-        ax.errorbar(
-            part["batch_size"],
-            part["measured"],
-            yerr=part["spread"],
-            linestyle="",
-            marker=MARKERS[i],
-            markersize=2.5,
-            linewidth=0.6,
-            color=colour,
-            label=f"draft length {length:g}",
-        )
+        sizes = part["batch_size"]
+        ax.plot(sizes, part["predicted"], color=colour, linewidth=0.9, linestyle=DASHES[i])
+        dots: Style = {"linestyle": "", "marker": MARKERS[i], "markersize": 2.5, "color": colour}
+        dots |= {"linewidth": 0.6, "label": f"draft length {length:g}"}
+        ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
     counts_axis(ax, rows["batch_size"], "batch size (requests)")
     ax.set(ylabel="target efficiency", ylim=(0, 1.05))
     ax.legend(frameon=False, fontsize=SMALL, loc="lower right")
@@ -107,29 +100,20 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     line = np.array([low, high])
     ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
     ax.plot(line, line, color="0.3", linewidth=0.8)
-    is_crowded = len(rows) > _MANY
+    shape: Style = {"linestyle": "", "markeredgewidth": 0, "rasterized": True}
+    shape |= {"markersize": 1.5, "alpha": 0.5} if len(rows) > _MANY else {"markersize": 3}
     kinds = list(rows.groupby("component", sort=True))
     need_at_most(MOST_LINES, len(kinds), "components")
     for i, (kind, part) in enumerate(kinds):
-        ax.plot(
-            part["latency"],
-            part["predicted"],
-            linestyle="",
-            marker=KIND_MARKERS.get(str(kind), MARKERS[i]),
-            markersize=1.5 if is_crowded else 3,
-            markeredgewidth=0,
-            alpha=0.5 if is_crowded else 0.9,
-            color=KIND_COLOURS.get(str(kind), "0.5"),
-            label=shortened(str(kind), 30),
-            rasterized=True,
-        )
+        colour = KIND_COLOURS.get(str(kind), "0.5")
+        marker = KIND_MARKERS.get(str(kind), MARKERS[i])
+        style: Style = {"color": colour, "marker": marker, "label": shortened(str(kind), 30)}
+        ax.plot(part["latency"], part["predicted"], **shape, **style)
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     si_axes(ax)
     ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
     ax.set_aspect("equal")
     legend = legend_above(ax)
-    for handle in legend.legend_handles if legend else ():
-        if handle is not None:
-            handle.set_alpha(1)
-            getattr(handle, "set_markersize", lambda _size: None)(4)
+    for handle in legend.get_lines() if legend else ():
+        handle.set(alpha=1, markersize=4)
     return ax

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmodel.plots.frames import checked, need_at_most, need_distinct
-from specmodel.plots.style import COLOURS, KIND_COLOURS, SMALL, folded, legend_above, unity
+from specmodel.plots.style import (
+    COLOURS,
+    KIND_COLOURS,
+    Style,
+    folded,
+    legend_above,
+    rows_axis,
+    unity,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,15 +76,9 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     colour = KIND_COLOURS["gemm"]
     bottom.plot(steps[1:], window, color=colour, linewidth=1, label="last 16 iterations")
     if is_new.any():
-        bottom.plot(
-            steps[1:][is_new],
-            utility[is_new],
-            linestyle="",
-            marker="o",
-            markersize=2.5,
-            color=KIND_COLOURS["attention"],
-            label="trial, as measured",
-        )
+        dots: Style = {"linestyle": "", "marker": "o", "markersize": 2.5}
+        dots |= {"color": KIND_COLOURS["attention"], "label": "trial, as measured"}
+        bottom.plot(steps[1:][is_new], utility[is_new], **dots)
     bottom.set(xlabel="iteration", ylabel="utility", xlim=(0, len(table)))
     for ax in axes:
         legend_above(ax)
@@ -85,13 +87,13 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
 
 
 def policies(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the speedup of each policy with its interval; hollow, those that know the trace.
+    """Draw the speedup of each policy with its interval, hollow for those that know the trace.
 
     Parameters
     ----------
     table
-        As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, the
-        ends missing where there was one request; a row a policy, at most 24.
+        As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
+        are missing where there was one request; a row for each policy, at most 24.
     ax
         Where to draw.
 
@@ -112,32 +114,19 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
     names = rows["policy"].astype(str)
     knows = names.str.split(":").str[0].isin(_HINDSIGHT)
     unity(ax, vertical=True)
-    for which, face, label in (
-        (~knows, COLOURS[0], "policy"),
-        (knows, "white", "in hindsight, a bound"),
+    style: Style = {"linestyle": "", "marker": "o", "markersize": 4, "color": COLOURS[0]}
+    for part, face, label in (
+        (rows[~knows], COLOURS[0], "policy"),
+        (rows[knows], "white", "in hindsight, a bound"),
     ):
-        part = rows[which]
-        if part.empty:
-            continue
         reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
-        ax.errorbar(
-            part["speedup"],
-            part.index.to_numpy(),
-            xerr=np.nan_to_num(reach).clip(min=0),
-            linestyle="",
-            marker="o",
-            markersize=4,
-            color=COLOURS[0],
-            markerfacecolor=face,
-            elinewidth=0.8,
-            capsize=2,
-            label=label,
-        )
-    ax.set_yticks(range(len(rows)), [folded(name, 24) for name in names], size=SMALL)
-    ax.set_ylim(len(rows) - 0.4, -0.6)
+        bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
+        if not part.empty:
+            at = part.index.to_numpy()
+            ax.errorbar(part["speedup"], at, label=label, mfc=face, **style, **bars)
+    rows_axis(ax, [folded(name, 24) for name in names])
     ax.grid(axis="y", linewidth=0.3, color="0.85")
     ax.set_axisbelow(True)
-    ax.tick_params(axis="y", length=0)
     ax.set_xlabel("speedup, 95 % interval")
     legend_above(ax, side="right")
     return ax

@@ -1,4 +1,4 @@
-"""What figures share: colours, ticks that fit, legends above. Touches no global style."""
+"""What figures share: colours, ticks that fit, legends above; no global style is changed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-"""Okabe and Ito's, which the colour-blind can tell apart, but for yellow."""
+"""The palette of Okabe and Ito without its yellow, which the colour-blind can tell apart."""
 
 MARKERS = ("o", "^", "s", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
 HATCHES = ("", "/////", "\\\\\\\\\\", "xxxxx", ".....", "+++++", "-----", "ooo")
-"""What tells lines and bars apart in grey."""
+"""Markers, dashes and hatches that tell lines and bars apart in a grey print."""
 
 MOST_LINES = len(COLOURS)
 KIND_COLOURS = {
@@ -31,12 +31,11 @@ KIND_COLOURS = {
 KIND_MARKERS = {"experts": "o", "gemm": "^", "attention": "s", "elementwise": "D"}
 GREY = "0.35"
 SMALL = "small"
-"""Smallest size of text: 6.7 points where the font has 8."""
+"""Smallest size of text: 6.7 points where labels have 8."""
 
 Style: TypeAlias = dict[str, Any]
-"""Keywords of what is drawn."""
+"""Keywords of matplotlib's artists."""
 
-_MOST_TITLE = 44
 _MOST_COLUMNS = 7
 _MOST_NAMED, _MOST_TICKS = 16, 40
 _MOST_WRITTEN = 1e6
@@ -238,7 +237,7 @@ def legend_above(
     for columns in range(min(len(found), _MOST_COLUMNS), 0, -1):
         legend = ax.legend(
             handles=found,
-            title=shortened(title, _MOST_TITLE) or None,
+            title=shortened(title, 44) or None,
             title_fontsize=SMALL,
             fontsize=SMALL,
             ncols=columns,
@@ -262,3 +261,10 @@ def unity(ax: Axes, *, vertical: bool = False) -> None:
     """Draw the line at 1, where speculation changes nothing."""
     draw: Callable[..., Any] = ax.axvline if vertical else ax.axhline
     draw(1, color=GREY, linewidth=0.6, zorder=1)
+
+
+def rows_axis(ax: Axes, names: Sequence[str]) -> None:
+    """Give an axes a vertical axis of names, from the top down."""
+    ax.set_yticks(range(len(names)), names, size=SMALL)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)
