@@ -27,14 +27,14 @@ _MOST_CHARACTERS = 36
 
 
 def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the speedup over the batch size, a line for each of whatever else varies.
+    """Draw the speedup over the batch size, a line for each value of what else varies.
 
     Parameters
     ----------
     table
-        Columns batch_size and speedup; with speedup_low and speedup_high, bands are drawn; with
-        max_batch_size or fits, what does not fit in memory is pale. At most six lines, told apart
-        by draft_length, context_length, or columns that are no results, such as target.
+        Columns batch_size and speedup; bands are drawn between speedup_low and speedup_high, if
+        given, and what does not fit in memory by max_batch_size or fits is pale. There may be six
+        lines, told apart by draft_length, context_length or other inputs such as target.
     ax
         Where to draw.
 
@@ -60,7 +60,7 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the target efficiency over the batch size, a line for each of whatever else varies.
+    """Draw the target efficiency over the batch size, a line for each value of what else varies.
 
     Parameters
     ----------
@@ -116,15 +116,9 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         part, colour = part.sort_values("tokens"), COLOURS[i]
         ax.plot(part["tokens"], part["law"], color=colour, linewidth=1)
         ax.plot(part["tokens"], part["independent"], color=colour, linewidth=0.8, linestyle="--")
+        style: Style = {"linestyle": "", "marker": MARKERS[i], "color": colour, "markersize": 4}
         label = shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
-        style: Style = {
-            "linestyle": "",
-            "marker": MARKERS[i],
-            "color": colour,
-            "mfc": "none",
-            "markersize": 4,
-        }
-        handles += ax.plot(part["tokens"], part["measured"], label=label, **style)
+        handles += ax.plot(part["tokens"], part["measured"], mfc="none", label=label, **style)
     handles.append(Line2D([], [], color=GREY, linewidth=1, label="law"))
     handles.append(Line2D([], [], color=GREY, linewidth=0.8, ls="--", label="independent"))
     ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
@@ -135,7 +129,10 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -> Axes:
-    """Draw a line for each of what varies beside the batch size."""
+    """Draw a quantity over the batch size, a line for each value of what else varies."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     ends = [name for name in (f"{quantity}_low", f"{quantity}_high") if name in table]
     limit = [name for name in ("max_batch_size",) if name in table]
     rows = checked(table, ["batch_size", quantity, *ends, *limit])
@@ -143,19 +140,21 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -
     told, parts = lines(rows, "batch_size", quantity, MOST_LINES)
     for i, (name, part) in enumerate(parts):
         if len(ends) == 2:
-            shape: Style = {
-                "color": COLOURS[i],
-                "alpha": 0.2 if len(parts) < 4 else 0.1,
-                "linewidth": 0,
-                "zorder": 1,
-            }
-            ax.fill_between(part["batch_size"], part[ends[0]], part[ends[1]], **shape)
+            shape: Style = {"color": COLOURS[i], "alpha": 0.2 if len(parts) < 4 else 0.1}
+            shape |= {"y1": part[ends[0]], "y2": part[ends[1]], "linewidth": 0, "zorder": 1}
+            ax.fill_between(part["batch_size"], **shape)
         _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
     unity(ax)
     ax.set_ylim(0 if quantity == "target_efficiency" else None, None)
     ax.set_ylabel(label)
     counts_axis(ax, rows["batch_size"], "batch size (requests)")
-    _add_legend(ax, told, has_bands=len(ends) == 2, all_fit=bool(_fits(rows).all()))
+    handles = ax.get_legend_handles_labels()[0]
+    if len(ends) == 2:
+        handles.append(Patch(facecolor="0.8", label="80 % interval"))
+    if not _fits(rows).all():
+        pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
+        handles.append(Line2D([], [], label="does not fit in memory", **pale))
+    legend_above(ax, told, handles)
     return ax
 
 
@@ -169,7 +168,7 @@ def _fits(rows: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
-    """Draw what fits boldly, what does not palely."""
+    """Draw the points that fit in memory boldly, and the others palely."""
     x, y, fits = part["batch_size"], part[quantity], _fits(part)
     marker = MARKERS[i] if len(part) <= _MOST_MARKED else None
     style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": 1, "marker": marker}
@@ -179,16 +178,3 @@ def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> No
         ax.plot(x[joined], y[joined], **(style | {"alpha": 0.4, "marker": None}))
         points: Style = {"linestyle": "", "markerfacecolor": "white", "markersize": 3, "alpha": 0.6}
         ax.plot(x[~fits], y[~fits], **(style | points))
-
-
-def _add_legend(ax: Axes, told: str, *, has_bands: bool, all_fit: bool) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles = ax.get_legend_handles_labels()[0]
-    if has_bands:
-        handles.append(Patch(facecolor="0.8", label="80 % interval"))
-    if not all_fit:
-        pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
-        handles.append(Line2D([], [], label="does not fit in memory", **pale))
-    legend_above(ax, told, handles)
