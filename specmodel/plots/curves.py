@@ -1,20 +1,28 @@
-"""Figures over the batch size, and of experts over the tokens of a pass."""
+"""Figures of lines and points: over batch size, tokens and iterations, and against measurements."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from specmodel.plots.frames import checked, lines, need_at_most, need_distinct, need_positive
 from specmodel.plots.style import (
     COLOURS,
     DASHES,
     GREY,
+    KIND_COLOURS,
+    KIND_MARKERS,
     MARKERS,
     MOST_LINES,
+    SMALL,
     Style,
     counts_axis,
     legend_above,
     shortened,
+    si_axes,
     unity,
 )
 
@@ -22,8 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_MOST_MARKED = 20
+_MOST_MARKED, _MANY = 20, 300
 _MOST_CHARACTERS = 36
+_PHASES = {"baseline": "0.82", "test": "#f7e2b8"}
 
 
 def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
@@ -42,11 +51,6 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
 
     Examples
     --------
@@ -73,11 +77,6 @@ def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     return _over_batch_size(table, ax, "target_efficiency", "target efficiency")
 
@@ -97,11 +96,6 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -126,6 +120,137 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_above(ax, "measured (experts/top-k)", handles, side="right")
     return ax
+
+
+def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw target efficiency over batch size by draft length: measured points, predicted lines.
+
+    Parameters
+    ----------
+    table
+        Columns batch_size, draft_length, measured, predicted and spread, the standard deviation
+        of repeats; of one target and context. Where there is a column quantity, its rows of
+        target_efficiency. At most six draft lengths.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+    """
+    if "quantity" in table:
+        table = table[table["quantity"] == "target_efficiency"]
+    numbers = ("batch_size", "draft_length", "measured", "predicted", "spread")
+    rows = checked(table, numbers, may_lack=("spread",))
+    need_positive(rows, "batch_size")
+    need_distinct(rows, ("batch_size", "draft_length"))
+    lengths = list(rows.groupby("draft_length"))
+    need_at_most(MOST_LINES, len(lengths), "draft lengths")
+    for i, (length, part) in enumerate(lengths):
+        colour, part = COLOURS[i], part.sort_values("batch_size")
+        sizes = part["batch_size"]
+        ax.plot(sizes, part["predicted"], color=colour, linewidth=0.9, linestyle=DASHES[i])
+        dots: Style = {"linestyle": "", "marker": MARKERS[i], "markersize": 2.5, "color": colour}
+        dots |= {"linewidth": 0.6, "label": f"draft length {length:g}"}
+        ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
+    counts_axis(ax, rows["batch_size"], "batch size (requests)")
+    ax.set(ylabel="target efficiency", ylim=(0, 1.05))
+    ax.legend(frameon=False, fontsize=SMALL, loc="lower right")
+    return ax
+
+
+def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw predicted over measured times, log-log, with the identity and a band of 10 %.
+
+    Parameters
+    ----------
+    table
+        Columns component, latency and predicted, in seconds; as `validation.predict_measured`
+        returns it.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+    """
+    rows = checked(table, ("latency", "predicted"), ("component",))
+    need_positive(rows, "latency", "predicted")
+    low = 0.8 * min(rows["latency"].min(), rows["predicted"].min())
+    high = 1.25 * max(rows["latency"].max(), rows["predicted"].max())
+    line = np.array([low, high])
+    ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
+    ax.plot(line, line, color="0.3", linewidth=0.8)
+    shape: Style = {"linestyle": "", "markeredgewidth": 0, "rasterized": True}
+    shape |= {"markersize": 1.5, "alpha": 0.5} if len(rows) > _MANY else {"markersize": 3}
+    kinds = list(rows.groupby("component", sort=True))
+    need_at_most(MOST_LINES, len(kinds), "components")
+    for i, (kind, part) in enumerate(kinds):
+        colour = KIND_COLOURS.get(str(kind), "0.5")
+        marker = KIND_MARKERS.get(str(kind), MARKERS[i])
+        style: Style = {"color": colour, "marker": marker, "label": shortened(str(kind), 30)}
+        ax.plot(part["latency"], part["predicted"], **shape, **style)
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    si_axes(ax)
+    ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
+    ax.set_aspect("equal")
+    legend = legend_above(ax)
+    for handle in legend.get_lines() if legend else ():
+        handle.set(alpha=1, markersize=4)
+    return ax
+
+
+def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw draft length and phase over the iterations of a request, and below them utility.
+
+    Parameters
+    ----------
+    table
+        Columns draft_length, emitted_tokens, phase, utility (the policy's own, of its last trial)
+        and window_utility; of one request, in order.
+    axes
+        Two, that share the horizontal axis.
+
+    Returns
+    -------
+    sequence of Axes
+        The same.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    unknown = ("utility", "window_utility")
+    numbers = ("draft_length", "emitted_tokens", *unknown)
+    table = checked(table, numbers, ("phase",), may_lack=unknown)
+    top, bottom = axes
+    steps = np.arange(len(table) + 1)
+    changes = np.flatnonzero(table["phase"] != table["phase"].shift())
+    for start, end in itertools.pairwise([*changes, len(table)]):
+        colour = _PHASES.get(table["phase"].iloc[start])
+        for ax in axes if colour else ():
+            ax.axvspan(start, end, color=colour, linewidth=0, zorder=0)
+    for phase in ("baseline", "test"):
+        if (table["phase"] == phase).any():
+            top.fill_between([], [], color=_PHASES[phase], label=phase)
+    accepted = table["emitted_tokens"] - 1
+    top.stairs(accepted, steps, color="0.55", fill=True, label="accepted")
+    top.stairs(table["draft_length"], steps, color=KIND_COLOURS["experts"], label="draft length")
+    top.set(ylabel="tokens", ylim=(0, None))
+    utility, window = table["utility"], table["window_utility"]
+    is_new = utility.notna() & (utility != utility.shift())
+    unity(bottom)
+    colour = KIND_COLOURS["gemm"]
+    bottom.plot(steps[1:], window, color=colour, linewidth=1, label="last 16 iterations")
+    if is_new.any():
+        dots: Style = {"linestyle": "", "marker": "o", "markersize": 2.5}
+        dots |= {"color": KIND_COLOURS["attention"], "label": "trial, as measured"}
+        bottom.plot(steps[1:][is_new], utility[is_new], **dots)
+    bottom.set(xlabel="iteration", ylabel="utility", xlim=(0, len(table)))
+    for ax in axes:
+        legend_above(ax)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return axes
 
 
 def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -> Axes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_writable, write_bytes
-from specmodel.plots import curves, effects, maps, measured, passes, replays
+from specmodel.plots import curves, maps, passes, rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,13 +65,13 @@ KINDS = {
         Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
         Kind(passes.roofline, 2.4),
         Kind(passes.components, 2.3),
-        Kind(effects.waterfalls, 1.1, 0.24, panels=2),
-        Kind(effects.tornado, 0.5, 0.36, has_outcome=True),
-        Kind(effects.sobol, 0.5, 0.28, has_outcome=True),
-        Kind(measured.predicted_against_measured, 3.2),
-        Kind(measured.closed_loop, 2.2),
-        Kind(replays.timeline, 2.8, panels=2),
-        Kind(replays.policies, 0.6, 0.25),
+        Kind(rows.waterfalls, 1.1, 0.24, panels=2),
+        Kind(rows.tornado, 0.5, 0.36, has_outcome=True),
+        Kind(rows.sobol, 0.5, 0.28, has_outcome=True),
+        Kind(curves.predicted_against_measured, 3.2),
+        Kind(curves.closed_loop, 2.2),
+        Kind(curves.timeline, 2.8, panels=2),
+        Kind(rows.policies, 0.6, 0.25),
     )
 }
 """Kinds of figures by the names of the functions that draw them."""
@@ -180,8 +180,8 @@ def draw_figure(
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind == "timeline")[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
-    rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
-    wanted = chosen.height + chosen.row_height * rows
+    num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
+    wanted = chosen.height + chosen.row_height * num_rows
     height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
     legends = [legend for ax in figure.axes if (legend := ax.get_legend())]
     above = sum(legend.get_window_extent().height for legend in legends)

@@ -32,11 +32,6 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has twice.
     """
     rows = checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
     rows = rows.assign(hatched=_does_not_fit(rows))
@@ -62,11 +57,6 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     quantity = "break_even_acceptance_rate"
     numbers = ("batch_size", "context_length", "draft_length", quantity)

@@ -59,11 +59,6 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     numbers = (*_POINT, "time", "arithmetic_intensity", "flops_per_s", *_ROOFS)
     rows = checked(table, numbers, ("pass", "component", "kind", "dtype"), may_lack=numbers[4:])
@@ -111,11 +106,6 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     rows = checked(table, ("batch_size", "time"), ("pass", "component"))
     need_single(rows, "draft_length", "context_length")

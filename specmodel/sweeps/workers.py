@@ -65,25 +65,7 @@ def results(plan: Plan, function: Callable[[Part], Result], workers: Workers) ->
 def chosen_workers(
     workers: int | None, client: Client | str | None
 ) -> AbstractContextManager[Workers]:
-    """Return what computes a sweep: by default a thread for each core this process may use.
-
-    Parameters
-    ----------
-    workers
-        Threads [-].
-    client
-        A Dask client, or the address of a scheduler, in place of threads.
-
-    Returns
-    -------
-    context manager
-        Gives workers as `results` takes them.
-
-    Raises
-    ------
-    InputError
-        If both are given, or either cannot be used.
-    """
+    """Return the cluster that is given, or else threads: by default one for each core."""
     if client is None:
         return threads(_num_cores() if workers is None else workers)
     if workers is not None:

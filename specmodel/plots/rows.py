@@ -1,4 +1,4 @@
-"""Figures of what takes how much, and of what an outcome depends on."""
+"""Figures with a row for each term, input or policy."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from specmodel.plots.style import (
     folded,
     legend_above,
     rows_axis,
+    unity,
 )
 
 if TYPE_CHECKING:
@@ -30,9 +31,13 @@ MOST_INPUTS = 10
 MOST_POINTS = 4
 """Points whose waterfalls stand side by side [-]."""
 
+MOST_POLICIES = 24
+"""Policies that a figure compares [-]."""
+
 _WIDTH = 24
 _VISIBLE = 0.005
 """Least swing, or share of the variance, that is drawn [-]."""
+_HINDSIGHT = ("best-fixed", "greedy", "oracle")
 _QUANTITIES = ("target_efficiency", "speedup")
 _POINT = ("batch_size", "draft_length", "context_length")
 
@@ -53,11 +58,6 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     -------
     sequence of Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     rows = checked(table, (*_POINT, "value"), ("quantity", "term"))
     need_distinct(rows, (*_POINT, "quantity", "term"))
@@ -100,11 +100,6 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks.
     """
     _check_outcome(outcome)
     ends = (f"{outcome}_at_low", f"{outcome}_at_high")
@@ -149,11 +144,6 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks.
     """
     _check_outcome(outcome)
     indices = ("first_order", "total")
@@ -180,6 +170,47 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     ax.set_xlim(0, None)
     ax.set_xlabel(f"share of the variance of {words(outcome)}")
     legend_above(ax, "with 95 % intervals", side="right")
+    return ax
+
+
+def policies(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the speedup of each policy with its interval, hollow for those that know the trace.
+
+    Parameters
+    ----------
+    table
+        As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
+        are missing where there was one request; a row for each policy, at most 24.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+    """
+    ends = ("speedup_low", "speedup_high")
+    rows = checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
+    need_distinct(rows, ("policy",))
+    need_at_most(MOST_POLICIES, len(rows), "policies")
+    names = rows["policy"].astype(str)
+    knows = names.str.split(":").str[0].isin(_HINDSIGHT)
+    unity(ax, vertical=True)
+    style: Style = {"linestyle": "", "marker": "o", "markersize": 4, "color": COLOURS[0]}
+    for part, face, label in (
+        (rows[~knows], COLOURS[0], "policy"),
+        (rows[knows], "white", "in hindsight, a bound"),
+    ):
+        reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
+        bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
+        if not part.empty:
+            at = part.index.to_numpy()
+            ax.errorbar(part["speedup"], at, label=label, mfc=face, **style, **bars)
+    rows_axis(ax, [folded(name, _WIDTH) for name in names])
+    ax.grid(axis="y", linewidth=0.3, color="0.85")
+    ax.set_axisbelow(True)
+    ax.set_xlabel("speedup, 95 % interval")
+    legend_above(ax, side="right")
     return ax
 
 
