@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from specmodel.base.units import FloatArray
-from specmodel.prediction.outcome import COLUMN_UNITS, LIMITS, Prediction
+from specmodel.prediction.columns import COLUMN_UNITS, COLUMNS
+from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predict import predict
 from specmodel.sweeps.plan import POINT_AXES, Part, Plan, with_ends
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 Column = np.ndarray[Any, np.dtype[Any]]
 
-CODED = {"limited_by": LIMITS}
+CODED = {column.name: column.words for column in COLUMNS if column.words}
 """Columns that hold places in a list of words."""
 
 
@@ -145,15 +146,12 @@ def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
 
 
 def _column(prediction: Prediction, part: Part, name: str) -> Column:
-    if name in CODED:
-        return prediction.limit
     if name == "acceptance_rate":
         return _acceptance_rate(prediction, part)
-    if prediction.intervals:
-        stem, _, end = name.rpartition("_")
-        if stem in prediction.intervals and end in ("low", "high"):
-            return np.asarray(getattr(prediction.intervals[stem], end))
-    return np.asarray(getattr(prediction, name))
+    stem, _, end = name.rpartition("_")
+    if prediction.intervals and stem in prediction.intervals and end in ("low", "high"):
+        return np.asarray(getattr(prediction.intervals[stem], end))
+    return prediction.values[name]
 
 
 def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:

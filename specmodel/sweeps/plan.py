@@ -17,9 +17,8 @@ from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.assembly import NAMES, RECORDS, assemble
 from specmodel.cost.deploy import deploy
-from specmodel.prediction.columns import WITH_INTERVAL
+from specmodel.prediction.columns import COLUMN_UNITS, WITH_INTERVAL
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
-from specmodel.prediction.outcome import COLUMN_UNITS
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, predict
 
 PART = 2**18
