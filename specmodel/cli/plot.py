@@ -53,7 +53,8 @@ def plot(
           | specmodel plot speedup - --output ./speedup.pdf
       specmodel plot active-experts --output unions.svg
     """
-    from specmodel.plots.figures import COLUMN_WIDTH, KINDS, check_figure, save_figure
+    from specmodel.plots import KINDS
+    from specmodel.plots.figures import COLUMN_WIDTH, check_figure, save_figure
 
     name = kind.replace("-", "_")
     if name not in KINDS:
