@@ -183,7 +183,16 @@ def set_ticks(axis: XAxis | YAxis, choices: Iterable[Mapping[float, float]]) -> 
     along = "intervalx" if axis.axis_name == "x" else "intervaly"
     for ticks in choices:
         axis.set_ticks(list(ticks), [count_label(count) for count in ticks.values()])
-        boxes = [label.get_window_extent() for label in axis.get_ticklabels()]
+        axis.get_ticklabels()  # puts them in their places
+        labels = [tick.label1 for tick in axis.get_major_ticks()]
+        hidden = [label for label in labels if not label.get_visible()]
+        for (
+            label
+        ) in hidden:  # of an axis that is labelled below another one; hidden, it has no size
+            label.set_visible(True)
+        boxes = [label.get_window_extent() for label in labels]
+        for label in hidden:
+            label.set_visible(False)
         spans = np.array([getattr(box, along) for box in boxes])
         widths = np.diff(spans)[:, 0]
         reach = spans[1:, 1] - spans[:-1, 0]
