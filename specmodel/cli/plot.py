@@ -11,13 +11,8 @@ from specmodel.cli.settings import SETTINGS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specmodel.plots import Kind
-
 LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
 """Inches within which a figure can be read."""
-
-_OWN = "active_experts"
-"""Kind with a table that ships."""
 
 
 @click.command(context_settings=SETTINGS)
@@ -65,7 +60,11 @@ def plot(
     if name not in KINDS:
         known = nearest(kind.replace("_", "-"), [known.replace("_", "-") for known in KINDS])
         raise InputError("kind", kind, f"one of {known}")
-    settings = _settings(kind, KINDS[name], outcome)
+    settings = {}
+    if outcome is not None:
+        if not KINDS[name].has_outcome:
+            raise InputError("outcome", outcome, f"none with {kind}")
+        settings["outcome"] = outcome.replace("-", "_")
     inches = COLUMN_WIDTH if width is None else width
     if not LEAST_WIDTH <= inches <= MOST_WIDTH:
         raise InputError("width", width, f"inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}")
@@ -74,21 +73,13 @@ def plot(
     click.echo(f"Wrote {output}.")
 
 
-def _settings(kind: str, chosen: "Kind", outcome: str | None) -> dict[str, str]:
-    if outcome is None:
-        return {}
-    if not chosen.has_outcome:
-        raise InputError("outcome", outcome, f"none with {kind}")
-    return {"outcome": outcome.replace("-", "_")}
-
-
 def _table(kind: str, path: str | None) -> "pd.DataFrame":
-    """Return the table that was named, piped, or that ships."""
+    """Return the table from the file or pipe, or the one of the package."""
     from specmodel.base.tables import parse_csv, read_table
     from specmodel.plots.frames import ARGUMENT, TEXT
 
     if path is None:
-        if kind != _OWN:
+        if kind != "active_experts":
             raise InputError(ARGUMENT, None, "a CSV file, or - for a pipe")
         from specmodel.records.unions import measured_unions
 

@@ -5,12 +5,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from specmodel.base.errors import InputError
 from specmodel.cli.settings import SETTINGS, completer
+
+if TYPE_CHECKING:
+    from specmodel.sweeps import Plan
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
@@ -115,52 +118,51 @@ def sweep(
           --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
-    from specmodel.cli.options import axes_from
-    from specmodel.sweeps import SweepInterrupted, csv_chunks, plan_sweep, sweep_to_file
+    from specmodel.sweeps import SweepInterrupted, csv_chunks, sweep_to_file
 
-    columns = options.pop("columns")
-    settings = {name: options.pop(name) for name in ("interval", "skip_impossible")}
-    if columns is not None:
-        settings["columns"] = [name.strip() for name in columns.split(",")]
-    try:
-        plan = plan_sweep(axes_from(options), **settings)
-    except InputError as error:
-        is_field = any(setting.startswith(f"{error.argument}=") for setting in options["changes"])
-        raise (_of_set(error) if is_field else error) from None
+    plan = _plan(**options)
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)
     for reason in plan.skipped:
         click.echo(f"specmodel: skipped: {reason}", err=True)
-    if output is None:
-        with _without_log():
-            for text in csv_chunks(plan, workers=workers, client=scheduler):
+    where: dict[str, Any] = {"workers": workers, "client": scheduler}
+    with _without_log():
+        if output is None:
+            for text in csv_chunks(plan, **where):
                 click.echo(text, nl=False)
-        return
-    start = time.perf_counter()
-    try:
-        with _without_log(), _progress(plan.num_points) as advance:
-            sweep_to_file(
-                plan,
-                output,
-                overwrite=overwrite,
-                workers=workers,
-                client=scheduler,
-                progress=advance,
-            )
-    except SweepInterrupted as interruption:
-        click.echo(f"specmodel: {interruption}", err=True)
-        raise click.exceptions.Exit(130) from None
+            return
+        start = time.perf_counter()
+        try:
+            with _progress(plan.num_points) as advance:
+                sweep_to_file(plan, output, overwrite=overwrite, progress=advance, **where)
+        except SweepInterrupted as interruption:
+            click.echo(f"specmodel: {interruption}", err=True)
+            raise click.exceptions.Exit(130) from None
     click.echo(f"{plan.num_points:,} points, {_rate(plan.num_points, start)}: {output}")
 
 
-def _of_set(error: InputError) -> InputError:
-    return InputError(f"set {error.argument}", error.value, error.expected)
+def _plan(*, columns: str | None, interval: bool, skip_impossible: bool, **options: Any) -> "Plan":
+    """Return the sweep that the options ask for; an error of ``--set`` says so."""
+    from specmodel.cli.options import axes_from
+    from specmodel.sweeps import plan_sweep
+
+    try:
+        return plan_sweep(
+            axes_from(options),
+            columns=None if columns is None else [name.strip() for name in columns.split(",")],
+            interval=interval,
+            skip_impossible=skip_impossible,
+        )
+    except InputError as error:
+        if not any(setting.startswith(f"{error.argument}=") for setting in options["changes"]):
+            raise
+        raise InputError(f"set {error.argument}", error.value, error.expected) from None
 
 
 @contextmanager
 def _without_log() -> Iterator[None]:
-    """Keep what Dask logs off the screen: what ends a sweep is said in one line."""
+    """Keep Dask's log off the screen, as one line of ours says what ended a sweep."""
     logging.disable()
     try:
         yield
@@ -171,23 +173,17 @@ def _without_log() -> Iterator[None]:
 @contextmanager
 def _progress(num_points: int) -> Iterator[Callable[[int], None]]:
     """Show a bar and the rate on a terminal."""
-    start, done = time.perf_counter(), 0
-    bar: Any
-    with click.progressbar(
+    start = time.perf_counter()
+    bar: Any = click.progressbar(
         length=num_points,
         label="Sweeping",
         width=16,
         file=sys.stderr,
         hidden=not sys.stderr.isatty(),
-        item_show_func=lambda _: _rate(done, start),
-    ) as bar:
-
-        def advance(points: int) -> None:
-            nonlocal done
-            done += points
-            bar.update(points)
-
-        yield advance
+        item_show_func=lambda _: _rate(bar.pos, start),
+    )
+    with bar:
+        yield bar.update
 
 
 def _rate(num_points: int, start: float) -> str:

@@ -1,19 +1,24 @@
-"""Figures: a table and an ``ax`` in, the ``ax`` out. Nothing is computed here.
+"""Figures that take a table and an ``ax`` and return the ``ax``; nothing is computed here.
 
-`KINDS` has what a file of each needs; `figures.save_figure` draws it.
+Where a table cannot be drawn, an InputError names what it lacks or has too much of.
+`figures.save_figure` draws any of them, by its name in `KINDS`, into a file.
 """
 
-from specmodel.plots.curves import active_experts, speedup, target_efficiency
-from specmodel.plots.effects import sobol, tornado, waterfalls
-from specmodel.plots.kinds import KINDS, Kind
+from specmodel.plots.curves import (
+    active_experts,
+    closed_loop,
+    predicted_against_measured,
+    speedup,
+    target_efficiency,
+    timeline,
+)
+from specmodel.plots.figures import KINDS
 from specmodel.plots.maps import best_draft_length, break_even
-from specmodel.plots.measured import closed_loop, predicted_against_measured
 from specmodel.plots.passes import components, roofline
-from specmodel.plots.replays import policies, timeline
+from specmodel.plots.rows import policies, sobol, tornado, waterfalls
 
 __all__ = [
     "KINDS",
-    "Kind",
     "active_experts",
     "best_draft_length",
     "break_even",

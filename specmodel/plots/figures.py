@@ -1,12 +1,15 @@
-"""Figures of `plots` as files."""
+"""Figures of `plots` as files: the kinds by name, and how large each is drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_writable, write_bytes
+from specmodel.plots import curves, maps, passes, rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,14 +17,64 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".pdf", ".svg")
 COLUMN_WIDTH = 3.3
-"""Inches of a column of a paper."""
+"""Width of a column of a paper, in inches."""
 TWO_COLUMNS = 6.8
-"""Inches of two, with the gap between them."""
+"""Width of two columns and the gap between them, in inches."""
 FONT_SIZE = 8
-"""Points of labels; ticks and legends have no text below 6.7."""
+"""Size of labels in points; the smallest text, in ticks and legends, has 6.7."""
 
 _DPI = 300
 _DRAFT_HEIGHT, _LEAST_HEIGHT = 3.5, 1.7
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of figure and the height that it wants, in inches.
+
+    Parameters
+    ----------
+    draw
+        The function of `plots` that draws it.
+    height
+        Height without the legends above the axes [-].
+    row_height
+        What each row adds, where the vertical axis numbers rows [-].
+    most_height
+        Height that is enough for any number of rows [-].
+    panels
+        Axes, one above the other [-].
+    has_outcome
+        Whether `draw` takes an outcome.
+    """
+
+    draw: Callable[..., Any]
+    height: float
+    row_height: float = 0.0
+    most_height: float = 8.0
+    panels: int = 1
+    has_outcome: bool = False
+
+
+KINDS = {
+    kind.draw.__name__: kind
+    for kind in (
+        Kind(curves.speedup, 2.1),
+        Kind(curves.target_efficiency, 2.1),
+        Kind(curves.active_experts, 2.1),
+        Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
+        Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
+        Kind(passes.roofline, 2.4),
+        Kind(passes.components, 2.3),
+        Kind(rows.waterfalls, 1.1, 0.24, panels=2),
+        Kind(rows.tornado, 0.5, 0.36, has_outcome=True),
+        Kind(rows.sobol, 0.5, 0.28, has_outcome=True),
+        Kind(curves.predicted_against_measured, 3.2),
+        Kind(curves.closed_loop, 2.2),
+        Kind(curves.timeline, 2.8, panels=2),
+        Kind(rows.policies, 0.6, 0.25),
+    )
+}
+"""Kinds of figures by the names of the functions that draw them."""
 
 
 def check_figure(argument: str, path: str) -> None:
@@ -63,7 +116,7 @@ def save_figure(
     Parameters
     ----------
     kind
-        One of `plots.KINDS`.
+        One of `KINDS`.
     table
         What it draws.
     path
@@ -101,7 +154,7 @@ def draw_figure(
     Parameters
     ----------
     kind
-        One of `plots.KINDS`.
+        One of `KINDS`.
     table
         What it draws.
     width
@@ -119,19 +172,18 @@ def draw_figure(
     InputError
         If the table cannot be drawn.
     """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-
-    from specmodel.plots import KINDS
 
     chosen = KINDS[kind]
     figure = Figure(figsize=(width, _DRAFT_HEIGHT), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind == "timeline")[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
-    rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
-    wanted = chosen.height + chosen.row_height * rows if chosen.row_height else chosen.height
+    num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
+    wanted = chosen.height + chosen.row_height * num_rows
     height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
-    legends = [ax.get_legend() for ax in figure.axes]
-    figure.draw_without_rendering()
-    above = [legend.get_window_extent().height for legend in legends if legend is not None]
-    figure.set_figheight(height + sum(above) / _DPI)
+    legends = [legend for ax in figure.axes if (legend := ax.get_legend())]
+    above = sum(legend.get_window_extent().height for legend in legends)
+    figure.set_figheight(height + above / _DPI)
     return figure

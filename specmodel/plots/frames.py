@@ -1,8 +1,8 @@
-"""Tables that figures take: columns checked, lines told apart, whatever command printed them."""
+"""Checks of the tables that figures draw, and the lines that a table holds."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -19,12 +19,10 @@ TEXT = (
     *("analysis", "input", "output", "quantity", "term", "pass", "component", "kind", "dtype"),
     *("phase", "limited_by"),
 )
-"""Columns that are text whatever they look like."""
+"""Columns that are read as text even if they look like numbers."""
 
 _POINT = ("draft_length", "context_length", "verify_tokens")
 _RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
-_LAST = ("tokens_per_step",)
-"""Columns that tell lines apart only where nothing else does: acceptance that has no column."""
 
 
 def checked(
@@ -42,7 +40,7 @@ def checked(
     numbers, texts
         Columns that it needs.
     may_lack
-        Of the numbers, those in which some may be missing.
+        Those of `numbers` in which some values may be missing.
 
     Returns
     -------
@@ -52,7 +50,7 @@ def checked(
     Raises
     ------
     InputError
-        If a column lacks, there is no row, or what should be a number is none.
+        If a column is missing, there is no row, or what should be a number is none.
     """
     need_columns(table, [*numbers, *texts], argument=ARGUMENT)
     if table.empty:
@@ -79,8 +77,14 @@ def need_positive(table: pd.DataFrame, *names: str) -> None:
             raise InputError(f"{ARGUMENT}.{name}", float(table.loc[wrong, name].iloc[0]), "above 0")
 
 
+def need_at_most(most: int, found: int, what: str) -> None:
+    """Refuse more lines, bars or rows than a reader can tell apart."""
+    if found > most:
+        raise InputError(ARGUMENT, f"{found} {what}", f"at most {most}")
+
+
 def need_single(table: pd.DataFrame, *names: str) -> None:
-    """Refuse a table with several values of a column that a figure has one of."""
+    """Refuse a table with several values of a column of which a figure shows one."""
     for name in names:
         if name in table and table[name].nunique(dropna=False) > 1:
             values = ", ".join(map(plain, table[name].unique()[:4]))
@@ -113,25 +117,25 @@ def lines(
     Returns
     -------
     tuple
-        What the lines differ in, in words, and label and points of each, `x` rising.
+        In words, what the lines differ in; and the label and the points of each line, with `x`
+        rising.
 
     Raises
     ------
     InputError
-        If there are too many, or a line has two points at one `x`.
+        If there are too many lines, or a line has two points at one `x`.
     """
     names = _coordinates(table, x, quantity)
     if not names:
         need_distinct(table, [x])
         return "", [("", table.sort_values(x, kind="stable"))]
     groups = list(table.groupby(names, sort=False, dropna=False))
-    told = ", ".join(words(name) for name in names)
-    if len(groups) > most:
-        raise InputError(ARGUMENT, f"{len(groups)} lines, by {told}", f"at most {most}")
+    told = ", ".join(map(words, names))
+    need_at_most(most, len(groups), f"lines, by {told}")
     found = []
     for key, part in groups:
         need_distinct(part, [x])
-        found.append((_label(key), part.sort_values(x, kind="stable")))
+        found.append((", ".join(map(plain, key)), part.sort_values(x, kind="stable")))
     return told, found
 
 
@@ -148,20 +152,19 @@ def plain(value: object) -> str:
 
 
 def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:
-    """Return the columns that tell lines apart, none that follows from others."""
-    ends = tuple(f"{name}{end}" for name in _RESULTS for end in ("_low", "_high"))
-    skipped = {x, quantity, *_RESULTS, *ends} - set(_POINT)
+    """Return the columns that tell lines apart, leaving out those that follow from others.
+
+    The acceptance has no column of its own where it was given in another form than a rate. Then
+    tokens per step, though a result, tell lines apart if nothing else does.
+    """
+    results = {f"{name}{end}" for name in _RESULTS for end in ("", "_low", "_high")}
+    skipped = {x, quantity, *results.difference(_POINT)}
     chosen: list[str] = []
-    for name in [*(str(name) for name in table if name not in skipped), *_LAST]:
-        if name in _LAST and (name not in table or not table.duplicated([*chosen, x]).any()):
-            continue
-        groups = table.groupby(chosen, dropna=False)[name] if chosen else None
-        count = table[name].nunique(dropna=False) if groups is None else groups.nunique().max()
-        if count > 1:
+    num_lines = 1
+    for name in [*(name for name in map(str, table) if name not in skipped), "tokens_per_step"]:
+        if name == "tokens_per_step" and not table.duplicated([*chosen, x]).any():
+            break
+        if name in table and len(table.drop_duplicates([*chosen, name])) > num_lines:
             chosen.append(name)
+            num_lines = len(table.drop_duplicates(chosen))
     return chosen
-
-
-def _label(key: Hashable) -> str:
-    parts = key if isinstance(key, tuple) else (key,)
-    return ", ".join(map(plain, parts))

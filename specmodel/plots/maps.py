@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from specmodel.plots.frames import checked, need_distinct, need_single
-from specmodel.plots.style import SMALL, count_label, text_width
+from specmodel.plots.style import SMALL, Style, set_ticks, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_HATCH = "//////"
 _MOST_EDGED = 20
 
 
@@ -33,19 +32,12 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has twice.
     """
     rows = checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
-    hatched = _does_not_fit(rows)
-    rows = rows.assign(hatched=hatched)
+    rows = rows.assign(hatched=_does_not_fit(rows))
     _draw(ax, rows, ("best_draft_length", "context_length"), lambda value: f"{value:g}")
-    note = ", hatched: does not fit" if hatched.any() else ""
-    _set_title(ax, f"best draft length (tokens){note}")
-    ax.set_ylabel("context (tokens)")
+    reason = "does not fit" if rows["hatched"].any() else ""
+    _label(ax, "best draft length (tokens)", reason, "context_length")
     return ax
 
 
@@ -65,27 +57,21 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     quantity = "break_even_acceptance_rate"
     numbers = ("batch_size", "context_length", "draft_length", quantity)
     rows = checked(table, numbers, may_lack=(quantity,))
-    y = "draft_length"
-    if rows[y].nunique() == 1 and rows["context_length"].nunique() > 1:
-        y = "context_length"
-    else:
+    num_contexts, num_lengths = rows["context_length"].nunique(), rows["draft_length"].nunique()
+    y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
+    if y == "draft_length":
         need_single(rows, "context_length")
     too_large, hopeless = _does_not_fit(rows), rows[quantity].isna()
     rows = rows.assign(hatched=too_large | hopeless)
-    _draw(ax, rows, (quantity, y), _rate)
+    # in two digits, without the 0 before the point
+    _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"))
     reasons = {"none pays": hopeless & ~too_large, "does not fit": too_large}
     told = " or ".join(reason for reason, holds in reasons.items() if holds.any())
-    _set_title(ax, f"acceptance rate needed{', hatched: ' * bool(told)}{told}")
-    ax.set_ylabel("draft length (tokens)" if y == "draft_length" else "context (tokens)")
+    _label(ax, "acceptance rate needed", told, y)
     return ax
 
 
@@ -96,98 +82,55 @@ def _does_not_fit(rows: pd.DataFrame) -> pd.Series[bool]:
 def _draw(
     ax: Axes, rows: pd.DataFrame, names: tuple[str, str], write: Callable[[float], str]
 ) -> None:
-    """Draw a cell for each point; numbers where they fit, else a colour bar."""
-    quantity, y = names
+    """Draw a cell for each point, with its number if that fits, otherwise with a colour bar."""
     from matplotlib.ticker import MaxNLocator
 
+    quantity, y = names
     need_distinct(rows, ["batch_size", y])
     cells = rows.pivot(index=y, columns="batch_size", values=quantity)
     hatched = rows.pivot(index=y, columns="batch_size", values="hatched")
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
     mesh = ax.pcolormesh(cells.to_numpy(), cmap="cividis", edgecolors=edges, linewidth=0.2)
-    lowest, highest = np.nanmin([*rows[quantity], np.inf]), np.nanmax([*rows[quantity], -np.inf])
-    if lowest < highest:
-        mesh.set_clim(lowest, highest)
+    lines: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//////", "linewidth": 0}
     for i, j in np.argwhere(hatched.fillna(False).to_numpy(dtype=bool)):
-        ax.fill_between(
-            [j, j + 1], i, i + 1, facecolor="none", edgecolor="0.6", hatch=_HATCH, linewidth=0
-        )
-    _ticks(ax, cells)
+        ax.fill_between([j, j + 1], i, i + 1, **lines)
+    ax.tick_params(length=2, labelsize=SMALL)
+    for axis, counts in ((ax.xaxis, cells.columns), (ax.yaxis, cells.index)):
+        set_ticks(axis, thinned({i + 0.5: float(count) for i, count in enumerate(counts)}))
     if _has_room(ax, cells, write):
         _write(ax, mesh, cells, write)
     elif (figure := ax.get_figure()) is not None:
         bar = figure.colorbar(mesh, ax=ax, pad=0.02)
         bar.ax.tick_params(labelsize=SMALL)
-        if lowest == round(lowest):
+        if (rows[quantity] % 1 == 0).all():
             bar.locator = MaxNLocator(integer=True)
 
 
-def _ticks(ax: Axes, cells: pd.DataFrame) -> None:
-    """Label rows and columns, thinned where they are many."""
-    figure = ax.get_figure()
-    dpi = figure.dpi if figure else 100
-    width, height = ax.bbox.width / dpi, ax.bbox.height / dpi
-    for axis, values, room in (
-        (ax.xaxis, cells.columns, 0.9 * width / len(cells.columns)),
-        (ax.yaxis, cells.index, 0.8 * height / len(cells.index)),
-    ):
-        labels = [count_label(float(value)) for value in values]
-        widest = 0.14 if axis is ax.yaxis else max(map(text_width, labels)) + 0.05
-        places = _ticked([float(value) for value in values], max(1, int(np.ceil(widest / room))))
-        axis.set_ticks([place + 0.5 for place in places], [labels[i] for i in places], size=SMALL)
-        axis.set_tick_params(length=2)
-    ax.set_xlabel("batch size (requests)")
-
-
-def _ticked(values: list[float], step: int) -> list[int]:
-    """Return places at least `step` apart: of powers of two where not all have room."""
-    if step == 1:
-        return list(range(len(values)))
-    powers = [i for i, value in enumerate(values) if value > 0 and np.log2(value) % 1 == 0]
-    if len(powers) < 3:
-        return list(range(0, len(values), step))
-    chosen = [powers[-1]]
-    for place in reversed(powers):
-        if chosen[-1] - place >= step:
-            chosen.append(place)
-    return chosen[::-1]
-
-
 def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:
-    figure = ax.get_figure()
-    dpi = figure.dpi if figure else 100
+    """Return whether the longest number fits in a cell."""
     values = cells.to_numpy().ravel()
-    widest = max(text_width(write(value)) for value in values[~np.isnan(values)])
-    rows, columns = cells.shape
-    across, down = 0.85 * ax.bbox.width / dpi / columns, 0.8 * ax.bbox.height / dpi / rows
-    return bool(widest + 0.02 <= across and down >= 0.12)
+    written = max(map(write, values[~np.isnan(values)]), key=len, default="")
+    text = ax.text(0, 0, written, size=SMALL)
+    box, (rows, columns) = text.get_window_extent(), cells.shape
+    text.remove()
+    across, down = ax.bbox.width / columns, ax.bbox.height / rows
+    return bool(box.width < 0.8 * across and 1.4 * box.height < down)
 
 
 def _write(ax: Axes, mesh: Any, cells: pd.DataFrame, write: Callable[[float], str]) -> None:
     """Write each number, black on light cells, white on dark ones."""
-    mesh.update_scalarmappable()
-    values = cells.to_numpy()
-    for (i, j), value in np.ndenumerate(values):
-        if np.isnan(value):
-            continue
-        red, green, blue, _ = mesh.to_rgba(value)
-        is_light = 0.3 * red + 0.59 * green + 0.11 * blue > 0.46
-        ax.text(
-            j + 0.5,
-            i + 0.5,
-            write(value),
-            ha="center",
-            va="center",
-            size=SMALL,
-            color="black" if is_light else "white",
-            gid=f"{cells.index[i]:g},{cells.columns[j]:g}",
-        )
+    style: Style = {"ha": "center", "va": "center", "size": SMALL}
+    for (i, j), value in np.ndenumerate(cells.to_numpy()):
+        if not np.isnan(value):
+            # how light a colour appears: red, green and blue count as in analogue television
+            is_light = np.dot(mesh.to_rgba(value)[:3], (0.3, 0.59, 0.11)) > 0.46
+            colour = "black" if is_light else "white"
+            ax.text(j + 0.5, i + 0.5, write(value), color=colour, **style)
 
 
-def _set_title(ax: Axes, text: str) -> None:
-    ax.set_title(text, size=SMALL, loc="left", pad=3)
-
-
-def _rate(value: float) -> str:
-    """Return a rate in two digits, without the 0 before the point."""
-    return f"{value:.2f}".removeprefix("0")
+def _label(ax: Axes, title: str, hatched: str, y: str) -> None:
+    """Say what is drawn, and why cells are hatched if any are."""
+    note = f", hatched: {hatched}" if hatched else ""
+    ax.set_title(title + note, size=SMALL, loc="left", pad=3)
+    ax.set_xlabel("batch size (requests)")
+    ax.set_ylabel("draft length (tokens)" if y == "draft_length" else "context (tokens)")

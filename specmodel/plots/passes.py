@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.plots.frames import ARGUMENT, checked, need_distinct, need_single, words
+from specmodel.plots.frames import (
+    ARGUMENT,
+    checked,
+    need_at_most,
+    need_distinct,
+    need_single,
+    words,
+)
 from specmodel.plots.style import (
     COLOURS,
     GREY,
@@ -20,8 +27,7 @@ from specmodel.plots.style import (
     count_label,
     legend_above,
     shortened,
-    si_axis,
-    text_width,
+    si_axes,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 
 _POINT = ("batch_size", "draft_length", "context_length")
 _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
-_LETTERS = {"forward": "P", "verify": "V", "draft pass": "D"}
+_PASSES = {"forward": "P plain", "verify": "V verify", "draft pass": "D draft"}
 _MARKERS = (*MARKERS[:5], "p", ">", "h", "<", "*", "P", "X")
 _MOST_SIZES = 6
 _MOST_SHOWN = 7
@@ -39,8 +45,8 @@ _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     """Draw the components of a plain and a verify pass under the roofs of the GPU.
 
-    What a component attains has its launches and messages in it. Components without arithmetic
-    have no place.
+    The time of a component includes its launches and messages. Components without arithmetic are
+    left out.
 
     Parameters
     ----------
@@ -53,11 +59,6 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     numbers = (*_POINT, "time", "arithmetic_intensity", "flops_per_s", *_ROOFS)
     rows = checked(table, numbers, ("pass", "component", "kind", "dtype"), may_lack=numbers[4:])
@@ -73,12 +74,17 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
     handles = _roofs(ax, rows, np.geomspace(low, high, 200))
     for i, (name, part) in enumerate(rows.groupby("component", sort=False)):
         colour = KIND_COLOURS.get(str(part["kind"].iloc[0]), GREY)
-        places = part.set_index("pass")[["arithmetic_intensity", "flops_per_s"]]
-        handles.append(_component(ax, places, shortened(words(str(name)), 24), colour, i))
+        style: Style = {"color": colour, "marker": _MARKERS[i % len(_MARKERS)], "markersize": 4}
+        places = part.sort_values("pass")[["arithmetic_intensity", "flops_per_s"]].to_numpy()
+        ax.plot(*places.T, color=colour, linewidth=0.6, zorder=2)
+        for pass_, place in zip(sorted(part["pass"]), places, strict=True):
+            face = "white" if pass_ == "forward" else colour
+            ax.plot(*place[:, None], mfc=face, linestyle="", label="_", **style)
+        label = shortened(words(str(name)), 24)
+        handles += ax.plot([], [], linestyle="", label=label, **style)
     bottom, top = 0.4 * rows["flops_per_s"].min(), 3 * rows["peak_flops_per_s"].max()
     ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
-    si_axis(ax.xaxis)
-    si_axis(ax.yaxis)
+    si_axes(ax)
     ax.set(xlabel="arithmetic intensity (FLOP/B)", ylabel="attained (FLOP/s)")
     legend_above(ax, "hollow: plain pass, filled: verify pass", handles, side="right")
     return ax
@@ -100,40 +106,25 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     rows = checked(table, ("batch_size", "time"), ("pass", "component"))
     need_single(rows, "draft_length", "context_length")
     need_distinct(rows, ("batch_size", "pass", "component"))
     sizes = sorted(rows["batch_size"].unique())
-    if len(sizes) > _MOST_SIZES:
-        raise InputError(ARGUMENT, f"{len(sizes)} batch sizes", f"at most {_MOST_SIZES}")
+    need_at_most(_MOST_SIZES, len(sizes), "batch sizes")
     largest = rows.groupby("component")["time"].max().sort_values(ascending=False).index
     kept = list(largest[:_MOST_SHOWN])
     rows = rows.assign(shown=rows["component"].where(rows["component"].isin(kept), "others"))
-    bars = rows.pivot_table(
-        index=["batch_size", "pass"], columns="shown", values="time", aggfunc="sum", sort=False
-    ).fillna(0.0)
+    keys = ["batch_size", "pass", "shown"]
+    bars = rows.groupby(keys, sort=False)["time"].sum().unstack("shown", 0, sort=False)
     places = _bar_places(bars.index)
     scale, unit = next((s for s in _SCALES if bars.sum(axis=1).max() >= s[0]), _SCALES[-1])
     bottom = np.zeros(len(bars))
     for i, name in enumerate([n for n in (*kept, "others") if n in bars]):
         heights = bars[name].to_numpy() / scale
-        ax.bar(
-            places,
-            heights,
-            0.85,
-            bottom,
-            label=shortened(words(str(name)), 24),
-            color=(*COLOURS, "0.55", "0.85")[i],
-            hatch=HATCHES[i],
-            edgecolor="white",
-            linewidth=0,
-        )
+        style: Style = {"color": (*COLOURS, "0.55", "0.85")[i], "hatch": HATCHES[i]}
+        style |= {"label": shortened(words(str(name)), 24), "edgecolor": "white", "linewidth": 0}
+        ax.bar(places, heights, 0.85, bottom, **style)
         bottom += heights
     _bar_axis(ax, bars.index, places)
     ax.set_ylabel(f"time of a pass ({unit})")
@@ -143,7 +134,7 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
 
 
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any) -> list[Any]:
-    """Draw the data sheet's roofs, by dtype, and dashed those of fitted kernels, by kind."""
+    """Draw the roofs of the data sheet by dtype, and dashed those of fitted kernels by kind."""
     handles = []
     sheet = rows.drop_duplicates(["peak_flops_per_s", "peak_bytes_per_s"])
     for i, (_, row) in enumerate(sheet.iterrows()):
@@ -169,39 +160,23 @@ def _roofs(ax: Axes, rows: pd.DataFrame, x: Any) -> list[Any]:
     return handles
 
 
-def _component(ax: Axes, places: pd.DataFrame, label: str, colour: str, i: int) -> Any:
-    """Draw a component in both passes, joined, and return what the legend shows."""
-    style: Style = {"color": colour, "marker": _MARKERS[i % len(_MARKERS)]}
-    ordered = places.reindex(["forward", "verify"]).dropna()
-    ax.plot(*ordered.to_numpy().T, color=colour, linewidth=0.6, zorder=2)
-    for name, face in (("forward", "white"), ("verify", colour)):
-        if name in ordered.index:
-            spot = ordered.loc[[name]].to_numpy().T
-            ax.plot(*spot, markerfacecolor=face, markersize=4, linestyle="", label="_", **style)
-    return ax.plot([], [], markersize=4, linestyle="", label=label, **style)[0]
-
-
 def _bar_places(index: pd.MultiIndex | pd.Index) -> Any:
-    """Return where bars stand: those of a batch size side by side, a gap between sizes."""
+    """Return where bars stand: side by side, with a gap after each batch size."""
     sizes = index.get_level_values(0)
     changes = np.concatenate([[0], np.cumsum(sizes[1:] != sizes[:-1])])
     return np.arange(len(index)) + 0.9 * changes
 
 
 def _bar_axis(ax: Axes, index: pd.MultiIndex | pd.Index, places: Any) -> None:
-    """Letter the bars by pass, and number the groups by batch size below them."""
+    """Label the bars by the letter of their pass, and their groups by batch size below."""
     passes = index.get_level_values(1)
-    letters = [_LETTERS.get(str(name), shortened(str(name), 3)) for name in passes]
+    letters = [_PASSES[name][0] if name in _PASSES else shortened(str(name), 3) for name in passes]
     sizes = index.get_level_values(0)
     centres = [places[sizes == size].mean() for size in sizes.unique()]
-    ax.xaxis.remove_overlapping_locs = False
+    ax.xaxis.remove_overlapping_locs = False  # keeps a letter where there is a batch size too
     ax.set_xticks(places, letters, minor=True, size=SMALL)
     ax.set_xticks(centres, [count_label(size) for size in sizes.unique()])
     ax.tick_params(axis="x", which="major", length=0, pad=12)
     ax.tick_params(axis="x", which="minor", length=0, pad=2)
-    told = {"forward": "P plain", "verify": "V verify", "draft pass": "D draft"}
-    key = ", ".join(text for name, text in told.items() if name in set(passes))
-    label = f"batch size (requests); pass: {key}"
-    figure = ax.get_figure()
-    room = ax.bbox.width / (figure.dpi if figure else 100)
-    ax.set_xlabel(label if text_width(label, 8) < room else label.replace("; ", "\n"))
+    key = ", ".join(text for name, text in _PASSES.items() if name in set(passes))
+    ax.set_xlabel(f"batch size (requests)\npass: {key}")

@@ -1,24 +1,25 @@
-"""What figures share: colours, ticks that fit, legends above. Touches no global style."""
+"""What figures share: colours, ticks that fit, legends above; no global style is changed."""
 
 from __future__ import annotations
 
-import itertools
-import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.legend import Legend
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
-"""Okabe and Ito's, which the colour-blind can tell apart, but for yellow."""
+"""The palette of Okabe and Ito without its yellow, which the colour-blind can tell apart."""
 
 MARKERS = ("o", "^", "s", "D", "v", "P")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)))
 HATCHES = ("", "/////", "\\\\\\\\\\", "xxxxx", ".....", "+++++", "-----", "ooo")
-"""What tells lines and bars apart in grey."""
+"""Markers, dashes and hatches that tell lines and bars apart in a grey print."""
 
 MOST_LINES = len(COLOURS)
 KIND_COLOURS = {
@@ -30,34 +31,14 @@ KIND_COLOURS = {
 KIND_MARKERS = {"experts": "o", "gemm": "^", "attention": "s", "elementwise": "D"}
 GREY = "0.35"
 SMALL = "small"
-"""Smallest size of text: 6.7 points where the font has 8."""
+"""Smallest size of text: 6.7 points where labels have 8."""
 
 Style: TypeAlias = dict[str, Any]
-"""Keywords of what is drawn."""
+"""Keywords of matplotlib's artists."""
 
-_GAP = 0.06
-_HANDLE = 3.3
-_MOST_TITLE = 44
+_MOST_COLUMNS = 7
+_MOST_NAMED, _MOST_TICKS = 16, 40
 _MOST_WRITTEN = 1e6
-
-
-def text_width(text: str, size: float | None = None) -> float:
-    """Return how wide the widest line of a text is drawn [in].
-
-    Parameters
-    ----------
-    text
-        What is written.
-    size
-        In points; None for that of small text [-].
-    """
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import TextToPath
-
-    font = FontProperties(size=SMALL if size is None else size)
-    measure = TextToPath().get_text_width_height_descent
-    points = max(measure(line or " ", font, ismath=False)[0] for line in text.split("\n"))
-    return float(points) / 72
 
 
 def shortened(text: str, width: int) -> str:
@@ -130,78 +111,107 @@ def count_label(value: float) -> str:
     Returns
     -------
     str
-        Its text.
+        Its text, from a million on with a metric prefix.
     """
-    for factor, prefix in ((1e9, "G"), (1e6, "M")):
-        if value >= factor:
-            return f"{value / factor:.4g}{prefix}"
-    return f"{value:.6g}"
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(sep="")(value) if value >= _MOST_WRITTEN else f"{value:.6g}"
 
 
 def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
-    """Give an axes a horizontal axis of counts, by powers of two, with as many ticks as fit.
+    """Give an axes a logarithmic horizontal axis of counts, with as many ticks as have room.
 
     Parameters
     ----------
     ax
         The axes.
     values
-        Counts that are drawn, above 0 [-].
+        Counts that are drawn, above 0; they are the ticks where these are few, otherwise powers
+        of two or ten are [-].
     label
         What they are.
     """
+    from matplotlib.ticker import LogLocator
+
     sizes = sorted({float(value) for value in values})
     low, high = sizes[0], sizes[-1]
     margin = (high / low) ** 0.04 if high > low else 2.0
     ax.set_xscale("log", base=2)
     ax.set_xlim(low / margin, high * margin)
-    ticks = _fitting(ax, _candidates(sizes))
-    ax.set_xticks(ticks, [count_label(tick) for tick in ticks])
-    ax.xaxis.set_minor_locator(_no_ticks())
+    ax.minorticks_off()
     ax.set_xlabel(label)
+    base = 2 if high < _MOST_WRITTEN else 10
+    found = LogLocator(base=base, numticks=_MOST_TICKS).tick_values(low, high)
+    powers = [float(tick) for tick in found if low <= tick <= high]
+    ticks = powers if len(powers) > 1 else sizes
+    own = [dict(zip(sizes, sizes, strict=True))] if len(sizes) <= _MOST_NAMED else []
+    set_ticks(ax.xaxis, [*own, *thinned(dict(zip(ticks, ticks, strict=True)))])
 
 
-def _candidates(sizes: Sequence[float]) -> Iterable[list[float]]:
-    """Yield ticks that would do, the best first."""
-    low, high = sizes[0], sizes[-1]
-    if len(sizes) <= 16:
-        yield list(sizes)
-    bases = (2, 4, 8, 16) if high < _MOST_WRITTEN else ()
-    for base in (*bases, 10, 100, 1000):
-        first = math.ceil(math.log(low, base) - 1e-9)
-        last = math.floor(math.log(high, base) + 1e-9)
-        powers = [float(base**power) for power in range(first, last + 1)]
-        if len(powers) > 1:
-            yield powers
-    yield [low, high]
-    yield [low]
+def thinned(ticks: Mapping[float, float]) -> Iterator[dict[float, float]]:
+    """Give choices of ticks: all, every second, every third and so on.
+
+    Parameters
+    ----------
+    ticks
+        Counts by their places on the axis [-].
+
+    Yields
+    ------
+    dict
+        Some of them, starting at a multiple of their distance if there is one, so that of 33 to
+        100 every tenth are 40, 50, 60.
+    """
+    places, counts = list(ticks), list(ticks.values())
+    for step in (1, 2, 3, 4, *(first * 10**power for power in range(7) for first in (5, 10, 20))):
+        steps = zip(counts[:step], counts[step:], strict=False)
+        start = next((i for i, (a, b) in enumerate(steps) if a % (b - a) == 0), 0)
+        if len(places) <= _MOST_TICKS * step:
+            yield dict(zip(places[start::step], counts[start::step], strict=True))
 
 
-def _fitting(ax: Axes, candidates: Iterable[list[float]]) -> list[float]:
-    """Return the first ticks whose labels have room on a logarithmic axis."""
-    left, right = (math.log(end) for end in ax.get_xlim())
-    figure = ax.get_figure()
-    room = 0.85 * ax.bbox.width / (figure.dpi if figure else 100)
-    for ticks in candidates:
-        widths = [text_width(count_label(tick), _tick_size()) for tick in ticks]
-        at = [room * (math.log(tick) - left) / (right - left) for tick in ticks]
-        pairs = itertools.pairwise(zip(at, widths, strict=True))
-        if all(b - a >= (wa + wb) / 2 + _GAP for (a, wa), (b, wb) in pairs):
-            break
-    return ticks
+def set_ticks(axis: XAxis | YAxis, choices: Iterable[Mapping[float, float]]) -> None:
+    """Set the first ticks whose labels keep apart, or the last ones if none do.
+
+    Parameters
+    ----------
+    axis
+        The axis, with its limits.
+    choices
+        Counts by their places on the axis, the best choice first [-].
+    """
+    along = "intervalx" if axis.axis_name == "x" else "intervaly"
+    for ticks in choices:
+        axis.set_ticks(list(ticks), [count_label(count) for count in ticks.values()])
+        axis.get_ticklabels()  # puts them in their places
+        labels = [tick.label1 for tick in axis.get_major_ticks()]
+        hidden = [label for label in labels if not label.get_visible()]
+        for (
+            label
+        ) in hidden:  # of an axis that is labelled below another one; hidden, it has no size
+            label.set_visible(True)
+        boxes = [label.get_window_extent() for label in labels]
+        for label in hidden:
+            label.set_visible(False)
+        spans = np.array([getattr(box, along) for box in boxes])
+        widths = np.diff(spans)[:, 0]
+        reach = spans[1:, 1] - spans[:-1, 0]
+        # a fifth to spare, as the layout may still narrow the axes for what stands beside them
+        if (reach > 1.2 * (widths[1:] + widths[:-1])).all():
+            return
 
 
-def si_axis(axis: Any) -> None:
-    """Give a logarithmic axis ticks with metric prefixes, which have no small exponents."""
+def si_axes(ax: Axes) -> None:
+    """Give two logarithmic axes ticks with metric prefixes, which have no small exponents."""
     from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator
 
-    low, high = axis.get_view_interval()
-    decades = math.log10(high / low)
-    subs = (1.0, 2.0, 5.0) if decades < 2 else (1.0,)
-    locator = LogLocator(base=10, subs=subs, numticks=6) if decades > 1 else MaxNLocator(4)
-    axis.set_major_locator(locator)
-    axis.set_major_formatter(EngFormatter(sep=""))
-    axis.set_minor_locator(_no_ticks())
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = axis.get_view_interval()
+        subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
+        is_wide = high / low > 10
+        axis.set_major_locator(LogLocator(subs=subs, numticks=6) if is_wide else MaxNLocator(4))
+        axis.set_major_formatter(EngFormatter(sep=""))
+    ax.minorticks_off()
 
 
 def legend_above(
@@ -231,40 +241,29 @@ def legend_above(
         None where there is nothing to tell.
     """
     found = list(handles) if handles is not None else ax.get_legend_handles_labels()[0]
-    if not found:
-        return None
     figure = ax.get_figure()
-    reach = ax.bbox.width if side == "left" or figure is None else figure.bbox.width
-    room = 0.95 * reach / (figure.dpi if figure else 100)
-    widths = [text_width(str(handle.get_label())) for handle in found]
-    columns = next(n for n in range(len(found), 0, -1) if n == 1 or _width(widths, n) <= room)
-    return ax.legend(
-        handles=found,
-        title=shortened(title, _MOST_TITLE) or None,
-        title_fontsize=SMALL,
-        fontsize=SMALL,
-        ncols=columns,
-        frameon=False,
-        loc="lower left" if side == "left" else "lower right",
-        bbox_to_anchor=(0 if side == "left" else 1, 1),
-        borderpad=0,
-        borderaxespad=0.3,
-        labelspacing=0.25,
-        columnspacing=1.0,
-        handlelength=_HANDLE - 0.9,
-        handletextpad=0.5,
-        alignment="left",
-    )
-
-
-def _width(widths: Sequence[float], columns: int) -> float:
-    """Return how wide a legend is whose entries fill columns, as even as can be."""
-    em = text_width("m" * 10) / 10
-    each, extra = divmod(len(widths), columns)
-    ends = list(itertools.accumulate(each + (i < extra) for i in range(columns)))
-    starts = [0, *ends[:-1]]
-    widest = [max(widths[a:b]) for a, b in zip(starts, ends, strict=True)]
-    return sum(widest) + (_HANDLE + 1) * em * columns
+    room = 0.95 * (ax.bbox.width if side == "left" or figure is None else figure.bbox.width)
+    for columns in range(min(len(found), _MOST_COLUMNS), 0, -1):
+        legend = ax.legend(
+            handles=found,
+            title=shortened(title, 44) or None,
+            title_fontsize=SMALL,
+            fontsize=SMALL,
+            ncols=columns,
+            frameon=False,
+            loc="lower left" if side == "left" else "lower right",
+            bbox_to_anchor=(float(side == "right"), 1),
+            borderpad=0,
+            borderaxespad=0.3,
+            labelspacing=0.25,
+            columnspacing=1.0,
+            handlelength=2.4,
+            handletextpad=0.5,
+            alignment="left",
+        )
+        if columns == 1 or legend.get_window_extent().width <= room:
+            return legend
+    return None
 
 
 def unity(ax: Axes, *, vertical: bool = False) -> None:
@@ -273,14 +272,8 @@ def unity(ax: Axes, *, vertical: bool = False) -> None:
     draw(1, color=GREY, linewidth=0.6, zorder=1)
 
 
-def _tick_size() -> float:
-    from matplotlib import rcParams
-    from matplotlib.font_manager import FontProperties
-
-    return float(FontProperties(size=rcParams["xtick.labelsize"]).get_size_in_points())
-
-
-def _no_ticks() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
+def rows_axis(ax: Axes, names: Sequence[str]) -> None:
+    """Give an axes a vertical axis of names, from the top down."""
+    ax.set_yticks(range(len(names)), names, size=SMALL)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.tick_params(axis="y", length=0)

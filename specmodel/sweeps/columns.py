@@ -1,43 +1,45 @@
-"""The columns of a part, flat: each computed once along the axes it depends on, then repeated."""
+"""The columns of a part: as arrays, as a table, as text, as Arrow and Parquet."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specmodel.base.units import FloatArray
-from specmodel.prediction.outcome import LIMITS, Prediction
+from specmodel.prediction.columns import COLUMN_UNITS, COLUMNS
+from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predict import predict
-from specmodel.sweeps.plan import Part
+from specmodel.sweeps.plan import POINT_AXES, Part, Plan, with_ends
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 Column = np.ndarray[Any, np.dtype[Any]]
 
-WHOLE = ("context_length", "batch_size", "draft_length", "verify_tokens")
-"""Columns of whole numbers."""
-
-CODED = {"limited_by": LIMITS}
+CODED = {column.name: column.words for column in COLUMNS if column.words}
 """Columns that hold places in a list of words."""
 
 
 def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict[str, Column]:
-    """Return the columns of a part, a value for each point.
+    """Return the columns of a part flat, a value for each point.
+
+    Each is computed along the axes that it depends on, and then repeated along the others.
 
     Parameters
     ----------
     part
         What is to be computed.
     dtype
-        Of the columns that are not whole numbers.
+        Type of the columns that are not whole numbers.
 
     Returns
     -------
     dict
-        By name, in the order of the part; those of `CODED` as places in their list.
+        Columns by name, in the order of the part; those of `CODED` as places in their list.
     """
     prediction = predict(**part.arguments)
     shape = prediction.speedup.shape
@@ -57,12 +59,12 @@ def data_frame(parts: Sequence[tuple[dict[str, Any], dict[str, Column]]]) -> pd.
     Parameters
     ----------
     parts
-        Labels and flat columns of each, of the same names.
+        Labels and flat columns of each part, under the same names.
 
     Returns
     -------
     pandas.DataFrame
-        A row a point.
+        A row for each point.
     """
     import pandas as pd
 
@@ -82,6 +84,61 @@ def data_frame(parts: Sequence[tuple[dict[str, Any], dict[str, Column]]]) -> pd.
     return pd.DataFrame(joined, copy=False)
 
 
+def csv_header(plan: Plan) -> str:
+    """Return the first line of a CSV."""
+    return ",".join((*plan.label_names, *plan.columns)) + "\n"
+
+
+def csv_text(part: Part) -> str:
+    """Compute a part as lines of CSV, in float32."""
+    frame = data_frame([(part.labels, part_columns(part, np.float32))])
+    return str(frame.to_csv(index=False, header=False, lineterminator="\n"))
+
+
+def arrow_table(part: Part) -> pa.Table:
+    """Compute a part as an Arrow table: float32, words and labels as dictionaries."""
+    import pyarrow as pa
+
+    columns = part_columns(part, np.float32)
+    size = num_points(columns)
+    zeros = np.zeros(size, dtype=np.int32)
+    arrays = {
+        name: pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
+        if isinstance(value, str)
+        else pa.array(np.full(size, value))
+        for name, value in part.labels.items()
+    }
+    for name, column in columns.items():
+        array = pa.array(column)
+        if name in CODED:
+            array = pa.DictionaryArray.from_arrays(array, pa.array(CODED[name]))
+        arrays[name] = array
+    # columns declared to have no nulls are encoded in half the time
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    return pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields))
+
+
+def parquet_bytes(part: Part) -> bytes:
+    """Compute a part as a Parquet file."""
+    import pyarrow.parquet as pq
+
+    table, file = arrow_table(part), io.BytesIO()
+    pq.write_table(table, file, row_group_size=len(table), **parquet_options(table.column_names))
+    return file.getvalue()
+
+
+def parquet_options(names: list[str]) -> dict[str, Any]:
+    """Return how to write Parquet: indexed, which costs most of the time, only by what selects."""
+    computed = set(with_ends(COLUMN_UNITS)).difference(POINT_AXES, CODED)
+    axes = [name for name in names if name not in computed]
+    return {
+        "compression": "snappy",
+        "use_dictionary": axes,
+        "write_statistics": axes,
+        "write_batch_size": 2**16,
+    }
+
+
 def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
     import pandas as pd
 
@@ -89,19 +146,16 @@ def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
 
 
 def _column(prediction: Prediction, part: Part, name: str) -> Column:
-    if name in CODED:
-        return prediction.limit
     if name == "acceptance_rate":
         return _acceptance_rate(prediction, part)
-    if prediction.intervals:
-        stem, _, end = name.rpartition("_")
-        if stem in prediction.intervals and end in ("low", "high"):
-            return np.asarray(getattr(prediction.intervals[stem], end))
-    return np.asarray(getattr(prediction, name))
+    stem, _, end = name.rpartition("_")
+    if prediction.intervals and stem in prediction.intervals and end in ("low", "high"):
+        return np.asarray(getattr(prediction.intervals[stem], end))
+    return prediction.values[name]
 
 
 def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:
-    """Return the rate of each point, given or solved: of drafted tokens; there is none of trees."""
+    """Return the acceptance rate of drafted tokens, given or solved; NaN for trees, without one."""
     acceptance = part.arguments["acceptance"]
     acceptance = acceptance.where_proposed(prediction.deployment.drafter.proposal_rate)
     if "verify_tokens" not in part.arguments:
@@ -112,8 +166,8 @@ def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:
 
 
 def _flat(values: Column, shape: tuple[int, ...], name: str, dtype: Any) -> Column:
-    """Convert before repeating: most columns depend on few of the axes."""
-    if name in WHOLE:
+    """Return a column flat, converted before it is repeated, as most depend on few axes."""
+    if name in POINT_AXES:
         dtype = np.int32
     elif name in CODED:
         dtype = np.int8

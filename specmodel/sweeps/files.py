@@ -1,7 +1,7 @@
-"""Where a sweep is written: one CSV or Parquet file, or a folder of Parquet parts.
+"""A sweep of any size as a CSV or Parquet file, or as a folder of Parquet parts.
 
-All is written beside the final name, which it takes once it is whole. What an interruption leaves
-stays there as ``NAME.partial.csv`` and can be read.
+It is written beside its final name, which it takes once it is whole. What an interrupted sweep
+has written stays there as ``NAME.partial.csv`` and can be read.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
-from specmodel.sweeps.encodings import (
+from specmodel.sweeps.columns import (
     arrow_table,
     csv_header,
     csv_text,
@@ -24,17 +24,93 @@ from specmodel.sweeps.encodings import (
     parquet_options,
 )
 from specmodel.sweeps.plan import Part, Plan
+from specmodel.sweeps.workers import chosen_workers, results
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from distributed import Client
 
 _ARGUMENT = "output"
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Say what an interrupted sweep leaves.
+
+    Parameters
+    ----------
+    num_points
+        Points computed and written [-].
+    path
+        Where they are, if there are any.
+    """
+
+    def __init__(self, num_points: int, path: Path) -> None:
+        super().__init__(f"interrupted: {_kept(num_points, path)}")
+        self.num_points = num_points
+        self.path = path
+
+
+def sweep_to_file(
+    plan: Plan,
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    workers: int | None = None,
+    client: Client | str | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Compute a sweep of any size and write it while it is computed, in float32.
+
+    Parameters
+    ----------
+    plan
+        The sweep.
+    output
+        NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts, which are
+        encoded where they are computed: the choice past one machine.
+    overwrite
+        Whether what has the name may be replaced; a folder only if it holds nothing but parts.
+    workers, client, progress
+        As for `sweep` [-].
+
+    Raises
+    ------
+    InputError
+        If the output cannot be written, or a cluster is lost: then what was written is kept
+        beside the name.
+    SweepInterrupted
+        On Ctrl-C; what was written is kept likewise.
+    """
+    sink = _open_sink(plan, output, overwrite=overwrite)
+    try:
+        with chosen_workers(workers, client) as pool:
+            for part, encoded in zip(plan.parts(), results(plan, sink.encode, pool), strict=True):
+                sink.add(encoded, part.num_points)
+                if progress:
+                    progress(part.num_points)
+        sink.finish()
+    except KeyboardInterrupt:
+        raise SweepInterrupted(sink.keep(), sink.working) from None
+    except InputError as error:
+        num_points = sink.keep()
+        kept = f"; {_kept(num_points, sink.working)}" if num_points else ""
+        raise InputError(error.argument, error.value, error.expected + kept) from None
+    except BaseException:
+        sink.keep()
+        raise
+
+
+def _kept(num_points: int, path: Path) -> str:
+    if num_points == 0:
+        return "nothing was written yet"
+    return f"the first {num_points:,} points are kept in {path}"
 
 
 class Sink(ABC):
     """Takes the parts of a sweep in order.
 
-    They are written in a thread, as Ctrl-C reaches only the main one: a part is there or not.
+    They are written in a thread: as Ctrl-C reaches only the main one, a part is written as a whole
+    or not at all.
 
     Parameters
     ----------
@@ -47,7 +123,7 @@ class Sink(ABC):
     """
 
     encode: Callable[[Part], Any]
-    """Computes a part in the form that is written; importable elsewhere."""
+    """Computes a part in the form that is written; importable where the workers are."""
 
     def __init__(self, plan: Plan, output: str | Path, *, overwrite: bool) -> None:
         self.plan = plan
@@ -55,16 +131,14 @@ class Sink(ABC):
         self.overwrite = overwrite
         self.working = _working(output)
         self.num_points = 0
+        self._opened = ExitStack()
         self._open()
-        self._is_open = True
         self._thread = ThreadPoolExecutor(1)
 
     def add(self, encoded: Any, num_points: int) -> None:
         """Write a part; where it cannot be written, nothing is left behind."""
-        try:
+        with self._nothing_left():
             self._thread.submit(self._add, encoded, num_points).result()
-        except OSError as error:
-            raise self._discarded(error) from None
 
     def keep(self) -> int:
         """Leave the parts so far readable beside the name; return how many points they have."""
@@ -77,27 +151,21 @@ class Sink(ABC):
 
     def finish(self) -> None:
         """Give what was written its final name."""
-        try:
+        with self._nothing_left():
             self._end()
-        except OSError as error:
-            raise self._discarded(error) from None
         path = Path(self.output)
-        try:
+        with _refusing(self.output):
             _check_free(path, _kind(self.output), overwrite=self.overwrite)
             if path.is_dir():
                 shutil.rmtree(path)
             self.working.replace(path)
-        except OSError as error:
-            raise _refused(self.output, error) from None
 
     @abstractmethod
-    def _open(self) -> None: ...
+    def _open(self) -> None:
+        """Create the working file, and put on the stack what is to be closed."""
 
     @abstractmethod
     def _write(self, encoded: Any) -> None: ...
-
-    @abstractmethod
-    def _close(self) -> None: ...
 
     def _add(self, encoded: Any, num_points: int) -> None:
         self._write(encoded)
@@ -105,9 +173,7 @@ class Sink(ABC):
 
     def _end(self) -> None:
         self._thread.shutdown()
-        if self._is_open:
-            self._is_open = False
-            self._close()
+        self._opened.close()
 
     def _discard(self) -> None:
         with suppress(OSError):
@@ -115,69 +181,53 @@ class Sink(ABC):
         self.num_points = 0
         _remove(self.working)
 
-    def _discarded(self, error: OSError) -> InputError:
-        self._discard()
-        return _refused(self.output, error)
+    @contextmanager
+    def _nothing_left(self) -> Iterator[None]:
+        """Remove what was written if it cannot go on."""
+        with _refusing(self.output):
+            try:
+                yield
+            except OSError:
+                self._discard()
+                raise
 
 
-def open_sink(plan: Plan, output: str | Path, *, overwrite: bool = False) -> Sink:
-    """Return where a sweep is to be written, by the name.
-
-    Parameters
-    ----------
-    plan
-        The sweep.
-    output
-        NAME.csv, NAME.parquet, or a folder NAME/ for a Parquet file a part.
-    overwrite
-        Whether what has the name may be replaced; a folder only if it holds nothing but parts.
-
-    Returns
-    -------
-    Sink
-        Open.
-
-    Raises
-    ------
-    InputError
-        If the name does not do, is taken, or cannot be written to.
-    """
+def _open_sink(plan: Plan, output: str | Path, *, overwrite: bool) -> Sink:
+    """Return where a sweep is to be written, by the name; refuse a name that is taken."""
     kind = _kind(output)
     if kind != ".csv":
         _need_pyarrow(output)
-    try:
+    with _refusing(output):
         for path in (Path(output), _working(output)):
             _check_free(path, kind, overwrite=overwrite)
         _remove(_working(output))
         return _SINKS[kind](plan, output, overwrite=overwrite)
-    except OSError as error:
-        raise _refused(output, error) from None
 
 
 class _CsvFile(Sink):
     """Text, appended."""
 
+    encode = staticmethod(csv_text)
+
     def _open(self) -> None:
-        self.encode = csv_text
-        self._file = self.working.open("wb")
+        self._file = self._opened.enter_context(self.working.open("wb"))
 
     def _write(self, encoded: str) -> None:
         header = "" if self.num_points else csv_header(self.plan)
         self._file.write((header + encoded).encode())
         self._file.flush()
 
-    def _close(self) -> None:
-        self._file.close()
-
 
 class _ParquetFile(Sink):
-    """One file, a row group a part."""
+    """One file, with a row group for each part."""
+
+    encode = staticmethod(arrow_table)
 
     def _open(self) -> None:
         import pyarrow as pa
 
-        self.encode = arrow_table
-        self._file = pa.OSFile(str(self.working), "wb")  # writes without Python's lock
+        # Arrow's own file writes without Python's lock
+        self._file = self._opened.enter_context(pa.OSFile(str(self.working), "wb"))
         self._writer: Any = None
 
     def _write(self, encoded: pa.Table) -> None:
@@ -186,19 +236,16 @@ class _ParquetFile(Sink):
         if self._writer is None:
             options = parquet_options(encoded.column_names)
             self._writer = pq.ParquetWriter(self._file, encoded.schema, **options)
+            self._opened.callback(self._writer.close)
         self._writer.write_table(encoded, row_group_size=len(encoded))
-
-    def _close(self) -> None:
-        with self._file:
-            if self._writer is not None:
-                self._writer.close()
 
 
 class _ParquetFolder(Sink):
-    """A file a part, encoded where it was computed."""
+    """A file for each part, encoded where it was computed."""
+
+    encode = staticmethod(parquet_bytes)
 
     def _open(self) -> None:
-        self.encode = parquet_bytes
         self._digits = max(len(str(self.plan.num_parts - 1)), 5)
         self._count = 0
         self.working.mkdir()
@@ -209,9 +256,6 @@ class _ParquetFolder(Sink):
         hidden.write_bytes(encoded)
         hidden.rename(self.working / name)
         self._count += 1
-
-    def _close(self) -> None:
-        """Each part is whole when it is written."""
 
 
 _SINKS: dict[str, type[Sink]] = {
@@ -263,8 +307,13 @@ def _need_pyarrow(output: str | Path) -> None:
         raise InputError(_ARGUMENT, str(output), expected) from None
 
 
-def _refused(output: str | Path, error: OSError) -> InputError:
-    # the system's words: those of Arrow tell of its own calls too
-    reason = os.strerror(error.errno) if error.errno else str(error)
-    expected = f"a place with room that can be written ({reason})"
-    return InputError(_ARGUMENT, str(output), expected)
+@contextmanager
+def _refusing(output: str | Path) -> Iterator[None]:
+    """Turn an error of the system into one that names the output."""
+    try:
+        yield
+    except OSError as error:
+        # the system's words, as those of Arrow also tell of its own calls
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        expected = f"a place with room that can be written ({reason})"
+        raise InputError(_ARGUMENT, str(output), expected) from None

@@ -1,39 +1,45 @@
 """What a sweep computes: every combination of the axes, cut into parts of a bounded size."""
 
+import inspect
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.errors import InputError
+from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.assembly import assemble
+from specmodel.cost.assembly import NAMES, RECORDS, assemble
 from specmodel.cost.deploy import deploy
+from specmodel.prediction.columns import COLUMN_UNITS, WITH_INTERVAL
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, predict
-from specmodel.sweeps.axes import (
-    POINT_AXES,
-    SETTINGS,
-    check_names,
-    columns_of,
-    label_names,
-    labels_of,
-    listed,
-    ordered,
-    single,
-)
 
 PART = 2**18
-"""Most points of a part [-]: enough to forget Python, few enough for 20 MB of columns."""
+"""Most points of a part [-]: so many that the time of calls from Python does not count, and so few
+that their columns take 20 MB."""
 
 MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
 
+POINT_AXES = ("context_length", "batch_size", "draft_length", "verify_tokens")
+"""Axes of the grid that each deployment is computed on, outermost first; whole numbers."""
+
+SETTINGS = ("measured_draft_length", "max_draft_length")
+"""Parameters with one value for the whole sweep."""
+
 _BY_POSITION = "acceptance_by_position"
+_REQUIRED = tuple(
+    name
+    for name, parameter in inspect.signature(predict).parameters.items()
+    if parameter.default is parameter.empty and name != "acceptance"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -45,9 +51,9 @@ class Part:
     labels
         Columns that are constant: what the deployment is called and how it runs.
     arguments
-        What `predict` takes.
+        Arguments of `predict`.
     columns
-        Columns wanted, beside the labels.
+        Columns wanted beside the labels.
     num_points
         Operating points [-].
     """
@@ -68,11 +74,11 @@ class Plan:
         Labels and arguments of `predict` for each combination of the parameters that say what
         runs where.
     points
-        Values of the axes of the grid that each is computed on, outermost first [-].
+        Values of the axes of the grid that each deployment is computed on, outermost first [-].
     acceptance
-        Its last axis: rates or what they are solved from.
+        The last axis of the grid: rates, or what they are solved from.
     settings
-        The same for all points.
+        Arguments of `predict` that are the same for all points.
     columns
         Columns of the result, beside the labels.
     skipped
@@ -99,10 +105,7 @@ class Plan:
     @property
     def num_parts(self) -> int:
         """Pieces it is cut into [-]."""
-        inner, stride = _cut(self._shape, self._most)
-        each = math.prod(self._shape[: max(inner - 1, 0)])
-        along = -(-self._shape[inner - 1] // stride) if inner else 1
-        return len(self.deployments) * each * along
+        return len(self.deployments) * sum(1 for _ in blocks(self._shape, self._most))
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
@@ -115,33 +118,27 @@ class Plan:
         return MOST_WITH_INTERVAL if self.settings["interval"] else PART
 
     @property
-    def _shape(self) -> tuple[int, ...]:
-        return (*(axis.size for axis in self.points.values()), self._rates.size)
-
-    @property
-    def _rates(self) -> FloatArray:
-        """Values of the last axis; one where acceptance is given by position."""
+    def _axes(self) -> tuple[FloatArray, ...]:
+        """Values along each axis; of the last, acceptance, NaN where it is given by position."""
         form = self.acceptance.form
         if form == _BY_POSITION:
-            return np.full(1, np.nan)
-        return np.atleast_1d(check(form, getattr(self.acceptance, form)))
+            return (*self.points.values(), np.full(1, np.nan))
+        rates = check(form, getattr(self.acceptance, form))
+        return (*self.points.values(), np.atleast_1d(rates))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self._axes)
 
     def _part(
         self, labels: dict[str, Any], arguments: dict[str, Any], block: tuple[slice, ...]
     ) -> Part:
-        depth = len(block)
-        points = {
-            name: axis[cut].reshape(-1, *(1,) * (depth - 1 - place))
-            for place, ((name, axis), cut) in enumerate(
-                zip(self.points.items(), block[:-1], strict=True)
-            )
-        }
+        axes = [axis[cut] for axis, cut in zip(self._axes, block, strict=True)]
+        *grid, rates = np.meshgrid(*axes, indexing="ij", sparse=True)
+        points = dict(zip(self.points, grid, strict=True))
         acceptance = self.acceptance
         if acceptance.form != _BY_POSITION:
-            acceptance = Acceptance(
-                **{acceptance.form: self._rates[block[-1]]},
-                measured_draft_length=acceptance.measured_draft_length,
-            )
+            acceptance = replace(acceptance, **{acceptance.form: rates.ravel()})
         given = arguments | self.settings | points | {"acceptance": acceptance}
         size = math.prod(cut.stop - cut.start for cut in block)
         return Part(labels=labels, arguments=given, columns=self.columns, num_points=size)
@@ -192,26 +189,24 @@ def plan_sweep(
     >>> plan.num_points, plan.num_parts
     (1536, 2)
     """
-    values = {name: listed(name, value) for name, value in axes.items() if value is not None}
-    forms = check_names(values)
+    values = {name: _listed(name, value) for name, value in axes.items() if value is not None}
+    form = _check_names(values)
     points = {
         name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0)
         for name in POINT_AXES
         if name in values or name == "context_length"
     }
-    settings = {name: single(name, values[name]) for name in SETTINGS if name in values}
+    settings = {name: _single(name, values[name]) for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
-    form = forms[0]
     acceptance = Acceptance(**{form: values[form]}, measured_draft_length=measured)
     acceptance = acceptance.measured_at(points["draft_length"])
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
-    has_rate = form != _BY_POSITION
     plan = Plan(
         deployments=deployments,
         points=points,
         acceptance=acceptance,
         settings=settings | {"interval": interval},
-        columns=columns_of(columns, values, interval=interval, has_rate=has_rate),
+        columns=_columns(columns, values, interval=interval),
         skipped=skipped,
     )
     _check_points(plan)
@@ -238,41 +233,31 @@ def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
     >>> [tuple((s.start, s.stop) for s in block) for block in blocks((3, 2), 4)]
     [((0, 2), (0, 2)), ((2, 3), (0, 2))]
     """
-    inner, stride = _cut(shape, most)
-    whole = tuple(slice(0, size) for size in shape[inner:])
-    if inner == 0:
-        yield whole
+    if not shape:
+        yield ()
         return
-    for outer in itertools.product(*map(range, shape[: inner - 1])):
-        fixed = tuple(slice(i, i + 1) for i in outer)
-        size = shape[inner - 1]
-        for start in range(0, size, stride):
-            yield (*fixed, slice(start, min(start + stride, size)), *whole)
-
-
-def _cut(shape: tuple[int, ...], most: int) -> tuple[int, int]:
-    """Return from which axis on blocks are whole, and their size along the axis before it."""
-    inner = len(shape)
-    while inner > 0 and math.prod(shape[inner - 1 :]) <= most:
-        inner -= 1
-    return inner, most // math.prod(shape[inner:])
+    size, *inner = shape
+    stride = max(1, most // math.prod(inner))
+    for start in range(0, size, stride):
+        for block in blocks(tuple(inner), most):
+            yield (slice(start, min(start + stride, size)), *block)
 
 
 def _deployments(
     values: Mapping[str, list[Any]], *, skip_impossible: bool
 ) -> tuple[tuple[tuple[dict[str, Any], dict[str, Any]], ...], tuple[str, ...]]:
     """Return labels and records of each combination that can be, and why others cannot."""
-    names = label_names(values)
+    names = [name for name in values if _is_label(name)]
     count = math.prod(len(values[name]) for name in names)
     if count > MOST_DEPLOYMENTS:
         raise InputError("deployments", count, f"at most {MOST_DEPLOYMENTS} combinations")
     found, skipped, errors = [], [], []
-    axes = [list(zip(values[name], labels_of(values[name]), strict=True)) for name in names]
-    for chosen in itertools.product(*axes):
-        combination = {name: value for name, (value, _) in zip(names, chosen, strict=True)}
-        labels = {name: label for name, (_, label) in zip(names, chosen, strict=True)}
+    combinations = itertools.product(*(values[name] for name in names))
+    labelled = itertools.product(*(_labels(values[name]) for name in names))
+    for chosen, told in zip(combinations, labelled, strict=True):
+        labels = dict(zip(names, told, strict=True))
         try:
-            arguments = assemble(combination)
+            arguments = assemble(dict(zip(names, chosen, strict=True)))
             deploy(**arguments)
         except InputError as error:
             if not skip_impossible:
@@ -280,7 +265,7 @@ def _deployments(
             errors.append(error)
             skipped.append(f"{', '.join(map(str, labels.values()))}: {error}")
             continue
-        found.append((ordered(labels), arguments))
+        found.append((_ordered(labels), arguments))
     if not found:
         first = errors[0]
         raise InputError(first.argument, first.value, f"{first.expected}; no combination can be")
@@ -315,8 +300,97 @@ def _trees(plan: Plan) -> Plan:
     }
     acceptance = plan.acceptance
     if acceptance.form != _BY_POSITION:
-        extremes = {acceptance.form: np.unique([plan._rates.min(), plan._rates.max()])}
-        acceptance = replace(acceptance, **extremes)
+        rates = plan._axes[-1]
+        extremes = np.unique([rates.min(), rates.max()])
+        acceptance = replace(acceptance, **{acceptance.form: extremes})
     settings = plan.settings | {"interval": False}
     first = plan.deployments[:1]
     return replace(plan, deployments=first, points=points, acceptance=acceptance, settings=settings)
+
+
+def with_ends(names: Iterable[str]) -> list[str]:
+    """Return columns, each followed by the ends of its interval if it can have one."""
+    ends = [(name, f"{name}_low", f"{name}_high") for name in names]
+    return [name for own in ends for name in (own if own[0] in WITH_INTERVAL else own[:1])]
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    """Return the values of a parameter, plain numbers for those of NumPy."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str | Record) or not isinstance(value, Iterable):
+        value = [value]
+    values = [v.item() if isinstance(v, np.generic) else v for v in value]
+    kinds = {type(v) for v in values}
+    if not kinds or type(None) in kinds:
+        raise InputError(name, value, "at least one value, and none that is missing")
+    if kinds & {list, tuple, np.ndarray}:
+        raise InputError(name, value, "one value or one list of values")
+    if name == "popularity" and kinds - {str, type(Path())}:
+        raise InputError(name, value, "files, or popularity_exponent in its place")
+    return values
+
+
+def _single(name: str, values: list[Any]) -> Any:
+    """Return the value of a parameter that has one for the whole sweep."""
+    if len(values) > 1:
+        raise InputError(name, values, "one value for the whole sweep")
+    return values[0]
+
+
+def _check_names(values: Mapping[str, list[Any]]) -> str:
+    """Refuse names that are unknown or missing; return the form of acceptance."""
+    known = (*NAMES, *POINT_AXES, *FORMS, *SETTINGS)
+    for name, value in values.items():
+        if name not in known and not _is_label(name):
+            expected = f"a parameter such as {nearest(name, known)}"
+            raise InputError(name, value[0] if len(value) == 1 else value, expected)
+    for name in _REQUIRED:
+        if name not in values:
+            raise InputError(name, None, "at least one value")
+    forms = [name for name in FORMS if name in values]
+    if len(forms) != 1:
+        expected = "exactly one of " + ", ".join(FORMS)
+        raise InputError("acceptance", forms or None, expected)
+    return forms[0]
+
+
+def _columns(
+    wanted: Sequence[str] | None, given: Mapping[str, Any], *, interval: bool
+) -> tuple[str, ...]:
+    """Return the columns of the result beside the labels: those wanted, and what tells points."""
+    found = with_ends(COLUMN_UNITS) if interval else list(COLUMN_UNITS)
+    if _BY_POSITION not in given:
+        found.insert(0, "acceptance_rate")
+    if wanted is None:
+        return tuple(found)
+    wanted = _listed("columns", wanted)
+    known = [*found, *_ordered(dict.fromkeys(filter(_is_label, given)))]
+    for name in wanted:
+        if name not in known:
+            raise InputError("columns", name, f"columns such as {nearest(name, known)}")
+    axes = {*POINT_AXES, "acceptance_rate"}
+    if "verify_tokens" in given:
+        axes.add("tokens_per_step")  # trees have no rate
+    return tuple(name for name in found if name in axes or name in wanted)
+
+
+def _is_label(name: str) -> bool:
+    """Return whether a parameter says what runs where, and so is a label of the rows."""
+    return name in NAMES or name.partition(".")[0] in RECORDS
+
+
+def _labels(values: Sequence[Any]) -> list[Any]:
+    """Return what a column calls the values of an axis: numbers of one kind, or words."""
+    if all(isinstance(value, int | float) for value in values):
+        with suppress(OverflowError):  # of numbers that no record takes
+            numbers = np.asarray(values)
+            plain = numbers if numbers.dtype.kind in "bif" else numbers.astype(float)
+            return list(plain.tolist())
+    return [str(v) if isinstance(v, Path) else str(getattr(v, "name", v)) for v in values]
+
+
+def _ordered(labels: dict[str, Any]) -> dict[str, Any]:
+    """Return labels with the four records first; without an engine it is the ideal one."""
+    first = ("target", "drafter", "hardware", "engine")
+    return {name: labels.get(name, "ideal") for name in first} | labels

@@ -16,7 +16,7 @@ from pathlib import Path
 from distributed import Client, LocalCluster
 
 from specmodel.sweeps import Plan, plan_sweep, sweep_to_file
-from specmodel.sweeps.encodings import parquet_bytes
+from specmodel.sweeps.columns import parquet_bytes
 
 ROUNDS = 3
 BOUND = 1.6

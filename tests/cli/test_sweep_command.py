@@ -310,7 +310,7 @@ def test_yes_starts_what_is_huge(tmp_path, run, monkeypatch):
         assert plan.num_points == 2_000_000_000
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.sweeps.results", interrupt)
+    monkeypatch.setattr("specmodel.sweeps.files.results", interrupt)
     status, out, err = run(f"{LARGE} --draft-length 1:1000 --yes --output {tmp_path}/one.csv")
     assert (status, out) == (130, "")
     assert err == "specmodel: interrupted: nothing was written yet\n"

@@ -126,7 +126,7 @@ def spans(ax: Any, label: str) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("changes", [{}, FITS_UP_TO_119, NOTHING_FITS, {"acceptance_rate": 0.3}])
 def test_the_picture_shows_the_curves_and_shades_the_sweet_spot(changes: dict[str, Any]) -> None:
     pytest.importorskip("matplotlib")
-    from specmodel.explorer.picture import draw
+    from specmodel.explorer.view import draw
 
     shown = view(DEFAULTS | changes)
     table, spot = shown.table, shown.spot
@@ -208,7 +208,7 @@ def test_each_move_is_drawn_once(widgets, monkeypatch) -> None:
         drawn.append(found)
         return b""
 
-    monkeypatch.setattr("specmodel.explorer.widget.png", png)
+    monkeypatch.setattr("specmodel.explorer.png", png)
     shown.move("target", "mixtral-8x7b")  # which also moves the drafter
     shown.move("draft length", 2)
     assert len(drawn) == 2

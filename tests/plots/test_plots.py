@@ -1,6 +1,7 @@
 """Figures draw the data they are given, with labels and units."""
 
 from io import StringIO
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,18 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
     assert drawn.get_ylabel() == kind.replace("_", " ")
     assert drawn.get_xscale() == "log"
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_panels_may_share_a_labelled_axis(order) -> None:
+    axes = Figure().subplots(2, sharex=True)
+    table = pd.DataFrame({"batch_size": range(1, 2001), "speedup": 1.2})
+    for i in order:
+        plots.speedup(table, axes[i])
+    boxes = [label.get_window_extent() for label in axes[1].get_xticklabels()]
+    assert not axes[0].get_xticklabels()
+    assert len(boxes) > 3
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
 
 
 def test_lines_differ_in_colour_dashes_and_markers() -> None:

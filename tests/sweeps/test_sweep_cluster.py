@@ -47,7 +47,7 @@ def client():
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     monkeypatch.setattr("specmodel.sweeps.plan.PART", 40)
-    monkeypatch.setattr("specmodel.sweeps.cluster.PATIENCE", 1)
+    monkeypatch.setattr("specmodel.sweeps.workers.PATIENCE", 1)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_scheduler_without_workers(tmp_path):
 
 
 def test_workers_of_another_version(client, tmp_path):
-    change = "import specmodel.sweeps.cluster as c; c.__version__ = {}"
+    change = "import specmodel.sweeps.workers as c; c.__version__ = {}"
     client.run(exec, change.format("'0.0'"), {})
     with pytest.raises(InputError, match=r"^scheduler: got .*workers that have specmodel .*0\.0"):
         sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)

@@ -655,7 +655,7 @@ def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path
     def fail(*_arguments):
         raise fault
 
-    monkeypatch.setattr("specmodel.sweeps.results", fail)
+    monkeypatch.setattr("specmodel.sweeps.files.results", fail)
     with pytest.raises(type(fault)) as caught:
         sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}")
     assert str(caught.value) == said

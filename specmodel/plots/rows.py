@@ -1,4 +1,4 @@
-"""Figures of what takes how much, and of what an outcome depends on."""
+"""Figures with a row for each term, input or policy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.plots.frames import ARGUMENT, checked, need_distinct, words
-from specmodel.plots.style import COLOURS, GREY, HATCHES, SMALL, Style, folded, legend_above
+from specmodel.plots.frames import ARGUMENT, checked, need_at_most, need_distinct, words
+from specmodel.plots.style import (
+    COLOURS,
+    GREY,
+    HATCHES,
+    SMALL,
+    Style,
+    folded,
+    legend_above,
+    rows_axis,
+    unity,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,9 +31,13 @@ MOST_INPUTS = 10
 MOST_POINTS = 4
 """Points whose waterfalls stand side by side [-]."""
 
+MOST_POLICIES = 24
+"""Policies that a figure compares [-]."""
+
 _WIDTH = 24
 _VISIBLE = 0.005
 """Least swing, or share of the variance, that is drawn [-]."""
+_HINDSIGHT = ("best-fixed", "greedy", "oracle")
 _QUANTITIES = ("target_efficiency", "speedup")
 _POINT = ("batch_size", "draft_length", "context_length")
 
@@ -44,18 +58,12 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
     -------
     sequence of Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks, or has too much of.
     """
     rows = checked(table, (*_POINT, "value"), ("quantity", "term"))
     need_distinct(rows, (*_POINT, "quantity", "term"))
     varying = [name for name in _POINT if rows[name].nunique() > 1]
     points = list(rows.groupby(list(_POINT), sort=False))
-    if len(points) > MOST_POINTS:
-        raise InputError(ARGUMENT, f"{len(points)} points", f"at most {MOST_POINTS}")
+    need_at_most(MOST_POINTS, len(points), "points")
     for ax, quantity in zip(axes, _QUANTITIES, strict=True):
         own = rows[rows["quantity"] == quantity]
         if own.empty:
@@ -67,8 +75,7 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
             part = part[part["quantity"] == quantity]
             values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
             _waterfall(ax, values, (i, len(points)), label)
-        ax.set_yticks(range(len(terms)), [folded(str(term), _WIDTH) for term in terms])
-        ax.set_ylim(len(terms) - 0.4, -0.6)
+        rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
         ax.set_xlim(0, 1.03 * max(ax.get_xlim()[1], 1))
         ax.set_xlabel(words(quantity))
     told = ", ".join(words(name) for name in varying)
@@ -93,17 +100,13 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks.
     """
     _check_outcome(outcome)
     ends = (f"{outcome}_at_low", f"{outcome}_at_high")
+    columns = ("low", "high", *ends)
     if "analysis" in table:
-        table = _wide(table, "tornado", {"": ("low", "high"), outcome: ("at_low", "at_high")})
-    rows = checked(table, ("low", "high", *ends), ("input",))
+        table = _wide(table, "tornado", columns, outcome)
+    rows = checked(table, columns, ("input",))
     need_distinct(rows, ("input",))
     swings = (rows[ends[1]] - rows[ends[0]]).abs()
     shown = _largest(rows, swings)
@@ -113,15 +116,12 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     ends_style: Style = {"linestyle": "", "markersize": 4, "color": COLOURS[0]}
     ax.plot(low, places, marker="o", mfc="white", label="at the low end of the range", **ends_style)
     ax.plot(high, places, marker="o", label="at the high end", **ends_style)
-    ranges = [f"{a:.3g} to {b:.3g}" for a, b in zip(shown["low"], shown["high"], strict=True)]
-    names = [
-        f"{folded(name, _WIDTH)}\n{span}" for name, span in zip(shown["input"], ranges, strict=True)
-    ]
+    inputs = zip(shown["input"], shown["low"], shown["high"], strict=True)
+    names = [f"{folded(name, _WIDTH)}\n{a:.3g} to {b:.3g}" for name, a, b in inputs]
     _inputs_axis(ax, names, len(rows))
-    reach = max(high.max(), low.max()) - min(high.min(), low.min()) or 0.1
-    ax.set_xlim(
-        min(high.min(), low.min()) - 0.08 * reach, max(high.max(), low.max()) + 0.08 * reach
-    )
+    least, most = min(high.min(), low.min()), max(high.max(), low.max())
+    margin = 0.08 * (most - least or 0.1)
+    ax.set_xlim(least - margin, most + margin)
     ax.set_xlabel(words(outcome))
     legend_above(ax, side="right")
     return ax
@@ -144,18 +144,14 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     -------
     Axes
         The same.
-
-    Raises
-    ------
-    InputError
-        Names what the table lacks.
     """
     _check_outcome(outcome)
     indices = ("first_order", "total")
     numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
     if "analysis" in table:
-        table = _wide(table, "sobol", {outcome: tuple(numbers)}).assign(output=outcome)
-        table = table.rename(columns=lambda name: str(name).removeprefix(f"{outcome}_"))
+        table = _wide(table, "sobol", [f"{outcome}_{name}" for name in numbers], outcome)
+        table.columns = table.columns.str.removeprefix(f"{outcome}_")
+        table["output"] = outcome
     rows = checked(table, numbers, ("input", "output"))
     rows = rows[rows["output"] == outcome]
     if rows.empty:
@@ -166,23 +162,55 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     for i, (name, told) in enumerate(zip(indices, ("by itself", "in all"), strict=True)):
         value = shown[name].clip(lower=0)
         low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
-        reach = np.stack([(value - low).clip(lower=0), (high - value).clip(lower=0)])
-        ax.barh(
-            places + (i - 0.5) * 0.36,
-            value,
-            0.34,
-            xerr=reach,
-            error_kw={"linewidth": 0.6, "ecolor": "0.2"},
-            color=(COLOURS[4], COLOURS[1])[i],
-            hatch=HATCHES[i],
-            edgecolor="white",
-            linewidth=0.3,
-            label=told,
-        )
+        style: Style = {"color": COLOURS[(4, 1)[i]], "hatch": HATCHES[i], "edgecolor": "white"}
+        style["xerr"] = np.stack([(value - low).clip(lower=0), (high - value).clip(lower=0)])
+        style["error_kw"] = {"linewidth": 0.6, "ecolor": "0.2"}
+        ax.barh(places + (i - 0.5) * 0.36, value, 0.34, linewidth=0.3, label=told, **style)
     _inputs_axis(ax, [folded(name, _WIDTH) for name in shown["input"]], len(rows))
     ax.set_xlim(0, None)
     ax.set_xlabel(f"share of the variance of {words(outcome)}")
     legend_above(ax, "with 95 % intervals", side="right")
+    return ax
+
+
+def policies(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the speedup of each policy with its interval, hollow for those that know the trace.
+
+    Parameters
+    ----------
+    table
+        As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
+        are missing where there was one request; a row for each policy, at most 24.
+    ax
+        Where to draw.
+
+    Returns
+    -------
+    Axes
+        The same.
+    """
+    ends = ("speedup_low", "speedup_high")
+    rows = checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
+    need_distinct(rows, ("policy",))
+    need_at_most(MOST_POLICIES, len(rows), "policies")
+    names = rows["policy"].astype(str)
+    knows = names.str.split(":").str[0].isin(_HINDSIGHT)
+    unity(ax, vertical=True)
+    style: Style = {"linestyle": "", "marker": "o", "markersize": 4, "color": COLOURS[0]}
+    for part, face, label in (
+        (rows[~knows], COLOURS[0], "policy"),
+        (rows[knows], "white", "in hindsight, a bound"),
+    ):
+        reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
+        bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
+        if not part.empty:
+            at = part.index.to_numpy()
+            ax.errorbar(part["speedup"], at, label=label, mfc=face, **style, **bars)
+    rows_axis(ax, [folded(name, _WIDTH) for name in names])
+    ax.grid(axis="y", linewidth=0.3, color="0.85")
+    ax.set_axisbelow(True)
+    ax.set_xlabel("speedup, 95 % interval")
+    legend_above(ax, side="right")
     return ax
 
 
@@ -201,26 +229,19 @@ def _waterfall(ax: Axes, values: pd.Series[float], place: tuple[int, int], label
         ax.plot([reached[k]] * 2, at[k : k + 2], color=GREY, linewidth=0.4, zorder=0)
 
 
-def _wide(table: pd.DataFrame, analysis: str, wanted: dict[str, tuple[str, ...]]) -> pd.DataFrame:
+def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: str) -> pd.DataFrame:
     """Return an analysis of a tidy table with a row for each input."""
     rows = checked(table, ("value",), ("analysis", "input", "output", "quantity"))
     rows = rows[rows["analysis"] == analysis].fillna({"output": ""})
     if rows.empty:
         raise InputError(f"{ARGUMENT}.analysis", analysis, f"rows of {analysis}")
     need_distinct(rows, ("input", "output", "quantity"))
-    order = rows["input"].unique()
-    columns = {}
-    for output, quantities in wanted.items():
-        for quantity in quantities:
-            part = rows[(rows["output"] == output) & (rows["quantity"] == quantity)]
-            if not part.empty:
-                name = f"{output}_{quantity}" if output else quantity
-                columns[name] = part.set_index("input")["value"]
-    if not columns:
-        raise InputError(
-            f"{ARGUMENT}.output", next(iter(wanted)), "an outcome that some range moves"
-        )
-    return pd.DataFrame(columns).reindex(order).dropna().rename_axis("input").reset_index()
+    name = (rows["output"] + "_" + rows["quantity"]).str.removeprefix("_")
+    found = rows.assign(name=name)[name.isin(columns)]
+    if found.empty:
+        raise InputError(f"{ARGUMENT}.output", outcome, "an outcome that some range moves")
+    wide = found.pivot(index="input", columns="name", values="value")
+    return wide.reindex(rows["input"].unique()).dropna().rename_axis("input").reset_index()
 
 
 def _largest(rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
@@ -231,9 +252,7 @@ def _largest(rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
 
 
 def _inputs_axis(ax: Axes, names: list[str], total: int) -> None:
-    ax.set_yticks(range(len(names)), names, size=SMALL)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
+    rows_axis(ax, names)
     if total > len(names):
         rest = total - len(names)
         note = f"and {rest} input{'s' if rest > 1 else ''} with less"
