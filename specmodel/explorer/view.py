@@ -15,9 +15,10 @@ from specmodel.base.units import check
 from specmodel.cli import sweet_spot as words
 from specmodel.cli.answers import page
 from specmodel.cli.report import why
-from specmodel.cost.assembly import assemble
-from specmodel.prediction.predict import predict
+from specmodel.cost.deploy import resolve
+from specmodel.prediction.predict import predict_deployed
 from specmodel.records.architecture import list_architectures, load_architecture
+from specmodel.records.drafters import NGRAM
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,14 +92,12 @@ def view(values: Mapping[str, Any]) -> View:
     >>> shown.spot.peak_batch_size, round(shown.spot.peak_speedup, 1)
     (16, 1.6)
     """
-    records = {name: values[name] for name in ("target", "drafter", "hardware", "engine")}
-    is_lookup = values["drafter"] == "ngram"
-    prediction = predict(
-        **assemble(
-            records
-            | {"tensor_parallel": values["tensor_parallel"]}
-            | {"proposal_rate": values["proposal_rate"] if is_lookup else None}
-        ),
+    is_lookup = values["drafter"] == NGRAM
+    rate = values["proposal_rate"] if is_lookup else None
+    deployment, assumed = resolve({**values, "proposal_rate": rate})
+    prediction = predict_deployed(
+        deployment,
+        assumed,
         acceptance=values["acceptance_rate"],
         draft_length=check("draft_length", values["draft_length"], minimum=1),
         context_length=values["context_length"],
@@ -147,7 +146,7 @@ def drafters_for(target: str) -> list[str]:
         if other.vocabulary_size == model.vocabulary_size
         and other.total_parameters <= SMALL * model.active_parameters
     ]
-    return ["ngram", "eagle", "eagle3", "mtp", *small]
+    return [NGRAM, "eagle", "eagle3", "mtp", *small]
 
 
 def png(shown: View) -> bytes:

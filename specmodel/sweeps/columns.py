@@ -11,7 +11,6 @@ import numpy as np
 from specmodel.base.units import FloatArray
 from specmodel.prediction.columns import COLUMN_UNITS, COLUMNS
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predict import predict
 from specmodel.sweeps.plan import POINT_AXES, Part, Plan, with_ends
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict
     dict
         Columns by name, in the order of the part; those of `CODED` as places in their list.
     """
-    prediction = predict(**part.arguments)
+    prediction = part.predict()
     shape = prediction.speedup.shape
     return {
         name: _flat(_column(prediction, part, name), shape, name, dtype) for name in part.columns

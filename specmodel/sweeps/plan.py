@@ -15,11 +15,12 @@ from specmodel.algebra.acceptance import FORMS, Acceptance
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray, check
-from specmodel.cost.assembly import NAMES, RECORDS, assemble
-from specmodel.cost.deploy import deploy
+from specmodel.cost.deploy import NAMES, RECORDS, resolve
+from specmodel.cost.deployment import Deployment
 from specmodel.prediction.columns import COLUMN_UNITS, WITH_INTERVAL
 from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
-from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, predict
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, predict, predict_deployed
 
 PART = 2**18
 """Most points of a part [-]: so many that the time of calls from Python does not count, and so few
@@ -50,8 +51,10 @@ class Part:
     ----------
     labels
         Columns that are constant: what the deployment is called and how it runs.
+    deployment
+        What runs where.
     arguments
-        Arguments of `predict`.
+        Operating points and acceptance, as `predict_deployed` takes them.
     columns
         Columns wanted beside the labels.
     num_points
@@ -59,9 +62,14 @@ class Part:
     """
 
     labels: dict[str, Any]
+    deployment: Deployment
     arguments: dict[str, Any]
     columns: tuple[str, ...]
     num_points: int
+
+    def predict(self, **changes: Any) -> Prediction:
+        """Predict its points; `changes` are other arguments."""
+        return predict_deployed(self.deployment, {}, **(self.arguments | changes))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -71,8 +79,7 @@ class Plan:
     Parameters
     ----------
     deployments
-        Labels and arguments of `predict` for each combination of the parameters that say what
-        runs where.
+        Labels and deployment for each combination of the parameters that say what runs where.
     points
         Values of the axes of the grid that each deployment is computed on, outermost first [-].
     acceptance
@@ -85,7 +92,7 @@ class Plan:
         Combinations that cannot be, and why, one line each.
     """
 
-    deployments: tuple[tuple[dict[str, Any], dict[str, Any]], ...]
+    deployments: tuple[tuple[dict[str, Any], Deployment], ...]
     points: dict[str, FloatArray]
     acceptance: Acceptance
     settings: dict[str, Any]
@@ -109,9 +116,9 @@ class Plan:
 
     def parts(self) -> Iterator[Part]:
         """Give the pieces in the order of the rows."""
-        for labels, arguments in self.deployments:
+        for place in range(len(self.deployments)):
             for block in blocks(self._shape, self._most):
-                yield self._part(labels, arguments, block)
+                yield self.part(place, block)
 
     @property
     def _most(self) -> int:
@@ -130,18 +137,22 @@ class Plan:
     def _shape(self) -> tuple[int, ...]:
         return tuple(axis.size for axis in self._axes)
 
-    def _part(
-        self, labels: dict[str, Any], arguments: dict[str, Any], block: tuple[slice, ...]
-    ) -> Part:
+    def part(self, place: int, block: tuple[slice, ...]) -> Part:
+        """Return a block of the grid of one of the deployments."""
+        labels, deployment = self.deployments[place]
         axes = [axis[cut] for axis, cut in zip(self._axes, block, strict=True)]
         *grid, rates = np.meshgrid(*axes, indexing="ij", sparse=True)
         points = dict(zip(self.points, grid, strict=True))
         acceptance = self.acceptance
         if acceptance.form != _BY_POSITION:
             acceptance = replace(acceptance, **{acceptance.form: rates.ravel()})
-        given = arguments | self.settings | points | {"acceptance": acceptance}
-        size = math.prod(cut.stop - cut.start for cut in block)
-        return Part(labels=labels, arguments=given, columns=self.columns, num_points=size)
+        return Part(
+            labels=labels,
+            deployment=deployment,
+            arguments=self.settings | points | {"acceptance": acceptance},
+            columns=self.columns,
+            num_points=math.prod(cut.stop - cut.start for cut in block),
+        )
 
 
 def plan_sweep(
@@ -245,8 +256,8 @@ def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
 
 def _deployments(
     values: Mapping[str, list[Any]], *, skip_impossible: bool
-) -> tuple[tuple[tuple[dict[str, Any], dict[str, Any]], ...], tuple[str, ...]]:
-    """Return labels and records of each combination that can be, and why others cannot."""
+) -> tuple[tuple[tuple[dict[str, Any], Deployment], ...], tuple[str, ...]]:
+    """Return labels and deployment of each combination that can be, and why others cannot."""
     names = [name for name in values if _is_label(name)]
     count = math.prod(len(values[name]) for name in names)
     if count > MOST_DEPLOYMENTS:
@@ -257,15 +268,14 @@ def _deployments(
     for chosen, told in zip(combinations, labelled, strict=True):
         labels = dict(zip(names, told, strict=True))
         try:
-            arguments = assemble(dict(zip(names, chosen, strict=True)))
-            deploy(**arguments)
+            deployment, _ = resolve(dict(zip(names, chosen, strict=True)))
         except InputError as error:
             if not skip_impossible:
                 raise
             errors.append(error)
             skipped.append(f"{', '.join(map(str, labels.values()))}: {error}")
             continue
-        found.append((_ordered(labels), arguments))
+        found.append((_ordered(labels), deployment))
     if not found:
         first = errors[0]
         raise InputError(first.argument, first.value, f"{first.expected}; no combination can be")
@@ -279,17 +289,16 @@ def _check_points(plan: Plan) -> None:
     step only, and there the extremes decide.
     """
     firsts = (slice(0, 1),) * (len(plan.points) + 1)
-    labels, arguments = plan.deployments[0]
-    for place, size in enumerate(plan._shape):
-        block = (*firsts[:place], slice(0, size), *firsts[place + 1 :])
-        predict(**plan._part(labels, arguments, block).arguments | {"interval": False})
+    for axis, size in enumerate(plan._shape):
+        block = (*firsts[:axis], slice(0, size), *firsts[axis + 1 :])
+        plan.part(0, block).predict(interval=False)
     if "verify_tokens" in plan.points:
         for part in _trees(plan).parts():
-            predict(**part.arguments)
-    for labels, arguments in plan.deployments:
-        plan.acceptance.where_proposed(arguments["drafter"].proposal_rate)
+            part.predict()
+    for place, (_, deployment) in enumerate(plan.deployments):
+        plan.acceptance.where_proposed(deployment.drafter.proposal_rate)
         if plan.settings["interval"]:
-            predict(**plan._part(labels, arguments, firsts).arguments)
+            plan.part(place, firsts).predict()
 
 
 def _trees(plan: Plan) -> Plan:
