@@ -144,7 +144,7 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _json(predictions: Mapping[str, Prediction], frame: pd.DataFrame) -> str:
     """Return rows as JSON with what they are about; what has no meaning is null, never NaN."""
-    from specmodel.prediction.outcome import COLUMN_UNITS
+    from specmodel.prediction.columns import COLUMN_UNITS
 
     cases = [{"alternative": name} | report.case_fields(p) for name, p in predictions.items()]
     known = COLUMN_UNITS | _UNITS

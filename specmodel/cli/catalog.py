@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 Row = dict[str, str]
 """What tells one record from the others of its kind, by title; its name comes first."""
 
-_DRAFTERS = {
-    "eagle": "head: 2h-to-h projection, one dense layer, the target's vocabulary",
-    "eagle3": "head: 3h-to-h projection, one dense layer, 32000 draft tokens",
-    "mtp": "head: 2h-to-h projection and a layer of the target's kind",
-    "ngram": "prompt look-up on the host",
-    "parallel": "head shaped as eagle, one pass for all tokens",
-    "NAME|PATH": "any architecture, as a model of its own",
-}
-
 
 def _hardware_row(name: str) -> Row:
     from specmodel.base.units import format_si
@@ -51,6 +42,14 @@ def _architecture_row(name: str) -> Row:
         "active": f"{model.active_parameters / 1e9:.3g}e9",
         "experts": f"{model.experts_per_token} of {model.num_experts}" if is_moe else "dense",
     }
+
+
+def _drafter_rows() -> Iterable[Row]:
+    from specmodel.records.drafters import describe_drafter
+
+    for name in specmodel.list_drafters():
+        yield {"name": name, "what": describe_drafter(name)}
+    yield {"name": "NAME|PATH", "what": "any architecture, as a model of its own"}
 
 
 def _preset_rows() -> Iterable[Row]:
@@ -86,7 +85,7 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
         {"name": name, "source": specmodel.load_engine(name).source}
         for name in specmodel.list_engines()
     ),
-    "drafters": lambda: ({"name": name, "what": what} for name, what in _DRAFTERS.items()),
+    "drafters": _drafter_rows,
     "presets": _preset_rows,
     "tables": _table_rows,
 }

@@ -56,11 +56,12 @@ def compare(**options: Any) -> answers.Answer:
 def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
     """Return a prediction for each combination, by those of its names that others do not share."""
     from specmodel.cost.deploy import LOOKUP
+    from specmodel.records.drafters import NGRAM
 
     names = ("target", "drafter", "hardware", "engine")
     lists = {name: _listed(name, options[name]) for name in names}
     for name in LOOKUP:
-        if options[name] is not None and "ngram" not in lists["drafter"]:
+        if options[name] is not None and NGRAM not in lists["drafter"]:
             raise InputError(name, options[name], "the drafter ngram with it")
     rates = _rates(options["acceptance_rate"], lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
@@ -69,7 +70,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         named = dict(zip(names, chosen, strict=True))
         told = [labels[name][named[name]] for name in names if len(lists[name]) > 1]
         case = options | named | {"acceptance_rate": rates[named["drafter"]]}
-        if named["drafter"] != "ngram":
+        if named["drafter"] != NGRAM:
             case |= dict.fromkeys(LOOKUP)
         found[", ".join(told) or labels["target"][named["target"]]] = answers.lengths_from(case)
     return found

@@ -120,54 +120,50 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     """
     changes = _changes(values)
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
-    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
-    target = _record(given["target"], Architecture, load_architecture)
-    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
-    assumed = {name: value for name, value in _DEFAULTS.items() if name not in given}
-    if changes["engine"]:
-        assumed.pop("engine", None)
-    engine = _record(given.get("engine", "ideal"), EngineProfile, load_engine)
-    engine = engine.with_changes(f"{prefix}engine", changes["engine"])
-    hardware = _record(given["hardware"], HardwareProfile, load_hardware)
-    hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
-    drafter = _drafter(given, target).with_changes(f"{prefix}drafter", changes["drafter"])
-    popularity = _popularity(given, target)
     chosen = _DEFAULTS | given
-    correlation = chosen["routing_correlation"]
-    if np.ndim(np.asarray(correlation, dtype=object)):
-        raise InputError("routing_correlation", correlation, "one number for the deployment")
-    kernels = choose_kernels(hardware, given.get("stack"), engine.stack)
-    assumed |= {n: getattr(target, n) for n in DTYPES if n not in given and getattr(target, n)}
-    if "stack" not in given:
-        assumed["stack"] = kernels.stack
+    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
+    target = _record(chosen["target"], Architecture, load_architecture)
+    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
+    engine = _record(chosen["engine"], EngineProfile, load_engine)
+    engine = engine.with_changes(f"{prefix}engine", changes["engine"])
+    hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
+    hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     deployment = Deployment(
         target=target,
-        drafter=drafter,
+        drafter=_drafter(given, target).with_changes(f"{prefix}drafter", changes["drafter"]),
         hardware=hardware,
         engine=engine,
-        kernels=kernels,
-        routing_correlation=correlation,
-        popularity=popularity,
+        kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
+        routing_correlation=_single("routing_correlation", chosen),
+        popularity=_popularity(given, target),
         **{name: chosen[name] for name in DEGREES},
     )
-    return deployment, _relevant(assumed, deployment)
+    return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
 
 
-def _relevant(assumed: dict[str, Any], deployment: Deployment) -> dict[str, Any]:
-    """Return what was assumed without what plays no part, and with what follows from records."""
+def _single(name: str, values: Mapping[str, Any]) -> Any:
+    if np.ndim(np.asarray(values[name], dtype=object)):
+        raise InputError(name, values[name], "one number for the deployment")
+    return values[name]
+
+
+def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was not given and plays a part, by argument."""
     target, drafter = deployment.target, deployment.drafter
+    values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
+    values |= {"stack": deployment.kernels.stack}
+    no_part = set() if target.is_moe else {"routing_correlation", "expert_parallel"}
     if drafter.is_lookup or drafter.is_head:
-        assumed.pop("draft_tensor_parallel", None)
-    if not target.is_moe:
-        for name in ("routing_correlation", "expert_parallel"):
-            assumed.pop(name, None)
-    elif deployment.popularity is None:
+        no_part.add("draft_tensor_parallel")
+    told = no_part.union(given, (name for name, value in values.items() if value is None))
+    assumed = {name: value for name, value in values.items() if name not in told}
+    if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
-    if drafter.architectures:
-        assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
-    else:
+    if drafter.is_lookup:
         lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
         assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}
+    else:
+        assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return assumed

@@ -9,7 +9,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import need_columns
-from specmodel.prediction.outcome import COLUMN_UNITS
+from specmodel.prediction.columns import COLUMN_UNITS
 
 ARGUMENT = "table"
 """Name that errors carry, a column after a dot."""

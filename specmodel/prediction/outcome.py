@@ -16,8 +16,6 @@ from specmodel.prediction.intervals import Interval
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMN_UNITS", "LIMITS", "Prediction"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Prediction:

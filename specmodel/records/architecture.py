@@ -174,24 +174,23 @@ class Architecture(Record):
             If a field is unknown or a value does not fit.
         """
         own = {key: value for key, value in changes.items() if key in type(self).model_fields}
+        changed = super().with_changes(argument, own)
         inner = {key: value for key, value in changes.items() if key not in own}
-        if not inner:
-            return super().with_changes(argument, own)
+        return changed._with_parts_changed(argument, inner) if inner else changed
+
+    def _with_parts_changed(self, argument: str, changes: dict[str, Any]) -> Self:
+        """Return a copy with fields replaced in all mixers and blocks that have them."""
         groups = [group.model_dump() for group in self.layers]
-        parts = [part for group in groups for part in group.values() if isinstance(part, dict)]
-        if len(groups) == 1 and "num_layers" in inner:
-            count = groups[0]["count"] = inner.pop("num_layers")
-            if type(count) is not int or not 1 <= count <= 10**7:
-                raise InputError(f"{argument}.num_layers", count, "a whole number from 1 to 1e7")
-        for key, value in inner.items():
-            having = [part for part in parts if key in part]
-            if not having:
-                known = {*type(self).model_fields, *(name for part in parts for name in part)}
+        parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
+        known = set(type(self).model_fields).union(*parts)
+        for key, value in changes.items():
+            if key == "num_layers" and len(groups) == 1:
+                groups[0]["count"] = _checked_count(f"{argument}.num_layers", value)
+            elif key not in known:
                 raise InputError(f"{argument}.{key}", value, f"a field: {nearest(key, known)}")
-            for part in having:
-                part[key] = value
-        data = self.model_dump() | own | {"layers": groups}
-        return records.build(type(self), data, argument)
+            for part in parts:
+                part.update({key: value} if key in part else {})
+        return records.build(type(self), self.model_dump() | {"layers": groups}, argument)
 
     @property
     def num_layers(self) -> int:
@@ -392,6 +391,12 @@ class Architecture(Record):
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         return mixers + self.input_projection_size * h + self.norm_parameters
+
+
+def _checked_count(argument: str, value: object) -> int:
+    if type(value) is not int or not 1 <= value <= 10**7:
+        raise InputError(argument, value, "a whole number from 1 to 10000000")
+    return value
 
 
 def load_architecture(name: str | Path, argument: str = "target") -> Architecture:

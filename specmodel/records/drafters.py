@@ -297,12 +297,17 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     return Drafter(name="n-gram look-up", lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
-_HEADS = {
-    "eagle": eagle_drafter,
-    "eagle3": eagle3_drafter,
-    "mtp": mtp_drafter,
-    "parallel": parallel_drafter,
+_NAMED: dict[str, tuple[Callable[[Architecture], Drafter], str]] = {
+    "eagle": (
+        eagle_drafter,
+        "head: 2h-to-h projection, one dense layer, the target's vocabulary",
+    ),
+    "eagle3": (eagle3_drafter, "head: 3h-to-h projection, one dense layer, 32000 draft tokens"),
+    "mtp": (mtp_drafter, "head: 2h-to-h projection and a layer of the target's kind"),
+    NGRAM: (lambda _target: ngram_drafter(), "prompt look-up on the host"),
+    "parallel": (parallel_drafter, "head shaped as eagle, one pass for all tokens"),
 }
+"""Drafters by name: how one is made for a target, and what it is."""
 
 
 def list_drafters() -> list[str]:
@@ -313,7 +318,12 @@ def list_drafters() -> list[str]:
     >>> list_drafters()
     ['eagle', 'eagle3', 'mtp', 'ngram', 'parallel']
     """
-    return sorted([*_HEADS, NGRAM])
+    return sorted(_NAMED)
+
+
+def describe_drafter(name: str) -> str:
+    """Return in a few words what a drafter is that `list_drafters` names."""
+    return _NAMED[name][1]
 
 
 def load_drafter(name: str | Path, target: Architecture) -> Drafter:
@@ -343,10 +353,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     """
     if isinstance(name, Path) or is_path(name):
         return model_drafter(load_architecture(name, "drafter"))
-    if name == NGRAM:
-        return ngram_drafter()
-    if name in _HEADS:
-        return _HEADS[name](target)
+    if name in _NAMED:
+        return _NAMED[name][0](target)
     known = [*list_drafters(), *list_architectures()]
     if name.lower().replace("_", "-") not in known:
         raise InputError("drafter", name, f"a path, or a known name such as {nearest(name, known)}")

@@ -237,25 +237,32 @@ def _windows(reader: "_Reader", family: Family, num_layers: int) -> list[int | N
     Windows are off by a switch (Qwen), listed by layer, on the upper layers, or on all.
     """
     key = family.window_key
-    types = _layer_types(reader, family, num_layers)
     whole: list[int | None] = [None] * num_layers
+    types = _layer_types(reader, family, num_layers)
     if family.window_switch and not reader.flag(family.window_switch, False):
         return whole
     window = reader.config.get(key, family.sliding_window)
-    is_windowed = [True] * num_layers
-    if types is not None:
-        is_windowed = [kind == family.window_type for kind in types]
-        if any(is_windowed) and window is None:
-            raise reader.fault(key, f"the window of the {family.window_type} layers")
-    elif family.window_switch:
-        first = reader.whole("max_window_layers", 28, minimum=0)
-        is_windowed = [i >= first for i in range(num_layers)]
+    is_windowed = _windowed_layers(reader, family, types, num_layers)
+    if types is not None and any(is_windowed) and window is None:
+        raise reader.fault(key, f"the window of the {family.window_type} layers")
     if not any(is_windowed) or window is None:
         return whole
     if not family.has_windows:
         raise reader.fault(key, "no window, as this family is not known to have one")
     window = reader.whole(key, family.sliding_window)
     return [window if has_window else None for has_window in is_windowed]
+
+
+def _windowed_layers(
+    reader: "_Reader", family: Family, types: list[str] | None, num_layers: int
+) -> list[bool]:
+    """Return which layers have a window, if there is one."""
+    if types is not None:
+        return [kind == family.window_type for kind in types]
+    if not family.window_switch:
+        return [True] * num_layers
+    first = reader.whole("max_window_layers", 28, minimum=0)
+    return [i >= first for i in range(num_layers)]
 
 
 def _layer_types(reader: "_Reader", family: Family, num_layers: int) -> list[str] | None:

@@ -244,15 +244,19 @@ def _kept_groups(reader: _Reader, method: str, layers: dict[str, int]) -> set[st
         kept |= _groups(reader, key, entries, layers)
     if method == "gptq" and reader.config.get("dynamic"):
         kept |= _groups(reader, "dynamic", _left_out(reader), layers)
-    if method == "compressed-tensors":
-        groups = _config_groups(reader).values()
-        targets = [target for group in groups for target in group["targets"]]
-        if "Linear" not in targets:
-            present = {group for group, count in layers.items() if count}
-            kept |= present - _groups(reader, "config_groups.targets", targets, layers)
-        if "LM head" not in kept:
-            raise reader.fault("ignore", "lm_head in it: a quantised LM head is not known here")
-    return kept
+    return kept | _not_targeted(reader, kept, layers) if method == "compressed-tensors" else kept
+
+
+def _not_targeted(reader: _Reader, kept: set[str], layers: dict[str, int]) -> set[str]:
+    """Return the groups of modules that no `config_groups` of compressed-tensors targets."""
+    targets = [target for group in _config_groups(reader).values() for target in group["targets"]]
+    rest: set[str] = set()
+    if "Linear" not in targets:
+        present = {group for group, count in layers.items() if count}
+        rest = present - _groups(reader, "config_groups.targets", targets, layers)
+    if "LM head" not in kept | rest:
+        raise reader.fault("ignore", "lm_head in it: a quantised LM head is not known here")
+    return rest
 
 
 def _left_out(reader: _Reader) -> list[str]:
@@ -264,6 +268,23 @@ def _left_out(reader: _Reader) -> list[str]:
 
 def _groups(reader: _Reader, key: str, entries: list[Any], layers: dict[str, int]) -> set[str]:
     """Return the groups that entries name, attention and experts wholly or not at all."""
+    found = _modules_named(reader, key, entries, layers)
+    named = {
+        group
+        for group, namings in _GROUPS.items()
+        if layers[group] and any(not found.keys().isdisjoint(naming) for naming in namings)
+    }
+    for group in ("attention", "experts"):
+        whole = {m for m, which in found.items() if -1 in which or len(which) >= layers[group]}
+        if group in named and not any(map(whole.issuperset, _GROUPS[group])):
+            raise reader.fault(key, f"all modules of the {group} in every layer, or none")
+    return named
+
+
+def _modules_named(
+    reader: _Reader, key: str, entries: list[Any], layers: dict[str, int]
+) -> dict[str, set[int]]:
+    """Return the modules that entries name, and in which layers, -1 for all."""
     found: dict[str, set[int]] = {}
     for entry, numbers in _by_layer(reader, key, entries, layers["attention"]).items():
         hits = _modules_of(reader, key, entry)
@@ -272,17 +293,7 @@ def _groups(reader: _Reader, key: str, entries: list[Any], layers: dict[str, int
             raise reader.fault(key, expected, entry)
         for module in hits:
             found.setdefault(module, set()).update(numbers)
-    named = set()
-    for group, namings in _GROUPS.items():
-        if not layers[group] or not any(m in found for naming in namings for m in naming):
-            continue
-        whole = {
-            m for m, numbers in found.items() if -1 in numbers or len(numbers) >= layers[group]
-        }
-        if group in ("attention", "experts") and not any(whole.issuperset(n) for n in namings):
-            raise reader.fault(key, f"all modules of the {group} in every layer, or none")
-        named.add(group)
-    return named
+    return found
 
 
 def _by_layer(
