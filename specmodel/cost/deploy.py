@@ -152,11 +152,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     target, drafter = deployment.target, deployment.drafter
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
     values |= {"stack": deployment.kernels.stack}
-    no_part = set() if target.is_moe else {"routing_correlation", "expert_parallel"}
-    if drafter.is_lookup or drafter.is_head:
-        no_part.add("draft_tensor_parallel")
-    told = no_part.union(given, (name for name, value in values.items() if value is None))
-    assumed = {name: value for name, value in values.items() if name not in told}
+    told = _without_part(deployment).union(given)
+    assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     if drafter.is_lookup:
@@ -167,6 +164,13 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return assumed
+
+
+def _without_part(deployment: Deployment) -> set[str]:
+    """Return the arguments that decide nothing for these models."""
+    names = set() if deployment.target.is_moe else {"routing_correlation", "expert_parallel"}
+    is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
+    return names | ({"draft_tensor_parallel"} if is_on_target else set())
 
 
 def _record(value: Any, kind: type, load: Any) -> Any:
