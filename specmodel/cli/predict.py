@@ -14,22 +14,7 @@ from specmodel.cli.report import SECONDS, Row, cell, cells, varies
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
 
-_TABLE = (
-    ("batch\nsize", "{}", "batch_size"),
-    ("draft\nlength", "{}", "draft_length"),
-    ("context", "{}", "context_length"),
-    ("experts\nloaded", "{:.0f}>{:.0f}", "active_experts", "active_experts_verify"),
-    ("forward\npass", SECONDS, "forward_time"),
-    ("step", SECONDS, "step_time"),
-    ("target\neff.", "{:.3f}", "target_efficiency"),
-    ("speedup", "{:.2f}", "speedup"),
-    ("80 %\ninterval", "{:.2f}-{:.2f}", "speedup_low", "speedup_high"),
-    ("break\neven", "{:.2f}", "break_even_acceptance_rate"),
-    ("best\ndraft", "{}", "best_draft_length"),
-    ("limited\nby", "{}", "limited_by"),
-)
-"""Title, form and columns of the prediction."""
-_SPARE = ("step", "forward\npass", "experts\nloaded")
+_SPARE = ("step_time", "forward_time", "active_experts")
 """Left out, in this order, of a table that is too wide."""
 
 
@@ -123,19 +108,23 @@ def _paying(rows: list[Row]) -> str:
 
 def table(prediction: Prediction) -> str:
     """Return the operating points as a table of at most 80 columns."""
+    from specmodel.prediction.columns import COLUMNS
+
     rows = prediction.rows()
     left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}
     if not prediction.deployment.target.is_moe:
         left_out.add("active_experts")
-    columns = [
-        (title, cells(rows, form, *names))
-        for title, form, *names in _TABLE
-        if names[0] in rows[0] and names[0] not in left_out
-    ]
+    columns: dict[str, tuple[str, list[str]]] = {}
+    for column in sorted(COLUMNS, key=lambda column: bool(column.words)):  # words stand last
+        name, ends = column.name, [f"{column.name}_low", f"{column.name}_high"]
+        if column.title and name not in left_out:
+            columns[name] = column.title, cells(rows, column.form, name, *column.beside)
+        if name == "speedup" and ends[0] in rows[0]:
+            columns["interval"] = "80 %\ninterval", cells(rows, "{:.2f}-{:.2f}", *ends)
     for spare in _SPARE:
-        if table_width(columns) > 80:
-            columns = [column for column in columns if column[0] != spare]
-    return align(columns)
+        if table_width([*columns.values()]) > 80:
+            columns.pop(spare, None)
+    return align([*columns.values()])
 
 
 def component_tables(prediction: Prediction) -> str:

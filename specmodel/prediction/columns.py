@@ -27,9 +27,12 @@ class Column:
         Whether its numbers are whole.
     words
         What its values are places in, for words.
-    title, form
-        Head of its column in the printed table, on two lines, and how a cell is formatted; it is
-        not printed without a title.
+    title
+        Head of its column in the printed table, which it is not in without one.
+    form
+        How a cell reads: "s" for a time with a metric prefix, or a template such as ``{:.2f}``.
+    beside
+        Columns whose values are in the same cell.
     """
 
     name: str
@@ -40,7 +43,8 @@ class Column:
     is_whole: bool = False
     words: tuple[str, ...] = ()
     title: str = ""
-    form: str = ""
+    form: str = "{}"
+    beside: tuple[str, ...] = ()
 
 
 def _point(name: str, unit: str, meaning: str, title: str = "") -> Column:
@@ -51,7 +55,6 @@ def _point(name: str, unit: str, meaning: str, title: str = "") -> Column:
         of=lambda e: e.points[name],
         is_whole=True,
         title=title,
-        form="d",
     )
 
 
@@ -63,7 +66,7 @@ def _time(name: str, meaning: str, of: Callable[[Evaluation], Array], title: str
         of=of,
         has_interval=name != "reject_time",
         title=title,
-        form="time",
+        form="s",
     )
 
 
@@ -89,6 +92,9 @@ COLUMNS = (
         unit="-",
         meaning="distinct experts per layer that a plain pass loads",
         of=lambda e: e.times.forward.active_experts,
+        title="experts\nloaded",
+        form="{:.0f}>{:.0f}",
+        beside=("active_experts_verify",),
     ),
     Column(
         name="active_experts_verify",
@@ -108,7 +114,7 @@ COLUMNS = (
         of=lambda e: e.target_efficiency,
         has_interval=True,
         title="target\neff.",
-        form=".3f",
+        form="{:.3f}",
     ),
     Column(
         name="relative_step_time",
@@ -131,7 +137,7 @@ COLUMNS = (
         of=lambda e: e.speedup,
         has_interval=True,
         title="speedup",
-        form=".2f",
+        form="{:.2f}",
     ),
     Column(
         name="tpot",
@@ -161,7 +167,7 @@ COLUMNS = (
         meaning="rate from which speculation pays; NaN where none does",
         of=lambda e: e.break_even_acceptance_rate,
         title="break\neven",
-        form=".2f",
+        form="{:.2f}",
     ),
     Column(
         name="best_draft_length",
@@ -170,7 +176,6 @@ COLUMNS = (
         of=lambda e: e.best_draft_length,
         is_whole=True,
         title="best\ndraft",
-        form="d",
     ),
     Column(
         name="memory_bytes",
