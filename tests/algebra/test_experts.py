@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import read_table
 from hypothesis import given
 from hypothesis import strategies as st
+from published_tables import read_table
 
 from specmodel.algebra import experts, routing
 from specmodel.base.errors import InputError

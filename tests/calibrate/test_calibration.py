@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import read_table
+from published_tables import read_table
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.calibrate.fitting import fit_engine, fit_kernels, read_serving

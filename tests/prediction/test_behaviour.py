@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import read_table
+from published_tables import read_table
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.prediction.outcome import Prediction
