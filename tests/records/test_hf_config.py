@@ -1,6 +1,7 @@
 """The reader of config.json: every family against a shipped shape, and one test for each trap."""
 
 import json
+import re
 
 import pytest
 
@@ -215,10 +216,6 @@ def by_family(value):
     return value["model_type"] if isinstance(value, dict) and "model_type" in value else None
 
 
-def each(configs):
-    return pytest.mark.parametrize("config", configs, ids=by_family)
-
-
 def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
 
@@ -228,37 +225,42 @@ def read(tmp_path):
     def read_config(config, **changes):
         path = tmp_path / "config.json"
         path.write_text(json.dumps(config | changes), encoding="utf-8")
-        return Counted(Architecture.from_hf_config(path))
+        return Architecture.from_hf_config(path)
 
     return read_config
 
 
-class Counted:
-    """An architecture, and how many of its layers have what."""
+@pytest.fixture
+def refusal(read):
+    """The message with which a configuration is refused, empty if it is read."""
 
-    def __init__(self, model):
-        self.model = model
-        self.mixer = next(iter(model.mixers))
-        windows = {m.window: n for m, n in model.mixers.items() if getattr(m, "window", None)}
-        self.sliding_window = next(iter(windows), None)
-        self.num_sliding_layers = sum(windows.values())
-        self.latent = self.mixer if self.mixer.kind == "latent_attention" else None
-        dense = {b.ffn_size: n for b, n in model.feed_forwards.items() if b.kind == "dense"}
-        self.num_dense_layers = sum(dense.values())
-        self.dense_ffn_size = next(iter(dense), 0)
-        self.num_moe_layers = model.num_layers - self.num_dense_layers
+    def try_config(config, **changes):
+        try:
+            read(config, **changes)
+        except InputError as error:
+            return str(error)
+        return ""
 
-    def __eq__(self, other):
-        return self.model == other.model
+    return try_config
 
-    __hash__ = None
 
-    def __getattr__(self, name):
-        parts = (self.model, self.mixer, *self.model.feed_forwards)
-        for part in parts:
-            if hasattr(part, name):
-                return getattr(part, name)
-        raise AttributeError(name)
+def windows(model):
+    """How many layers have each window."""
+    counts = {getattr(mixer, "window", None): n for mixer, n in model.mixers.items()}
+    return {window: n for window, n in counts.items() if window}
+
+
+def dense_layers(model):
+    """How many layers have a dense feed-forward block of each width."""
+    return {part.ffn_size: n for part, n in model.feed_forwards.items() if part.kind == "dense"}
+
+
+def first_mixer(model):
+    return next(iter(model.mixers))
+
+
+def counted(width, count):
+    return {width: count} if count else {}
 
 
 def test_every_family_is_tested():
@@ -363,35 +365,34 @@ def test_malformed_file(tmp_path, content):
 # Sliding windows
 
 
-@each(SWITCHED)
-def test_window_switched_off(read, config):
-    model = read(config, use_sliding_window=False, sliding_window=4096, max_window_layers=2)
-    assert model.num_sliding_layers == 0
-    assert model.sliding_window is None
+def test_window_switched_off(read):
+    for config in SWITCHED:
+        model = read(config, use_sliding_window=False, sliding_window=4096, max_window_layers=2)
+        assert windows(model) == {}, by_family(config)
 
 
-@each(SWITCHED)
-def test_window_switch_is_off_by_default(read, config):
-    assert read(config, sliding_window=4096, max_window_layers=2).num_sliding_layers == 0
+def test_window_switch_is_off_by_default(read):
+    for config in SWITCHED:
+        model = read(config, sliding_window=4096, max_window_layers=2)
+        assert windows(model) == {}, by_family(config)
 
 
-@each(SWITCHED)
 @pytest.mark.parametrize("num_full", [0, 1, 21, 24])
-def test_window_switched_on_above_max_window_layers(read, config, num_full):
+def test_window_switched_on_above_max_window_layers(read, num_full):
     switch = {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": num_full}
-    model = read(config, num_hidden_layers=24, **switch)
-    assert model.num_sliding_layers == 24 - num_full
-    assert model.sliding_window == (512 if num_full < 24 else None)
+    for config in SWITCHED:
+        model = read(config, num_hidden_layers=24, **switch)
+        assert windows(model) == counted(512, 24 - num_full), by_family(config)
 
 
 def test_max_window_layers_missing_is_28(read):
     model = read(QWEN3, use_sliding_window=True, sliding_window=512)
-    assert model.num_sliding_layers == 64 - 28
+    assert windows(model) == {512: 64 - 28}
 
 
 def test_window_switched_on_without_a_window_takes_the_default(read):
     model = read(QWEN3, use_sliding_window=True, max_window_layers=60)
-    assert (model.sliding_window, model.num_sliding_layers) == (4096, 4)
+    assert windows(model) == {4096: 4}
 
 
 @pytest.mark.parametrize("value", ["false", 0, None])
@@ -400,21 +401,15 @@ def test_window_switch_must_be_boolean(read, value):
         read(QWEN3, use_sliding_window=value)
 
 
-@each([MISTRAL, MIXTRAL, PHIMOE])
-def test_window_null_is_none(read, config):
-    model = read(config, sliding_window=None)
-    assert (model.sliding_window, model.num_sliding_layers) == (None, 0)
+def test_window_without_switch_is_on_all_layers_unless_null(read):
+    for config in (MISTRAL, MIXTRAL, PHIMOE):
+        assert windows(read(config, sliding_window=1024)) == {1024: 32}, by_family(config)
+        assert windows(read(config, sliding_window=None)) == {}, by_family(config)
 
 
-@each([MISTRAL, MIXTRAL, PHIMOE])
-def test_window_without_switch_is_on_all_layers(read, config):
-    model = read(config, sliding_window=1024)
-    assert (model.sliding_window, model.num_sliding_layers) == (1024, 32)
-
-
-@pytest.mark.parametrize(("config", "window"), [(MISTRAL, 4096), (MIXTRAL, None)], ids=by_family)
-def test_window_missing_is_the_family_default(read, config, window):
-    assert read(config).sliding_window == window
+def test_window_missing_is_the_family_default(read):
+    assert windows(read(MISTRAL)) == {4096: 32}
+    assert windows(read(MIXTRAL)) == {}
 
 
 @pytest.mark.parametrize("window", ["4096", -1, True, 4096.0])
@@ -426,12 +421,12 @@ def test_window_of_another_type(read, window):
 def test_layer_types_decide_which_layers_slide(read):
     layer_types = ["sliding_attention", "full_attention", "sliding_attention"]
     model = read(MISTRAL, num_hidden_layers=3, layer_types=layer_types, sliding_window=256)
-    assert (model.sliding_window, model.num_sliding_layers) == (256, 2)
+    assert windows(model) == {256: 2}
 
 
 def test_layer_types_all_full(read):
     model = read(MISTRAL, layer_types=["full_attention"] * 32, sliding_window=256)
-    assert (model.sliding_window, model.num_sliding_layers) == (None, 0)
+    assert windows(model) == {}
 
 
 def test_linear_attention_is_refused(read):
@@ -471,13 +466,13 @@ def test_attention_type_list_of_ordinary_layers(read):
 
 def test_alternate_layers_slide_by_default(read):
     model = read(without(GPT_OSS, "sliding_window"), num_hidden_layers=5)
-    assert (model.sliding_window, model.num_sliding_layers) == (128, 3)
+    assert windows(model) == {128: 3}
 
 
 def test_alternate_layers_by_name(read):
     layer_types = ["sliding_attention"] * 3 + ["full_attention"] * 21
     model = read(GPT_OSS, layer_types=layer_types, sliding_window=256)
-    assert (model.sliding_window, model.num_sliding_layers) == (256, 3)
+    assert windows(model) == {256: 3}
 
 
 def test_alternate_layers_need_a_window(read):
@@ -510,12 +505,11 @@ ROTARY = [1, 1, 0, 1]
 )
 def test_chunked_layers(read, keys, num_chunked):
     model = read(LLAMA4, num_hidden_layers=4, attention_chunk_size=1024, **keys)
-    assert model.num_sliding_layers == num_chunked
-    assert model.sliding_window == (1024 if num_chunked else None)
+    assert windows(model) == counted(1024, num_chunked)
 
 
 def test_chunk_missing_is_the_family_default(read):
-    assert read(LLAMA4).sliding_window == 8192
+    assert windows(read(LLAMA4)) == {8192: 36}
 
 
 @pytest.mark.parametrize("rotary", ["1", [1] * 47, [2] * 48, [True] * 48, ["1"] * 48, {"a": 1}])
@@ -618,36 +612,35 @@ def test_two_names_of_one_thing_agree(read, config, key, alias):
 # Dense layers among sparse ones
 
 
-@each(SPARSE)
 @pytest.mark.parametrize(
     ("listed", "num_dense"), [(None, 0), ([], 0), ([0, 3], 2), ([1, 1], 1), ([0, 99], 1)]
 )
-def test_mlp_only_layers(read, config, listed, num_dense):
-    model = read(config, mlp_only_layers=listed)
-    assert model.num_dense_layers == num_dense
-    assert model.dense_ffn_size == (config["intermediate_size"] if num_dense else 0)
-    assert model.num_moe_layers == config["num_hidden_layers"] - num_dense
+def test_mlp_only_layers(read, listed, num_dense):
+    for config in SPARSE:
+        model = read(config, mlp_only_layers=listed)
+        width = config["intermediate_size"]
+        assert dense_layers(model) == counted(width, num_dense), by_family(config)
+        assert model.num_layers == config["num_hidden_layers"]
 
 
-@each(SPARSE)
 @pytest.mark.parametrize("listed", ["0,1", 3, ["0"], [[0]], [0.0]])
-def test_mlp_only_layers_of_another_type(read, config, listed):
-    with pytest.raises(InputError, match="mlp_only_layers"):
-        read(config, mlp_only_layers=listed)
+def test_mlp_only_layers_of_another_type(refusal, listed):
+    for config in SPARSE:
+        assert "mlp_only_layers" in refusal(config, mlp_only_layers=listed), by_family(config)
 
 
-@each(SPARSE)
 @pytest.mark.parametrize(
     ("num_layers", "step", "num_dense"), [(24, 1, 0), (24, 2, 12), (5, 2, 3), (7, 3, 5), (3, 4, 3)]
 )
-def test_decoder_sparse_step(read, config, num_layers, step, num_dense):
-    model = read(config, num_hidden_layers=num_layers, decoder_sparse_step=step)
-    assert model.num_dense_layers == num_dense
+def test_decoder_sparse_step(read, num_layers, step, num_dense):
+    for config in SPARSE:
+        model = read(config, num_hidden_layers=num_layers, decoder_sparse_step=step)
+        assert sum(dense_layers(model).values()) == num_dense, by_family(config)
 
 
 def test_decoder_sparse_step_and_mlp_only_layers_overlap(read):
     changes = {"decoder_sparse_step": 2, "mlp_only_layers": [0, 1, 2]}
-    assert read(QWEN2_MOE, **changes).num_dense_layers == 13
+    assert dense_layers(read(QWEN2_MOE, **changes)) == {5632: 13}
 
 
 @pytest.mark.parametrize("step", [0, -1, "1", True])
@@ -656,15 +649,13 @@ def test_decoder_sparse_step_of_another_type(read, step):
         read(QWEN2_MOE, decoder_sparse_step=step)
 
 
-@each(SPARSE)
-def test_dense_width_is_needed_only_by_dense_layers(read, config):
-    bare = without(config, "intermediate_size")
-    assert read(bare).dense_ffn_size == 0
-    with pytest.raises(InputError, match="intermediate_size"):
-        read(bare, mlp_only_layers=[0])
+def test_dense_width_is_needed_only_by_dense_layers(read, refusal):
+    for config in SPARSE:
+        bare = without(config, "intermediate_size")
+        assert dense_layers(read(bare)) == {}, by_family(config)
+        assert "intermediate_size" in refusal(bare, mlp_only_layers=[0]), by_family(config)
 
 
-@each(LEADING)
 @pytest.mark.parametrize(
     ("num_leading", "frequency", "num_dense"),
     [
@@ -680,11 +671,13 @@ def test_dense_width_is_needed_only_by_dense_layers(read, config):
         (0, [1] * 8, 0),
     ],
 )
-def test_leading_dense_layers(read, config, num_leading, frequency, num_dense):
+def test_leading_dense_layers(read, num_leading, frequency, num_dense):
     keys = {"first_k_dense_replace": num_leading, "moe_layer_freq": frequency}
-    model = read(config, num_hidden_layers=8, **keys)
-    assert (model.num_dense_layers, model.num_moe_layers) == (num_dense, 8 - num_dense)
-    assert model.dense_ffn_size == (config["intermediate_size"] if num_dense else 0)
+    for config in LEADING:
+        model = read(config, num_hidden_layers=8, **keys)
+        width = config["intermediate_size"]
+        assert dense_layers(model) == counted(width, num_dense), by_family(config)
+        assert model.num_layers == 8
 
 
 @pytest.mark.parametrize("frequency", [0, -1, "1", [1] * 60, [True] * 61, [2] * 61, {}])
@@ -719,8 +712,7 @@ def test_first_k_dense_replace_of_another_type(read, number):
 )
 def test_interleaved_dense_layers(read, keys, num_dense):
     model = read(LLAMA4, **keys)
-    assert model.num_dense_layers == num_dense
-    assert model.dense_ffn_size == (16384 if num_dense else 0)
+    assert dense_layers(model) == counted(16384, num_dense)
 
 
 @pytest.mark.parametrize(
@@ -735,12 +727,13 @@ def test_interleaved_layers_of_another_type(read, key, value):
 # Shared experts
 
 
-@each(LEADING)
 @pytest.mark.parametrize(("given", "num_shared"), [(0, 0), (None, 0), (1, 1), (3, 3)])
-def test_shared_experts_by_number(read, config, given, num_shared):
-    model = read(config, n_shared_experts=given)
-    assert model.num_shared_experts == num_shared
-    assert model.shared_expert_size == (config["moe_intermediate_size"] if num_shared else 0)
+def test_shared_experts_by_number(read, given, num_shared):
+    for config in LEADING:
+        experts = read(config, n_shared_experts=given).experts
+        size = config["moe_intermediate_size"] if num_shared else 0
+        shared = (experts.num_shared_experts, experts.shared_expert_size)
+        assert shared == (num_shared, size), by_family(config)
 
 
 @pytest.mark.parametrize("value", [-1, "1", True, 1.0])
@@ -752,41 +745,41 @@ def test_shared_experts_of_another_type(read, value):
 # Latent attention
 
 
-@each(LATENT_MOE)
-def test_latent_attention(read, config):
-    model = read(config, num_key_value_heads=1, head_dim=64)
-    assert model.latent.num_heads == config["num_attention_heads"]
-    assert model.latent.v_head_dim == 128
-    assert model.latent.cache_size == 576
+def test_latent_attention(read):
+    for config in LATENT_MOE:
+        (mixer,) = read(config, num_key_value_heads=1, head_dim=64).mixers
+        assert mixer.kind == "latent_attention", by_family(config)
+        assert mixer.num_heads == config["num_attention_heads"], by_family(config)
+        assert (mixer.v_head_dim, mixer.cache_size) == (128, 576), by_family(config)
 
 
 @pytest.mark.parametrize(("rank", "expected"), [(None, 0), (0, 0), (1536, 1536)])
 def test_query_latent_is_optional(read, rank, expected):
-    assert read(DEEPSEEK_V2, q_lora_rank=rank).latent.q_lora_rank == expected
+    assert first_mixer(read(DEEPSEEK_V2, q_lora_rank=rank)).q_lora_rank == expected
 
 
-@each(LATENT_MOE)
 @pytest.mark.parametrize("key", LATENT)
-def test_latent_widths_are_needed(read, config, key):
-    with pytest.raises(InputError, match=f"{key}: got None"):
-        read(without(config, key))
-    for value in ("512", True, -1, 64.0):
-        with pytest.raises(InputError, match=key):
-            read(config, **{key: value})
+def test_latent_widths_are_needed(refusal, key):
+    for config in LATENT_MOE:
+        assert f"{key}: got None" in refusal(without(config, key)), by_family(config)
+        for value in ("512", True, -1, 64.0):
+            assert key in refusal(config, **{key: value}), (by_family(config), value)
 
 
-@each([DEEPSEEK, GLM4_MOE])
-def test_ordinary_attention_of_a_family_with_leading_dense_layers(read, config):
-    assert read(config).latent is None
+def test_ordinary_attention_of_a_family_with_leading_dense_layers(read):
+    for config in (DEEPSEEK, GLM4_MOE):
+        kinds = {mixer.kind for mixer in read(config).mixers}
+        assert kinds == {"attention"}, by_family(config)
 
 
 # Prediction of several tokens
 
 
-@each(LEADING)
-@pytest.mark.parametrize("key", ["num_nextn_predict_layers", "num_mtp_layers"])
-def test_next_token_layers_are_left_out(read, config, key):
-    assert read(config, **{key: 1}) == read(config)
+def test_next_token_layers_are_left_out(read):
+    for config in LEADING:
+        plain = read(config)
+        for key in ("num_nextn_predict_layers", "num_mtp_layers"):
+            assert read(config, **{key: 1}) == plain, (by_family(config), key)
 
 
 def test_mtp_modules_are_left_out(read):
@@ -797,21 +790,23 @@ def test_mtp_modules_are_left_out(read):
 # Missing keys
 
 
-@each([config for config in CONFIGS if config not in FIXED_HEADS])
-def test_head_dim_missing(read, config):
-    hidden, heads = config["hidden_size"], config["num_attention_heads"]
-    assert read(without(config, "head_dim")).head_dim == hidden // heads
+def test_head_dim_missing(read):
+    for config in CONFIGS:
+        if config not in FIXED_HEADS:
+            width = config["hidden_size"] // config["num_attention_heads"]
+            mixer = first_mixer(read(without(config, "head_dim")))
+            assert mixer.head_dim == width, by_family(config)
 
 
 def test_head_dim_of_qwen3_is_128(read):
     assert QWEN3["hidden_size"] // QWEN3["num_attention_heads"] == 80
-    assert read(QWEN3).head_dim == 128
-    assert read(QWEN3, head_dim=64).head_dim == 64
+    assert first_mixer(read(QWEN3)).head_dim == 128
+    assert first_mixer(read(QWEN3, head_dim=64)).head_dim == 64
 
 
-@pytest.mark.parametrize(("config", "head_dim"), [(GPT_OSS, 64), (MINIMAX_M2, 128)])
-def test_head_dim_missing_is_the_family_default(read, config, head_dim):
-    assert read(without(config, "head_dim")).head_dim == head_dim
+def test_head_dim_missing_is_the_family_default(read):
+    for config, head_dim in ((GPT_OSS, 64), (MINIMAX_M2, 128)):
+        assert first_mixer(read(without(config, "head_dim"))).head_dim == head_dim
 
 
 def test_head_dim_missing_where_heads_do_not_divide_the_width(read):
@@ -819,21 +814,20 @@ def test_head_dim_missing_where_heads_do_not_divide_the_width(read):
         read(without(GLM4_MOE, "head_dim"))
 
 
-@each([config for config in CONFIGS if config is not GLM4_MOE])
-def test_head_dim_null_is_missing(read, config):
-    assert read(config, head_dim=None) == read(without(config, "head_dim"))
+def test_head_dim_null_is_missing(read):
+    for config in CONFIGS:
+        if config is not GLM4_MOE:
+            missing = read(without(config, "head_dim"))
+            assert read(config, head_dim=None) == missing, by_family(config)
 
 
-@each(CONFIGS)
-def test_tie_word_embeddings_missing(read, config):
-    model = read(without(config, "tie_word_embeddings"))
-    assert model.has_tied_embeddings == (config is OPT)
-
-
-@each(CONFIGS)
-@pytest.mark.parametrize("is_tied", [True, False])
-def test_tie_word_embeddings_given(read, config, is_tied):
-    assert read(config, tie_word_embeddings=is_tied).has_tied_embeddings == is_tied
+def test_tie_word_embeddings(read):
+    for config in CONFIGS:
+        missing = read(without(config, "tie_word_embeddings"))
+        assert missing.has_tied_embeddings == (config is OPT), by_family(config)
+        for is_tied in (True, False):
+            model = read(config, tie_word_embeddings=is_tied)
+            assert model.has_tied_embeddings == is_tied, (by_family(config), is_tied)
 
 
 @pytest.mark.parametrize("value", ["true", 1])
@@ -842,33 +836,33 @@ def test_tie_word_embeddings_must_be_boolean(read, value):
         read(LLAMA, tie_word_embeddings=value)
 
 
-@pytest.mark.parametrize(
-    ("config", "num_kv_heads"),
-    [
-        (LLAMA, 32),
-        (MISTRAL, 8),
-        (QWEN2 | {"num_attention_heads": 64, "head_dim": 14}, 32),
-        (QWEN3, 32),
-        (OPT, 56),
-        (MIXTRAL, 8),
-        (PHIMOE, 8),
-        (OLMOE, 16),
-        (QWEN2_MOE, 16),
-        (QWEN3_MOE, 4),
-        (DEEPSEEK, 16),
-        (GLM4_MOE, 8),
-        (MINIMAX_M2, 8),
-        (GPT_OSS, 8),
-        (LLAMA4, 8),
-    ],
-    ids=by_family,
-)
-def test_num_key_value_heads_missing(read, config, num_kv_heads):
-    assert read(without(config, "num_key_value_heads")).num_kv_heads == num_kv_heads
+KV_HEADS = [
+    (LLAMA, 32),
+    (MISTRAL, 8),
+    (QWEN2 | {"num_attention_heads": 64, "head_dim": 14}, 32),
+    (QWEN3, 32),
+    (OPT, 56),
+    (MIXTRAL, 8),
+    (PHIMOE, 8),
+    (OLMOE, 16),
+    (QWEN2_MOE, 16),
+    (QWEN3_MOE, 4),
+    (DEEPSEEK, 16),
+    (GLM4_MOE, 8),
+    (MINIMAX_M2, 8),
+    (GPT_OSS, 8),
+    (LLAMA4, 8),
+]
+"""Configurations, and the heads that their families have where the key is missing."""
 
 
-@each(CONFIGS)
-def test_every_other_key_is_needed(read, config):
+def test_num_key_value_heads_missing(read):
+    for config, num_kv_heads in KV_HEADS:
+        mixer = first_mixer(read(without(config, "num_key_value_heads")))
+        assert mixer.num_kv_heads == num_kv_heads, by_family(config)
+
+
+def test_every_other_key_is_needed(refusal):
     defaulted = {
         "model_type",
         "torch_dtype",
@@ -877,15 +871,17 @@ def test_every_other_key_is_needed(read, config):
         "tie_word_embeddings",
         "sliding_window",
     }
-    if config in SPARSE:
-        defaulted.add("intermediate_size")
-    if config is GLM4_MOE:
-        defaulted.remove("head_dim")
-    if config is LLAMA4:
-        defaulted.add("intermediate_size_mlp")
-    for key in config.keys() - defaulted:
-        with pytest.raises(InputError, match=rf"config\.json {key}: got None"):
-            read(without(config, key))
+    for config in CONFIGS:
+        optional = set(defaulted)
+        if config in SPARSE:
+            optional.add("intermediate_size")
+        if config is GLM4_MOE:
+            optional.remove("head_dim")
+        if config is LLAMA4:
+            optional.add("intermediate_size_mlp")
+        for key in config.keys() - optional:
+            message = refusal(without(config, key))
+            assert f"config.json {key}: got None" in message, (by_family(config), key)
 
 
 # Families and keys that are not understood
@@ -895,19 +891,17 @@ def test_every_other_key_is_needed(read, config):
     "model_type",
     ["deepseek_v32", "kimi_k25", "glm4", "gpt2", "minimax_m3", "Mixtral", "Deepseek_V3", ""],
 )
-@each([LLAMA, MIXTRAL])
-def test_unknown_family_is_refused_by_name(read, model_type, config):
-    with pytest.raises(InputError, match=f"model_type: got '{model_type}'.*mixtral"):
-        read(config, model_type=model_type)
+def test_unknown_family_is_refused_by_name(refusal, model_type):
+    for config in (LLAMA, MIXTRAL):
+        message = refusal(config, model_type=model_type)
+        assert re.search(f"model_type: got '{model_type}'.*mixtral", message), by_family(config)
 
 
-@pytest.mark.parametrize(
-    ("model_type", "kind"),
-    [(model_type, kind) for kind, families in OTHER_KINDS.items() for model_type in families],
-)
-def test_other_kind_of_layer_is_refused_by_name(read, model_type, kind):
-    with pytest.raises(InputError, match=f"model_type: got '{model_type}'.*this has {kind}"):
-        read(MIXTRAL, model_type=model_type)
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_other_kind_of_layer_is_refused_by_name(refusal, kind):
+    for model_type in OTHER_KINDS[kind]:
+        message = refusal(MIXTRAL, model_type=model_type)
+        assert re.search(f"model_type: got '{model_type}'.*this has {kind}", message), model_type
 
 
 @pytest.mark.parametrize("model_type", [None, 3, ["llama"], {"llama": 1}])
@@ -921,7 +915,6 @@ def test_family_missing(read):
         read(without(LLAMA, "model_type"))
 
 
-@each(DENSE)
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -947,9 +940,10 @@ def test_family_missing(read):
         ("use_mtp", True),
     ],
 )
-def test_key_a_dense_family_does_not_know(read, config, key, value):
-    with pytest.raises(InputError, match=rf"{key}: got .*{config['model_type']}"):
-        read(config, **{key: value})
+def test_key_a_dense_family_does_not_know(refusal, key, value):
+    for config in DENSE:
+        message = refusal(config, **{key: value})
+        assert re.search(f"{key}: got .*{by_family(config)}", message), by_family(config)
 
 
 @pytest.mark.parametrize(
@@ -982,7 +976,6 @@ def test_key_of_another_moe_family(read, config, key):
         read(config, **{key: 2})
 
 
-@each(CONFIGS)
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -999,33 +992,30 @@ def test_key_of_another_moe_family(read, config, key):
         ("attention_bias", True),
     ],
 )
-def test_harmless_keys_are_accepted(read, config, key, value):
-    assert read(config, **{key: value}) == read(config)
+def test_harmless_keys_are_accepted(read, key, value):
+    for config in CONFIGS:
+        assert read(config, **{key: value}) == read(config), by_family(config)
 
 
 # Values that do not fit
 
 
-@each(CONFIGS)
 @pytest.mark.parametrize("value", ["4096", True, -4096, 0, 4096.0, [4096], float("nan")])
-@pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "vocab_size"])
-def test_size_of_another_type(read, config, key, value):
-    with pytest.raises(InputError, match=rf"config\.json {key}: got"):
-        read(config, **{key: value})
+def test_size_of_another_type(refusal, value):
+    for config in CONFIGS:
+        keys = ["hidden_size", "num_hidden_layers", "vocab_size"]
+        if config not in LATENT_MOE:
+            keys.append("head_dim")
+        for key in keys:
+            message = refusal(config, **{key: value})
+            assert f"config.json {key}: got" in message, (by_family(config), key)
 
 
-@each([config for config in CONFIGS if config not in LATENT_MOE])
-@pytest.mark.parametrize("value", ["4096", True, -4096, 0, 4096.0, [4096], float("nan")])
-def test_head_dim_of_another_type(read, config, value):
-    with pytest.raises(InputError, match=r"config\.json head_dim: got"):
-        read(config, head_dim=value)
-
-
-@pytest.mark.parametrize("config", MOE, ids=by_family)
 @pytest.mark.parametrize("value", ["2", True, -2, 0, 2.0])
-def test_experts_per_token_of_another_type(read, config, value):
-    with pytest.raises(InputError, match="num_experts_per_tok"):
-        read(config, num_experts_per_tok=value)
+def test_experts_per_token_of_another_type(refusal, value):
+    for config in MOE:
+        message = refusal(config, num_experts_per_tok=value)
+        assert "num_experts_per_tok" in message, by_family(config)
 
 
 def test_more_experts_per_token_than_experts(read):
