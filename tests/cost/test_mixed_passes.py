@@ -1,0 +1,157 @@
+"""Passes that carry several groups of sequences: decoding beside a chunk of a prompt."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import architectures, hardware, layouts
+
+from specmodel.algebra.routing import zipf_popularity
+from specmodel.cost.forward import pass_work
+from specmodel.cost.passes import pass_time
+from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.hardware import HardwareProfile
+from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
+from specmodel.records.layers.work import PassWork
+
+DECODE = {"batch_size": 6, "tokens_per_sequence": 4, "context_length": 3000}
+CHUNK = {
+    "batch_size": 1,
+    "tokens_per_sequence": 500,
+    "context_length": 700,
+    "logits_per_sequence": 1,
+}
+
+
+def mixed_and_apart(name: str, layout: Layout | None = None) -> tuple[PassWork, PassWork, PassWork]:
+    """One pass of both groups, and a pass of each."""
+    decode, chunk = sequence_group(**DECODE), sequence_group(**CHUNK)
+    model, layout = load_architecture(name), layout or Layout()
+    mixed, *apart = (
+        pass_work(model, groups, layout=layout, routing_correlation=0.2)
+        for groups in ([decode, chunk], decode, chunk)
+    )
+    return mixed, *apart
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v3", "qwen2-57b-a14b"])
+def test_what_goes_by_token_or_by_sequence_adds_up_over_groups(name: str) -> None:
+    """Tokens, attention pairs and KV bytes: full heads, windows, latents, shared experts."""
+    mixed, decode, chunk = mixed_and_apart(name)
+    for component, work in mixed.components.items():
+        for field in ("flop", "kv_bytes", "activation_bytes"):
+            parts = (getattr(one.components[component], field) for one in (decode, chunk))
+            expected = pytest.approx(sum(parts), rel=1e-12)
+            assert getattr(work, field) == expected, (component, field)
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-20b", "deepseek-v3", "qwen2-57b-a14b"])
+def test_weights_are_read_once_for_all_groups(name: str) -> None:
+    mixed, decode, chunk = mixed_and_apart(name)
+    for component in mixed.components.keys() - {"routed_experts"}:
+        read = {one.components[component].weight_bytes for one in (mixed, decode, chunk)}
+        assert len(read) == 1, component
+    most = max(decode.active_experts, chunk.active_experts)
+    assert most <= mixed.active_experts <= decode.active_experts + chunk.active_experts
+
+
+def test_attention_of_two_groups_by_hand() -> None:
+    """Every query sees its context and the queries before it; entries are read once each."""
+    core = mixed_and_apart("llama-3.1-8b")[0].components["attention_core"]
+    decode = 6 * sum(range(3001, 3005))
+    chunk = sum(range(701, 1201))
+    assert core.flop == 32 * 4 * 32 * 128 * (decode + chunk)
+    entries = 6 * (3004 + 4) + (1200 + 500)  # read, and written
+    assert core.kv_bytes == entries * 32 * 2 * 8 * 128 * 2
+
+
+def test_only_the_last_token_of_a_chunk_has_logits() -> None:
+    model = load_architecture("llama-3.1-8b")
+    head = mixed_and_apart("llama-3.1-8b")[0].components["lm_head"]
+    assert head.flop == 2 * model.head_parameters * (6 * 4 + 1)
+    whole = sequence_group(**CHUNK | {"logits_per_sequence": None})
+    assert pass_work(model, whole).components["lm_head"].flop == 2 * model.head_parameters * 500
+
+
+def test_messages_add_up_over_groups() -> None:
+    mixed, decode, chunk = mixed_and_apart("qwen2-57b-a14b", Layout(2))
+    sent, *parts = (one.components["all_reduce"] for one in (mixed, decode, chunk))
+    assert sent.link_bytes == pytest.approx(sum(part.link_bytes for part in parts), rel=1e-12)
+    assert {sent.collectives} == {part.collectives for part in parts}
+
+
+def test_a_share_that_speculates_is_as_two_groups_but_for_the_union() -> None:
+    model = load_architecture("qwen3-30b-a3b")
+    share = sequence_group(**DECODE, speculating_share=0.5)
+    three = DECODE | {"batch_size": 3}
+    groups = [sequence_group(**three), sequence_group(**three | {"tokens_per_sequence": 1})]
+    one, two = (pass_work(model, sequences).components for sequences in (share, groups))
+    for component, work in one.items():
+        for field in ("flop", "kv_bytes"):
+            expected = pytest.approx(getattr(two[component], field), rel=1e-12)
+            assert getattr(work, field) == expected, (component, field)
+
+
+@given(
+    architectures(),
+    hardware(),
+    st.floats(1, 1000),
+    st.floats(1, 1000),
+    st.floats(1, 64),
+    st.floats(0, 1e5),
+    st.floats(0, 1),
+    st.data(),
+)
+def test_groups_that_are_alike_are_one_group(
+    model: Architecture,
+    gpu: HardwareProfile,
+    first: float,
+    second: float,
+    tokens: float,
+    context: float,
+    correlation: float,
+    data: st.DataObject,
+) -> None:
+    popularity = None
+    if model.is_moe and data.draw(st.booleans()):
+        popularity = zipf_popularity(model.num_experts, model.experts_per_token, 0.7)
+    point = {
+        "routing_correlation": correlation,
+        "popularity": popularity,
+        "layout": data.draw(layouts(model)),
+    }
+
+    def group(batch_size: float) -> SequenceGroup:
+        return sequence_group(
+            batch_size=batch_size, tokens_per_sequence=tokens, context_length=context
+        )
+
+    with np.errstate(divide="ignore"):  # log(1 - 1), where every sequence uses an expert
+        two = pass_work(model, [group(first), group(second)], **point)
+    one = pass_work(model, group(first + second), **point)
+    assert two.active_experts == pytest.approx(one.active_experts, rel=1e-12)
+    two_time, one_time = (pass_time(work, gpu).total_time for work in (two, one))
+    assert two_time == pytest.approx(one_time, rel=1e-9)
+
+
+@pytest.mark.parametrize("exponent", [None, 0.7])
+@pytest.mark.parametrize("correlation", [0.1, 0.4])
+def test_union_of_a_mixture_against_monte_carlo(exponent: float | None, correlation: float) -> None:
+    """Each sequence draws every expert's chance of use from a Beta law; its tokens follow it."""
+    rng = np.random.default_rng(6)
+    model, trials, c = load_architecture("qwen3-30b-a3b"), 2000, correlation
+    E, k = model.num_experts, model.experts_per_token
+    popularity = None if exponent is None else zipf_popularity(E, k, exponent)
+    p = np.full(E, k / E) if popularity is None else popularity
+    used = np.zeros((trials, E), dtype=bool)
+    groups = {4: 3, 25: 2}  # sequences by their tokens
+    for tokens, batch_size in groups.items():
+        chance = rng.beta(p * (1 - c) / c, (1 - p) * (1 - c) / c, (batch_size, trials, E))
+        used |= (rng.random((batch_size, trials, E)) < 1 - (1 - chance) ** tokens).any(axis=0)
+    distinct = used.sum(axis=1)
+    sequences = [
+        sequence_group(batch_size=batch_size, tokens_per_sequence=tokens)
+        for tokens, batch_size in groups.items()
+    ]
+    work = pass_work(model, sequences, routing_correlation=c, popularity=popularity)
+    assert abs(distinct.mean() - work.active_experts) < 4 * distinct.std() / np.sqrt(trials)
