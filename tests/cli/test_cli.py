@@ -316,6 +316,15 @@ def test_shown_architecture_predicts_the_same(name, tmp_path, run, rows):
         assert rows(f"{command} {path}") == rows(f"{command} {name}")
 
 
+def test_every_shown_architecture_loads_again(tmp_path, run):
+    path = tmp_path / "mine.toml"
+    for name in specmodel.list_architectures():
+        text = run(f"show {name}")
+        path.write_text(text, encoding="utf-8")
+        assert "[[layers]]" in text, name
+        assert specmodel.load_architecture(path) == specmodel.load_architecture(name), name
+
+
 def test_shown_engine_predicts_the_same(tmp_path, run, rows):
     path = tmp_path / "mine.toml"
     path.write_text(run("show ideal"), encoding="utf-8")

@@ -1,16 +1,14 @@
 """Shapes and parameter counts of the architectures that ship, and what is refused."""
 
-import csv
-from pathlib import Path
-
 import pytest
+from published_tables import read_table
 from pydantic import ValidationError
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
+from specmodel.records.layers.batch import Layout
 
-COUNTS_FILE = Path(__file__).parents[1] / "data" / "parameter_counts.csv"
 CORRECTIONS = {
     "as ours: LM head in, input embedding out": lambda shape: 0,
     "input embedding counted": lambda shape: shape.embedding_parameters,
@@ -18,12 +16,7 @@ CORRECTIONS = {
 }
 
 
-def read_table(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
-COUNTS = read_table(COUNTS_FILE)
+COUNTS = read_table("parameter_counts.csv")
 MOE_COUNTS = [row for row in COUNTS if row["published_active_parameters"]]
 
 
@@ -183,6 +176,153 @@ def test_dense_shape_without_dense_layers_is_refused():
         build(dense_shape(num_dense_layers=0))
 
 
+# Files of version 1
+
+VERSION_1 = {
+    "qwen3-30b-a3b": """
+        hidden_size = 2048
+        num_layers = 48
+        num_heads = 32
+        num_kv_heads = 4
+        head_dim = 128
+        vocabulary_size = 151936
+        num_experts = 128
+        experts_per_token = 8
+        expert_size = 768
+        """,
+    "gpt-oss-20b": """
+        hidden_size = 2880
+        num_layers = 24
+        num_heads = 64
+        num_kv_heads = 8
+        head_dim = 64
+        vocabulary_size = 201088
+        num_experts = 32
+        experts_per_token = 4
+        expert_size = 2880
+        num_sliding_layers = 12
+        sliding_window = 128
+        expert_dtype = "mxfp4"
+        """,
+    "deepseek-v3": """
+        hidden_size = 7168
+        num_layers = 61
+        num_heads = 128
+        num_kv_heads = 128
+        head_dim = 128
+        vocabulary_size = 129280
+        num_experts = 256
+        experts_per_token = 8
+        expert_size = 2048
+        num_shared_experts = 1
+        shared_expert_size = 2048
+        num_dense_layers = 3
+        dense_ffn_size = 18432
+        weight_dtype = "fp8"
+        embedding_dtype = "bf16"
+        activation_dtype = "fp8"
+
+        [latent]
+        kv_lora_rank = 512
+        q_lora_rank = 1536
+        qk_nope_head_dim = 128
+        qk_rope_head_dim = 64
+        v_head_dim = 128
+        """,
+    "opt-350m": """
+        hidden_size = 1024
+        num_layers = 24
+        num_heads = 16
+        num_kv_heads = 16
+        head_dim = 64
+        vocabulary_size = 50272
+        embedding_size = 512
+        max_positions = 2050
+        has_tied_embeddings = true
+        has_gated_ffn = false
+        num_dense_layers = 24
+        dense_ffn_size = 4096
+        weight_dtype = "fp16"
+        activation_dtype = "fp16"
+        kv_dtype = "fp16"
+        """,
+}
+"""Shipped models as version 1 had them: plain, with windows, with latents, and around layers."""
+
+
+@pytest.mark.parametrize("name", VERSION_1)
+def test_file_of_version_1_gives_the_same_numbers(name, tmp_path):
+    path = tmp_path / "old.toml"
+    head = 'schema_version = 1\nname = "old"\nsource = "made up"\n'
+    path.write_text(head + VERSION_1[name], encoding="utf-8")
+    old, new = load_architecture(path), load_architecture(name)
+    assert (old.mixers, old.feed_forwards) == (new.mixers, new.feed_forwards)
+    labels = {"name", "source"}
+    assert old.model_dump(exclude=labels) == new.model_dump(exclude=labels)
+    assert old.total_parameters == new.total_parameters
+    assert old.active_parameters == new.active_parameters
+    assert old.weight_bytes(Layout()) == new.weight_bytes(Layout())
+    assert old.sequence_bytes(5000.0) == new.sequence_bytes(5000.0)
+
+
+def test_layers_of_version_1_that_are_dense_and_windowed_overlap():
+    """Which layers are dense or windowed is not said: the first ones, which changes no sum."""
+    shape = moe_shape(
+        num_dense_layers=1, dense_ffn_size=256, num_sliding_layers=3, sliding_window=8
+    )
+    model = build(shape)
+    kinds = [(g.count, g.mixer.window, g.feed_forward.kind) for g in model.layers]
+    assert kinds == [(1, 8, "dense"), (2, 8, "experts"), (1, None, "experts")]
+
+
+# Groups of layers
+
+ATTENTION = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 16}
+EXPERTS = {"kind": "experts", "num_experts": 8, "experts_per_token": 2, "expert_size": 32}
+DENSE = {"kind": "dense", "ffn_size": 256}
+
+
+def grouped_shape(*layers):
+    """A shape of version 2."""
+    outer = {"hidden_size": 64, "vocabulary_size": 1000}
+    return {"schema_version": 2, "name": "g", "source": "made up", **outer, "layers": list(layers)}
+
+
+def test_groups_are_the_sum_of_their_parts():
+    """Attention alone, a feed-forward block alone, and both in one layer: as many norms."""
+    apart = build(
+        grouped_shape({"count": 3, "mixer": ATTENTION}, {"count": 3, "feed_forward": DENSE})
+    )
+    together = build(grouped_shape({"count": 3, "mixer": ATTENTION, "feed_forward": DENSE}))
+    assert (apart.num_layers, together.num_layers) == (6, 3)
+    assert apart.total_parameters == together.total_parameters
+    assert apart.sequence_bytes(100.0) == together.sequence_bytes(100.0)
+
+
+@pytest.mark.parametrize(
+    "layer", [{"count": 2}, {"count": 2, "mixer": None}, {"count": 2, "feed_forward": None}]
+)
+def test_group_with_neither_mixer_nor_feed_forward_is_refused(layer):
+    with pytest.raises(
+        InputError, match=r"target.*mixer: got None.*a mixer, a feed_forward, or both"
+    ):
+        build(grouped_shape({"count": 2, "mixer": ATTENTION, "feed_forward": DENSE}, layer))
+
+
+def test_no_layers_are_refused():
+    with pytest.raises(InputError, match=r"target\.layers"):
+        build(grouped_shape())
+
+
+def test_two_kinds_of_experts_are_refused():
+    first = {"count": 2, "mixer": ATTENTION, "feed_forward": EXPERTS}
+    for field, value in (("num_experts", 16), ("experts_per_token", 4), ("expert_size", 64)):
+        second = first | {"feed_forward": EXPERTS | {field: value}}
+        with pytest.raises(InputError, match=r"target\.layers: got '?2 kinds of experts"):
+            build(grouped_shape(first, second))
+    assert build(grouped_shape(first, first)).num_layers == 4
+
+
 def test_unknown_field_suggests_the_nearest():
     with pytest.raises(InputError, match="num_experts"):
         build(moe_shape(num_expertss=8))
@@ -202,6 +342,25 @@ def test_changes_give_a_new_checked_record():
         shape.with_changes("target", {"experts_per_token": 9})
     with pytest.raises(InputError, match=r"target\.top_k"):
         shape.with_changes("target", {"top_k": 2})
+
+
+def test_a_changed_field_of_a_part_changes_all_layers_that_have_it():
+    windows = load_architecture("gpt-oss-20b").with_changes("target", {"head_dim": 32})
+    assert [(m.head_dim, m.window, n) for m, n in windows.mixers.items()] == [
+        (32, 128, 12),
+        (32, None, 12),
+    ]
+    assert windows.feed_forwards == load_architecture("gpt-oss-20b").feed_forwards
+    latent = load_architecture("deepseek-v3")
+    ungated = latent.with_changes("target", {"is_gated": False, "kv_lora_rank": 256})
+    assert [(part.is_gated, n) for part, n in ungated.feed_forwards.items()] == [
+        (False, 3),
+        (False, 58),
+    ]
+    assert [(mixer.kv_lora_rank, n) for mixer, n in ungated.mixers.items()] == [(256, 61)]
+    wider = latent.with_changes("target", {"num_experts": 512, "hidden_size": 1024})
+    assert (wider.num_experts, wider.hidden_size, wider.num_layers) == (512, 1024, 61)
+    assert next(iter(wider.feed_forwards)) == next(iter(latent.feed_forwards))
 
 
 @pytest.mark.parametrize("name", ["mixtral_8x7b", "Mixtral-8x7B", "MIXTRAL_8X7B"])

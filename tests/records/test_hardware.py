@@ -1,10 +1,9 @@
 """Hardware profiles against data sheets typed a second time, and what is refused."""
 
-import csv
 import tomllib
-from pathlib import Path
 
 import pytest
+from published_tables import read_table
 from pydantic import ValidationError
 
 from specmodel.base import records
@@ -13,16 +12,8 @@ from specmodel.records import hardware
 from specmodel.records.engine import EngineProfile, list_engines, load_engine
 from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
 
-SHEET_FILE = Path(__file__).parents[1] / "data" / "hardware.csv"
 DTYPES = ("bf16", "fp16", "fp8", "int8", "fp4")
-
-
-def read_table(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in lines if not line.startswith("#")))
-
-
-SHEET = read_table(SHEET_FILE)
+SHEET = read_table("hardware.csv")
 
 
 def toml_data(name):
