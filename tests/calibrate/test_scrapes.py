@@ -333,7 +333,7 @@ def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("binary").write_bytes(b"\x7fELF\xff\xfe")
     Path("huge").write_bytes("é".encode() * 2_000_001)
-    Path("most").write_bytes(scrape(ONE).encode().ljust(4_000_000, b"\n"))
+    Path("most").write_bytes((scrape(ONE) + "\n# ").encode().ljust(4_000_000, b"x"))
     for name, reason in {
         "missing": "No such file",
         "binary": "a text file in UTF-8",

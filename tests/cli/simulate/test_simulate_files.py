@@ -65,9 +65,10 @@ def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, mon
     assert set(tables[0]["phase"]) == {"['a', 'list']"}
 
 
-def test_workers_change_nothing(run, tmp_path):
+def test_workers_change_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 500)
     command = (
-        f"{MEASURED} --trace code-ngram --requests 20000 --output-tokens 4"
+        f"{MEASURED} --trace code-ngram --requests 1200 --output-tokens 4"
         f" --policy none,cascade,{MINE}:Given,{MINE}:Fixed:length=1 --csv --records {tmp_path}"
     )
     outs = [run(f"{command}/{workers}.csv --workers {workers}") for workers in (1, 2)]
@@ -170,8 +171,9 @@ def test_a_policy_that_can_be_made_only_some_times(capsys, monkeypatch):
         (f"{MINE}:Returns:what=object", ("--policy Returns: got 'object'",)),
     ],
 )
-def test_what_workers_cannot_do(policy, fragments, capsys):
-    sizes = "--trace code-ngram --requests 20000 --output-tokens 1"
+def test_what_workers_cannot_do(policy, fragments, capsys, monkeypatch):
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 500)
+    sizes = "--trace code-ngram --requests 1200 --output-tokens 1"
     status = cli.main(shlex.split(f"{MEASURED} {sizes} --policy {policy} --workers 2"))
     check_one_line(status, *capsys.readouterr(), fragments)
 
