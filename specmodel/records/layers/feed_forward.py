@@ -1,6 +1,5 @@
 """Feed-forward blocks as a kind of layer: dense ones, and routed experts with shared ones."""
 
-import math
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -156,12 +155,17 @@ class RoutedExperts(Record):
         """Return the distinct experts that a pass loads in each layer [-].
 
         Where a group of sequences speculates only by chance, its share of speculating sequences
-        is a mean given that some do: the union given that is the one over all cases, less that
-        of passes in which none does, which are plain.
+        is a mean given that some do. The union over all cases is a mean of passes in which some
+        do and of plain ones, each as often as it happens, so that the first follows from the
+        other two.
         """
-        chance = math.prod((group.speculating_chance for group in batch.groups), start=ONE)
-        if all(group.always_speculates for group in batch.groups):
-            return self._union(batch, routing, chance)
+        uncertain = [group for group in batch.groups if not group.always_speculates]
+        if not uncertain:
+            return self._union(batch, routing, ONE)
+        if len(uncertain) > 1:
+            expected = "1 in all groups of a pass but one, as one event is conditioned on"
+            raise InputError("speculating_chance", uncertain[1].speculating_chance, expected)
+        chance = uncertain[0].speculating_chance
         plain = self._union(batch, routing, ZERO)
         some = self._union(batch, routing, chance) - (1 - chance) * plain
         return np.where(chance > 0, some / np.maximum(chance, 1e-300), 0.0)
@@ -199,7 +203,8 @@ class RoutedExperts(Record):
         if len(groups) > 1:  # of a mean sequence, which misses an expert as often as all do
             shares = [group.batch_size / total for group in groups]
             shares = [share[..., None] for share in shares] if by_expert else shares
-            misses = [share * np.log1p(-each) for share, each in zip(shares, use, strict=True)]
+            with np.errstate(divide="ignore"):  # an expert that is sure to be used
+                misses = [share * np.log1p(-each) for share, each in zip(shares, use, strict=True)]
             mixed = -np.expm1(sum(misses[1:], misses[0]))
         if by_expert:
             return union_by_expert(total, mixed)
