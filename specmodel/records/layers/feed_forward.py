@@ -64,7 +64,7 @@ class DenseFeedForward(Record):
         """Return the work of some layers in a pass, by component."""
         width = self.ffn_size / run.layout.tensor_parallel
         dtype = run.stream.weight_dtype
-        return {"dense_ffn": block(run, run.num_tokens, width, layers, self.is_gated, dtype)}
+        return {"dense_ffn": _block(run, run.num_tokens, width, layers, self.is_gated, dtype)}
 
 
 class RoutedExperts(Record):
@@ -177,7 +177,7 @@ class RoutedExperts(Record):
         found = {
             "router": self._router(run, layers),
             "routed_experts": self._routed(run, layers),
-            "shared_experts": block(run, run.num_tokens, shared, layers, self.is_gated, dtype),
+            "shared_experts": _block(run, run.num_tokens, shared, layers, self.is_gated, dtype),
             "all_to_all": self._all_to_all(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
@@ -244,7 +244,7 @@ class RoutedExperts(Record):
             pairs, width = self._busiest_pairs(run), float(self.expert_size)
             active = ranks.busiest_experts(active, self.num_experts, run.layout.expert_parallel)
         dtype = run.stream.expert_dtype
-        one = block(run, pairs, width, layers, self.is_gated, dtype)
+        one = _block(run, pairs, width, layers, self.is_gated, dtype)
         if not self.is_routed:
             return replace(one, memory_cause="experts")
         return blocks.routed(
@@ -292,36 +292,10 @@ class RoutedExperts(Record):
         return blocks.message(message, sent, collectives=2 * layers, rounds=2 * layers)
 
 
-def block(
-    run: Pass,
-    num_tokens: FloatArray,
-    width: float,
-    layers: int,
-    is_gated: bool,
-    dtype: str,
+def _block(
+    run: Pass, num_tokens: FloatArray, width: float, layers: int, is_gated: bool, dtype: str
 ) -> Work:
-    """Return the work of feed-forward blocks of a width, none if that is 0.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    num_tokens
-        Tokens that pass through a block [token].
-    width
-        Inside of a block on each GPU [-].
-    layers
-        Blocks [-].
-    is_gated
-        Whether a block has three matrices instead of two.
-    dtype
-        Of the weights.
-
-    Returns
-    -------
-    Work
-        On each GPU.
-    """
+    """Return the work of blocks of a width on each GPU, none if that is 0; `dtype` of weights."""
     if not width:
         return Work()
     return blocks.feed_forward(
