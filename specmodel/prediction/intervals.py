@@ -32,7 +32,7 @@ FARTHEST = 2.0
 """Most that the logarithm of a drawn parameter moves [-]."""
 
 LARGEST = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "tile_growth": 0.95}
-"""Bounds of what is drawn [-]."""
+"""Upper bounds of drawn parameters [-]."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,7 +203,7 @@ def _drawn_overheads(
     base, fit = deployment.engine_seconds, deployment.engine.fit
     if fit is None:
         return base
-    # linear: what the measurements determine is a sum of seconds, which logarithms would skew
+    # on a linear scale: measurements determine sums of these seconds, which logarithms would skew
     seconds = np.array([getattr(base, name) for name in fit.varied])
     spread = np.array(fit.covariance) * np.outer(seconds, seconds)
     moved = _normal(spread, generator, draws[0])
@@ -219,7 +219,7 @@ def _drawn_values(
     generator: np.random.Generator,
     draws: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Draw parameters whose logarithms have a covariance; none goes astray by orders."""
+    """Draw parameters from the covariance of their logarithms, none beyond e^`FARTHEST` times."""
     if not varied:
         return {}
     moved = _normal(np.array(covariance), generator, draws[0])

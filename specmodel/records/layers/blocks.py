@@ -146,30 +146,6 @@ def routed(
     )
 
 
-def with_router(block: Work, router: Work) -> Work:
-    """Return the work of routed experts timed together with the router that chose them.
-
-    Parameters
-    ----------
-    block
-        `routed` experts.
-    router
-        `linear`, the scores of all experts.
-
-    Returns
-    -------
-    Work
-        The sum, as experts.
-    """
-    return replace(
-        block,
-        flop=block.flop + router.flop,
-        weight_bytes=block.weight_bytes + router.weight_bytes,
-        activation_bytes=block.activation_bytes + router.activation_bytes,
-        kernels=block.kernels + router.kernels,
-    )
-
-
 def norms(
     num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
 ) -> Work:
