@@ -205,6 +205,8 @@ class Batch:
     @cached_property
     def num_logits(self) -> FloatArray:
         """Tokens whose logits are computed [token]."""
+        if all(group.logits_per_sequence is None for group in self.groups):
+            return self.num_tokens
 
         def logits(group: SequenceGroup) -> FloatArray:
             given = group.logits_per_sequence
