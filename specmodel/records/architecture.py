@@ -189,7 +189,14 @@ class Architecture(Record):
         own = {key: value for key, value in changes.items() if key in type(self).model_fields}
         changed = super().with_changes(argument, own)
         inner = {key: value for key, value in changes.items() if key not in own}
-        return changed._with_parts_changed(argument, inner) if inner else changed
+        if not inner:
+            return changed
+        try:
+            return changed._with_parts_changed(argument, inner)
+        except InputError as error:  # named as the change was, not by the first layer at fault
+            leaf = error.argument.rpartition(".")[2].replace("count", "num_layers")
+            name = f"{argument}.{leaf}" if leaf in inner else error.argument
+            raise InputError(name, error.value, error.expected) from None
 
     def _with_parts_changed(self, argument: str, changes: dict[str, Any]) -> Self:
         """Return a copy with fields replaced in all mixers and blocks that have them."""
@@ -206,12 +213,7 @@ class Architecture(Record):
                 raise InputError(f"{argument}.{key}", value, f"a field: {nearest(key, known)}")
             for part in parts:
                 part.update({key: value} if key in part else {})
-        try:
-            return records.build(type(self), self.model_dump() | {"layers": groups}, argument)
-        except InputError as error:  # named as the change was, not by the first layer at fault
-            leaf = error.argument.rpartition(".")[2].replace("count", "num_layers")
-            name = f"{argument}.{leaf}" if leaf in changes else error.argument
-            raise InputError(name, error.value, error.expected) from None
+        return records.build(type(self), self.model_dump() | {"layers": groups}, argument)
 
     @property
     def num_layers(self) -> int:
