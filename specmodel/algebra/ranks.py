@@ -43,8 +43,15 @@ def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) ->
 
     Notes
     -----
-    A rank's count is hypergeometric; the maximum over ranks is that of as many exchangeable
-    variables of a fixed sum, by Blom's normal scores and the Cornish-Fisher term in their skewness.
+    A rank holds E/r of the E experts, drawn at random. How many of the N loaded ones are among
+    them is hypergeometric, with mean N/r, variance ``N/r (1 - 1/r) (E - N)/(E - 1)`` and third
+    central moment ``variance (1 - 2/r) (E - 2N)/(E - 2)`` [1]_. `_maximum` takes the busiest rank
+    from these three.
+
+    References
+    ----------
+    .. [1] N. L. Johnson, A. W. Kemp, and S. Kotz, *Univariate Discrete Distributions*, 3rd ed.,
+       Wiley, 2005, ch. 6.
 
     Examples
     --------
@@ -78,8 +85,11 @@ def busiest_tokens(
 
     Notes
     -----
-    A rank holds ``E / ranks`` experts drawn without replacement, which carries the moments over;
-    the maximum as in `busiest_experts`.
+    A rank holds n = E/r of the E experts, drawn at random without replacement. The sum of their
+    tokens has mean ``n mean`` and variance ``n (1 - n/E) E/(E - 1) variance``, of which the
+    factor ``1 - n/E = 1 - 1/r`` says that a draw of all experts leaves nothing to chance. The
+    third moment over the variance is that of one expert times ``1 - 2n/E = 1 - 2/r``, as it is
+    for the hypergeometric count; a factor ``E/(E - 2)`` is left out of it.
     """
     E, r = float(num_experts), float(ranks)
     rank_mean = mean * E / r
@@ -167,7 +177,15 @@ def rank_share(num_experts: int, experts_per_token: int, ranks: int) -> float:
 
 
 def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: int) -> FloatArray:
-    """Return the expected maximum over ranks; `third` is third moment over variance."""
+    """Return the expected maximum over ranks, from the moments of one of them.
+
+    `third` is the third central moment over the variance. The counts of r ranks have a fixed sum,
+    so that two of them correlate by -1/(r - 1). Equally correlated normal variables lie about
+    their mean as independent ones of variance ``v (1 + 1/(r - 1)) = v r/(r - 1)`` do, and that
+    mean is fixed here: hence the wider spread. A quantile of a skewed variable is, to first order
+    in its skewness s (Cornish and Fisher, 1938), ``mean + deviation (z + s (z² - 1)/6)`` at the
+    normal quantile z; the standard deviation times s is `third`.
+    """
     z = _normal_maximum(ranks)
     spread = np.sqrt(variance * ranks / (ranks - 1))
     return np.asarray(mean + spread * z + third * (z**2 - 1) / 6)
@@ -175,7 +193,11 @@ def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: i
 
 @cache
 def _normal_maximum(count: int) -> float:
-    """Return the expected largest of `count` standard normal variables, by Blom."""
+    """Return the expected largest of n standard normal variables.
+
+    G. Blom (*Statistical Estimates and Transformed Beta-Variables*, 1958) approximates the
+    expected i-th smallest by the quantile at ``(i - 3/8) / (n + 1/4)``, here with i = n.
+    """
     from statistics import NormalDist
 
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))

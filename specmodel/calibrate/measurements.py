@@ -227,7 +227,7 @@ def _experts_work(
         kernels=1,
         **dtypes,
     )
-    return blocks.with_router(block, router)
+    return block + router
 
 
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:

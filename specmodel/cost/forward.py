@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specmodel.algebra import ranks
+from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers import blocks
@@ -56,7 +57,7 @@ def pass_work(
     Raises
     ------
     InputError
-        If the layout does not cut the model evenly.
+        If there are no sequences, or the layout does not cut the model evenly.
 
     Notes
     -----
@@ -76,6 +77,8 @@ def pass_work(
     a = architecture
     a.check_layout(layout)
     groups = (sequences,) if isinstance(sequences, SequenceGroup) else tuple(sequences)
+    if not groups:
+        raise InputError("sequences", groups, "at least one group of sequences")
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
     batch = Batch(groups)
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())

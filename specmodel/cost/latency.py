@@ -1,7 +1,7 @@
 """Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -146,10 +146,7 @@ def step_times(
     )
     if errors:
         forward, speculating = forward.scaled(errors.forward), speculating.scaled(errors.verify)
-        drafting = tuple(
-            DraftTime(part.each.scaled(errors.draft), part.tokens_per_sequence, part.count)
-            for part in drafting
-        )
+        drafting = tuple(replace(part, each=part.each.scaled(errors.draft)) for part in drafting)
     seconds = (part.count * part.each.total_time for part in drafting)
     draft_seconds = sum(seconds, np.asarray(drafter.lookup_time))
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma

@@ -18,15 +18,15 @@ class Column:
     Parameters
     ----------
     name, unit, meaning
-        Its name, its unit in brackets' content, and what it says in a few words.
+        Name, unit without brackets, and meaning in a few words.
     of
-        Its values, from an evaluation.
+        Function that takes its values from an evaluation.
     has_interval
         Whether it has a central interval where those are asked for.
     is_whole
         Whether its numbers are whole.
     words
-        What its values are places in, for words.
+        Words that its values are indices into, where it is a column of words.
     title
         Head of its column in the printed table, which it is not in without one.
     form

@@ -102,7 +102,7 @@ class Evaluation:
 
     @property
     def limit(self) -> np.ndarray:
-        """Place in `LIMITS` of what lengthens the step most [-]."""
+        """Index into `LIMITS` of what lengthens the step most [-]."""
         growth = self.times.growth_by_cause()
         stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
         largest = stacked.argmax(axis=0).astype(np.int8)

@@ -32,7 +32,7 @@ FARTHEST = 2.0
 """Most that the logarithm of a drawn parameter moves [-]."""
 
 LARGEST = {"memory_efficiency": 1.0, "compute_efficiency": 1.0, "tile_growth": 0.95}
-"""Bounds of what is drawn [-]."""
+"""Upper bounds of drawn parameters [-]."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,12 +74,12 @@ def central_intervals(
 
     Notes
     -----
-    A draw takes parameters of kernels and engine from the covariance of their fits; a factor that
-    a kind of kernel has in common on one model, and one for each pass, from the spreads on shapes
-    left out; and one for the engine from its own. The factors of a plain and of a verify pass
-    of q tokens a sequence correlate as ``q^(-1/2)``, as residuals of measured kernels do. The
-    errors of a fitted engine are of whole steps, kernels included, so that all its passes share
-    one factor.
+    Each draw takes the parameters of kernels and engine from the covariance of their fits. On
+    top come random factors on the time of kernels, with the spreads of residuals on shapes that
+    were left out of the fit: one factor that all kernels of a kind share on one model, and one
+    for each pass. Those of a plain and of a verify pass correlate (`likeness_of_passes`). A
+    fitted engine adds a factor with its own spread. Its errors are of whole steps, kernels
+    included, so that all passes of a step then share one factor.
     """
     if deployment.kernels.record is None:
         expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
@@ -123,8 +123,15 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
     Returns
     -------
     FloatArray
-        ``q^(-1/2)``, as residuals of measured kernels do; 1 under a fitted engine, whose errors
-        are of whole steps [-].
+        ``q^(-1/2)`` for a verify pass of q tokens a sequence; 1 under a fitted engine, whose
+        errors are of whole steps [-].
+
+    Notes
+    -----
+    If every token brought an error of its own, independent of the others, the error of a pass of
+    q tokens would be their mean, of which the plain pass has one: a covariance of 1/q, over
+    standard deviations of 1 and ``q^(-1/2)``, is a correlation of ``q^(-1/2)``. That suggests the
+    form and explains no kernel; it is taken because residuals of measured kernels correlate so.
     """
     q = np.asarray(verify_tokens, dtype=float)
     return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
@@ -196,7 +203,7 @@ def _drawn_overheads(
     base, fit = deployment.engine_seconds, deployment.engine.fit
     if fit is None:
         return base
-    # linear: what the measurements determine is a sum of seconds, which logarithms would skew
+    # on a linear scale: measurements determine sums of these seconds, which logarithms would skew
     seconds = np.array([getattr(base, name) for name in fit.varied])
     spread = np.array(fit.covariance) * np.outer(seconds, seconds)
     moved = _normal(spread, generator, draws[0])
@@ -212,7 +219,7 @@ def _drawn_values(
     generator: np.random.Generator,
     draws: tuple[int, ...],
 ) -> dict[str, Any]:
-    """Draw parameters whose logarithms have a covariance; none goes astray by orders."""
+    """Draw parameters from the covariance of their logarithms, none beyond e^`FARTHEST` times."""
     if not varied:
         return {}
     moved = _normal(np.array(covariance), generator, draws[0])

@@ -27,7 +27,7 @@ class Prediction:
     Parameters
     ----------
     values
-        Columns by name; that of `limited_by` holds places in `LIMITS`.
+        Columns by name; that of `limited_by` holds indices into `LIMITS`.
     evaluation
         What they were computed from.
     assumptions
@@ -59,7 +59,7 @@ class Prediction:
 
     @property
     def limit(self) -> Array:
-        """The same as a place in `LIMITS` [-]."""
+        """The same as an index into `LIMITS` [-]."""
         return self.values["limited_by"]
 
     @property
@@ -101,12 +101,12 @@ class Prediction:
         """Return one plain dict a point; None stands for what has no meaning."""
         columns = {name: column.tolist() for name, column in self.columns().items()}
         for column in COLUMNS:
+            known = columns[column.name]
             if np.isnan(self.values[column.name]).any():
-                known = columns[column.name]
-                columns[column.name] = [None if value != value else value for value in known]
+                known = [None if value != value else value for value in known]
             if column.is_whole:
-                known = columns[column.name]
-                columns[column.name] = [None if v is None else int(v) for v in known]
+                known = [None if value is None else int(value) for value in known]
+            columns[column.name] = known
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_frame(self) -> pd.DataFrame:

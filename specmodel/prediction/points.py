@@ -68,16 +68,13 @@ def point_speedups(
         if array.ndim > 1 or array.size not in (1, size):
             expected = f"one number, or a list of {size} as the longest argument"
             raise InputError(name, f"shape {array.shape}", expected)
-    B, gamma, context, alpha = (np.broadcast_to(array, (size,)) for array in named.values())
+    points = {name: np.broadcast_to(array, (size,)) for name, array in named.items()}
+    alpha = points.pop("acceptance_rate")
     columns = {name: np.empty(size) for name in COLUMNS}
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
-        points = {
-            "batch_size": B[part],
-            "draft_length": gamma[part],
-            "context_length": context[part],
-        }
-        evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=alpha[part]))
+        chunk = {name: array[part] for name, array in points.items()}
+        evaluation = evaluate(deployment, chunk, Acceptance(acceptance_rate=alpha[part]))
         for name in COLUMNS:
             columns[name][part] = BY_NAME[name].of(evaluation)
     return columns

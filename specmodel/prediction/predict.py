@@ -12,7 +12,7 @@ from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
-from specmodel.cost.deploy import deploy
+from specmodel.cost.deploy import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.memory import memory_warnings
 from specmodel.prediction.columns import COLUMNS
@@ -111,25 +111,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     >>> (p.speedup > 1).tolist()
     [False, True]
     """
-    deployed = deploy(
-        target=target,
-        hardware=hardware,
-        drafter=drafter,
-        engine=engine,
-        stack=stack,
-        routing_correlation=routing_correlation,
-        popularity=popularity,
-        tensor_parallel=tensor_parallel,
-        expert_parallel=expert_parallel,
-        draft_tensor_parallel=draft_tensor_parallel,
-        weight_dtype=weight_dtype,
-        activation_dtype=activation_dtype,
-        kv_dtype=kv_dtype,
-        expert_dtype=expert_dtype,
-        embedding_dtype=embedding_dtype,
-    )
     return predict_deployed(
-        *deployed,
+        *resolve(locals()),
         draft_length=draft_length,
         batch_size=batch_size,
         acceptance=acceptance,

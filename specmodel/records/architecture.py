@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
@@ -23,6 +23,9 @@ FOLDER = Path(__file__).parent / "data/architectures"
 
 Mixer = Annotated[GroupedAttention | LatentAttention, Field(discriminator="kind")]
 FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
+
+_KINDS = {"mixer": "attention or latent_attention", "feed_forward": "dense or experts"}
+"""Parts of a layer, and the kinds that each may have."""
 
 
 class LayerGroup(Record):
@@ -95,14 +98,17 @@ class Architecture(Record):
     kv_dtype: StorageDtype = "bf16"
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _from_version_1(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or data.get("schema_version") != 1:
-            return data
-        from specmodel.records.version_1 import upgraded  # only old files need it
+    def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(data, Mapping) and data.get("schema_version") == 1:
+            from specmodel.records.version_1 import upgraded  # only old files need it
 
-        return upgraded(data, cls.model_fields)
+            return handler(upgraded(data, cls.model_fields))
+        try:
+            return handler(data)
+        except ValidationError as error:
+            raise _fault_of_layer(error) or error from None
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
@@ -111,6 +117,13 @@ class Architecture(Record):
             expected = "the same experts in all layers that route, so that a union is one number"
             raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
         return self
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy as pydantic does, which forgets what was computed from its fields."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
     @classmethod
     def from_hf_config(cls, path: str | Path) -> Self:
@@ -176,16 +189,26 @@ class Architecture(Record):
         own = {key: value for key, value in changes.items() if key in type(self).model_fields}
         changed = super().with_changes(argument, own)
         inner = {key: value for key, value in changes.items() if key not in own}
-        return changed._with_parts_changed(argument, inner) if inner else changed
+        if not inner:
+            return changed
+        try:
+            return changed._with_parts_changed(argument, inner)
+        except InputError as error:  # named as the change was, not by the first layer at fault
+            leaf = error.argument.rpartition(".")[2].replace("count", "num_layers")
+            name = f"{argument}.{leaf}" if leaf in inner else error.argument
+            raise InputError(name, error.value, error.expected) from None
 
     def _with_parts_changed(self, argument: str, changes: dict[str, Any]) -> Self:
         """Return a copy with fields replaced in all mixers and blocks that have them."""
         groups = [group.model_dump() for group in self.layers]
-        parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
-        known = set(type(self).model_fields).union(*parts)
+        parts = [group[name] or {} for group in groups for name in _KINDS]
+        known = set(type(self).model_fields).union(*parts) - {"kind"}
         for key, value in changes.items():
-            if key == "num_layers" and len(groups) == 1:
-                groups[0]["count"] = _checked_count(f"{argument}.num_layers", value)
+            if key == "num_layers":
+                if len(groups) > 1:
+                    expected = f"no change, as the layers of {self.name} are not all alike"
+                    raise InputError(f"{argument}.num_layers", value, expected)
+                groups[0]["count"] = value
             elif key not in known:
                 raise InputError(f"{argument}.{key}", value, f"a field: {nearest(key, known)}")
             for part in parts:
@@ -393,10 +416,17 @@ class Architecture(Record):
         return mixers + self.input_projection_size * h + self.norm_parameters
 
 
-def _checked_count(argument: str, value: object) -> int:
-    if type(value) is not int or not 1 <= value <= 10**7:
-        raise InputError(argument, value, "a whole number from 1 to 10000000")
-    return value
+def _fault_of_layer(error: ValidationError) -> InputError | None:
+    """Return the first fault by its place, if a check of a layer found it or a kind is unknown."""
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(map(str, fault["loc"]))
+    cause = fault.get("ctx", {}).get("error")
+    if place and isinstance(cause, InputError):
+        return InputError(f"{place}.{cause.argument}", cause.value, cause.expected)
+    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        part, kind = str(fault["loc"][-1]), fault["input"].get("kind")
+        return InputError(f"{place}.kind", kind, _KINDS[part])
+    return None
 
 
 def load_architecture(name: str | Path, argument: str = "target") -> Architecture:

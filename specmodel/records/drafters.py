@@ -394,6 +394,6 @@ def _dense_size(target: Architecture) -> int:
     for part in target.feed_forwards:
         if isinstance(part, DenseFeedForward):
             return part.ffn_size
-        if not part.is_routed:
+        if not part.is_routed:  # a single expert
             return part.expert_size
     return 0

@@ -43,11 +43,9 @@ class KernelFit(Record):
     Parameters
     ----------
     launch_time, memory_efficiency, compute_efficiency, activation_efficiency, sharpness
-        As in `KernelParameters` [s] [-].
-    tile_rows, tile_growth, tile_width
-        As there [-].
-    group_time, ramp_time
-        As there [s].
+        Parameters of the roofline, which `KernelParameters` describes [s] [-].
+    tile_rows, tile_growth, tile_width, group_time, ramp_time
+        Further ones, of tiles [-] and of groups and ramps [s].
     arithmetic_dtype
         Dtype that the kernels compute in: the fit holds for no other.
     num_points, num_judged

@@ -113,12 +113,8 @@ def _mixer(shape: _Shape, *, is_windowed: bool) -> dict[str, Any]:
 
 
 def _feed_forward(shape: _Shape, *, is_dense: bool) -> dict[str, Any]:
-    if is_dense:
-        return {
-            "kind": "dense",
-            "ffn_size": shape.dense_ffn_size,
-            "is_gated": shape.has_gated_ffn,
-        }
-    names = ("num_experts", "experts_per_token", "expert_size", "num_shared_experts")
-    fields = {name: getattr(shape, name) for name in (*names, "shared_expert_size")}
-    return {"kind": "experts", "is_gated": shape.has_gated_ffn} | fields
+    kind: dict[str, Any] = {"kind": "dense", "ffn_size": shape.dense_ffn_size}
+    if not is_dense:
+        names = {name for name in _Shape.model_fields if "expert" in name}
+        kind = {"kind": "experts"} | shape.model_dump(include=names)
+    return kind | {"is_gated": shape.has_gated_ffn}

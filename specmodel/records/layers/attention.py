@@ -3,7 +3,7 @@
 The KV cache is read once per sequence and pass, whatever the number of tokens verified.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -70,13 +70,13 @@ class GroupedAttention(Record):
         entry = self._kv_elements(n)
         inner = 2 * self.num_heads * self.head_dim / n + entry
         return {
-            "attention_projections": projections(
+            "attention_projections": _projections(
                 run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3
             ),
-            "attention_core": core(
+            "attention_core": _core(
                 run,
                 layers,
-                window=self.window,
+                self.window,
                 num_heads=self.num_heads / n,
                 num_groups=self.num_kv_heads / self._kv_ranks(n),
                 sizes=(self.head_dim, self.head_dim),
@@ -153,13 +153,13 @@ class LatentAttention(Record):
         head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
         inner = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
         return {
-            "attention_projections": projections(
+            "attention_projections": _projections(
                 run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=8
             ),
-            "attention_core": core(
+            "attention_core": _core(
                 run,
                 layers,
-                window=None,
+                None,
                 num_heads=self.num_heads / n,
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
@@ -168,26 +168,10 @@ class LatentAttention(Record):
         }
 
 
-def projections(run: Pass, layers: int, weights: float, inner: float, *, kernels: int) -> Work:
-    """Return the work of the matrices before and after a mixer's core.
+def _projections(run: Pass, layers: int, weights: float, inner: float, *, kernels: int) -> Work:
+    """Return the work of the matrices before and after a mixer's core, with `kernels` a layer.
 
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers of this kind [-].
-    weights
-        Of one layer on each GPU [-].
-    inner
-        Values that a token has between these matrices in one layer, each written and read [-].
-    kernels
-        Kernels of one layer [-].
-
-    Returns
-    -------
-    Work
-        Of all these layers.
+    A token has `inner` values between these matrices in one layer, written or read there.
     """
     stream = run.stream
     return blocks.linear(
@@ -201,48 +185,18 @@ def projections(run: Pass, layers: int, weights: float, inner: float, *, kernels
     )
 
 
-def core(
-    run: Pass,
-    layers: int,
-    *,
-    window: int | None,
-    num_heads: float,
-    num_groups: float,
-    sizes: tuple[int, int],
-    kv_elements: float,
-) -> Work:
-    """Return the work of scores and weighted values over the KV cache.
+def _core(run: Pass, layers: int, window: int | None, **heads: Any) -> Work:
+    """Return the work of scores and weighted values over the KV cache, or a window of it.
 
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers of this kind [-].
-    window
-        Entries that a query sees, all of them if None [token].
-    num_heads, num_groups
-        Query heads, and groups of them that share keys, on each GPU [-].
-    sizes
-        Widths of a key and of a value [-].
-    kv_elements
-        Elements of an entry on each GPU [-].
-
-    Returns
-    -------
-    Work
-        Of all these layers.
+    `heads` are the arguments of `blocks.attention` that say what a GPU has of one layer.
     """
     stream = run.stream
     return blocks.attention(
+        **heads,
         batch_size=run.replica.num_sequences,
         num_tokens=run.num_tokens,
         pairs=layers * run.replica.mean(lambda group: _pairs(group, window)),
         entries=layers * run.replica.mean(lambda group: _entries(group, window)),
-        num_heads=num_heads,
-        num_groups=num_groups,
-        sizes=sizes,
-        kv_elements=kv_elements,
         layers=layers,
         residual_bytes=stream.residual_bytes,
         dtype=stream.arithmetic_dtype(stream.kv_dtype),

@@ -173,14 +173,14 @@ def sequence_group(
     InputError
         If a number is out of range.
     """
-    logits = logits_per_sequence
+    logits = None
+    if logits_per_sequence is not None:
+        logits = check("logits_per_sequence", logits_per_sequence, minimum=0)
     return SequenceGroup(
         batch_size=check("batch_size", batch_size, above=0),
         tokens_per_sequence=check("tokens_per_sequence", tokens_per_sequence, minimum=1),
         context_length=check("context_length", context_length, minimum=0),
-        logits_per_sequence=None
-        if logits is None
-        else check("logits_per_sequence", logits, minimum=0),
+        logits_per_sequence=logits,
         speculating_share=check("speculating_share", speculating_share, minimum=0, maximum=1),
         speculating_chance=check("speculating_chance", speculating_chance, minimum=0, maximum=1),
     )
@@ -207,7 +207,12 @@ class Batch:
         """Tokens whose logits are computed [token]."""
         if all(group.logits_per_sequence is None for group in self.groups):
             return self.num_tokens
-        return self.total(_logits)
+
+        def logits(group: SequenceGroup) -> FloatArray:
+            given = group.logits_per_sequence
+            return group.mean(lambda tokens: tokens) if given is None else given
+
+        return self.total(logits)
 
     def total(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
         """Return the sum over all sequences of what a group has for each of its own."""
@@ -227,12 +232,6 @@ class Batch:
         share = np.maximum(1 / replicas, fewest)
         groups = (replace(group, batch_size=group.batch_size * share) for group in self.groups)
         return Batch(tuple(groups))
-
-
-def _logits(group: SequenceGroup) -> FloatArray:
-    if group.logits_per_sequence is None:
-        return group.mean(lambda tokens: tokens)
-    return group.logits_per_sequence
 
 
 def _sum(values: Sequence[FloatArray]) -> FloatArray:

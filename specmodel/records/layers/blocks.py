@@ -106,7 +106,10 @@ def routed(
     layers: int,
     residual_bytes: float,
 ) -> Work:
-    """Return the work of routed experts, from that of all pairs in one block.
+    """Return the work of routed experts, with the choice of them, permutation and combination.
+
+    Permuting reads a row of the model's width for each token and writes one for each pair, and
+    combining does the reverse: with k pairs a token, ``2 (1 + 1/k)`` rows for each pair.
 
     Parameters
     ----------
@@ -126,7 +129,7 @@ def routed(
     Returns
     -------
     Work
-        With the choice of experts, permutation and combination.
+        On one GPU.
     """
     rows = layers * 2 * (1 + 1 / experts_per_token)
     moved = pairs * (rows * hidden_size * residual_bytes)
@@ -140,30 +143,6 @@ def routed(
         kernels=block.kernels + 3 * layers,
         kind="experts",
         memory_cause="experts",
-    )
-
-
-def with_router(block: Work, router: Work) -> Work:
-    """Return the work of routed experts timed together with the router that chose them.
-
-    Parameters
-    ----------
-    block
-        `routed` experts.
-    router
-        `linear`, the scores of all experts.
-
-    Returns
-    -------
-    Work
-        The sum, as experts.
-    """
-    return replace(
-        block,
-        flop=block.flop + router.flop,
-        weight_bytes=block.weight_bytes + router.weight_bytes,
-        activation_bytes=block.activation_bytes + router.activation_bytes,
-        kernels=block.kernels + router.kernels,
     )
 
 
@@ -240,8 +219,9 @@ def attention(  # noqa: PLR0913 - all keyword-only
     Returns
     -------
     Work
-        On one GPU. A group of the work is a sequence and KV head, heads of 128 being the unit:
-        half of its time is there whatever the size of a head.
+        On one GPU. Its groups are pairs of a sequence and a KV head. A group takes a time of its
+        own beside its arithmetic; a head of 128 counts as one group, and half of that is there
+        whatever the size d of a head: a group counts ``1/2 + 1/2 · d/128``.
     """
     values = num_heads * (sizes[0] + sizes[1])
     cached = batch_size * entries + layers * num_tokens
@@ -249,7 +229,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
         flop=batch_size * pairs * (2 * values),
         activation_bytes=num_tokens * (values * layers * residual_bytes),
         kv_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
-        groups=batch_size * (layers * num_groups * (0.5 + sizes[0] / 256)),
+        groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
         kernels=layers,
         kind="attention",
         dtype=dtype,

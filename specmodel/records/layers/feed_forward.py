@@ -1,6 +1,5 @@
 """Feed-forward blocks as a kind of layer: dense ones, and routed experts with shared ones."""
 
-import math
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -65,7 +64,7 @@ class DenseFeedForward(Record):
         """Return the work of some layers in a pass, by component."""
         width = self.ffn_size / run.layout.tensor_parallel
         dtype = run.stream.weight_dtype
-        return {"dense_ffn": block(run, run.num_tokens, width, layers, self.is_gated, dtype)}
+        return {"dense_ffn": _block(run, run.num_tokens, width, layers, self.is_gated, dtype)}
 
 
 class RoutedExperts(Record):
@@ -156,12 +155,17 @@ class RoutedExperts(Record):
         """Return the distinct experts that a pass loads in each layer [-].
 
         Where a group of sequences speculates only by chance, its share of speculating sequences
-        is a mean given that some do: the union given that is the one over all cases, less that
-        of passes in which none does, which are plain.
+        is a mean given that some do. The union over all cases is a mean of passes in which some
+        do and of plain ones, each as often as it happens, so that the first follows from the
+        other two.
         """
-        chance = math.prod((group.speculating_chance for group in batch.groups), start=ONE)
-        if all(group.always_speculates for group in batch.groups):
-            return self._union(batch, routing, chance)
+        uncertain = [group for group in batch.groups if not group.always_speculates]
+        if not uncertain:
+            return self._union(batch, routing, ONE)
+        if len(uncertain) > 1:
+            expected = "1 in all groups of a pass but one, as one event is conditioned on"
+            raise InputError("speculating_chance", uncertain[1].speculating_chance, expected)
+        chance = uncertain[0].speculating_chance
         plain = self._union(batch, routing, ZERO)
         some = self._union(batch, routing, chance) - (1 - chance) * plain
         return np.where(chance > 0, some / np.maximum(chance, 1e-300), 0.0)
@@ -173,7 +177,7 @@ class RoutedExperts(Record):
         found = {
             "router": self._router(run, layers),
             "routed_experts": self._routed(run, layers),
-            "shared_experts": block(run, run.num_tokens, shared, layers, self.is_gated, dtype),
+            "shared_experts": _block(run, run.num_tokens, shared, layers, self.is_gated, dtype),
             "all_to_all": self._all_to_all(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
@@ -199,7 +203,8 @@ class RoutedExperts(Record):
         if len(groups) > 1:  # of a mean sequence, which misses an expert as often as all do
             shares = [group.batch_size / total for group in groups]
             shares = [share[..., None] for share in shares] if by_expert else shares
-            misses = [share * np.log1p(-each) for share, each in zip(shares, use, strict=True)]
+            with np.errstate(divide="ignore"):  # an expert that is sure to be used
+                misses = [share * np.log1p(-each) for share, each in zip(shares, use, strict=True)]
             mixed = -np.expm1(sum(misses[1:], misses[0]))
         if by_expert:
             return union_by_expert(total, mixed)
@@ -239,7 +244,7 @@ class RoutedExperts(Record):
             pairs, width = self._busiest_pairs(run), float(self.expert_size)
             active = ranks.busiest_experts(active, self.num_experts, run.layout.expert_parallel)
         dtype = run.stream.expert_dtype
-        one = block(run, pairs, width, layers, self.is_gated, dtype)
+        one = _block(run, pairs, width, layers, self.is_gated, dtype)
         if not self.is_routed:
             return replace(one, memory_cause="experts")
         return blocks.routed(
@@ -287,36 +292,10 @@ class RoutedExperts(Record):
         return blocks.message(message, sent, collectives=2 * layers, rounds=2 * layers)
 
 
-def block(
-    run: Pass,
-    num_tokens: FloatArray,
-    width: float,
-    layers: int,
-    is_gated: bool,
-    dtype: str,
+def _block(
+    run: Pass, num_tokens: FloatArray, width: float, layers: int, is_gated: bool, dtype: str
 ) -> Work:
-    """Return the work of feed-forward blocks of a width, none if that is 0.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    num_tokens
-        Tokens that pass through a block [token].
-    width
-        Inside of a block on each GPU [-].
-    layers
-        Blocks [-].
-    is_gated
-        Whether a block has three matrices instead of two.
-    dtype
-        Of the weights.
-
-    Returns
-    -------
-    Work
-        On each GPU.
-    """
+    """Return the work of blocks of a width on each GPU, none if that is 0; `dtype` of weights."""
     if not width:
         return Work()
     return blocks.feed_forward(

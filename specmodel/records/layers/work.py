@@ -61,7 +61,7 @@ class Work:
     memory_cause: str = "bandwidth"
 
     def __add__(self, other: "Work") -> "Work":
-        """Return the work of both: of layers whose kernels have the same kind, rows and dtypes."""
+        """Return the work of both, done by kernels of the kind, rows and dtypes of this one."""
         sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDITIVE}
         return replace(self, **sums)
 
