@@ -4,6 +4,8 @@ The popularity of an expert is the chance that one token uses it; those of a lay
 experts that each token uses.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import NDArray
 
