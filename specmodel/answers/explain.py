@@ -262,8 +262,8 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
             name: _columns(part, time.components[name].total_time, p.deployment)
             for name, part in work.components.items()
         }
-        if np.any(time.overhead_time):
-            columns["host"] = {"kind": "host", "time": time.overhead_time, "flop": 0.0}
+        if np.any(time.host_time):
+            columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}
         for component, values in columns.items():
             flat = {n: np.ravel(np.broadcast_to(v, shape)) for n, v in values.items()}
             parts.append(pd.DataFrame(points | {"pass": label, "component": component} | flat))

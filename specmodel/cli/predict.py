@@ -154,8 +154,8 @@ def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
         if time is None:
             continue
         parts = {name: part.total_time for name, part in time.components.items()}
-        if time.overhead_time:
-            parts["host"] = np.asarray(time.overhead_time)
+        if np.any(time.host_time):
+            parts["host"] = np.asarray(time.host_time)
         flat = [np.broadcast_to(seconds, shape).ravel().tolist() for seconds in parts.values()]
         for point, seconds in zip(points, zip(*flat, strict=True), strict=True):
             point[kind] = dict(zip(parts, seconds, strict=True))

@@ -62,7 +62,7 @@ class PassTime:
     """Time of one pass by component and on the host [s], and the experts it loads per layer [-]."""
 
     components: dict[str, ComponentTime]
-    overhead_time: FloatArray | float
+    host_time: FloatArray | float
     active_experts: FloatArray
 
     def scaled(self, factors: Mapping[str, FloatArray]) -> "PassTime":
@@ -77,7 +77,7 @@ class PassTime:
     def total_time(self) -> FloatArray:
         """Time of the pass [s]."""
         parts = self.components.values()
-        waiting = sum((part.waiting_time for part in parts), np.asarray(self.overhead_time))
+        waiting = sum((part.waiting_time for part in parts), np.asarray(self.host_time))
         return np.asarray(sum((part.busy_time for part in parts), waiting))
 
 

@@ -41,7 +41,7 @@ class Evaluation:
     tokens_per_step
         Emitted per sequence in a mean step [token].
     step_error
-        How many times as long a step with a draft takes [-].
+        Factor on the time of a step with a draft, for errors of an engine; 1 is none [-].
     max_draft_length
         Longest draft considered for the best one [token].
     """

@@ -9,7 +9,7 @@ import numpy as np
 
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
-from specmodel.prediction.columns import BY_NAME, COLUMN_UNITS, COLUMNS, Array
+from specmodel.prediction.columns import BY_NAME, COLUMN_UNITS, Array
 from specmodel.prediction.evaluate import LIMITS, Evaluation
 from specmodel.prediction.intervals import Interval
 
@@ -99,14 +99,14 @@ class Prediction:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain dict a point; None stands for what has no meaning."""
-        columns = {name: column.tolist() for name, column in self.columns().items()}
-        for column in COLUMNS:
-            known = columns[column.name]
-            if np.isnan(self.values[column.name]).any():
-                known = [None if value != value else value for value in known]
-            if column.is_whole:
-                known = [None if value is None else int(value) for value in known]
-            columns[column.name] = known
+        columns: dict[str, list[Any]] = {}
+        for name, array in self.columns().items():
+            values = array.tolist()
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                values = [None if value != value else value for value in values]
+            if name in BY_NAME and BY_NAME[name].is_whole:
+                values = [None if value is None else int(value) for value in values]
+            columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_frame(self) -> pd.DataFrame:

@@ -11,7 +11,7 @@ Kind = Literal["gemm", "experts", "attention", "elementwise", "message"]
 """Kinds of kernels: they use a GPU in different ways."""
 
 CAUSES = ("bandwidth", "compute", "experts", "KV", "communication", "overhead", "drafting")
-"""What can lengthen a step beyond a plain pass."""
+"""What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -31,8 +31,9 @@ class Work:
     groups
         Independent groups of work: sequences times KV heads of attention, experts loaded [-].
     rows, spread, width
-        Rows that matrices are multiplied with, equal matrices that these are spread over, and
-        the narrow side of one; infinite where it means nothing [-].
+        Rows that matrices are multiplied with, equal matrices that these are spread over, such as
+        experts, and the narrow side of one, which tiles pad; infinite rows and width pad
+        nothing [-].
     kind
         Kernels that do it: "gemm", "experts", "attention", "elementwise" or "message".
     dtype, stored_dtype
