@@ -15,41 +15,12 @@ from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check
 from specmodel.records.hardware import Dtype
 from specmodel.records.kernels import StorageDtype
-from specmodel.records.layers.attention import Count, GroupedAttention, LatentAttention, Size
+from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
-from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.feed_forward import RoutedExperts
+from specmodel.records.layers.group import KINDS, FeedForward, LayerGroup, Mixer
 
 FOLDER = Path(__file__).parent / "data/architectures"
-
-Mixer = Annotated[GroupedAttention | LatentAttention, Field(discriminator="kind")]
-FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
-
-_KINDS = {"mixer": "attention or latent_attention", "feed_forward": "dense or experts"}
-"""Parts of a layer, and the kinds that each may have."""
-
-
-class LayerGroup(Record):
-    """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
-
-    Parameters
-    ----------
-    count
-        Layers [-].
-    mixer
-        What mixes the tokens of a sequence, such as attention.
-    feed_forward
-        What every token passes through by itself.
-    """
-
-    count: Size
-    mixer: Mixer | None = None
-    feed_forward: FeedForward | None = None
-
-    @model_validator(mode="after")
-    def _check_parts(self) -> Self:
-        if self.mixer is None and self.feed_forward is None:
-            raise InputError("mixer", None, "a mixer, a feed_forward, or both")
-        return self
 
 
 class Architecture(Record):
@@ -66,7 +37,7 @@ class Architecture(Record):
     hidden_size
         Width of the residual stream [-].
     layers
-        Groups of layers, from the first on. Layers that alternate may stand together.
+        Groups of layers; the order of those that alternate does not matter, as costs add up.
     vocabulary_size, has_tied_embeddings
         Entries of the vocabulary [token]; whether the LM head is the embedding transposed.
     embedding_size
@@ -201,7 +172,7 @@ class Architecture(Record):
     def _with_parts_changed(self, argument: str, changes: dict[str, Any]) -> Self:
         """Return a copy with fields replaced in all mixers and blocks that have them."""
         groups = [group.model_dump() for group in self.layers]
-        parts = [group[name] or {} for group in groups for name in _KINDS]
+        parts = [group[name] or {} for group in groups for name in KINDS]
         known = set(type(self).model_fields).union(*parts) - {"kind"}
         for key, value in changes.items():
             if key == "num_layers":
@@ -221,18 +192,18 @@ class Architecture(Record):
         return sum(group.count for group in self.layers)
 
     @cached_property
-    def mixers(self) -> dict[GroupedAttention | LatentAttention, int]:
+    def mixers(self) -> dict[Mixer, int]:
         """How many layers have each mixer, in order of appearance [-]."""
-        counts: Counter[GroupedAttention | LatentAttention] = Counter()
+        counts: Counter[Mixer] = Counter()
         for group in self.layers:
             if group.mixer:
                 counts[group.mixer] += group.count
         return counts
 
     @cached_property
-    def feed_forwards(self) -> dict[DenseFeedForward | RoutedExperts, int]:
+    def feed_forwards(self) -> dict[FeedForward, int]:
         """How many layers have each feed-forward block, in order of appearance [-]."""
-        counts: Counter[DenseFeedForward | RoutedExperts] = Counter()
+        counts: Counter[FeedForward] = Counter()
         for group in self.layers:
             if group.feed_forward:
                 counts[group.feed_forward] += group.count
@@ -425,7 +396,7 @@ def _fault_of_layer(error: ValidationError) -> InputError | None:
         return InputError(f"{place}.{cause.argument}", cause.value, cause.expected)
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
         part, kind = str(fault["loc"][-1]), fault["input"].get("kind")
-        return InputError(f"{place}.kind", kind, _KINDS[part])
+        return InputError(f"{place}.kind", kind, KINDS[part])
     return None
 
 

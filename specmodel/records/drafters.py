@@ -15,15 +15,10 @@ import numpy as np
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
-from specmodel.records.architecture import (
-    Architecture,
-    LayerGroup,
-    Mixer,
-    list_architectures,
-    load_architecture,
-)
+from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.group import LayerGroup, Mixer
 
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""

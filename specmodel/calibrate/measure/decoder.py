@@ -16,9 +16,10 @@ from torch import Tensor
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
-from specmodel.records.architecture import Architecture, FeedForward, Mixer
+from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import GroupedAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.group import FeedForward, Mixer
 
 _ROTARY_BASE = 10_000.0
 

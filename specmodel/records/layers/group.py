@@ -1,0 +1,47 @@
+"""Groups of layers that are alike, and the kinds of parts that a layer may have.
+
+A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer` and `KINDS`. It
+has a `kind`, `num_heads` (what tensor parallelism cuts), and four methods: `cuts(degree)`,
+`weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)` for its
+cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
+`parameters`, `active_parameters`, `weight_bytes`, `reductions` and `work`.
+"""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
+from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+
+Mixer = Annotated[GroupedAttention | LatentAttention, Field(discriminator="kind")]
+FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
+
+KINDS = {"mixer": "attention or latent_attention", "feed_forward": "dense or experts"}
+"""Parts of a layer, and the kinds that each may have."""
+
+
+class LayerGroup(Record):
+    """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
+
+    Parameters
+    ----------
+    count
+        Layers [-].
+    mixer
+        What mixes the tokens of a sequence, such as attention.
+    feed_forward
+        What every token passes through by itself.
+    """
+
+    count: Size
+    mixer: Mixer | None = None
+    feed_forward: FeedForward | None = None
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if self.mixer is None and self.feed_forward is None:
+            raise InputError("mixer", None, "a mixer, a feed_forward, or both")
+        return self
