@@ -189,7 +189,7 @@ def test_errors_scale_kernels_of_a_kind(case):
             else part.total_time
             for part in work.components.values()
         )
-        return float(sum(stretched) + work.overhead_time)
+        return float(sum(stretched) + work.host_time)
 
     chance = float(p.times.speculating_chance)
     for name, factors in {
