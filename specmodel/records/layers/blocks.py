@@ -228,7 +228,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
     return Work(
         flop=batch_size * pairs * (2 * values),
         activation_bytes=num_tokens * (values * layers * residual_bytes),
-        kv_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
+        cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
         groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
         kernels=layers,
         kind="attention",
