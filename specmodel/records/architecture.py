@@ -22,6 +22,9 @@ from specmodel.records.layers.group import KINDS, FeedForward, LayerGroup, Mixer
 
 FOLDER = Path(__file__).parent / "data/architectures"
 
+_MOST_CUTS = 1025
+"""Degrees of parallelism below this are offered where one does not do [-]."""
+
 
 class Architecture(Record):
     """Shape of one decoder: its groups of layers in order, what is around them, and dtypes.
@@ -357,9 +360,9 @@ class Architecture(Record):
         n = int(check(f"{prefix}tensor_parallel", layout.tensor_parallel, minimum=1, whole=True))
         for mixer in self.mixers:
             if not mixer.cuts(n):
-                fitting = [str(i) for i in range(1, mixer.num_heads + 1) if mixer.cuts(i)]
-                heads = f"{mixer.num_heads} heads of {self.name}"
-                expected = f"a divisor of the {heads}: {', '.join(fitting)}"
+                fitting = ", ".join(str(i) for i in range(1, _MOST_CUTS) if mixer.cuts(i))
+                kind = mixer.kind.replace("_", " ")
+                expected = f"a degree that cuts the {kind} of {self.name} evenly: {fitting}"
                 raise InputError(f"{prefix}tensor_parallel", n, expected)
         e = int(check(f"{prefix}expert_parallel", layout.expert_parallel, minimum=1, whole=True))
         if e == 1 or not self.experts:

@@ -17,6 +17,7 @@ from specmodel.base.records import is_path
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.hardware import Dtype
+from specmodel.records.layers.attention import GroupedAttention, LatentAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
 
@@ -244,12 +245,12 @@ def mtp_drafter(target: Architecture) -> Drafter:
     routed = (part for part in target.feed_forwards if isinstance(part, RoutedExperts))
     feed_forward = next(routed, None) or next(iter(target.feed_forwards))
     layer = LayerGroup(count=1, mixer=_full_mixer(target), feed_forward=feed_forward)
-    changes: dict[str, object] = {
+    changes = {
         "name": f"MTP head of {target.name}",
-        "layers": (layer.model_dump(),),
+        "layers": (layer,),
         "input_projection_size": 2 * target.hidden_size,
     }
-    head = target.with_changes("drafter", changes)
+    head = target.model_copy(update=changes)
     return Drafter(name="MTP head", parts=((head, one_at_a_time),), is_head=True)
 
 
@@ -379,9 +380,13 @@ def _head(
 
 
 def _full_mixer(target: Architecture) -> Mixer:
-    """Return attention as the target's first layer has it, over the whole context."""
-    mixer = next(iter(target.mixers))
-    return mixer.model_copy(update={"window": None}) if hasattr(mixer, "window") else mixer
+    """Return attention as the target's first layer with attention has it, over all entries."""
+    for mixer in target.mixers:
+        if isinstance(mixer, GroupedAttention):
+            return mixer.model_copy(update={"window": None})
+        if isinstance(mixer, LatentAttention):
+            return mixer
+    raise InputError("target", target.name, "layers with attention, for a head to be built on")
 
 
 def _dense_size(target: Architecture) -> int:
