@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray
@@ -87,7 +88,7 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
     try:
         return cls.model_validate(data)
     except ValidationError as error:
-        raise _first_fault(cls, error, argument) from None
+        raise _first_fault(cls, data, error, argument) from None
 
 
 def is_path(name: str | Path) -> bool:
@@ -316,33 +317,58 @@ def read_text(path: Path, argument: str, kind: str) -> str:
         raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
 
 
-def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> InputError:
-    fault = error.errors(include_url=False)[0]
+def _first_fault(
+    cls: type[Record], data: object, error: ValidationError, argument: str
+) -> InputError:
+    """Return the fault to report; a key that is not known before one that it may be meant for."""
+    fault = min(error.errors(include_url=False), key=_urgency)
+    path, expected = fault["loc"], fault["msg"].removeprefix("Input should be ")
+    name = _joined(argument, _place(data, path))
     cause = fault.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
-        return InputError(_joined(argument, cause.argument), cause.value, cause.expected)
-    name = _joined(argument, *map(str, fault["loc"]))
-    if fault["type"] == "extra_forbidden":
-        *tables, unknown = map(str, fault["loc"])
-        expected = f"a known field: {nearest(unknown, _record_at(cls, tables).model_fields)}"
-        return InputError(name, fault["input"], expected)
-    if fault["type"] == "missing":
-        return InputError(name, None, "this field to be given")
-    return InputError(name, fault["input"], fault["msg"].removeprefix("Input should be "))
+        return InputError(_joined(name, cause.argument), cause.value, cause.expected)
+    match fault["type"]:
+        case "extra_forbidden":
+            fields = _records_at(cls, path[:-1])[0].model_fields
+            expected = f"a known field: {nearest(str(path[-1]), fields)}"
+        case "missing":
+            return InputError(_joined(name, str(path[-1])), None, "this field to be given")
+        case "union_tag_invalid" | "union_tag_not_found":
+            kinds = sorted(str(_tag(record)) for record in _records_at(cls, path))
+            return InputError(f"{name}.kind", fault["input"].get("kind"), " or ".join(kinds))
+    return InputError(name, fault["input"], expected)
+
+
+def _urgency(fault: ErrorDetails) -> int:
+    """Rank a fault: the version first, which decides what is known, then what is not known."""
+    if fault["loc"] == ("schema_version",):
+        return 0
+    return 1 if fault["type"] == "extra_forbidden" else 2
 
 
 def _joined(*names: str) -> str:
     return ".".join(filter(None, names))
 
 
-def _record_at(cls: type[Record], path: Sequence[str]) -> type[Record]:
-    """Return the kind of record that stands at a path of keys below `cls`."""
+def _place(data: object, path: Sequence[int | str]) -> str:
+    """Return where a fault is in `data`: its path, without the kinds of tables put in between."""
+    place = ""
+    for key in path:
+        if isinstance(key, int) and isinstance(data, Sequence):
+            place, data = f"{place}[{key}]", data[key]
+        elif isinstance(data, Mapping) and key in data:
+            place, data = _joined(place, str(key)), data[key]
+    return place
+
+
+def _records_at(cls: type[Record], path: Sequence[int | str]) -> list[type[Record]]:
+    """Return the kinds of records that may stand at a path of keys below `cls`."""
     found = [cls]
     for key in path:
         tagged = [c for c in found if "kind" in c.model_fields and _tag(c) == key]
-        inner = [r for c in found if key in c.model_fields for r in _records_of(c, key)]
+        inner = [r for c in found if key in c.model_fields for r in _records_of(c, str(key))]
         found = tagged or inner or found
-    return found[0]
+    return found
 
 
 def _tag(cls: type[Record]) -> object:

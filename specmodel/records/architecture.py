@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
@@ -18,7 +18,7 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
 from specmodel.records.layers.feed_forward import RoutedExperts
-from specmodel.records.layers.group import KINDS, FeedForward, LayerGroup, Mixer
+from specmodel.records.layers.group import FeedForward, LayerGroup, Mixer
 
 FOLDER = Path(__file__).parent / "data/architectures"
 
@@ -79,10 +79,7 @@ class Architecture(Record):
             from specmodel.records.version_1 import upgraded  # only old files need it
 
             return handler(upgraded(data, cls.model_fields))
-        try:
-            return handler(data)
-        except ValidationError as error:
-            raise _fault_of_layer(error) or error from None
+        return handler(data)
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
@@ -175,7 +172,7 @@ class Architecture(Record):
     def _with_parts_changed(self, argument: str, changes: dict[str, Any]) -> Self:
         """Return a copy with fields replaced in all mixers and blocks that have them."""
         groups = [group.model_dump() for group in self.layers]
-        parts = [group[name] or {} for group in groups for name in KINDS]
+        parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
         known = set(type(self).model_fields).union(*parts) - {"kind"}
         for key, value in changes.items():
             if key == "num_layers":
@@ -388,19 +385,6 @@ class Architecture(Record):
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         return mixers + self.input_projection_size * h + self.norm_parameters
-
-
-def _fault_of_layer(error: ValidationError) -> InputError | None:
-    """Return the first fault by its place, if a check of a layer found it or a kind is unknown."""
-    fault = error.errors(include_url=False)[0]
-    place = ".".join(map(str, fault["loc"]))
-    cause = fault.get("ctx", {}).get("error")
-    if place and isinstance(cause, InputError):
-        return InputError(f"{place}.{cause.argument}", cause.value, cause.expected)
-    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        part, kind = str(fault["loc"][-1]), fault["input"].get("kind")
-        return InputError(f"{place}.kind", kind, KINDS[part])
-    return None
 
 
 def load_architecture(name: str | Path, argument: str = "target") -> Architecture:
