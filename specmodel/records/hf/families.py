@@ -71,6 +71,7 @@ class Family:
     kv_heads: int | None = None
     head_dim: int | None = None
     has_latent: bool = False
+    attention_types: str | None = None
     has_windows: bool = False
     window_key: str = "sliding_window"
     window_type: str = "sliding_attention"
@@ -130,8 +131,8 @@ FAMILIES = {
         dense_size=None,
         kv_heads=8,
         head_dim=128,
+        attention_types="attn_type_list",
         harmless=(
-            "attn_type_list",
             "layernorm_linear_attention_beta",
             "shared_moe_mode",
             "use_mtp",
