@@ -95,21 +95,7 @@ def check_dtype(argument: str, dtype: object) -> str:
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
-    """Return a number with a metric prefix, for people.
-
-    Parameters
-    ----------
-    value
-        Number in SI units [-].
-    unit
-        The unit, without a prefix.
-    digits
-        Significant digits [-].
-
-    Returns
-    -------
-    str
-        Number, prefix and unit.
+    """Return a number in SI units [-] with a metric prefix, for people.
 
     Examples
     --------

@@ -200,20 +200,7 @@ DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
 def stack_kernels(name: str, stack: FittedStack) -> Kernels:
-    """Return the kernels of a fitted stack.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    stack
-        Its fits.
-
-    Returns
-    -------
-    Kernels
-        Its parameters; typical ones of a kind that it has no fit of.
-    """
+    """Return the kernels of a stack by its fits; typical ones of a kind that it has no fit of."""
     missing = [kind for kind in MAIN_KINDS if FITTED_DTYPE not in getattr(stack, kind)]
     if missing and name != TYPICAL:
         typical = load_typical()
