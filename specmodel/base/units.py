@@ -95,7 +95,21 @@ def check_dtype(argument: str, dtype: object) -> str:
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:
-    """Return a number in SI units [-] with a metric prefix, for people.
+    """Return a number with a metric prefix, for people.
+
+    Parameters
+    ----------
+    value
+        Number in SI units [-].
+    unit
+        The unit, without a prefix.
+    digits
+        Significant digits [-].
+
+    Returns
+    -------
+    str
+        Number, prefix and unit.
 
     Examples
     --------

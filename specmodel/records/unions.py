@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specmodel.algebra.experts import active_experts, sequence_active_experts
+from specmodel.algebra.experts import active_experts, correlated_active_experts
 
 _TABLE = Path(__file__).parent / "data/expert_unions.csv"
 
@@ -33,5 +33,5 @@ def measured_unions() -> pd.DataFrame:
     measured = published.rename(columns={"active_experts": "measured"})
     table = models.merge(measured[["model", "tokens", "measured"]], how="left")
     t, E, k, correlation = (table[name].to_numpy() for name in ("tokens", *shape))
-    law = sequence_active_experts(t, E, k, correlation)
+    law = correlated_active_experts(1, t, E, k, correlation)
     return table.assign(law=law, independent=active_experts(t, E, k))
