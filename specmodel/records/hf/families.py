@@ -30,31 +30,14 @@ ALIASES = {
 
 OTHER_KINDS = {
     "linear attention": (
-        "qwen3_next",
-        "qwen3_5",
-        "qwen3_5_text",
-        "qwen3_5_moe",
-        "qwen3_5_moe_text",
-        "kimi_linear",
-        "minimax",
-        "minimax_m1",
-        "minimax_text_01",
-        "olmo_hybrid",
-        "bailing_hybrid",
+        "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear",
+        "minimax", "minimax_m1", "minimax_text_01", "olmo_hybrid", "bailing_hybrid",
     ),
     "state-space layers": (
-        "mamba",
-        "mamba2",
-        "falcon_mamba",
-        "bamba",
-        "jamba",
-        "falcon_h1",
-        "granitemoehybrid",
-        "nemotron_h",
-        "zamba",
-        "zamba2",
+        "mamba", "mamba2", "falcon_mamba", "bamba", "jamba", "falcon_h1", "granitemoehybrid",
+        "nemotron_h", "zamba", "zamba2",
     ),
-}
+}  # fmt: skip
 """Families with layers of another kind than attention, by what these are."""
 
 
