@@ -134,26 +134,10 @@ class Architecture(Record):
         return records.build(cls, data, argument_file)
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
-        """Return a validated copy with fields replaced.
+        """Return a validated copy with fields replaced, those of layers in all that have them.
 
-        Parameters
-        ----------
-        argument
-            Name that an error should carry.
-        changes
-            New values by field name; one of a mixer or feed-forward block, such as
-            `experts_per_token`, is replaced in all layers that have it, and `num_layers` where
-            all layers are alike.
-
-        Returns
-        -------
-        Self
-            The changed record.
-
-        Raises
-        ------
-        InputError
-            If a field is unknown or a value does not fit.
+        A field of a mixer or feed-forward block, such as `experts_per_token`, is replaced wherever
+        it stands, and `num_layers` where all layers are alike.
         """
         own = {key: value for key, value in changes.items() if key in type(self).model_fields}
         inner = {key: value for key, value in changes.items() if key not in own}

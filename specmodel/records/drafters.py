@@ -131,25 +131,7 @@ class Drafter:
         return tuple(DraftPasses(model, *rule(gamma, drafted)) for model, rule in self.parts)
 
     def with_changes(self, argument: str, changes: Mapping[str, Any]) -> "Drafter":
-        """Return a copy with fields replaced in what runs on the GPU.
-
-        Parameters
-        ----------
-        argument
-            Name that an error should carry.
-        changes
-            New values by field of `Architecture`.
-
-        Returns
-        -------
-        Drafter
-            The changed drafter.
-
-        Raises
-        ------
-        InputError
-            If nothing runs on the GPU, a field is unknown or a value does not fit.
-        """
+        """Return a copy with fields of `Architecture` replaced in what runs on the GPU."""
         if not changes:
             return self
         if self.is_lookup:
@@ -271,8 +253,8 @@ def parallel_drafter(
     Drafter
         The head; its pass carries `draft_length` tokens of each sequence.
     """
-    head = _head(target, "parallel head", 2, ffn_size, vocabulary_size or target.vocabulary_size)
-    return replace(head, parts=tuple((model, all_at_once) for model in head.architectures))
+    size = vocabulary_size or target.vocabulary_size
+    return _head(target, "parallel head", 2, ffn_size, size, all_at_once)
 
 
 def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
@@ -358,7 +340,12 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
 
 
 def _head(
-    target: Architecture, kind: str, inputs: int, ffn_size: int | None, vocabulary_size: int
+    target: Architecture,
+    kind: str,
+    inputs: int,
+    ffn_size: int | None,
+    vocabulary_size: int,
+    rule: Rule = one_at_a_time,
 ) -> Drafter:
     h = target.hidden_size
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
@@ -376,7 +363,7 @@ def _head(
         activation_dtype=dtype,
         kv_dtype=target.kv_dtype,
     )
-    return Drafter(name=kind, parts=((head, one_at_a_time),), is_head=True)
+    return Drafter(name=kind, parts=((head, rule),), is_head=True)
 
 
 def _full_mixer(target: Architecture) -> Mixer:
