@@ -239,24 +239,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
 
 
 def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: float) -> Work:
-    """Return the work of collectives of one kind.
-
-    Parameters
-    ----------
-    sent
-        What each GPU sends in one, by the share of the tensor, and the hops it waits for.
-    sent_bytes
-        Size of the tensors of all of them [B].
-    collectives
-        How many are started [-].
-    rounds
-        How many times the hops of one are waited for [-].
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of collectives on tensors of `sent_bytes`, whose hops `rounds` wait for."""
     return Work(
         kind="message",
         link_bytes=sent_bytes * sent.link_share,
