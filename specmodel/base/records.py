@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import check_readable
 from specmodel.base.units import FloatArray
 
 MAX_FILE_BYTES = 4_000_000
@@ -188,6 +189,7 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
 
 def read_text(path: Path, argument: str, kind: str) -> str:
     """Return a small text in UTF-8; `kind` says in errors what it should have been."""
+    check_readable(path, argument, kind)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -1,5 +1,8 @@
 """Tables of measurements from files, and their columns as checked numbers."""
 
+import csv
+import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -8,10 +11,18 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
+from specmodel.base.files import check_readable
 from specmodel.base.units import FloatArray
 
 ARGUMENT = "measurements"
 """Name that errors carry unless told otherwise, a column after a dot."""
+
+MAX_COLUMNS = 1000
+"""Most columns that a table may have [-]."""
+
+
+_LONGEST_HEADER = 1_000_000
+"""Longest line of names that is read [B]."""
 
 
 def read_table(
@@ -41,9 +52,7 @@ def read_table(
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(argument, str(path), "a .csv or .parquet file")
-    if not path.is_file():
-        reason = "it is a directory" if path.is_dir() else "no such file"
-        raise InputError(argument, str(path), f"a readable CSV or Parquet file ({reason})")
+    check_readable(path, argument, "CSV or Parquet")
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
@@ -67,9 +76,31 @@ def parse_csv(
     """Return the table that a stream of CSV holds; errors say that `name` was given."""
     kinds = dict.fromkeys(text_columns, str)
     try:
+        if not stream.seekable():
+            stream = io.BytesIO(stream.read())
+        _check_header(stream, name, argument)
+        stream.seek(0)
         return pd.read_csv(stream, comment="#", dtype=kinds, low_memory=False, compression=None)
+    except InputError:
+        raise
     except ValueError as error:
         raise _malformed(argument, name, error) from None
+
+
+def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
+    """Refuse names that come too often or are too many, which pandas would number for hours."""
+    while line := stream.readline(_LONGEST_HEADER):
+        if len(line) == _LONGEST_HEADER:
+            raise ValueError(f"a line of more than {_LONGEST_HEADER:,} bytes before any row")
+        text = line.decode("utf-8-sig").partition("#")[0].strip()
+        if text:
+            columns = next(csv.reader([text]))
+            if len(columns) > MAX_COLUMNS:
+                raise InputError(argument, name, f"a table of at most {MAX_COLUMNS} columns")
+            for column, count in Counter(columns).items():
+                if count > 1 and column:
+                    raise InputError(argument, column, "each column once")
+            return
 
 
 def _malformed(argument: str, name: str, error: ValueError) -> InputError:

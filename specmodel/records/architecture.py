@@ -1,5 +1,6 @@
 """Architectures: a decoder, target or drafter, as a list of groups of layers."""
 
+import stat
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import file_mode
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check
 from specmodel.records.hardware import Dtype
@@ -126,7 +128,8 @@ class Architecture(Record):
         """
         from specmodel.records.hf import config as hf  # its tables are for this path only
 
-        file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+        is_folder = stat.S_ISDIR(file_mode(Path(path)))
+        file = Path(path) / "config.json" if is_folder else Path(path)
         argument_file = f"{argument} {file.name}"
         shape = hf.architecture_fields(records.read_mapping(file, argument), argument_file)
         name = file.resolve().parent.name if file.name == "config.json" else file.stem

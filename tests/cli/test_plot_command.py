@@ -110,7 +110,7 @@ BAD = [
     ("plot tornados table.csv --output a.pdf", "kind: got 'tornados'", "one of tornado"),
     ("plot speedup --output a.pdf", "table: got None", "- for a pipe"),
     ("plot speedup table.csv", "--output"),
-    ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "no such file"),
+    ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "No such file"),
     ("plot speedup folder.pdf --output a.pdf", "table: got 'folder.pdf'", ".csv or .parquet"),
     ("plot policies table.csv --output a.pdf", "table: got", "columns speedup_low, speedup_high"),
     ("plot speedup table.csv --output a.jpg", "--output: got 'a.jpg'", ".png, .pdf or .svg"),
