@@ -72,10 +72,12 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
         raise _first_fault(cls, data, error, argument) from None
 
 
-def is_path(name: str | Path) -> bool:
+def is_path(name: str | Path, argument: str = "name") -> bool:
     """Return whether what the user typed means a file, by a slash or a suffix, and not a name."""
     if isinstance(name, Path):
         return True
+    if not isinstance(name, str):
+        raise InputError(argument, name, "a record, a name or a path")
     return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
 
 
@@ -92,7 +94,7 @@ def spellings(name: str) -> tuple[str, str, str]:
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     """Return the file of a record that ships in a folder, or a path as given, which may be none."""
-    if is_path(name):
+    if is_path(name, argument):
         return Path(name)
     text, names = str(name), list_names(folder)
     for candidate in spellings(text):

@@ -12,7 +12,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable
-from specmodel.base.units import FloatArray
+from specmodel.base.units import LARGEST_NUMBER, FloatArray
 
 ARGUMENT = "measurements"
 """Name that errors carry unless told otherwise, a column after a dot."""
@@ -143,7 +143,7 @@ def numbers(
     *,
     above: float = 0.0,
     minimum: float = -np.inf,
-    maximum: float = np.inf,
+    maximum: float = LARGEST_NUMBER,
     whole: bool = False,
     of: str = "",
     argument: str = ARGUMENT,
@@ -188,5 +188,5 @@ def numbers(
     culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
     kind = "a whole number" if whole else "a number"
     low = f"above {above:g}" if above > minimum else f"of at least {minimum:g}"
-    high = f" and at most {maximum:g}" if maximum < np.inf else ""
-    raise InputError(f"{argument}.{name}", culprit, f"{kind} {low}{high}{of and f' in {of}'}")
+    bounds = f"{kind} {low} and at most {maximum:g}"
+    raise InputError(f"{argument}.{name}", culprit, f"{bounds}{of and f' in {of}'}")

@@ -393,7 +393,7 @@ def load_architecture(name: str | Path, argument: str = "target") -> Architectur
     >>> load_architecture("mixtral-8x7b").num_experts
     8
     """
-    if records.is_path(name) and Path(name).suffix != ".toml":
+    if records.is_path(name, argument) and Path(name).suffix != ".toml":
         return Architecture.from_hf_config(name, argument)
     return records.load(Architecture, name, FOLDER, argument)
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import is_path
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.base.records import build, is_path, spellings
+from specmodel.base.units import BYTES_PER_ELEMENT, LONGEST_TIME, FloatArray, Numeric, check
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention
@@ -95,7 +95,7 @@ class Drafter:
     proposal_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check("lookup_time", self.lookup_time, minimum=0)
+        check("lookup_time", self.lookup_time, minimum=0, maximum=LONGEST_TIME)
         check("proposal_rate", self.proposal_rate, minimum=0, maximum=1)
 
     @property
@@ -329,13 +329,14 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     >>> load_drafter("ngram", load_architecture("mixtral-8x7b")).name
     'n-gram look-up'
     """
-    if isinstance(name, Path) or is_path(name):
+    if is_path(name, "drafter"):
         return model_drafter(load_architecture(name, "drafter"))
-    if name in _NAMED:
-        return _NAMED[name][0](target)
+    if str(name) in _NAMED:
+        return _NAMED[str(name)][0](target)
     known = [*list_drafters(), *list_architectures()]
-    if name.lower().replace("_", "-") not in known:
-        raise InputError("drafter", name, f"a path, or a known name such as {nearest(name, known)}")
+    if not {*spellings(str(name))} & {*known}:
+        expected = f"a path, or a known name such as {nearest(str(name), known)}"
+        raise InputError("drafter", name, expected)
     return model_drafter(load_architecture(name, "drafter"))
 
 
@@ -350,19 +351,20 @@ def _head(
     h = target.hidden_size
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
-    block = DenseFeedForward(ffn_size=ffn_size or _dense_size(target) or 7 * h // 2)
-    head = Architecture(
-        schema_version=2,
-        name=f"{kind} on {target.name}",
-        source="derived from the target",
-        hidden_size=h,
-        layers=(LayerGroup(count=1, mixer=_full_mixer(target), feed_forward=block),),
-        vocabulary_size=vocabulary_size,
-        input_projection_size=inputs * h,
-        weight_dtype=dtype,
-        activation_dtype=dtype,
-        kv_dtype=target.kv_dtype,
-    )
+    block = {"kind": "dense", "ffn_size": ffn_size or _dense_size(target) or 7 * h // 2}
+    shape = {
+        "schema_version": 2,
+        "name": f"{kind} on {target.name}",
+        "source": "derived from the target",
+        "hidden_size": h,
+        "layers": [{"count": 1, "mixer": _full_mixer(target).model_dump(), "feed_forward": block}],
+        "vocabulary_size": vocabulary_size,
+        "input_projection_size": inputs * h,
+        "weight_dtype": dtype,
+        "activation_dtype": dtype,
+        "kv_dtype": target.kv_dtype,
+    }
+    head = build(Architecture, shape, "drafter")
     return Drafter(name=kind, parts=((head, rule),), is_head=True)
 
 

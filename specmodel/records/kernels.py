@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
@@ -33,6 +34,9 @@ TYPICAL = "typical"
 
 _AS = {"fp16": "bf16"}
 
+_LARGEST_VARIANCE, _ROUNDING = 1e6, 1e-3
+"""Largest entry of a covariance of logarithms, and share of it lost to rounding in files [-]."""
+
 FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
 
@@ -40,11 +44,18 @@ FITTED_DTYPE: Literal["bf16"] = "bf16"
 def check_covariance(
     argument: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
 ) -> None:
-    """Refuse a fit that varied what is not known, or whose covariance has another size [-]."""
+    """Refuse a fit that varied what is not known, or with what is no covariance of as many [-]."""
     size = len(varied)
     if set(varied) - set(known) or [len(row) for row in covariance] != [size] * size:
         expected = f"names of parameters, and a covariance of {size} by {size}"
         raise InputError(argument, varied, expected)
+    matrix = np.array(covariance).reshape(size, size)
+    scale = np.abs(matrix).max(initial=0.0)
+    lost = _ROUNDING * scale
+    is_symmetric = scale <= _LARGEST_VARIANCE and (np.abs(matrix - matrix.T) <= lost).all()
+    if not is_symmetric or np.linalg.eigvalsh(matrix).min(initial=0.0) < -lost:
+        expected = "a symmetric matrix without negative eigenvalues, as covariances are"
+        raise InputError(argument.replace("varied", "covariance"), covariance, expected)
 
 
 class KernelFit(Record):

@@ -1,0 +1,42 @@
+"""Drafters: what a head has of its target, and what cannot be one."""
+
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.cost.deploy import deploy
+from specmodel.records.architecture import load_architecture
+from specmodel.records.drafters import (
+    eagle3_drafter,
+    eagle_drafter,
+    load_drafter,
+    ngram_drafter,
+    parallel_drafter,
+)
+
+WIDE = load_architecture("llama-3.1-8b").with_changes("target", {"hidden_size": 10**7})
+
+
+@pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, parallel_drafter])
+def test_a_head_wider_than_any_is_refused_in_one_line(build):
+    with pytest.raises(InputError, match=r"^drafter\S* got [23]0000000; expected less than"):
+        build(WIDE)
+
+
+@pytest.mark.parametrize("seconds", [1e200, 1e308, 2e6, -1.0, float("nan")])
+def test_a_look_up_ends_some_day(seconds):
+    with pytest.raises(InputError, match=r"^lookup_time: got .*from 0 to 1e\+06"):
+        ngram_drafter(lookup_time=seconds)
+
+
+@pytest.mark.parametrize("argument", ["target", "drafter", "hardware", "engine"])
+@pytest.mark.parametrize("value", [5, 1.5, ["mixtral-8x7b"], {"name": "x"}, b"h200_sxm"])
+def test_what_is_neither_record_nor_name_nor_path_is_refused(argument, value):
+    names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "ngram"}
+    with pytest.raises(InputError, match=rf"^{argument}: got .*a record, a name or a path"):
+        deploy(**names | {argument: value})
+
+
+@pytest.mark.parametrize("name", ["qwen2_0.5b", "Qwen2-0.5B", "qwen2-0.5b"])
+def test_a_draft_model_may_be_spelt_as_a_target_may(name):
+    target = load_architecture("qwen2-57b-a14b")
+    assert load_drafter(name, target).name == "Qwen2-0.5B"
