@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
     chosen = _DEFAULTS | given
     dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
-    target = _record(chosen["target"], Architecture, load_architecture)
+    load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
+    target = _record(chosen["target"], Architecture, load)
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
