@@ -1,7 +1,7 @@
 """Two hundred predicted operating points, so that no number moves unseen.
 
 They cover every architecture, drafter, layout, dtype, engine, form of acceptance, interval and
-tree. Where one moves on purpose, ``python tests/test_predictions.py`` writes the table anew, in
+tree. Where one moves on purpose, ``python tests/prediction/test_predictions.py`` writes the table anew, in
 the commit that says why; CHANGELOG.md tells users under "Numbers that moved".
 """
 
@@ -17,7 +17,7 @@ from specmodel.cost.deploy import resolve
 from specmodel.prediction.predict import predict_deployed
 
 TABLE = Path(__file__).parents[1] / "data" / "predictions.csv"
-HEAD = "# Predictions of this package: a drift alarm, no truth. See tests/test_predictions.py.\n"
+HEAD = "# Predictions of this package: a drift alarm, no truth. See tests/prediction/test_predictions.py.\n"
 DEPLOYED = ("target", "drafter", "hardware", "engine", "stack", "tensor_parallel")
 DEPLOYED += ("expert_parallel", "draft_tensor_parallel", "weight_dtype", "expert_dtype")
 DEPLOYED += ("embedding_dtype", "activation_dtype", "kv_dtype", "proposal_rate", "lookup_time")

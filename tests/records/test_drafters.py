@@ -40,3 +40,26 @@ def test_what_is_neither_record_nor_name_nor_path_is_refused(argument, value):
 def test_a_draft_model_may_be_spelt_as_a_target_may(name):
     target = load_architecture("qwen2-57b-a14b")
     assert load_drafter(name, target).name == "Qwen2-0.5B"
+
+
+# Dtypes that follow from others
+
+
+@pytest.mark.parametrize(
+    ("hardware", "given", "activation"),
+    [
+        ("h200_sxm", {"weight_dtype": "fp8"}, "fp8"),
+        ("h200_sxm", {"weight_dtype": "fp8", "activation_dtype": "bf16"}, "bf16"),
+        ("h200_sxm", {"weight_dtype": "int4"}, "bf16"),
+        ("h200_sxm", {"expert_dtype": "fp8"}, "bf16"),
+        ("a100_sxm_80gb", {"weight_dtype": "fp8"}, "bf16"),
+    ],
+)
+def test_fp8_weights_meet_fp8_activations_where_the_gpu_computes_in_fp8(
+    hardware, given, activation
+):
+    deployment, assumed = deploy(
+        target="mixtral-8x7b", hardware=hardware, drafter="ngram", tensor_parallel=2, **given
+    )
+    assert deployment.target.activation_dtype == activation
+    assert assumed.get("activation_dtype") == (None if "activation_dtype" in given else activation)
