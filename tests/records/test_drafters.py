@@ -63,3 +63,16 @@ def test_fp8_weights_meet_fp8_activations_where_the_gpu_computes_in_fp8(
     )
     assert deployment.target.activation_dtype == activation
     assert assumed.get("activation_dtype") == (None if "activation_dtype" in given else activation)
+
+
+def test_a_draft_model_of_another_vocabulary_is_refused():
+    """Engines compare its tokens with the target's by number."""
+    names = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
+    with pytest.raises(
+        InputError,
+        match=r"^drafter: got 'Llama-3.2-1B, vocabulary_size 128256'; .*32000 of Mixtral",
+    ):
+        deploy(**names, drafter="llama-3.2-1b")
+    draft = load_architecture("llama-3.2-1b").with_changes("drafter", {"vocabulary_size": 32_000})
+    deploy(**names, drafter=draft)
+    deploy(**names, drafter="eagle3")
