@@ -14,7 +14,10 @@ References
    arXiv:2506.20675, 2025.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
@@ -346,11 +349,30 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
     if gamma.shape != gain.shape[:1] or (np.diff(gamma) <= 0).any():
         expected = f"{gain.shape[0]} rising draft lengths, one for each speedup"
         raise InputError("draft_length", draft_length, expected)
-    most, best = np.ones(gain.shape[1:]), np.zeros(gain.shape[1:])
-    for length, candidate in zip(gamma, gain, strict=True):
-        best = np.where(candidate > most, length, best)
-        most = np.maximum(candidate, most)
-    return unwrap(best)
+    return unwrap(np.append(gamma, 0.0)[first_of_largest(list(gain), floor=1.0)])
+
+
+def first_of_largest(candidates: Sequence[FloatArray], floor: float) -> NDArray[np.int16]:
+    """Return the index of the largest of some arrays, the first of equals.
+
+    Parameters
+    ----------
+    candidates
+        What is compared, place by place; arrays that broadcast [-].
+    floor
+        What the largest has to exceed [-].
+
+    Returns
+    -------
+    ndarray of int
+        Index of the candidate; -1 where none exceeds the floor.
+    """
+    shape = np.broadcast_shapes(*(candidate.shape for candidate in candidates))
+    most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
+    for index, candidate in enumerate(candidates):
+        np.copyto(first, index, where=candidate > most)
+        np.maximum(most, candidate, out=most)
+    return first
 
 
 def proposals(

@@ -104,10 +104,9 @@ class Evaluation:
     def limit(self) -> np.ndarray:
         """Index into `LIMITS` of what lengthens the step most [-]."""
         growth = self.times.growth_by_cause()
-        stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
-        largest = stacked.argmax(axis=0).astype(np.int8)
-        is_limited = (self.points["draft_length"] > 0) & (stacked.max(axis=0) > 0)
-        return np.where(is_limited, largest, np.int8(LIMITS.index("none")))
+        largest = speculation.first_of_largest([growth[cause] for cause in CAUSES], floor=0.0)
+        is_limited = (self.points["draft_length"] > 0) & (largest >= 0)
+        return np.where(is_limited, largest, LIMITS.index("none")).astype(np.int8)
 
     @property
     def best_draft_length(self) -> FloatArray:
