@@ -8,23 +8,26 @@ import numpy as np
 
 from specmodel.algebra.roofline import KernelParameters, smooth_maximum
 from specmodel.base.units import FloatArray
+from specmodel.records.engine import Overheads
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.records.layers.work import CAUSES, PassWork, Work
+
+NO_OVERHEADS = Overheads()
+"""Of an engine that takes no time of its own."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentTime:
     """Time of one component; computing and streaming overlap, the rest adds up [s]."""
 
+    work: Work
     compute_time: FloatArray
     memory_time: FloatArray
     activation_time: FloatArray | float
     link_time: FloatArray
     launch_time: FloatArray | float
     sharpness: float
-    kind: str = "gemm"
-    memory_cause: str = "bandwidth"
 
     def scaled(self, factor: FloatArray) -> "ComponentTime":
         """Return it with kernels that take `factor` times as long; messages do not [-]."""
@@ -47,14 +50,9 @@ class ComponentTime:
         return np.asarray(busy + self.activation_time)
 
     @property
-    def waiting_time(self) -> FloatArray:
-        """Time of communication and launches [s]."""
-        return np.asarray(self.link_time + self.launch_time)
-
-    @property
     def total_time(self) -> FloatArray:
         """Time of the component [s]."""
-        return self.busy_time + self.waiting_time
+        return np.asarray(self.busy_time + (self.link_time + self.launch_time))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,16 +66,16 @@ class PassTime:
     def scaled(self, factors: Mapping[str, FloatArray]) -> "PassTime":
         """Return it with kernels of each kind that take so many times as long [-]."""
         scaled = {
-            name: part.scaled(factors[part.kind]) if part.kind in factors else part
+            name: part.scaled(factors[part.work.kind]) if part.work.kind in factors else part
             for name, part in self.components.items()
         }
         return replace(self, components=scaled)
 
     @cached_property
     def total_time(self) -> FloatArray:
-        """Time of the pass [s]."""
+        """Time of the pass: the host's adds to the GPU's [s]."""
         parts = self.components.values()
-        waiting = sum((part.waiting_time for part in parts), np.asarray(self.host_time))
+        waiting = sum((part.link_time + part.launch_time for part in parts), self.host_time)
         return np.asarray(sum((part.busy_time for part in parts), waiting))
 
 
@@ -109,7 +107,8 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
         grown = new.busy_time - old.busy_time - moved
         crossed = more_memory - more_compute
         by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
-        growth[old.memory_cause] = growth[old.memory_cause] + by_memory
+        cause = old.work.memory_cause
+        growth[cause] = growth[cause] + by_memory
         growth["bandwidth"] = growth["bandwidth"] + moved
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
@@ -120,9 +119,7 @@ def pass_time(
     work: PassWork,
     hardware: HardwareProfile,
     kernels: Kernels = DATA_SHEET_KERNELS,
-    *,
-    kernel_time: FloatArray | float = 0.0,
-    pass_time: FloatArray | float = 0.0,
+    overheads: Overheads = NO_OVERHEADS,
 ) -> PassTime:
     """Return the time of a pass from its work.
 
@@ -134,24 +131,19 @@ def pass_time(
         The GPU.
     kernels
         How kernels use it, by kind and dtype.
-    kernel_time, pass_time
-        Overhead of each kernel and of the pass, beyond the kernels' own [s].
+    overheads
+        Seconds of the engine, of which those of a kernel and of a pass count here.
 
     Returns
     -------
     PassTime
-        Time by component.
+        Time and work by component.
     """
-    components = {
-        name: component_time(
-            part,
-            hardware,
-            kernels.parameters(part.kind, part.stored_dtype, part.dtype),
-            kernel_time,
-        )
-        for name, part in work.components.items()
-    }
-    return PassTime(components, pass_time, work.active_experts)
+    components = {}
+    for name, part in work.components.items():
+        parameters = kernels.parameters(part.kind, part.stored_dtype, part.dtype)
+        components[name] = component_time(part, hardware, parameters, overheads.kernel_time)
+    return PassTime(components, overheads.pass_time, work.active_experts)
 
 
 def component_time(
@@ -191,14 +183,13 @@ def component_time(
     computed = k.tiled_arithmetic(part.flop / flops_per_s, part.rows, part.spread)
     computed = k.grouped(computed, part.groups)
     return ComponentTime(
+        work=part,
         compute_time=np.asarray(computed),
         memory_time=np.asarray(streaming),
         activation_time=activation_time,
         link_time=_communication(part, hardware),
         launch_time=part.kernels * (k.launch_time + kernel_time),
         sharpness=k.sharpness,
-        kind=part.kind,
-        memory_cause=part.memory_cause,
     )
 
 
