@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specmodel.algebra.experts import active_experts, sequence_active_experts
+from specmodel.algebra.experts import active_experts, correlated_active_experts
 
 _TABLE = Path(__file__).parent / "data/expert_unions.csv"
 
@@ -45,7 +45,7 @@ def measured_unions() -> pd.DataFrame:
                     "routing_correlation": correlation,
                     "tokens": tokens,
                     "measured": [found.get(int(t), np.nan) for t in tokens],
-                    "law": sequence_active_experts(tokens, E, k, correlation),
+                    "law": correlated_active_experts(1, tokens, E, k, correlation),
                     "independent": active_experts(tokens, E, k),
                 }
             )
