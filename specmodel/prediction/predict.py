@@ -10,6 +10,7 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deploy import resolve
@@ -141,20 +142,13 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     ----------
     deployment, assumed
         As `deploy` gives them.
-    draft_length, batch_size, acceptance, context_length, verify_tokens, max_draft_length
+    draft_length, batch_size, acceptance, context_length, verify_tokens, max_draft_length, interval
         As `predict` takes them [token] [request] [-] [token] [token] [token].
-    interval
-        Whether to add central 80 % intervals.
 
     Returns
     -------
     Prediction
-        Arrays of the shape to which the arguments broadcast.
-
-    Raises
-    ------
-    InputError
-        In one line: the argument, its value and what would do.
+        As `predict` gives it.
     """
     assumed = dict(assumed)
     if context_length is None:
@@ -208,7 +202,9 @@ def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None
 def _verify_tokens(verify_tokens: Numeric | None, gamma: FloatArray) -> FloatArray:
     if verify_tokens is None:
         return np.asarray(gamma + 1)
-    tokens = check("verify_tokens", verify_tokens, minimum=1, maximum=4096, whole=True)
+    tokens = check(
+        "verify_tokens", verify_tokens, minimum=1, maximum=MAX_TOKENS_PER_SEQUENCE, whole=True
+    )
     is_idle = (gamma == 0) & (tokens != 1)
     if is_idle.any():
         bad = np.broadcast_to(tokens, is_idle.shape)[is_idle].item(0)
