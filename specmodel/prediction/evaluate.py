@@ -17,7 +17,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
-from specmodel.cost.memory import MemoryUse, memory_use
+from specmodel.cost.memory import MemoryUse
 from specmodel.records.layers.work import CAUSES
 
 LIMITS = (*CAUSES, "none")
@@ -83,7 +83,7 @@ class Evaluation:
     def memory(self) -> MemoryUse:
         """Memory of the fullest GPU."""
         points = self.points
-        return memory_use(self.deployment, points["context_length"], points["verify_tokens"])
+        return MemoryUse(self.deployment, points["context_length"], points["verify_tokens"])
 
     @cached_property
     def is_chain(self) -> np.ndarray:
@@ -150,14 +150,10 @@ def evaluate(
         where drafts are trees, all real-valued and broadcasting.
     acceptance
         Of the tokens drafted where there is a proposal (`Acceptance.where_proposed`).
-    known
-        Times of the same points at other draft lengths, as `step_times` takes them.
-    errors
-        Factors on the time of kernels.
-    step_error
-        Factor on the time of a step with a draft [-].
-    max_draft_length
-        Longest draft considered for the best one [token].
+    known, errors
+        As `step_times` takes them.
+    step_error, max_draft_length
+        As `Evaluation` has them [-] [token].
 
     Returns
     -------

@@ -15,7 +15,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deploy import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.memory import memory_warnings
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.intervals import central_intervals
@@ -182,7 +181,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         values={name: np.broadcast_to(array, shape) for name, array in columns.items()},
         evaluation=evaluation,
         assumptions=assumed,
-        warnings=memory_warnings(deployment, evaluation.memory, points["batch_size"]),
+        warnings=evaluation.memory.warnings(points["batch_size"]),
         intervals=intervals,
     )
 

@@ -16,7 +16,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
-from specmodel.cost.memory import memory_use
+from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
 from specmodel.prediction.predict import predict
@@ -306,7 +306,7 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
     assert p.memory_bytes[()] == expected
     assert p.max_batch_size[()] == (80 * 2**30 - (expected - 8 * kv)) // kv
     assert p.warnings == ()
-    head = memory_use(qwen2(drafter="eagle").deployment, 512, 5)
+    head = MemoryUse(qwen2(drafter="eagle").deployment, 512, 5)
     layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512) + 2 * 3584**2 + 3 * 3584
     assert head.draft_weight_bytes == layer + 3 * 3584  # norms are on both GPUs
 
