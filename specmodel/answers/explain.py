@@ -250,8 +250,8 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     parts = []
     for label, time in p.times.passes.items():
         columns = {
-            name: _columns(part.work, part.total_time, p.deployment)
-            for name, part in time.components.items()
+            name: _columns(part, time.components[name].total_time, p.deployment)
+            for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
             columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}

@@ -1,8 +1,8 @@
 """Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -13,7 +13,9 @@ from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture
 from specmodel.records.drafters import DraftPasses
+from specmodel.records.engine import Overheads
 from specmodel.records.layers.batch import SequenceGroup, sequence_group
+from specmodel.records.layers.work import PassWork
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,16 +194,17 @@ def target_pass(
     Returns
     -------
     PassTime
-        Time and work by component.
+        Time by component.
     """
-    work = pass_work(
+    work = partial(
+        pass_work,
         deployment.target,
         sequences,
         routing_correlation=deployment.routing_correlation,
         popularity=deployment.popularity,
         layout=deployment.layout,
     )
-    return pass_time(work, deployment.hardware, deployment.kernels, deployment.engine_seconds)
+    return _timed(deployment, work, deployment.engine_seconds)
 
 
 def draft_pass(
@@ -221,10 +224,11 @@ def draft_pass(
     Returns
     -------
     PassTime
-        Time and work by component.
+        Time by component.
     """
     has_targets_experts = deployment.drafter.is_head and model.is_moe
-    work = pass_work(
+    work = partial(
+        pass_work,
         model,
         sequences,
         routing_correlation=deployment.routing_correlation,
@@ -237,7 +241,13 @@ def draft_pass(
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time,
     )
-    return pass_time(work, deployment.hardware, deployment.kernels, seconds)
+    return _timed(deployment, work, seconds)
+
+
+def _timed(deployment: Deployment, work: Callable[[], PassWork], seconds: Overheads) -> PassTime:
+    """Time a pass and let go of its work, whose arrays would crowd the times out of the cache."""
+    time = pass_time(work(), deployment.hardware, deployment.kernels, seconds)
+    return replace(time, work=work)
 
 
 def _draft_time(

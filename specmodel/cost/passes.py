@@ -1,6 +1,6 @@
 """Seconds of one pass from its work: by component, and why one pass takes longer than another."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,13 +21,14 @@ NO_OVERHEADS = Overheads()
 class ComponentTime:
     """Time of one component; computing and streaming overlap, the rest adds up [s]."""
 
-    work: Work
     compute_time: FloatArray
     memory_time: FloatArray
     activation_time: FloatArray | float
     link_time: FloatArray
     launch_time: FloatArray | float
     sharpness: float
+    kind: str
+    memory_cause: str
 
     def scaled(self, factor: FloatArray) -> "ComponentTime":
         """Return it with kernels that take `factor` times as long; messages do not [-]."""
@@ -57,16 +58,20 @@ class ComponentTime:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PassTime:
-    """Time of one pass by component and on the host [s], and the experts it loads per layer [-]."""
+    """Time of one pass by component and on the host [s], and the experts it loads per layer [-].
+
+    `work` returns what the pass does, where that is kept or by computing it anew.
+    """
 
     components: dict[str, ComponentTime]
     host_time: FloatArray | float
     active_experts: FloatArray
+    work: Callable[[], PassWork]
 
     def scaled(self, factors: Mapping[str, FloatArray]) -> "PassTime":
         """Return it with kernels of each kind that take so many times as long [-]."""
         scaled = {
-            name: part.scaled(factors[part.work.kind]) if part.work.kind in factors else part
+            name: part.scaled(factors[part.kind]) if part.kind in factors else part
             for name, part in self.components.items()
         }
         return replace(self, components=scaled)
@@ -107,8 +112,7 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
         grown = new.busy_time - old.busy_time - moved
         crossed = more_memory - more_compute
         by_memory, by_compute = (grown + crossed) / 2, (grown - crossed) / 2
-        cause = old.work.memory_cause
-        growth[cause] = growth[cause] + by_memory
+        growth[old.memory_cause] = growth[old.memory_cause] + by_memory
         growth["bandwidth"] = growth["bandwidth"] + moved
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
@@ -143,7 +147,7 @@ def pass_time(
     for name, part in work.components.items():
         parameters = kernels.parameters(part.kind, part.stored_dtype, part.dtype)
         components[name] = component_time(part, hardware, parameters, overheads.kernel_time)
-    return PassTime(components, overheads.pass_time, work.active_experts)
+    return PassTime(components, overheads.pass_time, work.active_experts, lambda: work)
 
 
 def component_time(
@@ -183,13 +187,14 @@ def component_time(
     computed = k.tiled_arithmetic(part.flop / flops_per_s, part.rows, part.spread)
     computed = k.grouped(computed, part.groups)
     return ComponentTime(
-        work=part,
         compute_time=np.asarray(computed),
         memory_time=np.asarray(streaming),
         activation_time=activation_time,
         link_time=_communication(part, hardware),
         launch_time=part.kernels * (k.launch_time + kernel_time),
         sharpness=k.sharpness,
+        kind=part.kind,
+        memory_cause=part.memory_cause,
     )
 
 

@@ -185,7 +185,7 @@ def test_errors_scale_kernels_of_a_kind(case):
     def seconds(work, factor):
         stretched = (
             part.total_time + (part.total_time - part.link_time) * (factor - 1)
-            if part.work.kind in ("gemm", "elementwise")
+            if part.kind in ("gemm", "elementwise")
             else part.total_time
             for part in work.components.values()
         )
