@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted, in the one of five forms in which it was measured."""
+"""How often tokens are drafted and accepted, in the one of five forms that was measured."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -106,6 +106,58 @@ def accepted_tokens_pmf(acceptance_by_position: Numeric) -> FloatArray:
     return np.asarray(reached * rejected)
 
 
+def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
+    """Return the tokens per step over all steps, of which only some have a proposal.
+
+    An n-gram look-up often finds nothing to propose; the step is then a plain pass, which emits
+    one token.
+
+    Parameters
+    ----------
+    tokens_where_proposed
+        Tokens emitted per sequence in a step with a proposal [token].
+    proposal_rate
+        Share of the steps with a proposal [-].
+
+    Returns
+    -------
+    FloatArray
+        ``r x + (1 - r)``, written so that it is exact at x = 1 [token].
+
+    Examples
+    --------
+    >>> float(mean_tokens_per_step(3.0, 0.25))
+    1.5
+    """
+    return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
+
+
+def proposals(
+    proposal_rate: FloatArray | float, batch_size: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return how a batch speculates whose sequences propose independently of each other.
+
+    Parameters
+    ----------
+    proposal_rate
+        Share of the steps of a sequence that have a proposal [-].
+    batch_size
+        Sequences in the batch [request].
+
+    Returns
+    -------
+    tuple of FloatArray
+        The chance that any sequence has a proposal, ``1 - (1 - r)^B``, and the mean share of the
+        sequences that have one when any does, r over that chance [-].
+    """
+    if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
+        return np.ones(()), np.ones(())
+    with np.errstate(divide="ignore"):
+        chance = -np.expm1(batch_size * np.log1p(-proposal_rate))
+    share = np.divide(proposal_rate, chance, out=np.zeros_like(chance), where=chance > 0)
+    return chance, np.minimum(share, 1.0)
+
+
 _MEASURED = ("tokens_per_step", "step_efficiency", "accepted_fraction")
 """Forms that hold at the draft length at which they were measured."""
 
@@ -178,7 +230,7 @@ class Acceptance:
         if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
             return self
         tokens, length = self._measured_tokens()
-        most = speculation.mean_tokens_per_step(length + 1, proposal_rate)
+        most = mean_tokens_per_step(length + 1, proposal_rate)
         if (tokens > most * (1 + 1e-12)).any():
             bound = (most / (length + 1) if self.form == "step_efficiency" else most).min()
             expected = f"at most {bound:.4g}, as {proposal_rate:g} of the steps have a proposal"

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from specmodel.algebra.speculation import proposals
+from specmodel.algebra.acceptance import proposals
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work

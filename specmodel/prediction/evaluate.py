@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from specmodel.algebra import speculation
-from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
@@ -174,7 +174,7 @@ def evaluate(
         points=points,
         acceptance=acceptance,
         times=times,
-        tokens_per_step=speculation.mean_tokens_per_step(tokens, rate),
+        tokens_per_step=mean_tokens_per_step(tokens, rate),
         step_error=step_error,
         max_draft_length=max_draft_length,
     )
