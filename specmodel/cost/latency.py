@@ -1,6 +1,6 @@
 """Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -14,8 +14,7 @@ from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture
 from specmodel.records.drafters import DraftPasses
 from specmodel.records.engine import Overheads
-from specmodel.records.layers.batch import SequenceGroup, sequence_group
-from specmodel.records.layers.work import PassWork
+from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -194,17 +193,10 @@ def target_pass(
     Returns
     -------
     PassTime
-        Time by component.
+        Time by component; its work can be asked for.
     """
-    work = partial(
-        pass_work,
-        deployment.target,
-        sequences,
-        routing_correlation=deployment.routing_correlation,
-        popularity=deployment.popularity,
-        layout=deployment.layout,
-    )
-    return _timed(deployment, work, deployment.engine_seconds)
+    d = deployment
+    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds)
 
 
 def draft_pass(
@@ -224,29 +216,36 @@ def draft_pass(
     Returns
     -------
     PassTime
-        Time by component.
+        Time by component; its work can be asked for.
     """
-    has_targets_experts = deployment.drafter.is_head and model.is_moe
-    work = partial(
-        pass_work,
-        model,
-        sequences,
-        routing_correlation=deployment.routing_correlation,
-        popularity=deployment.popularity if has_targets_experts else None,
-        layout=deployment.draft_layout,
-    )
-    engine = deployment.engine_seconds
+    d, engine = deployment, deployment.engine_seconds
+    popularity = d.popularity if d.drafter.is_head and model.is_moe else None
     seconds = replace(
         engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time,
     )
-    return _timed(deployment, work, seconds)
+    return _timed(d, model, sequences, popularity, d.draft_layout, seconds)
 
 
-def _timed(deployment: Deployment, work: Callable[[], PassWork], seconds: Overheads) -> PassTime:
+def _timed(
+    deployment: Deployment,
+    model: Architecture,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    popularity: FloatArray | None,
+    layout: Layout,
+    overheads: Overheads,
+) -> PassTime:
     """Time a pass and let go of its work, whose arrays would crowd the times out of the cache."""
-    time = pass_time(work(), deployment.hardware, deployment.kernels, seconds)
+    work = partial(
+        pass_work,
+        model,
+        sequences,
+        routing_correlation=deployment.routing_correlation,
+        popularity=popularity,
+        layout=layout,
+    )
+    time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
     return replace(time, work=work)
 
 
