@@ -141,8 +141,7 @@ def fit_engine(
         "mean_error": rounded(result.mean_error),
         "left_out_error": errors,
         "spread": rounded(np.sqrt(np.mean(missed**2))),
-        "varied": list(vary),
-        "covariance": [[rounded(value) for value in row] for row in result.covariance.tolist()],
+        **result.record,
     }
     seconds = {name: rounded(value) for name, value in result.parameters.items()}
     profile = base.with_changes("engine", {**seconds, "fit": record})

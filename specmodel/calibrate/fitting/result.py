@@ -48,14 +48,11 @@ class FitResult:
         return float(np.abs(self.residuals).mean())
 
     @property
-    def median_error(self) -> float:
-        """Median of the absolute residuals [-]."""
-        return float(np.median(np.abs(self.residuals)))
-
-    @property
-    def percentile_90_error(self) -> float:
-        """90th percentile of the absolute residuals [-]."""
-        return float(np.quantile(np.abs(self.residuals), 0.9))
+    def record(self) -> dict[str, Any]:
+        """What a profile records of the covariance."""
+        rows = self.covariance.tolist()
+        covariance = [[rounded(value) for value in row] for row in rows]
+        return {"varied": list(self.parameters), "covariance": covariance}
 
 
 def best_of_starts(
