@@ -331,8 +331,8 @@ def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     key = ["component", "hardware", "stack", "version", "role", *COLUMNS[kind]]
     others = [name for name in (*optional, "model_expert_size", "distribution") if name in part]
     medians = _medians_of_repeats(part, key + others)
-    sizes = medians[list(SHAPE[kind])].astype(int).astype(str).agg("x".join, axis=1)
-    return medians.assign(shape=sizes)
+    sizes = medians[list(SHAPE[kind])].astype(int).astype(str).itertuples(index=False)
+    return medians.assign(shape=["x".join(row) for row in sizes])
 
 
 def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:

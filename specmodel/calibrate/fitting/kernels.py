@@ -78,16 +78,13 @@ class KernelFitting:
     Parameters
     ----------
     fit
-        What a profile records; its errors are those of `judged`.
+        What a profile records; its errors are of the rows judged, those fitted if there are none.
     result
         Parameters, covariance and residuals of the points fitted.
-    judged
-        Rows judged, as `judge` returns them; those fitted where the table leaves none.
     """
 
     fit: KernelFit
     result: FitResult
-    judged: pd.DataFrame
 
 
 def fit_kernels(
@@ -268,7 +265,7 @@ def _fit(
         **result.record,
     }
     fit = build(KernelFit, record, f"measurements.{kind}")
-    return KernelFitting(fit=fit, result=result, judged=judged)
+    return KernelFitting(fit=fit, result=result)
 
 
 def _bounds(
