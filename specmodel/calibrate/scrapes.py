@@ -146,10 +146,9 @@ def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
         if name in COUNTERS:
             others = dict(sorted(labels.items()))
             counts = models[others.pop("model_name", "")]
-            counter = _at(others.pop("position", None)) if name == BY_POSITION else name
-            series = ", ".join(f'{label}="{text}"' for label, text in others.items()), counter
+            series = _series(name, others)
             if series in counts:
-                raise InputError(f"{where} {counter}", labels, "each series once")
+                raise InputError(f"{where} {series[1]}", labels, "each series once")
             counts[series] = value
     if not models:
         is_vllm = any(name.startswith("vllm:") for name, _, _ in samples)
@@ -157,11 +156,17 @@ def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
         raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
     if model is None and len(models) > 1:
         raise InputError("model", None, "one of " + ", ".join(sorted(models)))
-    model = next(iter(models)) if model is None else model
-    if model not in models:
-        raise InputError("model", model, nearest(model, models))
-    _check_complete(models[model], where)
-    return model, models[model]
+    chosen = next(iter(models)) if model is None else model
+    if chosen not in models:
+        raise InputError("model", chosen, nearest(chosen, models))
+    _check_complete(models[chosen], where)
+    return chosen, models[chosen]
+
+
+def _series(name: str, labels: dict[str, str]) -> tuple[str, str]:
+    """Return the labels of the engine, and the counter with its position."""
+    counter = _at(labels.pop("position", None)) if name == BY_POSITION else name
+    return ", ".join(f'{label}="{text}"' for label, text in labels.items()), counter
 
 
 def _at(position: object) -> str:
