@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.plots.frames import checked, need_distinct, need_single
+from specmodel.plots.frames import checked, fits, need_distinct, need_single
 from specmodel.plots.style import SMALL, Style, set_ticks, thinned
 
 if TYPE_CHECKING:
@@ -27,14 +27,9 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         and fits, a row a point.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     rows = checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
-    rows = rows.assign(hatched=_does_not_fit(rows))
+    rows = rows.assign(hatched=~fits(rows))
     _draw(ax, rows, ("best_draft_length", "context_length"), lambda value: f"{value:g}")
     reason = "does not fit" if rows["hatched"].any() else ""
     _label(ax, "best draft length (tokens)", reason, "context_length")
@@ -52,11 +47,6 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
         context, or of one draft length, over whose contexts it is then drawn.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     quantity = "break_even_acceptance_rate"
     numbers = ("batch_size", "context_length", "draft_length", quantity)
@@ -65,7 +55,7 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
     if y == "draft_length":
         need_single(rows, "context_length")
-    too_large, hopeless = _does_not_fit(rows), rows[quantity].isna()
+    too_large, hopeless = ~fits(rows), rows[quantity].isna()
     rows = rows.assign(hatched=too_large | hopeless)
     # in two digits, without the 0 before the point
     _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"))
@@ -73,10 +63,6 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     told = " or ".join(reason for reason, holds in reasons.items() if holds.any())
     _label(ax, "acceptance rate needed", told, y)
     return ax
-
-
-def _does_not_fit(rows: pd.DataFrame) -> pd.Series[bool]:
-    return rows.get("fits", rows["batch_size"]).astype(str).str.lower() == "false"
 
 
 def _draw(
