@@ -69,6 +69,7 @@ def _draw(
     ax: Axes, rows: pd.DataFrame, names: tuple[str, str], write: Callable[[float], str]
 ) -> None:
     """Draw a cell for each point, with its number if that fits, otherwise with a colour bar."""
+    from matplotlib.collections import PolyCollection
     from matplotlib.ticker import MaxNLocator
 
     quantity, y = names
@@ -77,9 +78,10 @@ def _draw(
     hatched = rows.pivot(index=y, columns="batch_size", values="hatched")
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
     mesh = ax.pcolormesh(cells.to_numpy(), cmap="cividis", edgecolors=edges, linewidth=0.2)
+    places = np.argwhere(hatched.fillna(False).to_numpy(dtype=bool))
+    squares = [[(j, i), (j + 1, i), (j + 1, i + 1), (j, i + 1)] for i, j in places.tolist()]
     lines: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//////", "linewidth": 0}
-    for i, j in np.argwhere(hatched.fillna(False).to_numpy(dtype=bool)):
-        ax.fill_between([j, j + 1], i, i + 1, **lines)
+    ax.add_collection(PolyCollection(squares, **lines))
     ax.tick_params(length=2, labelsize=SMALL)
     for axis, counts in ((ax.xaxis, cells.columns), (ax.yaxis, cells.index)):
         set_ticks(axis, thinned({i + 0.5: float(count) for i, count in enumerate(counts)}))

@@ -188,7 +188,7 @@ def cases() -> Iterator[tuple[str, str, object]]:
         lambda: summary([f"my_module:MyPolicy:{i}{LONG}" for i in range(24)]),
     )
     yield "timeline", "one step", lambda: steps(1)
-    yield "timeline", "long", lambda: steps(400)
+    yield "timeline", "long", lambda: steps(100)
     kinds = ("attention", "elementwise", "experts", "gemm")
     yield "predicted_against_measured", "narrow", lambda: timings(kinds, 1.1e-5, 1.3e-5)
     yield "predicted_against_measured", "wide", lambda: timings(kinds, 1e-7, 10)
