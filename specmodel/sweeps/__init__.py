@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
@@ -11,7 +11,6 @@ from specmodel.sweeps.columns import (
     csv_header,
     csv_text,
     data_frame,
-    num_points,
     part_columns,
 )
 from specmodel.sweeps.files import SweepInterrupted, sweep_to_file
@@ -44,7 +43,6 @@ def sweep(
     skip_impossible: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
-    progress: Callable[[int], object] | None = None,
 ) -> pd.DataFrame:
     """Predict every combination of the axes.
 
@@ -56,8 +54,6 @@ def sweep(
         Threads; one for each core by default [-].
     client
         A Dask client, or the address of a scheduler, in place of threads.
-    progress
-        Called with the number of points of each part that is done [-].
 
     Returns
     -------
@@ -81,12 +77,8 @@ def sweep(
     if plan.num_points > MOST_IN_FRAME:
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
-    found = []
     with chosen_workers(workers, client) as pool:
-        for labels, part in results(plan, labelled_columns, pool):
-            found.append((labels, part))
-            if progress:
-                progress(num_points(part))
+        found = list(results(plan, labelled_columns, pool))
     frame = data_frame(found)
     frame.attrs["skipped"] = list(plan.skipped)
     return frame

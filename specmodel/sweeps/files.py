@@ -70,8 +70,10 @@ def sweep_to_file(
         encoded where they are computed: the choice past one machine.
     overwrite
         Whether what has the name may be replaced; a folder only if it holds nothing but parts.
-    workers, client, progress
+    workers, client
         As for `sweep` [-].
+    progress
+        Called with the number of points of each part that is done [-].
 
     Raises
     ------

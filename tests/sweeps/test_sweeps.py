@@ -305,13 +305,6 @@ def test_threads_compute_what_no_thread_does(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(inline), sweep(BASE, workers=5)["step_time"])
 
 
-def test_progress_adds_up(monkeypatch):
-    monkeypatch.setattr("specmodel.sweeps.plan.PART", 5)
-    told = []
-    assert len(sweep(BASE, progress=told.append)) == sum(told)
-    assert len(told) > 3
-
-
 WRONG = {
     "batch_size": [
         ([0, 1], "batch_size: got 0"),
