@@ -201,10 +201,7 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return what was predicted, so that a saved file can be told from another."""
     d = deployment
     return {
-        "target": d.target.name,
-        "drafter": d.drafter.name,
-        "hardware": d.hardware.name,
-        "engine": d.engine.name,
+        **{name: getattr(d, name).name for name in ("target", "drafter", "hardware", "engine")},
         "num_gpus": d.layout.num_gpus,
         "tensor_parallel": d.tensor_parallel,
         "expert_parallel": d.expert_parallel,

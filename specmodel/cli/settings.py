@@ -95,22 +95,7 @@ def completer(kind: str) -> Callable[..., list[str]]:
 
 
 def option(name: str, more: str = "", **changes: Any) -> Callable[[Command], Command]:
-    """Return the decorator that gives a command one of the shared options.
-
-    Parameters
-    ----------
-    name
-        One of `OPTIONS`.
-    more
-        Added to its help.
-    **changes
-        What `click.option` is told otherwise.
-
-    Returns
-    -------
-    Callable
-        Decorator of a command.
-    """
+    """Add one of `OPTIONS`; `more` follows its help, `changes` are what `click.option` takes."""
     kind, words = OPTIONS[name]
     settings: dict[str, Any] = {"help": words + more}
     settings["metavar" if isinstance(kind, str) else "type"] = kind
