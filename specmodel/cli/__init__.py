@@ -62,9 +62,12 @@ def main_group() -> None:
 def _error_line(error: InputError, words: Sequence[str]) -> str:
     """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
-    if not any(flag(name) in parameter.opts for parameter in _command(words).params):
-        return str(error)
-    return str(InputError(f"{flag(name)} {rest}".strip(), error.value, error.expected))
+    for parameter in _command(words).params:
+        is_option = isinstance(parameter, click.Option)
+        if is_option and (name == parameter.name or flag(name) in parameter.opts):
+            typed = f"{parameter.opts[0]} {rest}".strip()
+            return str(InputError(typed, error.value, error.expected))
+    return str(error)
 
 
 def _command(words: Sequence[str]) -> click.Command:
