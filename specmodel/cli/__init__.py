@@ -12,7 +12,7 @@ import click
 
 from specmodel import __version__
 from specmodel.base.errors import InputError
-from specmodel.cli.settings import SETTINGS
+from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
     *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "dataset"),
@@ -61,16 +61,13 @@ def main_group() -> None:
 
 def _error_line(error: InputError, words: Sequence[str]) -> str:
     """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
-    options = {
-        name: parameter.opts[0]
-        for parameter in _command(words).params
-        if isinstance(parameter, click.Option)
-        for name in (parameter.name, parameter.opts[0].strip("-").replace("-", "_"))
-    }
     name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
-    if name not in options:
-        return str(error)
-    return str(InputError(f"{options[name]} {rest}".strip(), error.value, error.expected))
+    for parameter in _command(words).params:
+        is_option = isinstance(parameter, click.Option)
+        if is_option and (name == parameter.name or flag(name) in parameter.opts):
+            typed = f"{parameter.opts[0]} {rest}".strip()
+            return str(InputError(typed, error.value, error.expected))
+    return str(error)
 
 
 def _command(words: Sequence[str]) -> click.Command:
