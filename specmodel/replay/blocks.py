@@ -8,6 +8,7 @@ number of workers.
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -15,9 +16,10 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.chance import LUCK, TRACE, Luck, Variation, draw_luck, stream
-from specmodel.replay.choices import Choice, cascade_settings, policy_maker
+from specmodel.replay.choices import Choice, policy_maker
 from specmodel.replay.lanes import CascadeLanes, replay_lanes
 from specmodel.replay.plans import Plan
+from specmodel.replay.policies import Cascade
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import AcceptanceProcess, Trace, join_traces, sample_trace
 from specmodel.replay.walk import Totals, replay_policy
@@ -198,8 +200,8 @@ def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: Float
     if choice.planner is not None:
         plan = Plan(choice.planner(trace, times))
         return replay_lanes(plan, trace, times, luck, times.forward_time)
-    if choice.is_cascade:
-        lanes = CascadeLanes(cascade_settings(choice, times), trace.num_requests)
-        return replay_lanes(lanes, trace, times, luck, times.paused_time)
     make = policy_maker(choice, times, block.seed)
+    if choice.is_cascade:
+        lanes = CascadeLanes(cast(Cascade, make(0)).settings, trace.num_requests)
+        return replay_lanes(lanes, trace, times, luck, times.paused_time)
     return replay_policy(lambda i: make(block.first + i), trace, times, luck, times.paused_time)
