@@ -17,12 +17,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.chance import LUCK, TRACE, Luck, Variation, draw_luck, stream
 from specmodel.replay.choices import Choice, policy_maker
-from specmodel.replay.lanes import CascadeLanes, replay_lanes
 from specmodel.replay.plans import Plan
-from specmodel.replay.policies import Cascade
+from specmodel.replay.policies.cascade import Cascade, CascadeLanes
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import AcceptanceProcess, Trace, join_traces, sample_trace
-from specmodel.replay.walk import Totals, replay_policy
+from specmodel.replay.walk import Totals, replay_lanes, replay_policy
 
 BLOCK_REQUESTS = 8192
 """Most requests of a block [request]: with so many side by side, Python's own time is negligible

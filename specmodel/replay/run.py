@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
@@ -20,8 +19,9 @@ from specmodel.replay.choices import (
     choose,
     policy_maker,
 )
+from specmodel.replay.plans import Plan
 from specmodel.replay.policies import Policy
-from specmodel.replay.policies.adaptive import is_number
+from specmodel.replay.policies.policy import OneLane, is_number
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.walk import replay_policy
 from specmodel.replay.workers import spread
@@ -192,7 +192,7 @@ def timeline(
     its = luck.of(number, slice(start, start + int(one.output_tokens[0])))
     follower: Policy
     if choice.planner is not None:
-        follower, plain_time = _Follower(choice.planner(one, times)), times.forward_time
+        follower, plain_time = OneLane(Plan(choice.planner(one, times))), times.forward_time
     else:
         follower, plain_time = policy_maker(choice, times, seed)(request), times.paused_time
     steps: list[dict[str, Any]] = []
@@ -206,19 +206,6 @@ def timeline(
         utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
         window_utility=tokens * times.forward_time / seconds,
     )
-
-
-class _Follower:
-    """A policy that follows the plan of its request."""
-
-    def __init__(self, plan: NDArray[np.uint8]) -> None:
-        self._plan, self._position = plan.tolist(), 0
-
-    def propose(self) -> int:
-        return int(self._plan[self._position])
-
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        self._position += emitted_tokens
 
 
 def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:

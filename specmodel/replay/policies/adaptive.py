@@ -1,35 +1,13 @@
-"""What a policy is, and policies that learn: goodput, SGLang's moving average, a bandit."""
+"""Policies that learn: goodput, SGLang's moving average, a bandit."""
 
 import math
-import numbers
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from specmodel.base.errors import InputError
-
-
-class Policy(Protocol):
-    """A draft-length policy of one request: it is asked before each step and told after it.
-
-    It may have two more attributes: `phase`, a word for people (steps in the phase "test" are
-    counted), and `utility`, the last one that it measured.
-    """
-
-    def propose(self) -> int:
-        """Return the draft length of the next step, 0 for none [token]."""
-        ...
-
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
-        ...
-
-
-def is_number(value: object, *, whole: bool = False) -> bool:
-    """Return whether `value` is a single number, NaN among them, and no truth value."""
-    kind = numbers.Integral if whole else numbers.Real
-    return isinstance(value, kind) and not isinstance(value, bool)
+from specmodel.replay.policies.policy import is_number
 
 
 def _check_whole(name: str, value: int, least: int) -> None:
