@@ -6,7 +6,7 @@ number of workers.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -87,26 +87,31 @@ class Block:
     seed: int
     number: int
 
+    def draw(self) -> tuple[Trace, Luck]:
+        """Return the trace of the block and its luck, which are the same every time."""
+        trace = self.requests
+        if isinstance(trace, Sample):
+            trace = self._drawn_from(trace)
+        return trace, draw_luck(trace, self.variation, stream(self.seed, LUCK, self.number))
 
-def make_blocks(
-    source: Source, times: ReplayTimes, variation: Variation, seed: int
-) -> Iterator[Block]:
-    """Cut a replay into pieces of work.
+    def _drawn_from(self, sample: Sample) -> Trace:
+        """Draw the requests of the block, those of each process in a row."""
+        generator = stream(self.seed, TRACE, self.number)
+        parts, step = [], len(sample.processes)
+        for i, process in enumerate(sample.processes):
+            # request r of the whole replay is of process r modulo their number
+            count = len(range(self.first + (i - self.first) % step, self.last, step))
+            if count:
+                parts.append(sample_trace(process, count, sample.output_tokens, generator))
+        return join_traces(parts) if len(parts) > 1 else parts[0]
 
-    Parameters
-    ----------
-    source, times, variation, seed
-        What is replayed, as `simulate` takes it [-].
 
-    Yields
-    ------
-    Block
-        In the order of the requests.
-    """
+def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: int) -> list[Block]:
+    """Cut a replay, as `simulate` takes it, into pieces of work in the order of the requests."""
     if seed < 0:
         raise InputError("seed", seed, "a whole number of at least 0")
-    for i, (first, last) in enumerate(block_bounds(source)):
-        yield Block(
+    return [
+        Block(
             requests=source.part(first, last) if isinstance(source, Trace) else source,
             first=first,
             last=last,
@@ -115,6 +120,8 @@ def make_blocks(
             seed=seed,
             number=i,
         )
+        for i, (first, last) in enumerate(block_bounds(source))
+    ]
 
 
 def block_bounds(source: Source) -> list[tuple[int, int]]:
@@ -132,26 +139,6 @@ def block_bounds(source: Source) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def draw_block(block: Block) -> tuple[Trace, Luck]:
-    """Return the trace of a block and its luck, which are the same every time."""
-    trace = block.requests
-    if isinstance(trace, Sample):
-        trace = _draw_trace(trace, block)
-    return trace, draw_luck(trace, block.variation, stream(block.seed, LUCK, block.number))
-
-
-def _draw_trace(sample: Sample, block: Block) -> Trace:
-    """Draw the requests of a block, those of each process in a row."""
-    generator = stream(block.seed, TRACE, block.number)
-    first, last, num_processes, parts = block.first, block.last, len(sample.processes), []
-    for i, process in enumerate(sample.processes):
-        # request r of the whole replay is of process r modulo their number
-        count = len(range(first + (i - first) % num_processes, last, num_processes))
-        if count:
-            parts.append(sample_trace(process, count, sample.output_tokens, generator))
-    return join_traces(parts) if len(parts) > 1 else parts[0]
-
-
 def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.DataFrame]:
     """Replay a block under several policies.
 
@@ -167,7 +154,7 @@ def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.Data
     dict
         By name of the policy: a table with a row for each request.
     """
-    trace, luck = draw_block(block)
+    trace, luck = block.draw()
     plain = block.times.forward_time * luck.noise_sums(trace)
     requests = {
         "request": np.arange(block.first, block.last),

@@ -9,7 +9,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.replay.blocks import Source, draw_block, make_blocks, replay_block
+from specmodel.replay.blocks import Source, make_blocks, replay_block
 from specmodel.replay.chance import Variation
 from specmodel.replay.choices import (
     BEST_FIXED,
@@ -97,7 +97,7 @@ def simulate(
     replayed = tuple(_with_all_fixed(chosen, times))
     for choice in replayed:
         check_choice(choice, times)
-    blocks = list(make_blocks(source, times, variation or Variation(), seed))
+    blocks = make_blocks(source, times, variation or Variation(), seed)
     done: dict[int, dict[str, pd.DataFrame]] = {}
     work = partial(replay_block, choices=replayed)
     for block, tables in spread(work, blocks, workers):
@@ -182,11 +182,11 @@ def timeline(
         raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
     times = times.up_to(min(times.max_draft_length, source.max_draft_length))
     check_choice(choice, times)
-    blocks = list(make_blocks(source, times, variation or Variation(), seed))
+    blocks = make_blocks(source, times, variation or Variation(), seed)
     block = next((block for block in blocks if block.first <= request < block.last), None)
     if block is None:
         raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
-    trace, luck = draw_block(block)
+    trace, luck = block.draw()
     number = request - block.first
     one, start = trace.part(number, number + 1), int(trace.starts[number])
     its = luck.of(number, slice(start, start + int(one.output_tokens[0])))

@@ -290,7 +290,6 @@ FAULTS = [
     ("generator", lambda: sample_trace(LOCAL, 3, 10, 1)),
     ("draft_length", lambda: trace_statistics(draw(LOCAL, 3, 10, 1), [-1])),
     ("draft_length", lambda: trace_statistics(draw(LOCAL, 3, 10, 1), [1.5])),
-    ("draft_length", lambda: fixed_length_steps(draw(LOCAL, 3, 10, 1), 7)),
 ]
 
 
