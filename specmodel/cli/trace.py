@@ -173,13 +173,11 @@ def _optional(value: float | None) -> str:
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace":
     import numpy as np
 
+    from specmodel.base.units import check
     from specmodel.replay.traces import load_preset, sample_trace
 
-    for name, value, least in (
-        ("requests", requests, 1), ("output_tokens", output_tokens, 1), ("seed", seed, 0)
-    ):  # fmt: skip
-        if value < least:
-            raise InputError(name, value, f"a whole number of at least {least}")
+    for name, value, least in (("requests", requests, 1), ("seed", seed, 0)):
+        check(name, value, minimum=least, whole=True)
     generator = np.random.default_rng(seed)
     return sample_trace(load_preset(preset), requests, output_tokens, generator)
 

@@ -69,7 +69,7 @@ class Choice:
         return self.factory is _cascade
 
 
-PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
+PolicyLike = str | CascadeSettings | Callable[..., Policy]
 """What `choose` takes for a policy."""
 
 _PLANNERS: dict[str, Planner] = {
@@ -125,8 +125,6 @@ def choose(policy: PolicyLike) -> Choice:
     >>> choose("cascade:tolerance=0.05").settings
     {'tolerance': 0.05}
     """
-    if isinstance(policy, Choice):
-        return policy
     if isinstance(policy, CascadeSettings):
         defaults = vars(CascadeSettings())
         changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
@@ -153,20 +151,7 @@ def choose(policy: PolicyLike) -> Choice:
 
 
 def check_choice(choice: Choice, times: ReplayTimes) -> None:
-    """Refuse a policy that cannot be made or asks for too long a draft, before any replay.
-
-    Parameters
-    ----------
-    choice
-        Any policy.
-    times
-        Step times, which bound the draft length.
-
-    Raises
-    ------
-    InputError
-        Names the policy, or its setting.
-    """
+    """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
     if choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
@@ -181,17 +166,15 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
     Parameters
     ----------
     choice
-        A policy that learns.
-    times
-        Step times.
-    seed
-        Seed of what the policies draw; each request has a stream of its own [-].
+        A policy that learns. Its factory gets its settings, and of `GIVEN` what it takes by name.
+    times, seed
+        Step times, and the seed of what the policies draw, each request from a stream of its own
+        [-].
 
     Returns
     -------
     callable
-        It calls the policy's factory with its settings and those arguments of `GIVEN` that it
-        takes by name, and raises `InputError` if that fails.
+        It raises `InputError` if the factory fails.
     """
     factory = choice.factory
     if factory is None:
