@@ -93,7 +93,7 @@ def simulate(
     [200.0, 150.0]
     """
     chosen = _chosen(policies)
-    times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    times = times.up_to(source.max_draft_length)
     replayed = tuple(_with_all_fixed(chosen, times))
     for choice in replayed:
         check_choice(choice, times)
@@ -180,7 +180,7 @@ def timeline(
     choice = choose(policy)
     if choice.name == BEST_FIXED:
         raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
-    times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    times = times.up_to(source.max_draft_length)
     check_choice(choice, times)
     blocks = make_blocks(source, times, variation or Variation(), seed)
     block = next((block for block in blocks if block.first <= request < block.last), None)

@@ -72,9 +72,6 @@ class ReplayTimes:
 
     def up_to(self, max_draft_length: int) -> "ReplayTimes":
         """Return the times of drafts of at most `max_draft_length` [token]."""
-        if max_draft_length > self.max_draft_length:
-            expected = f"at most {self.max_draft_length}, the longest with a step time"
-            raise InputError("max_draft_length", max_draft_length, expected)
         kept = slice(max_draft_length + 1)
         return replace(self, step_time=self.step_time[kept], expert_time=self.expert_time[kept])
 
