@@ -10,9 +10,10 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import device as devices
@@ -34,16 +35,11 @@ _KEPT_FREE = 0.85
 _TINY_BYTES = 2**22
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """Timings done or skipped, and those of the whole suite."""
 
     done: int
     total: int
-
-
-class _NoKernelError(Exception):
-    """Torch has no kernel for this on the device."""
 
 
 class Bench:
@@ -60,20 +56,18 @@ class Bench:
     def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
         from specmodel.calibrate.measure import workloads
 
-        torch = devices.import_torch()
-        self._torch, self._workloads = torch, workloads
+        self._torch, self._workloads, self._info = devices.import_torch(), workloads, info
         self._has_graphs = info.kind == "cuda"
-        self._device, self._info = torch.device(info.kind), info
+        self._device = self._torch.device(info.kind)
         self._started = time.monotonic()
         self._ready: dict[str, tuple[Any, Any]] = {}
         self.clear()
-        least = workloads.CACHE_MULTIPLE * info.l2_bytes
+        self._cold_bytes = workloads.CACHE_MULTIPLE * info.l2_bytes
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
         sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
-        if max(sizes) < _TINY_BYTES:
-            least = 0.0
+        least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
         self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
-        with torch.inference_mode():
+        with self._torch.inference_mode():
             workloads.check_attention(self._device)
             self._arena = workloads.Arena(self._arena_bytes, self._device)
 
@@ -86,6 +80,9 @@ class Bench:
     def measure(self, point: Point) -> dict[str, Any]:
         """Return the columns that timing a point between two of its reference gives."""
         elapsed = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
+        has_kernel = self._workloads.layers.has_grouped_kernel
+        if point.component == "experts" and self._has_graphs and not has_kernel(self._device):
+            return elapsed | {"note": NO_KERNEL}
         gc.disable()  # a collection in the middle of a timing would count as the kernel's
         try:
             with self._torch.inference_mode():
@@ -93,8 +90,6 @@ class Bench:
         except (self._torch.OutOfMemoryError, MemoryError):
             self.clear()
             return elapsed | {"note": OUT_OF_MEMORY}
-        except _NoKernelError:
-            return elapsed | {"note": NO_KERNEL}
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             expected = f"a device and a torch that run {point.name} ({reason})"
@@ -103,16 +98,12 @@ class Bench:
             gc.enable()
 
     def _timed(self, point: Point) -> dict[str, str]:
-        if point.sizes == point.reference_sizes:
-            seconds, active = self._time(point, point.sizes, point.name)
-            of_reference = seconds
-        else:
-            reference = point.reference_sizes, f"{point.group} reference"
-            before, _ = self._time(point, *reference)
-            seconds, active = self._time(point, point.sizes, point.name)
-            after, _ = self._time(point, *reference)
-            of_reference = (before + after) / 2
-        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{of_reference:.6g}"}
+        reference = point.reference_sizes, f"{point.group} reference"
+        has_other = point.sizes != point.reference_sizes
+        around = [self._time(point, *reference)[0]] if has_other else []
+        seconds, active = self._time(point, point.sizes, point.name)
+        around += [self._time(point, *reference)[0] if has_other else seconds]
+        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{np.mean(around):.6g}"}
         return timed | ({"active_experts": f"{active:.6g}"} if active else {})
 
     def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
@@ -126,20 +117,18 @@ class Bench:
         return seconds / workload.work, loaded
 
     def _make(self, component: str, sizes: dict[str, float], name: str) -> tuple[Any, Any]:
-        workloads = self._workloads
-        too_large = workloads.weight_bytes(component, sizes) > self._arena_bytes
+        workloads, weights = self._workloads, self._workloads.weight_bytes(component, sizes)
         needed = workloads.needed_bytes(component, sizes)
-        if too_large or needed > _KEPT_FREE * devices.free_bytes(self._info.kind):
+        free = _KEPT_FREE * devices.free_bytes(self._info.kind)
+        if weights > self._arena_bytes or needed > free:
             raise MemoryError
-        is_slow = self._has_graphs and not workloads.layers.has_grouped_kernel(self._device)
-        if component == "experts" and is_slow:
-            raise _NoKernelError
         workload = workloads.prepare(component, sizes, self._arena, name)
-        cold = workloads.CACHE_MULTIPLE * self._info.l2_bytes / max(workload.read_bytes, 1.0)
+        active = workload.active_experts
+        read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
         stopwatch = workloads.Stopwatch(
             workload.call,
             self._device,
-            least_calls=math.ceil(cold) if self._has_graphs and cold < 1e6 else 1,
+            least_calls=math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1,
             has_graph=workload.has_graph,
             pool=self._pool,
         )

@@ -58,8 +58,6 @@ class Workload:
     ----------
     call
         The work; its argument counts the calls [-].
-    read_bytes
-        Weights or KV that a call reads [B].
     active_experts
         Distinct experts of each routing that calls take in turn; empty but for experts [-].
     has_graph
@@ -69,7 +67,6 @@ class Workload:
     """
 
     call: Call
-    read_bytes: float
     active_experts: tuple[int, ...] = ()
     has_graph: bool = True
     work: int = 1
@@ -135,36 +132,36 @@ def check_attention(device: torch.device) -> None:
         raise InputError("device", f"attention wrong by {error:.2g} on {name}", expected)
 
 
-def needed_bytes(component: str, sizes: Sizes) -> float:
-    """Return the memory that a point takes beside the arena, four times its activations [B]."""
-    return 4 * _values(component, sizes)[1] * VALUE_BYTES
-
-
-def weight_bytes(component: str, sizes: Sizes) -> float:
+def weight_bytes(component: str, s: Sizes) -> float:
     """Return the weights or KV of a point, which the arena must hold [B]."""
-    return _values(component, sizes)[0] * VALUE_BYTES
-
-
-def _values(component: str, s: Sizes) -> tuple[float, float]:
-    """Return how many values a point reads as weights or KV, and has as activations."""
     if component == "copy":
-        return s["bytes"], 0.0
+        return 2 * s["bytes"]
     if component == "experts":
-        h, w = s["hidden_size"], s["expert_size"]
+        values = s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1)
+    elif component == "gemm":
+        values = s["input_size"] * s["output_size"]
+    elif component == "attention":
+        values = 2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
+    else:
+        values = 0.0
+    return values * VALUE_BYTES
+
+
+def needed_bytes(component: str, s: Sizes) -> float:
+    """Return the memory that a point takes beside the arena, four times its activations [B]."""
+    if component == "experts":
         pairs = s["num_tokens"] * s["experts_per_token"]
-        return s["num_experts"] * h * (3 * w + 1), pairs * (2 * h + 3 * w)
-    if component == "gemm":
-        inputs, outputs = s["input_size"], s["output_size"]
-        return inputs * outputs, s["num_tokens"] * (inputs + outputs)
-    if component == "attention":
-        entries = s["batch_size"] * s["context_length"]
+        values = pairs * (2 * s["hidden_size"] + 3 * s["expert_size"])
+    elif component == "gemm":
+        values = s["num_tokens"] * (s["input_size"] + s["output_size"])
+    elif component == "attention":
         rows = s["batch_size"] * s["query_tokens"] * s["num_heads"]
-        scores = s["context_length"] / s["num_kv_heads"]
-        read = 2 * entries * s["num_kv_heads"] * s["head_dim"]
-        return read, rows * (3 * s["head_dim"] + scores)
-    if component == "elementwise":
-        return 0.0, 4 * s["num_tokens"] * s["hidden_size"]
-    return 0.0, 0.0
+        values = rows * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
+    elif component == "elementwise":
+        values = 4 * s["num_tokens"] * s["hidden_size"]
+    else:
+        values = 0.0
+    return 4 * values * VALUE_BYTES
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
@@ -203,7 +200,7 @@ def _copy(s: dict[str, int], arena: Arena) -> Workload:
         to, of = arena.take(2, size)
         to.copy_(of)
 
-    return Workload(call, 2.0 * s["bytes"])
+    return Workload(call)
 
 
 def _launch(s: dict[str, int], arena: Arena) -> Workload:
@@ -213,7 +210,7 @@ def _launch(s: dict[str, int], arena: Arena) -> Workload:
         for _ in range(LAUNCHES):
             x.neg_()
 
-    return Workload(call, 0.0, has_graph=bool(s["graphs"]), work=LAUNCHES)
+    return Workload(call, has_graph=bool(s["graphs"]), work=LAUNCHES)
 
 
 def _gemm(s: dict[str, int], arena: Arena) -> Workload:
@@ -223,7 +220,7 @@ def _gemm(s: dict[str, int], arena: Arena) -> Workload:
     def call(_: int) -> None:
         F.linear(x, arena.take(outputs, inputs))
 
-    return Workload(call, float(inputs * outputs * VALUE_BYTES))
+    return Workload(call)
 
 
 def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
@@ -232,7 +229,7 @@ def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
     def call(_: int) -> None:
         layers.add_norm(x, residual, arena.take(s["hidden_size"]))
 
-    return Workload(call, 4.0 * x.numel() * VALUE_BYTES)
+    return Workload(call)
 
 
 def _attention(s: dict[str, int], arena: Arena) -> Workload:
@@ -248,7 +245,7 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
         cache = layers.laid_out(flat, batch, capacity, groups, dim)
         layers.attend(query, key, value, cache, span)
 
-    return Workload(call, weight_bytes("attention", {k: float(v) for k, v in s.items()}))
+    return Workload(call)
 
 
 def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
@@ -264,9 +261,7 @@ def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> 
         )
         layers.experts(x, weights, k, forced[index % ROUTINGS])
 
-    active = tuple(len(np.unique(d)) for d in drawn)
-    read = np.mean(active) * 3 * h * w * VALUE_BYTES
-    return Workload(call, float(read), active)
+    return Workload(call, tuple(len(np.unique(d)) for d in drawn))
 
 
 class Stopwatch:
