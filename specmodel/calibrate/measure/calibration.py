@@ -156,8 +156,6 @@ def calibrate_rows(
 
 def _session_flags(path: Path) -> list[str]:
     """Return what the sessions of a file of rows recorded against them, each once."""
-    if not path.exists():
-        return []
     sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
     return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))
 
@@ -175,7 +173,7 @@ def noise(rows: pd.DataFrame) -> Noise:
 
 
 def drift(rows: pd.DataFrame) -> float:
-    """Return by how much references grew from the first third of repeats to the last, median [-]."""
+    """Return by how much references grew from the first third of repeats to the last [-]."""
     timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
     medians = timed.groupby(["group", third])["reference_latency"].median().unstack()

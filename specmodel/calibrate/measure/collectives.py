@@ -117,7 +117,9 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     return float(fixed), float(1 / per_byte)
 
 
-def _run(rank: int, kind: str, num_ranks: int, sizes: Sequence[int], repeats: int, path: Path) -> None:
+def _run(
+    rank: int, kind: str, num_ranks: int, sizes: Sequence[int], repeats: int, path: Path
+) -> None:
     """Time all-reduces as one of several processes; the first of them writes the rows."""
     _defer_alarm()
     import torch

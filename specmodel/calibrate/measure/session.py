@@ -5,13 +5,15 @@ slows the machine down for a while then lengthens one repeat of many points, and
 it. Each repeat stands between two of its reference, so that what drifts over the whole run shows.
 """
 
+from __future__ import annotations
+
 import gc
 import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +23,9 @@ from specmodel.calibrate.measure.device import STACK, DeviceInfo
 from specmodel.calibrate.measure.rows import RowFile
 from specmodel.calibrate.measure.suite import DTYPE, REPEATS, Device, Length, Point, plain, suite
 from specmodel.calibrate.measurements import COLUMNS
+
+if TYPE_CHECKING:
+    from specmodel.calibrate.measure.workloads import Stopwatch
 
 BLOCK = {"cpu": 10**6, "cuda": 48}
 """Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
@@ -54,13 +59,14 @@ class Bench:
     """
 
     def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
-        from specmodel.calibrate.measure import workloads
+        from specmodel.calibrate.measure import layers, workloads
 
         self._torch, self._workloads, self._info = devices.import_torch(), workloads, info
         self._has_graphs = info.kind == "cuda"
         self._device = self._torch.device(info.kind)
+        self._can_route = not self._has_graphs or layers.has_grouped_kernel(self._device)
         self._started = time.monotonic()
-        self._ready: dict[str, tuple[Any, Any]] = {}
+        self._ready: dict[str, Stopwatch] = {}
         self.clear()
         self._cold_bytes = workloads.CACHE_MULTIPLE * info.l2_bytes
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
@@ -80,8 +86,7 @@ class Bench:
     def measure(self, point: Point) -> dict[str, Any]:
         """Return the columns that timing a point between two of its reference gives."""
         elapsed = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
-        has_kernel = self._workloads.layers.has_grouped_kernel
-        if point.component == "experts" and self._has_graphs and not has_kernel(self._device):
+        if point.component == "experts" and not self._can_route:
             return elapsed | {"note": NO_KERNEL}
         gc.disable()  # a collection in the middle of a timing would count as the kernel's
         try:
@@ -110,13 +115,9 @@ class Bench:
         """Return the time of a workload, and the mean of the experts that its calls loaded."""
         if name not in self._ready:
             self._ready[name] = self._make(point.component, sizes, name)
-        workload, stopwatch = self._ready[name]
-        seconds, calls = stopwatch.time()
-        active = workload.active_experts
-        loaded = sum(active[i % len(active)] for i in calls) / len(calls) if active else 0.0
-        return seconds / workload.work, loaded
+        return self._ready[name].time()
 
-    def _make(self, component: str, sizes: dict[str, float], name: str) -> tuple[Any, Any]:
+    def _make(self, component: str, sizes: dict[str, float], name: str) -> Stopwatch:
         workloads, weights = self._workloads, self._workloads.weight_bytes(component, sizes)
         needed = workloads.needed_bytes(component, sizes)
         free = _KEPT_FREE * devices.free_bytes(self._info.kind)
@@ -125,14 +126,9 @@ class Bench:
         workload = workloads.prepare(component, sizes, self._arena, name)
         active = workload.active_experts
         read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
-        stopwatch = workloads.Stopwatch(
-            workload.call,
-            self._device,
-            least_calls=math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1,
-            has_graph=workload.has_graph,
-            pool=self._pool,
-        )
-        return workload, stopwatch
+        least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1
+        made: Stopwatch = workloads.Stopwatch(workload, self._device, least_calls, self._pool)
+        return made
 
 
 def run_suite(

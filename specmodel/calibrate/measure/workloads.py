@@ -272,37 +272,29 @@ class Stopwatch:
 
     Parameters
     ----------
-    call
+    workload
         The work.
     device
         Where it runs.
     least_calls
         Calls of one timing at least: as many as the inputs need to leave the cache [-].
-    has_graph
-        Whether its kernels are replayed as one CUDA graph; ignored on a CPU.
     pool
         Memory pool that graphs share; None for one of its own.
     """
 
     def __init__(
-        self,
-        call: Call,
-        device: torch.device,
-        *,
-        least_calls: int = 1,
-        has_graph: bool = True,
-        pool: Any = None,
+        self, workload: Workload, device: torch.device, least_calls: int = 1, pool: Any = None
     ) -> None:
-        self._call, self._device = call, device
+        self._workload, self._call, self._device = workload, workload.call, device
         self._next = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
         self.calls = min(max(enough, least_calls), MOST_CALLS)
-        if device.type == "cuda" and has_graph:
+        if device.type == "cuda" and workload.has_graph:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, pool=pool):
                 for index in range(self.calls):
-                    call(index)
+                    self._call(index)
             self.time()  # the first replay uploads the graph
 
     def _warm_up(self) -> float:
@@ -315,15 +307,23 @@ class Stopwatch:
                 torch.cuda.synchronize(self._device)
         return time.perf_counter() - started
 
-    def time(self) -> tuple[float, range]:
-        """Return the mean time of a call, and the indices that the calls had [s]."""
-        if self._device.type == "cpu":
-            indices = range(self._next, self._next + self.calls)
-            self._next = indices.stop
-            started = time.perf_counter()
-            for index in indices:
-                self._call(index)
-            return (time.perf_counter() - started) / self.calls, indices
+    def time(self) -> tuple[float, float]:
+        """Return the mean time of the work, and the mean of the experts that it loaded [s] [-]."""
+        started = self._next
+        seconds = self._seconds_on_cpu() if self._device.type == "cpu" else self._seconds_on_gpu()
+        active = self._workload.active_experts
+        taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
+        return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
+
+    def _seconds_on_cpu(self) -> float:
+        started = time.perf_counter()
+        for index in range(self._next, self._next + self.calls):
+            self._call(index)
+        seconds = time.perf_counter() - started
+        self._next += self.calls
+        return seconds
+
+    def _seconds_on_gpu(self) -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         if self._graph is not None:
             self._graph.replay()  # the device is busy while the host launches what is timed
@@ -335,4 +335,4 @@ class Stopwatch:
                 self._call(index)
         stop.record()
         stop.synchronize()
-        return start.elapsed_time(stop) / 1e3 / self.calls, range(self.calls)
+        return float(start.elapsed_time(stop)) / 1e3
