@@ -160,11 +160,6 @@ def test_a_file_of_something_else_is_refused(
     assert path.read_bytes() == before
 
 
-def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"output.*written"), opened(tmp_path / "no" / "rows.csv"):
-        pass
-
-
 @contextmanager
 def small_files() -> Iterator[None]:
     """A limit on the size of files: writing stops in the middle of a row, as on a full disk.

@@ -5,14 +5,17 @@ slows the machine down for a while then lengthens one repeat of many points, and
 it. Each repeat stands between two of its reference, so that what drifts over the whole run shows.
 """
 
+from __future__ import annotations
+
 import gc
 import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import device as devices
@@ -20,6 +23,9 @@ from specmodel.calibrate.measure.device import STACK, DeviceInfo
 from specmodel.calibrate.measure.rows import RowFile
 from specmodel.calibrate.measure.suite import DTYPE, REPEATS, Device, Length, Point, plain, suite
 from specmodel.calibrate.measurements import COLUMNS
+
+if TYPE_CHECKING:
+    from specmodel.calibrate.measure.workloads import Stopwatch
 
 BLOCK = {"cpu": 10**6, "cuda": 48}
 """Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
@@ -34,16 +40,11 @@ _KEPT_FREE = 0.85
 _TINY_BYTES = 2**22
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """Timings done or skipped, and those of the whole suite."""
 
     done: int
     total: int
-
-
-class _NoKernelError(Exception):
-    """Torch has no kernel for this on the device."""
 
 
 class Bench:
@@ -58,22 +59,21 @@ class Bench:
     """
 
     def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
-        from specmodel.calibrate.measure import workloads
+        from specmodel.calibrate.measure import layers, workloads
 
-        torch = devices.import_torch()
-        self._torch, self._workloads = torch, workloads
+        self._torch, self._workloads, self._info = devices.import_torch(), workloads, info
         self._has_graphs = info.kind == "cuda"
-        self._device, self._info = torch.device(info.kind), info
+        self._device = self._torch.device(info.kind)
+        self._can_route = not self._has_graphs or layers.has_grouped_kernel(self._device)
         self._started = time.monotonic()
-        self._ready: dict[str, tuple[Any, Any]] = {}
+        self._ready: dict[str, Stopwatch] = {}
         self.clear()
-        least = workloads.CACHE_MULTIPLE * info.l2_bytes
+        self._cold_bytes = workloads.CACHE_MULTIPLE * info.l2_bytes
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
         sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
-        if max(sizes) < _TINY_BYTES:
-            least = 0.0
+        least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
         self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
-        with torch.inference_mode():
+        with self._torch.inference_mode():
             workloads.check_attention(self._device)
             self._arena = workloads.Arena(self._arena_bytes, self._device)
 
@@ -86,6 +86,8 @@ class Bench:
     def measure(self, point: Point) -> dict[str, Any]:
         """Return the columns that timing a point between two of its reference gives."""
         elapsed = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
+        if point.component == "experts" and not self._can_route:
+            return elapsed | {"note": NO_KERNEL}
         gc.disable()  # a collection in the middle of a timing would count as the kernel's
         try:
             with self._torch.inference_mode():
@@ -93,8 +95,6 @@ class Bench:
         except (self._torch.OutOfMemoryError, MemoryError):
             self.clear()
             return elapsed | {"note": OUT_OF_MEMORY}
-        except _NoKernelError:
-            return elapsed | {"note": NO_KERNEL}
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             expected = f"a device and a torch that run {point.name} ({reason})"
@@ -103,47 +103,32 @@ class Bench:
             gc.enable()
 
     def _timed(self, point: Point) -> dict[str, str]:
-        if point.sizes == point.reference_sizes:
-            seconds, active = self._time(point, point.sizes, point.name)
-            of_reference = seconds
-        else:
-            reference = point.reference_sizes, f"{point.group} reference"
-            before, _ = self._time(point, *reference)
-            seconds, active = self._time(point, point.sizes, point.name)
-            after, _ = self._time(point, *reference)
-            of_reference = (before + after) / 2
-        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{of_reference:.6g}"}
+        reference = point.reference_sizes, f"{point.group} reference"
+        has_other = point.sizes != point.reference_sizes
+        around = [self._time(point, *reference)[0]] if has_other else []
+        seconds, active = self._time(point, point.sizes, point.name)
+        around += [self._time(point, *reference)[0] if has_other else seconds]
+        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{np.mean(around):.6g}"}
         return timed | ({"active_experts": f"{active:.6g}"} if active else {})
 
     def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
         """Return the time of a workload, and the mean of the experts that its calls loaded."""
         if name not in self._ready:
             self._ready[name] = self._make(point.component, sizes, name)
-        workload, stopwatch = self._ready[name]
-        seconds, calls = stopwatch.time()
-        active = workload.active_experts
-        loaded = sum(active[i % len(active)] for i in calls) / len(calls) if active else 0.0
-        return seconds / workload.work, loaded
+        return self._ready[name].time()
 
-    def _make(self, component: str, sizes: dict[str, float], name: str) -> tuple[Any, Any]:
-        workloads = self._workloads
-        too_large = workloads.weight_bytes(component, sizes) > self._arena_bytes
+    def _make(self, component: str, sizes: dict[str, float], name: str) -> Stopwatch:
+        workloads, weights = self._workloads, self._workloads.weight_bytes(component, sizes)
         needed = workloads.needed_bytes(component, sizes)
-        if too_large or needed > _KEPT_FREE * devices.free_bytes(self._info.kind):
+        free = _KEPT_FREE * devices.free_bytes(self._info.kind)
+        if weights > self._arena_bytes or needed > free:
             raise MemoryError
-        is_slow = self._has_graphs and not workloads.layers.has_grouped_kernel(self._device)
-        if component == "experts" and is_slow:
-            raise _NoKernelError
         workload = workloads.prepare(component, sizes, self._arena, name)
-        cold = workloads.CACHE_MULTIPLE * self._info.l2_bytes / max(workload.read_bytes, 1.0)
-        stopwatch = workloads.Stopwatch(
-            workload.call,
-            self._device,
-            least_calls=math.ceil(cold) if self._has_graphs and cold < 1e6 else 1,
-            has_graph=workload.has_graph,
-            pool=self._pool,
-        )
-        return workload, stopwatch
+        active = workload.active_experts
+        read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
+        least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1
+        made: Stopwatch = workloads.Stopwatch(workload, self._device, least_calls, self._pool)
+        return made
 
 
 def run_suite(

@@ -58,8 +58,6 @@ class Workload:
     ----------
     call
         The work; its argument counts the calls [-].
-    read_bytes
-        Weights or KV that a call reads [B].
     active_experts
         Distinct experts of each routing that calls take in turn; empty but for experts [-].
     has_graph
@@ -69,7 +67,6 @@ class Workload:
     """
 
     call: Call
-    read_bytes: float
     active_experts: tuple[int, ...] = ()
     has_graph: bool = True
     work: int = 1
@@ -135,36 +132,36 @@ def check_attention(device: torch.device) -> None:
         raise InputError("device", f"attention wrong by {error:.2g} on {name}", expected)
 
 
-def needed_bytes(component: str, sizes: Sizes) -> float:
-    """Return the memory that a point takes beside the arena, four times its activations [B]."""
-    return 4 * _values(component, sizes)[1] * VALUE_BYTES
-
-
-def weight_bytes(component: str, sizes: Sizes) -> float:
+def weight_bytes(component: str, s: Sizes) -> float:
     """Return the weights or KV of a point, which the arena must hold [B]."""
-    return _values(component, sizes)[0] * VALUE_BYTES
-
-
-def _values(component: str, s: Sizes) -> tuple[float, float]:
-    """Return how many values a point reads as weights or KV, and has as activations."""
     if component == "copy":
-        return s["bytes"], 0.0
+        return 2 * s["bytes"]
     if component == "experts":
-        h, w = s["hidden_size"], s["expert_size"]
+        values = s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1)
+    elif component == "gemm":
+        values = s["input_size"] * s["output_size"]
+    elif component == "attention":
+        values = 2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
+    else:
+        values = 0.0
+    return values * VALUE_BYTES
+
+
+def needed_bytes(component: str, s: Sizes) -> float:
+    """Return the memory that a point takes beside the arena, four times its activations [B]."""
+    if component == "experts":
         pairs = s["num_tokens"] * s["experts_per_token"]
-        return s["num_experts"] * h * (3 * w + 1), pairs * (2 * h + 3 * w)
-    if component == "gemm":
-        inputs, outputs = s["input_size"], s["output_size"]
-        return inputs * outputs, s["num_tokens"] * (inputs + outputs)
-    if component == "attention":
-        entries = s["batch_size"] * s["context_length"]
+        values = pairs * (2 * s["hidden_size"] + 3 * s["expert_size"])
+    elif component == "gemm":
+        values = s["num_tokens"] * (s["input_size"] + s["output_size"])
+    elif component == "attention":
         rows = s["batch_size"] * s["query_tokens"] * s["num_heads"]
-        scores = s["context_length"] / s["num_kv_heads"]
-        read = 2 * entries * s["num_kv_heads"] * s["head_dim"]
-        return read, rows * (3 * s["head_dim"] + scores)
-    if component == "elementwise":
-        return 0.0, 4 * s["num_tokens"] * s["hidden_size"]
-    return 0.0, 0.0
+        values = rows * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
+    elif component == "elementwise":
+        values = 4 * s["num_tokens"] * s["hidden_size"]
+    else:
+        values = 0.0
+    return 4 * values * VALUE_BYTES
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
@@ -203,7 +200,7 @@ def _copy(s: dict[str, int], arena: Arena) -> Workload:
         to, of = arena.take(2, size)
         to.copy_(of)
 
-    return Workload(call, 2.0 * s["bytes"])
+    return Workload(call)
 
 
 def _launch(s: dict[str, int], arena: Arena) -> Workload:
@@ -213,7 +210,7 @@ def _launch(s: dict[str, int], arena: Arena) -> Workload:
         for _ in range(LAUNCHES):
             x.neg_()
 
-    return Workload(call, 0.0, has_graph=bool(s["graphs"]), work=LAUNCHES)
+    return Workload(call, has_graph=bool(s["graphs"]), work=LAUNCHES)
 
 
 def _gemm(s: dict[str, int], arena: Arena) -> Workload:
@@ -223,7 +220,7 @@ def _gemm(s: dict[str, int], arena: Arena) -> Workload:
     def call(_: int) -> None:
         F.linear(x, arena.take(outputs, inputs))
 
-    return Workload(call, float(inputs * outputs * VALUE_BYTES))
+    return Workload(call)
 
 
 def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
@@ -232,7 +229,7 @@ def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
     def call(_: int) -> None:
         layers.add_norm(x, residual, arena.take(s["hidden_size"]))
 
-    return Workload(call, 4.0 * x.numel() * VALUE_BYTES)
+    return Workload(call)
 
 
 def _attention(s: dict[str, int], arena: Arena) -> Workload:
@@ -248,7 +245,7 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
         cache = layers.laid_out(flat, batch, capacity, groups, dim)
         layers.attend(query, key, value, cache, span)
 
-    return Workload(call, weight_bytes("attention", {k: float(v) for k, v in s.items()}))
+    return Workload(call)
 
 
 def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
@@ -264,9 +261,7 @@ def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> 
         )
         layers.experts(x, weights, k, forced[index % ROUTINGS])
 
-    active = tuple(len(np.unique(d)) for d in drawn)
-    read = np.mean(active) * 3 * h * w * VALUE_BYTES
-    return Workload(call, float(read), active)
+    return Workload(call, tuple(len(np.unique(d)) for d in drawn))
 
 
 class Stopwatch:
@@ -277,37 +272,29 @@ class Stopwatch:
 
     Parameters
     ----------
-    call
+    workload
         The work.
     device
         Where it runs.
     least_calls
         Calls of one timing at least: as many as the inputs need to leave the cache [-].
-    has_graph
-        Whether its kernels are replayed as one CUDA graph; ignored on a CPU.
     pool
         Memory pool that graphs share; None for one of its own.
     """
 
     def __init__(
-        self,
-        call: Call,
-        device: torch.device,
-        *,
-        least_calls: int = 1,
-        has_graph: bool = True,
-        pool: Any = None,
+        self, workload: Workload, device: torch.device, least_calls: int = 1, pool: Any = None
     ) -> None:
-        self._call, self._device = call, device
+        self._workload, self._call, self._device = workload, workload.call, device
         self._next = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
         self.calls = min(max(enough, least_calls), MOST_CALLS)
-        if device.type == "cuda" and has_graph:
+        if device.type == "cuda" and workload.has_graph:
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, pool=pool):
                 for index in range(self.calls):
-                    call(index)
+                    self._call(index)
             self.time()  # the first replay uploads the graph
 
     def _warm_up(self) -> float:
@@ -320,15 +307,23 @@ class Stopwatch:
                 torch.cuda.synchronize(self._device)
         return time.perf_counter() - started
 
-    def time(self) -> tuple[float, range]:
-        """Return the mean time of a call, and the indices that the calls had [s]."""
-        if self._device.type == "cpu":
-            indices = range(self._next, self._next + self.calls)
-            self._next = indices.stop
-            started = time.perf_counter()
-            for index in indices:
-                self._call(index)
-            return (time.perf_counter() - started) / self.calls, indices
+    def time(self) -> tuple[float, float]:
+        """Return the mean time of the work, and the mean of the experts that it loaded [s] [-]."""
+        started = self._next
+        seconds = self._seconds_on_cpu() if self._device.type == "cpu" else self._seconds_on_gpu()
+        active = self._workload.active_experts
+        taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
+        return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
+
+    def _seconds_on_cpu(self) -> float:
+        started = time.perf_counter()
+        for index in range(self._next, self._next + self.calls):
+            self._call(index)
+        seconds = time.perf_counter() - started
+        self._next += self.calls
+        return seconds
+
+    def _seconds_on_gpu(self) -> float:
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         if self._graph is not None:
             self._graph.replay()  # the device is busy while the host launches what is timed
@@ -340,4 +335,4 @@ class Stopwatch:
                 self._call(index)
         stop.record()
         stop.synchronize()
-        return start.elapsed_time(stop) / 1e3 / self.calls, range(self.calls)
+        return float(start.elapsed_time(stop)) / 1e3
