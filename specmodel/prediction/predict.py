@@ -181,7 +181,10 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         values={name: np.broadcast_to(array, shape) for name, array in columns.items()},
         evaluation=evaluation,
         assumptions=assumed,
-        warnings=evaluation.memory.warnings(points["batch_size"]),
+        warnings=(
+            *evaluation.memory.warnings(points["batch_size"]),
+            *deployment.warnings(points["batch_size"], gamma),
+        ),
         intervals=intervals,
     )
 

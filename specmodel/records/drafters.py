@@ -136,6 +136,11 @@ class Drafter:
         return not self.parts
 
     @property
+    def kind(self) -> str:
+        """What it is, whichever model it runs: a head of a kind, a look-up, or a draft model."""
+        return self.name if self.is_head or self.is_lookup else "draft model"
+
+    @property
     def architectures(self) -> tuple[Architecture, ...]:
         """What runs on the GPU."""
         return tuple(architecture for architecture, _ in self.parts)
