@@ -18,6 +18,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
+from specmodel.prediction import intervals
 from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
 from specmodel.prediction.predict import predict
 from specmodel.records import drafters
@@ -458,3 +459,30 @@ def test_a_point_does_not_depend_on_its_neighbours() -> None:
     assert single is not None
     assert lengths["draft_time"].low.tolist() == lengths["draft_time"].high.tolist() == [0, 1e-3]
     assert single["speedup"].low == lengths["speedup"].low[1]
+
+
+def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypatch):
+    """Where only GEMMs err, by e^(s x + r y), a pass takes the rest and e^(1.28 (s² + r²)^½) b."""
+    monkeypatch.setattr(intervals, "DRAWS", 40_000)
+    deployment = deploy(target="llama-3.1-8b", drafter="ngram", hardware="h200_sxm")[0]
+    record = deployment.kernels.record
+    known = record.attention["bf16"].model_copy(update={"shape_spread": 0.0, "row_spread": 0.0})
+    wide = record.gemm["bf16"]
+    loose = {"covariance": (0.2 * np.eye(len(wide.varied))).tolist()}
+    wide = wide.model_copy(update={"shape_spread": 0.3, "row_spread": 0.4} | loose)
+    record = record.model_copy(update={"gemm": {"bf16": wide}, "attention": {"bf16": known}})
+    kernels = dataclasses.replace(deployment.kernels, record=record)
+    point = {"batch_size": 4.0, "draft_length": 0.0, "verify_tokens": 1.0, "context_length": 512.0}
+    points = {name: np.asarray(value) for name, value in point.items()}
+    found = intervals.central_intervals(
+        dataclasses.replace(deployment, kernels=kernels),
+        points,
+        Acceptance(acceptance_rate=0.5),
+        np.random.default_rng(3),
+    )["forward_time"]
+    parts = step_times(deployment, **points).forward.components.values()
+    erring = sum(part.total_time for part in parts if part.kind != "attention")
+    rest = sum(part.total_time for part in parts if part.kind == "attention")
+    error = 0.5 * 4 * np.sqrt(0.1 * 0.9 / 40_000) / 0.1755  # of a decile of a normal law
+    for end, z in ((found.low, -1.2816), (found.high, 1.2816)):
+        assert np.log((end - rest) / erring) == pytest.approx(0.5 * z, abs=error)
