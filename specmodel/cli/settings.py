@@ -46,6 +46,10 @@ _DETAIL: _Options = {
         "GPUs that experts are spread over; they share the batch.  [default: 1]",
     ),
     "draft_tensor_parallel": (int, "GPUs of a draft model.  [default: 1]"),
+    "memory_utilization": (
+        float,
+        "Share of a GPU's memory that weights and cache may fill.  [default: 0.9]",
+    ),
     "weight_dtype": ("DTYPE", "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."),
     "expert_dtype": ("DTYPE", "Routed experts, where it differs."),
     "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),

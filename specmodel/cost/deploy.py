@@ -12,7 +12,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype
-from specmodel.cost.deployment import Deployment
+from specmodel.cost.deployment import TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
@@ -24,12 +24,14 @@ DEGREES = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
-NAMES = (*RECORDS, "stack", *DEGREES, "routing_correlation", *DTYPES, *LOOKUP, *POPULARITY)
+SHARES = ("routing_correlation", "memory_utilization")
+NAMES = (*RECORDS, "stack", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
 """What `resolve` takes beside fields of records."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
     "routing_correlation": TYPICAL_ROUTING_CORRELATION,
+    "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
     **dict.fromkeys(DEGREES, 1),
 }
 
@@ -46,6 +48,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     tensor_parallel: int | None = None,
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
+    memory_utilization: float | None = None,
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
@@ -58,7 +61,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     ----------
     target, hardware, drafter, engine, stack, routing_correlation, popularity
         As `specmodel.predict` takes them [-].
-    tensor_parallel, expert_parallel, draft_tensor_parallel
+    tensor_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
         Likewise [-].
     weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
         Likewise.
@@ -127,8 +130,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         hardware=hardware,
         engine=engine,
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
-        routing_correlation=_single("routing_correlation", chosen),
         popularity=_popularity(given, target),
+        **{name: _single(name, chosen) for name in SHARES},
         **{name: chosen[name] for name in DEGREES},
     )
     return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))

@@ -53,6 +53,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     tensor_parallel: int | None = None,
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
+    memory_utilization: float | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
 ) -> Prediction:
@@ -84,6 +85,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     tensor_parallel, expert_parallel, draft_tensor_parallel
         GPUs that the target's matrices are cut over, that its experts are spread over (attention
         is data-parallel where there are more), and that a draft model is cut over [-].
+    memory_utilization
+        Share of a GPU's memory that weights and cache may fill, 0.9 by default as in engines [-].
     max_draft_length
         Longest draft considered for `best_draft_length` [token].
     interval

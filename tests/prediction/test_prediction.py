@@ -305,8 +305,12 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
     twice = 28 * 3584 * 64 + 57 * 3584  # routers and norms are on both
     expected = target.total_parameters + twice + 2 * drafter.total_parameters + 8 * kv
     assert p.memory_bytes[()] == expected
-    assert p.max_batch_size[()] == (80 * 2**30 - (expected - 8 * kv)) // kv
+    assert p.max_batch_size[()] == (0.9 * 80 * 2**30 - (expected - 8 * kv)) // kv
     assert p.warnings == ()
+    whole = qwen2(batch_size=8, memory_utilization=1)
+    assert whole.max_batch_size[()] == (80 * 2**30 - (expected - 8 * kv)) // kv
+    assert p.assumptions["memory_utilization"] == 0.9
+    assert "memory_utilization" not in whole.assumptions
     head = MemoryUse(qwen2(drafter="eagle").deployment, 512, 5)
     layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512) + 2 * 3584**2 + 3 * 3584
     assert head.draft_weight_bytes == layer + 3 * 3584  # norms are on both GPUs
@@ -319,7 +323,7 @@ def test_beyond_memory_warns_with_figures() -> None:
     )  # fmt: skip
     (warning,) = p.warnings
     assert str(int(p.max_batch_size.min())) in warning
-    assert "85.9 GB" in warning
+    assert "of the 77.3 GB (90 % of 85.9 GB) that an engine uses" in warning
     too_small = predict(
         target="mixtral-8x7b", drafter="ngram", hardware="t4", batch_size=1, draft_length=3,
         acceptance=0.5,
@@ -425,6 +429,8 @@ def test_what_was_not_given_is_assumed_aloud() -> None:
         ({"tensor_parallel": 3}, "tensor_parallel"),
         ({"draft_tensor_parallel": 4}, "draft_tensor_parallel"),
         ({"routing_correlation": 2}, "routing_correlation"),
+        ({"memory_utilization": 0}, "memory_utilization"),
+        ({"memory_utilization": 90}, "memory_utilization"),
         ({"weight_dtype": "fp7"}, "weight_dtype"),
         ({"hardware": "h300"}, "hardware"),
         ({"activation_dtype": "fp32"}, "activation_dtype"),
