@@ -11,7 +11,6 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_work
 from specmodel.prediction.outcome import Prediction
 from specmodel.records.layers.work import CAUSES, Work
 
@@ -248,19 +247,11 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     p, shape = prediction, prediction.batch_size.shape
     points: dict[str, Any] = {n: np.ravel(getattr(p, n)).astype(int) for n in _COORDINATES}
     points["point"] = np.arange(p.batch_size.size)
-    works = step_work(
-        p.deployment,
-        batch_size=p.batch_size,
-        draft_length=p.draft_length,
-        verify_tokens=p.verify_tokens,
-        context_length=p.context_length,
-    )
     parts = []
     for label, time in p.times.passes.items():
-        work = works[label]
         columns = {
             name: _columns(part, time.components[name].total_time, p.deployment)
-            for name, part in work.components.items()
+            for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
             columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}
