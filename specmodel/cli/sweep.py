@@ -1,7 +1,9 @@
 """The command that sweeps."""
 
 import logging
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,7 +97,7 @@ def sweep(
     for reason in plan.skipped:
         click.echo(f"specmodel: skipped: {reason}", err=True)
     where: dict[str, Any] = {"workers": workers, "client": scheduler}
-    with _without_log():
+    with _without_log(), _stopping():
         if output is None:
             for text in csv_chunks(plan, **where):
                 click.echo(text, nl=False)
@@ -136,6 +138,19 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Take a request to end, as of a batch system, for Ctrl-C: what was written is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main one may say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
