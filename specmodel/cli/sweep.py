@@ -61,6 +61,9 @@ def _axis_options(command: Command) -> Command:
 @click.option("--overwrite", is_flag=True, help="Replace what has that name.")
 @click.option("--workers", type=int, help="Threads.  [default: one for each core]")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster in place of threads.")
+@click.option(
+    "--worker-timeout", type=float, help="Seconds it may be without workers.  [default: 60]"
+)
 @click.option("--yes", is_flag=True, help="Compute more than 1,000,000,000 points.")
 def sweep(
     *,
@@ -68,6 +71,7 @@ def sweep(
     overwrite: bool,
     workers: int | None,
     scheduler: str | None,
+    worker_timeout: float | None,
     yes: bool,
     **options: Any,
 ) -> None:
@@ -97,6 +101,10 @@ def sweep(
     for reason in plan.skipped:
         click.echo(f"specmodel: skipped: {reason}", err=True)
     where: dict[str, Any] = {"workers": workers, "client": scheduler}
+    if worker_timeout is not None:
+        if scheduler is None:
+            raise InputError("worker_timeout", worker_timeout, "none without --scheduler")
+        where["worker_timeout"] = worker_timeout
     with _without_log(), _stopping():
         if output is None:
             for text in csv_chunks(plan, **where):

@@ -25,7 +25,7 @@ from specmodel.sweeps.columns import (
     parquet_options,
 )
 from specmodel.sweeps.plan import Part, Plan
-from specmodel.sweeps.workers import chosen_workers, results
+from specmodel.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +65,7 @@ def sweep_to_file(
     overwrite: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
     progress: Callable[[int], object] | None = None,
 ) -> None:
     """Compute a sweep of any size and write it while it is computed, in float32.
@@ -78,8 +79,8 @@ def sweep_to_file(
         encoded where they are computed: the choice past one machine.
     overwrite
         Whether what has the name may be replaced; a folder only if it holds nothing but parts.
-    workers, client
-        As for `sweep` [-].
+    workers, client, worker_timeout
+        As for `sweep` [-] [s].
     progress
         Called with the number of points of each part that is done [-].
 
@@ -95,7 +96,7 @@ def sweep_to_file(
     with _locked(output, working, kind, overwrite=overwrite):
         sink = _Sink(plan, output, working, kind)
         try:
-            with chosen_workers(workers, client) as pool:
+            with chosen_workers(workers, client, worker_timeout) as pool:
                 encoded = results(plan, sink.encode, pool)
                 for part, content in zip(plan.parts(), encoded, strict=True):
                     sink.add(content, part.num_points)
