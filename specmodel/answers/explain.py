@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
@@ -47,11 +46,6 @@ class Explanation:
     target_efficiency: dict[str, FloatArray]
     ideal_speedup: FloatArray
     speedup: dict[str, FloatArray]
-
-    @property
-    def limited_by(self) -> np.ndarray[Any, np.dtype[np.str_]]:
-        """The largest term of those that lengthen the step, rejection left out."""
-        return self.prediction.limited_by
 
     @property
     def waterfalls(self) -> dict[str, dict[str, FloatArray]]:
@@ -140,18 +134,7 @@ def explain(prediction: Prediction) -> Explanation:
 
 
 def coalition_sums(terms: FloatArray) -> FloatArray:
-    """Return the sums of all subsets of n terms on the first axis.
-
-    Parameters
-    ----------
-    terms
-        On the first axis, n of them [-].
-
-    Returns
-    -------
-    FloatArray
-        On a first axis of 2^n: bit i of its place says whether term i is in the subset [-].
-    """
+    """Return the sums of all 2^n subsets of n terms: bit i of a place says if term i is in it."""
     sums = np.zeros((1, *terms.shape[1:]))
     for term in terms:
         sums = np.concatenate([sums, sums + term])
@@ -173,11 +156,6 @@ def shapley_values(values: FloatArray) -> FloatArray:
         A contribution for each player on the first axis; they sum to the value of all players
         less that of none [-].
 
-    Raises
-    ------
-    InputError
-        If there is no value for each coalition.
-
     Notes
     -----
     Eq. 2 of [1]_, exact. Of all n! orders, ``s! (n - 1 - s)!`` have exactly the s members of a
@@ -194,8 +172,6 @@ def shapley_values(values: FloatArray) -> FloatArray:
     [0.5, 0.5]
     """
     players = len(values).bit_length() - 1
-    if len(values) != 2**players:
-        raise InputError("values", f"{len(values)} values", "one for each of 2^n coalitions")
     coalitions = np.arange(len(values))
     sizes = np.array([int(c).bit_count() for c in coalitions])
     weights = np.array([factorial(s) * factorial(players - 1 - s) for s in range(players)])
@@ -267,7 +243,7 @@ def _columns(work: Work, seconds: Any, deployment: Deployment) -> dict[str, Any]
     kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
     peak_flops = deployment.hardware.peak_flops_per_s(work.dtype)
-    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.kv_bytes)
+    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
     with np.errstate(divide="ignore", invalid="ignore"):
         intensity, attained = flop / moved, flop / seconds

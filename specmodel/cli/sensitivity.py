@@ -48,22 +48,8 @@ _ERRORS = {
 class Sensitivity:
     """Three analyses of one operating point, and what they rest on.
 
-    Parameters
-    ----------
-    deployment, point
-        What runs where, and the operating point.
-    outcome
-        Speedup and target efficiency there, by name [-].
-    ranges
-        Ranges of what is uncertain, by name of the input.
-    elasticities, swings, indices
-        The tables of `elasticities`, `tornado` and `sobol`.
-    samples
-        Samples that the indices were estimated from [-].
-    assumptions
-        What was assumed because it was not given, by argument.
-    warnings
-        What the reader must know, one sentence each.
+    `outcome` is what is predicted there, by name; `swings` and `indices` are the tables of
+    `tornado` and `sobol`.
     """
 
     deployment: Deployment

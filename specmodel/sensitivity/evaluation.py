@@ -31,10 +31,8 @@ def evaluate(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point; inputs that are not changed keep its values.
+    deployment, point
+        What runs where, and the operating point; inputs that are not changed keep its values.
     values
         New values by name of `list_inputs`: one number, or a list of one length for all [-].
 
