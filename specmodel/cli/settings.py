@@ -1,5 +1,7 @@
 """Options that several commands share, declared once, and what every command does alike."""
 
+import shutil
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -172,6 +174,12 @@ def check_forms(as_json: bool, as_csv: bool) -> None:
     """Refuse both at once."""
     if as_json and as_csv:
         raise InputError("csv", True, "one of --json and --csv")
+
+
+def screen_width() -> int:
+    """Return the columns of the terminal, 80 where there is none [-]."""
+    is_watched = sys.stdout.isatty()
+    return max(40, shutil.get_terminal_size().columns) if is_watched else 80
 
 
 def echo_warnings(warnings: Iterable[str]) -> None:
