@@ -26,7 +26,7 @@ SPARE = (
 """Left out, in this order, of a table that is too wide."""
 
 
-def table(prediction: Prediction, width: int = 80) -> str:
+def table(prediction: Prediction, width: int = 80, most: int | None = None) -> str:
     """Return the operating points as a table.
 
     Parameters
@@ -35,6 +35,8 @@ def table(prediction: Prediction, width: int = 80) -> str:
         Its points are the rows; coordinates that do not vary are no columns.
     width
         Most characters of a line; columns that have no room are named below the table [-].
+    most
+        Most points, the first ones; all of them if None [-].
 
     Returns
     -------
@@ -43,7 +45,7 @@ def table(prediction: Prediction, width: int = 80) -> str:
     """
     from specmodel.prediction.columns import COLUMNS
 
-    rows = prediction.rows()
+    rows = prediction.rows(most)
     for row in rows:
         row["throughput_plain"] = row["batch_size"] / row["forward_time"]
     left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}

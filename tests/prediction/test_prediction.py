@@ -21,6 +21,7 @@ from specmodel.cost.passes import PassTime
 from specmodel.prediction import intervals
 from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
 from specmodel.prediction.predict import predict
+from specmodel.prediction.table import table
 from specmodel.records import drafters
 from specmodel.records.architecture import load_architecture
 from specmodel.records.engine import EngineProfile, load_engine
@@ -492,3 +493,20 @@ def test_intervals_are_those_of_errors_left_out_and_count_nothing_twice(monkeypa
     error = 0.5 * 4 * np.sqrt(0.1 * 0.9 / 40_000) / 0.1755  # of a decile of a normal law
     for end, z in ((found.low, -1.2816), (found.high, 1.2816)):
         assert np.log((end - rest) / erring) == pytest.approx(0.5 * z, abs=error)
+
+
+def test_a_prediction_prints_as_the_table_of_the_command() -> None:
+    p = qwen2(draft_length=[[0], [4]])
+    printed = str(p)
+    assert printed == table(p, 80)
+    lines = printed.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    head = " ".join(lines[:2])
+    for title in ("batch", "TPOT", "plain>with", "speedup"):
+        assert title in head
+    row = p.rows()[4]
+    plain, speculating = (f"{1e3 * row[name]:.3g}" for name in ("forward_time", "tpot"))
+    assert f"{plain}>{speculating}ms" in lines[6]
+    many = str(qwen2(batch_size=np.arange(1, 201), draft_length=[[1], [2]])).splitlines()
+    assert many[-1] == "The first 60 of 400 points; to_frame() has all."
+    assert len(many) < 70
