@@ -154,7 +154,7 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
         assumed["popularity"] = "equal"
     if drafter.is_lookup:
         lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
-        assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}
+        assumed |= {k: v for k, v in lookup.items() if k not in given and getattr(drafter, k) == v}
     else:
         assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
     for dtype, wider in deployment.wider_dtypes.items():

@@ -13,7 +13,7 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import expert_use
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
-from specmodel.cost.deploy import deploy
+from specmodel.cost.deploy import deploy, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
@@ -40,6 +40,8 @@ QWEN2 = {
     "tensor_parallel": 2,
     "context_length": 512,
 }
+BY_POSITION = Acceptance(acceptance_by_position=[0.8, 0.6, 0.4])
+MEASURED = Acceptance(tokens_per_step=4.7)
 
 
 def qwen2(**changes: object) -> Prediction:
@@ -319,7 +321,7 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
 
 def test_beyond_memory_warns_with_figures() -> None:
     p = predict(
-        target="mixtral-8x7b", drafter="ngram", hardware="h100_sxm", tensor_parallel=2,
+        target="mixtral-8x7b", drafter="eagle", hardware="h100_sxm", tensor_parallel=2,
         batch_size=[1, 4096], draft_length=3, acceptance=0.5, context_length=4096,
     )  # fmt: skip
     (warning,) = p.warnings
@@ -510,3 +512,29 @@ def test_a_prediction_prints_as_the_table_of_the_command() -> None:
     many = str(qwen2(batch_size=np.arange(1, 201), draft_length=[[1], [2]])).splitlines()
     assert many[-1] == "The first 60 of 400 points; to_frame() has all."
     assert len(many) < 70
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"drafter": "mtp", "draft_length": 1, "max_draft_length": 1}, None),
+        ({"drafter": "mtp", "draft_length": 3}, "the head is trained for 1 drafted token; up to"),
+        ({"drafter": "mtp", "draft_length": 3, "acceptance": BY_POSITION}, None),
+        ({"drafter": "eagle3", "draft_length": 3}, None),
+        ({"draft_length": 4, "acceptance": MEASURED, "max_draft_length": 4}, None),
+        ({"draft_length": 4, "acceptance": MEASURED}, "acceptance was measured at 4 drafted"),
+        ({"drafter": "ngram", "draft_length": 3}, "a proposal in every step, which is optimistic"),
+        ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),
+    ],
+)
+def test_what_was_not_measured_is_said(given, told) -> None:
+    p = qwen2(batch_size=1, **{"acceptance": 0.85} | given)
+    assert len(p.warnings) == (told is not None)
+    assert told is None or told in p.warnings[0]
+
+
+def test_a_proposal_in_every_step_may_be_given() -> None:
+    """Given, it is no assumption."""
+    named = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "drafter": "ngram"}
+    assert "proposal_rate" in resolve(named)[1]
+    assert "proposal_rate" not in resolve(named | {"proposal_rate": 1})[1]
