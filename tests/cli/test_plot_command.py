@@ -152,6 +152,19 @@ def test_what_comes_from_a_pipe_is_judged_as_well(text, fragment, run, monkeypat
     assert fragment in line
 
 
+def test_a_table_larger_than_memory_is_refused_before_it_is_read(run, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"batch_size": range(1, 101), "speedup": 1.5}).to_parquet("large.parquet")
+    assert run("plot speedup large.parquet --output a.pdf")[0] == 0
+    monkeypatch.setattr("specmodel.base.tables.MOST_BYTES", 1000)
+    monkeypatch.setattr("pandas.read_parquet", None)
+    status, out, line = run("plot speedup large.parquet --output a.pdf")
+    assert (status, out, line.count("\n")) == (2, "", 1)
+    assert "table: got 'large.parquet'; expected at most" in line
+    assert "not 100 rows of 2 columns" in line
+
+
 def test_without_matplotlib_it_says_what_to_install(run, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     status, _, line = run("plot speedup table.csv --output a.pdf")
