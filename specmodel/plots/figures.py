@@ -173,7 +173,8 @@ def draw_figure(
     from matplotlib.figure import Figure
 
     chosen = KINDS[kind]
-    figure = Figure(figsize=(width, _DRAFT_HEIGHT), dpi=_DPI, layout="constrained")
+    draft = chosen.most_height if chosen.row_height else _DRAFT_HEIGHT
+    figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind == "timeline")[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
