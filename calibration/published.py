@@ -6,9 +6,9 @@ one) and the profiles to where they ship, by the commands of calibration/README.
 
 import sys
 import tempfile
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,12 +17,7 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.calibrate.datasets import source_name
-from specmodel.calibrate.fitting.kernels import (
-    PARAMETERS,
-    normal_spreads,
-    predicted_time,
-    shape_errors,
-)
+from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.result import rounded
 from specmodel.calibrate.measurements import groups, read_measurements
 from specmodel.calibrate.published import STACKS
@@ -54,8 +49,7 @@ ENGINES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
+class Fitted(NamedTuple):
     """A table of measurements and the stack that was fitted to it."""
 
     hardware: HardwareProfile
@@ -125,9 +119,8 @@ def left_out(kind: str, entry: Fitted, fitted: list[Fitted]) -> pd.DataFrame:
     parameters = KernelParameters(**means(kind, others), sharpness=SHARPNESS)
     parts = {(part, dtype): rows for part, dtype, rows in groups(entry.table)}
     rows = parts[kind, FITTED_DTYPE].query("role == 'judge'")
-    predicted = predicted_time(kind, rows, entry.hardware, parameters)
-    device = f"{entry.hardware.name} {rows['stack'].iloc[0]}"
-    return rows.assign(error=predicted / rows["latency"] - 1, shape=f"{device}/" + rows["shape"])
+    device = f"{entry.hardware.name} {rows['stack'].iloc[0]}/"
+    return judge(kind, rows, entry.hardware, parameters).assign(shape=device + rows["shape"])
 
 
 def means(kind: str, fitted: list[Fitted]) -> dict[str, float]:

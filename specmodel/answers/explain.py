@@ -11,7 +11,6 @@ import numpy as np
 
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_work
 from specmodel.prediction.outcome import Prediction
 from specmodel.records.layers.work import CAUSES, Work
 
@@ -243,19 +242,11 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     p, shape = prediction, prediction.batch_size.shape
     points: dict[str, Any] = {n: np.ravel(getattr(p, n)).astype(int) for n in _COORDINATES}
     points["point"] = np.arange(p.batch_size.size)
-    works = step_work(
-        p.deployment,
-        batch_size=p.batch_size,
-        draft_length=p.draft_length,
-        verify_tokens=p.verify_tokens,
-        context_length=p.context_length,
-    )
     parts = []
     for label, time in p.times.passes.items():
-        work = works[label]
         columns = {
             name: _columns(part, time.components[name].total_time, p.deployment)
-            for name, part in work.components.items()
+            for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
             columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}
@@ -271,7 +262,7 @@ def _columns(work: Work, seconds: Any, deployment: Deployment) -> dict[str, Any]
     kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
     peak_flops = deployment.hardware.peak_flops_per_s(work.dtype)
-    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.kv_bytes)
+    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
     with np.errstate(divide="ignore", invalid="ignore"):
         intensity, attained = flop / moved, flop / seconds

@@ -190,14 +190,14 @@ def _largest_batch(options: dict[str, Any], context: int, longest: int) -> tuple
     """Return the last batch size of the schedule, and why it is the last."""
     from specmodel.base.units import check
     from specmodel.cli.options import deployment_from
-    from specmodel.cost.memory import memory_use
+    from specmodel.cost.memory import MemoryUse
 
     asked = options["max_batch_size"]
     if asked is not None:
         check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
         return asked, "as asked"
     deployment, _ = deployment_from(options)
-    fits = memory_use(deployment, context, longest + 1).max_batch_size
+    fits = MemoryUse(deployment, context, longest + 1).max_batch_size
     if 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
         return int(fits), f"the largest that fits in memory at context {context}"
     end = "though more fit in memory" if fits else "as if they fitted"

@@ -126,7 +126,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
 
     from specmodel.base.units import check
     from specmodel.cli.options import acceptance_from, deployment_from
-    from specmodel.cost.memory import memory_use, memory_warnings
+    from specmodel.cost.memory import MemoryUse
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
     from specmodel.sensitivity import analyses
     from specmodel.sensitivity.evaluation import evaluate
@@ -154,8 +154,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         generator=np.random.default_rng(seed),
         outputs=outputs,
     )
-    tokens = np.asarray(point.draft_length + 1)
-    memory = memory_use(deployment, np.asarray(point.context_length), tokens)
+    memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
     outcome = evaluate(deployment, point, {})
     return Sensitivity(
         deployment=deployment,
@@ -167,7 +166,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         indices=indices,
         samples=options["samples"],
         assumptions=assumed,
-        warnings=memory_warnings(deployment, memory, np.asarray(point.batch_size)),
+        warnings=memory.warnings(np.asarray(point.batch_size)),
     )
 
 

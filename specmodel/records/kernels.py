@@ -1,6 +1,6 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
@@ -35,6 +35,16 @@ _AS = {"fp16": "bf16"}
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
+
+
+def check_covariance(
+    argument: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
+) -> None:
+    """Refuse a fit that varied what is not known, or whose covariance has another size [-]."""
+    size = len(varied)
+    if set(varied) - set(known) or [len(row) for row in covariance] != [size] * size:
+        expected = f"names of parameters, and a covariance of {size} by {size}"
+        raise InputError(argument, varied, expected)
 
 
 class KernelFit(Record):
@@ -88,11 +98,7 @@ class KernelFit(Record):
 
     @model_validator(mode="after")
     def _check_covariance(self) -> Self:
-        size = len(self.varied)
-        unknown = set(self.varied) - set(_PARAMETERS)
-        if unknown or [len(row) for row in self.covariance] != [size] * size:
-            expected = f"names of parameters, and a covariance of {size} by {size}"
-            raise InputError("varied", self.varied, expected)
+        check_covariance("varied", self.varied, self.covariance, _PARAMETERS)
         return self
 
     @property
@@ -200,20 +206,7 @@ DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
 def stack_kernels(name: str, stack: FittedStack) -> Kernels:
-    """Return the kernels of a fitted stack.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    stack
-        Its fits.
-
-    Returns
-    -------
-    Kernels
-        Its parameters; typical ones of a kind that it has no fit of.
-    """
+    """Return the kernels of a stack by its fits; typical ones of a kind that it has no fit of."""
     missing = [kind for kind in MAIN_KINDS if FITTED_DTYPE not in getattr(stack, kind)]
     if missing and name != TYPICAL:
         typical = load_typical()

@@ -17,8 +17,8 @@ from specmodel.prediction.evaluate import evaluate as evaluate_points
 from specmodel.records.kernels import MAIN_KINDS, STANDS_IN
 from specmodel.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 
-CHUNK = 8_192
-"""Points computed at a time [-]: what a pass keeps of them stays in cache."""
+CHUNK = 16_384
+"""Points computed at a time [-]: large enough to forget Python, small enough for the L2 cache."""
 
 OUTPUTS = ("speedup", "target_efficiency")
 """What is computed."""

@@ -18,6 +18,7 @@ from specmodel.calibrate.fitting.result import (
     log_fit_result,
     rounded,
 )
+from specmodel.calibrate.measurements import need_known
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.engine import EngineProfile
@@ -141,8 +142,7 @@ def fit_engine(
         "mean_error": rounded(result.mean_error),
         "left_out_error": errors,
         "spread": rounded(np.sqrt(np.mean(missed**2))),
-        "varied": list(vary),
-        "covariance": [[rounded(value) for value in row] for row in result.covariance.tolist()],
+        **result.record,
     }
     seconds = {name: rounded(value) for name, value in result.parameters.items()}
     profile = base.with_changes("engine", {**seconds, "fit": record})
@@ -164,13 +164,9 @@ def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str])
     if len(table) <= len(vary):
         expected = f"more than {len(vary)}, one an overhead"
         raise InputError(ARGUMENT, f"{len(table)} rows", expected)
-    unknown = table["quantity"][~table["quantity"].isin(QUANTITIES)]
-    if len(unknown):
-        expected = f"one of {', '.join(QUANTITIES)}"
-        raise InputError(f"{ARGUMENT}.quantity", unknown.iloc[0], expected)
-    degrees = ("tensor_parallel", "expert_parallel")
-    filled = {name: table[name].fillna(1) if name in table else 1 for name in degrees}
-    table = table.assign(**filled)
+    need_known(table, "quantity", QUANTITIES)
+    for name in ("tensor_parallel", "expert_parallel"):
+        table = table.assign(**{name: table[name].fillna(1) if name in table else 1})
     table = table.assign(**{name: numbers(table, name, **_NUMBERS[name]) for name in _NUMBERS})
     speedups = table[table["quantity"] == "speedup"]
     if speedups.empty:
@@ -207,15 +203,14 @@ class _Linear:
 
     def value(self, seconds: FloatArray) -> float:
         forward, step, verify = self.times + np.tensordot(seconds, self.slopes, 1)
-        if self.quantity == "speedup":
-            return float((self.tokens * forward / step).max())
         values = {
-            "forward_time": forward,
-            "step_time": step,
-            "relative_step_time": step / forward,
-            "target_efficiency": forward / verify,
+            "forward_time": forward.mean(),
+            "step_time": step.mean(),
+            "relative_step_time": (step / forward).mean(),
+            "target_efficiency": (forward / verify).mean(),
+            "speedup": (self.tokens * forward / step).max(),
         }
-        return float(values[self.quantity].mean())
+        return float(values[self.quantity])
 
 
 def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear:

@@ -78,17 +78,13 @@ class KernelFitting:
     Parameters
     ----------
     fit
-        What a profile records; its errors are those of `judged`.
+        What a profile records; its errors are of the rows judged, those fitted if there are none.
     result
         Parameters, covariance and residuals of the points fitted.
-    judged
-        Rows judged with their ``error``, predicted over measured less one; those fitted where
-        the table leaves none.
     """
 
     fit: KernelFit
     result: FitResult
-    judged: pd.DataFrame
 
 
 def fit_kernels(
@@ -161,6 +157,14 @@ def predicted_time(
 ) -> FloatArray:
     """Return the predicted time of a component's rows, which are of one dtype [s]."""
     return component_time(work_of(kind, table), hardware, parameters).total_time
+
+
+def judge(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> pd.DataFrame:
+    """Return a component's rows with their ``predicted`` time [s] and its ``error`` [-]."""
+    predicted = predicted_time(kind, rows, hardware, parameters)
+    return rows.assign(predicted=predicted, error=predicted / rows["latency"] - 1)
 
 
 def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
@@ -244,9 +248,7 @@ def _fit(
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
     parameters = problem.parameters(best.x, sharpness)
-    judged = judged_rows(rows)
-    missed = predicted_time(kind, judged, hardware, parameters) / judged["latency"] - 1
-    judged = judged.assign(error=missed)
+    judged = judge(kind, judged_rows(rows), hardware, parameters)
     told = rows[rows["role"].isin(["fit", "spread"])]
     shape_spread, row_spread = _spreads(problem, told, sharpness)
     record = {
@@ -260,11 +262,10 @@ def _fit(
         **shape_errors(judged),
         "shape_spread": shape_spread,
         "row_spread": row_spread,
-        "varied": names,
-        "covariance": [[rounded(value) for value in row] for row in result.covariance.tolist()],
+        **result.record,
     }
     fit = build(KernelFit, record, f"measurements.{kind}")
-    return KernelFitting(fit=fit, result=result, judged=judged)
+    return KernelFitting(fit=fit, result=result)
 
 
 def _bounds(
@@ -335,6 +336,6 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
 
 def _series(table: pd.DataFrame) -> NDArray[np.intp]:
     """Return a number for each run of points that differ in their tokens only."""
-    sliced = pd.Series(table.get("expert_size", 0), table.index).fillna(0).astype(int)
-    load = pd.Series(table.get("distribution", ""), table.index).fillna("")
-    return pd.factorize(table["shape"] + "/" + sliced.astype(str) + "/" + load)[0]
+    names = ["shape", "expert_size", "distribution"]
+    parts = table.reindex(columns=names).groupby(names, sort=False, dropna=False)
+    return np.asarray(parts.ngroup())
