@@ -13,6 +13,9 @@ from specmodel.base.units import FloatArray
 ARGUMENT = "measurements"
 """Name that errors carry unless told otherwise, a column after a dot."""
 
+MOST_BYTES = 4_000_000_000
+"""Most memory that a Parquet table may take, 8 bytes a value [B]."""
+
 
 def read_table(
     path: str | Path, text_columns: Sequence[str], argument: str = ARGUMENT
@@ -46,7 +49,7 @@ def read_table(
         raise InputError(argument, str(path), f"a readable CSV or Parquet file ({reason})")
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
+            return _read_parquet(path, argument)
         with path.open("rb") as file:
             return parse_csv(file, text_columns, str(path), argument)
     except ImportError:
@@ -70,6 +73,19 @@ def parse_csv(
         return pd.read_csv(stream, comment="#", dtype=kinds, low_memory=False, compression=None)
     except ValueError as error:
         raise _malformed(argument, name, error) from None
+
+
+def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
+    """Return a table that takes no more memory than `MOST_BYTES`, by what its end says of it."""
+    from pyarrow.parquet import read_metadata
+
+    found = read_metadata(path)
+    size = 8 * found.num_rows * found.num_columns
+    if size > MOST_BYTES:
+        shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
+        expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
+        raise InputError(argument, str(path), expected)
+    return pd.read_parquet(path)
 
 
 def _malformed(argument: str, name: str, error: ValueError) -> InputError:
