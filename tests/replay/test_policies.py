@@ -294,7 +294,27 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
     lengths = [scheduled_draft_length(schedule, size) for size in (1, 16, 17, 80, 100)]
     assert lengths == [3, 3, 2, 2, 0]
-    assert scheduled_draft_length([[5, 9, 3]], 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ([[1, 2]], r"table: got \[1, 2\]; expected \[first batch size, last"),
+        ([[1, 2, 1.5]], r"table: got \[1, 2, 1.5\]"),
+        ([[4, 2, 1]], r"table: got \[4, 2, 1\]; expected a range that is not reversed"),
+        ([[1, 2, -1]], r"table: got \[1, 2, -1\]"),
+        ([[0, 2, 1]], r"table: got \[0, 2, 1\]; expected ranges of which the first starts at 1"),
+        ([[5, 9, 3]], r"table: got \[5, 9, 3\]; expected ranges of which the first starts at 1"),
+        (
+            [[9, 12, 1], [1, 9, 3]],
+            r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too",
+        ),
+        ([[1, 8, 1], [1, 8, 3]], r"table: got \[1, 8, 3\]; expected ranges that do not overlap"),
+    ],
+)
+def test_a_schedule_that_no_engine_takes(schedule, message) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        scheduled_draft_length(schedule, 3)
 
 
 @pytest.mark.parametrize(
@@ -310,9 +330,6 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
         lambda: DiscountedBandit([0, 1], discount=1.5),
         lambda: DiscountedBandit([0, 1], width=-1),
         lambda: DiscountedBandit([0, 1], "thompson"),
-        lambda: scheduled_draft_length([[1, 2]], 1),
-        lambda: scheduled_draft_length([[4, 2, 1]], 1),
-        lambda: scheduled_draft_length([[1, 2, 1.5]], 1),
     ],
 )
 def test_rivals_refuse_what_does_not_do(make) -> None:

@@ -37,33 +37,45 @@ def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -
     Returns
     -------
     int
-        Draft length; in a gap that of the entry before it, and 0 before the first [token].
+        Draft length; in a gap, and beyond the last entry, that of the entry before [token].
 
     Raises
     ------
     InputError
-        If there is no entry, one is not three whole numbers, or its range is reversed.
+        If an entry is not three whole numbers or its range is reversed, the first range does not
+        start at 1, or two overlap: engines refuse such a schedule.
 
     Examples
     --------
     >>> scheduled_draft_length([[1, 16, 3], [17, 64, 2], [65, 4096, 0]], 20)
     2
     """
-    chosen = 0
+    expected = "[first batch size, last batch size, draft length]"
     if not isinstance(schedule, Sequence) or not schedule:
-        expected = "at least one [first batch size, last batch size, draft length]"
-        raise InputError("table", schedule, expected)
+        raise InputError("table", schedule, f"at least one {expected}")
     for entry in schedule:
         is_entry = isinstance(entry, Sequence) and len(entry) == 3
         if not is_entry or any(type(number) is not int for number in entry):
-            raise InputError("table", entry, "[first batch size, last batch size, draft length]")
-        first, last, length = entry
-        if not 1 <= first <= last or length < 0:
-            expected = "a range from 1 on that is not reversed, and a length of at least 0"
+            raise InputError("table", entry, expected)
+        if entry[0] > entry[1] or entry[2] < 0:
+            expected = "a range that is not reversed, and a length of at least 0"
             raise InputError("table", list(entry), expected)
-    for first, _, length in sorted(schedule, key=lambda entry: entry[0]):
+    return _draft_length_at(sorted(schedule, key=list), batch_size)
+
+
+def _draft_length_at(ranges: Sequence[Sequence[int]], batch_size: int) -> int:
+    """Return the draft length at a batch size; refuse ranges that leave out 1 or overlap."""
+    end = chosen = 0
+    for first, last, length in ranges:
+        if first != 1 and end == 0:
+            expected = "ranges of which the first starts at 1"
+            raise InputError("table", [first, last, length], expected)
+        if first <= end:
+            expected = f"ranges that do not overlap: another holds {first} too"
+            raise InputError("table", [first, last, length], expected)
         if first <= batch_size:
             chosen = length
+        end = last
     return chosen
 
 
