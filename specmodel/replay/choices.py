@@ -48,7 +48,7 @@ class Choice:
     name
         The policy as typed.
     draft_length
-        The constant draft length of a plan that has one [token].
+        The constant draft length of a plan that has one, else None [token].
     planner
         Gives the plan of a policy that is settled beforehand.
     factory
@@ -58,7 +58,7 @@ class Choice:
     """
 
     name: str
-    draft_length: int = 0
+    draft_length: int | None = None
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -68,15 +68,19 @@ class Choice:
         """Whether it is Cascade, which has a fast form."""
         return self.factory is _cascade
 
+    def plain_time(self, times: ReplayTimes) -> float:
+        """Return the time of a step at draft length 0: with upkeep, if it may draft later [s]."""
+        return times.paused_time if self.draft_length is None else times.forward_time
+
 
 PolicyLike = str | CascadeSettings | Callable[..., Policy]
 """What `choose` takes for a policy."""
 
-_PLANNERS: dict[str, Planner] = {
-    "none": partial(constant_plan, draft_length=0),
+_PLANNERS: dict[str, Planner | None] = {
+    "none": None,  # the constant plan of length 0
     "greedy": greedy_plan,
     "oracle": oracle_plan,
-    BEST_FIXED: partial(constant_plan, draft_length=0),  # never replayed: `run` replays all lengths
+    BEST_FIXED: None,  # never replayed: `run` replays all lengths
 }
 
 
@@ -153,7 +157,7 @@ def choose(policy: PolicyLike) -> Choice:
 def check_choice(choice: Choice, times: ReplayTimes) -> None:
     """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
-    if choice.draft_length > longest:
+    if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
         raise InputError("policy", choice.name, expected)
     if choice.planner is None:
@@ -226,7 +230,8 @@ def _named(name: str, settings: dict[str, Any]) -> str:
 def _planned(policy: str, words: Sequence[str]) -> Choice:
     if words:
         raise InputError("policy", policy, "no settings, as it has none")
-    return Choice(name=policy, planner=_PLANNERS[policy])
+    planner = _PLANNERS[policy]
+    return Choice(name=policy, planner=planner) if planner else _constant(policy, 0)
 
 
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
