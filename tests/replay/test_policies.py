@@ -1,5 +1,7 @@
 """Policies by hand: Cascade phase by phase against the paper's description, its rivals by rule."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -242,6 +244,49 @@ def test_goodput_learns_either_way_and_probes_when_it_does_not_speculate() -> No
     for _ in range(400):
         policy.observe(policy.propose() + 1, 1.0)  # everything is
     assert policy.propose() == 3
+
+
+def test_goodput_learns_nothing_from_a_look_up_that_found_nothing() -> None:
+    told, untold = (Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7) for _ in range(2))
+    for step in range(400):
+        found = step % 4 == 0  # and then all is accepted
+        emitted = 1 + told.propose() * found
+        told.observe(emitted, 1.0, drafted_tokens=told.propose() * found)
+        untold.observe(1 + untold.propose() * found, 1.0)
+    assert told.propose() == 3
+    assert untold.propose() < 3
+
+
+def test_goodput_takes_a_short_proposal_that_holds_for_no_rejection() -> None:
+    policy = Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7)
+    for _ in range(200):
+        policy.observe(2, 1.0, drafted_tokens=1)
+    assert policy.propose() == 3
+
+
+def test_goodput_probes_until_something_was_drafted() -> None:
+    policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, probe_interval=3)
+    for _ in range(3):
+        assert policy.propose() == 0
+        policy.observe(1, 1.0, drafted_tokens=0)
+    for _ in range(5):
+        assert policy.propose() == 1
+        policy.observe(1, 1.0, drafted_tokens=0)
+    policy.observe(1, 1.0, drafted_tokens=1)
+    assert policy.propose() == 0
+
+
+@pytest.mark.parametrize("memory", [5.0, 50.0])
+def test_goodput_forgets_by_its_memory(memory: float) -> None:
+    """Of what was seen n steps ago, a share of (1 - 1 / memory)^n counts."""
+    policy = Goodput([1.0, 1.5], first_acceptance_rate=0.5, memory=memory, probe_interval=1)
+    for _ in range(1000):
+        policy.observe(2, 1.0, drafted_tokens=1)
+    kept, steps = 1 - 1 / memory, 0
+    while policy.propose() == 1:  # one token pays while a rate of more than 0.5 is expected
+        policy.observe(1, 1.0, drafted_tokens=1)
+        steps += 1
+    assert steps == math.ceil(math.log(0.5) / math.log(kept))
 
 
 def test_the_rule_of_sglang() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,7 @@ from specmodel.replay.blocks import block_bounds
 from specmodel.replay.chance import draw_luck
 from specmodel.replay.choices import choose
 from specmodel.replay.plans import Plan, greedy_plan
-from specmodel.replay.policies import Cascade, CascadeSettings
+from specmodel.replay.policies import Cascade, CascadeSettings, Goodput
 from specmodel.replay.policies.cascade import CascadeLanes
 from specmodel.replay.suite import (
     CHOICES,
@@ -466,6 +467,36 @@ def test_a_class_of_the_users_own_is_given_what_it_takes_by_name(times) -> None:
     own, fixed = (records[records["policy"] == name] for name in ("Own", "fixed:2"))
     assert own["steps"].tolist() == fixed["steps"].tolist()
     assert records["policy"].cat.categories.tolist() == ["Own", "fixed:2"]
+
+
+def test_a_policy_may_take_what_was_drafted(times) -> None:
+    class Told:
+        seen: ClassVar[list[int]] = []
+
+        def propose(self) -> int:
+            return 2
+
+        def observe(self, emitted_tokens: int, step_time: float, *, drafted_tokens: int) -> None:
+            self.seen.append(drafted_tokens)
+
+    trace = make_trace([[3, 0, 2, 1, 1, 0, 0]], [[2, 0, 1, 0, 1, 0, 0]], max_draft_length=3)
+    simulate(trace, times, [Told], seed=0)
+    steps = timeline(trace, times, "fixed:2", request=0, seed=0)
+    assert Told.seen == steps["drafted_tokens"].tolist() == [2, 1, 1, 0]
+
+
+def test_goodput_on_look_ups_is_told_what_was_drafted(times) -> None:
+    """Runs that are copied whole, with nothing to propose in between."""
+
+    class Untold(Goodput):
+        def observe(self, emitted_tokens: int, step_time: float) -> None:
+            super().observe(emitted_tokens, step_time)
+
+    proposed = ([7] * 24 + [0] * 40) * 20
+    trace = make_trace([proposed] * 20, [proposed] * 20, max_draft_length=7)
+    records = simulate(trace, times, ["goodput", Untold, "best-fixed"], seed=0)
+    told, untold, best = records.groupby("policy", observed=True)["expected_time"].sum()
+    assert told < 1.05 * best < 0.9 * untold
 
 
 def test_cascade_by_its_settings(times) -> None:

@@ -84,8 +84,8 @@ class Goodput:
 
     Goodput-driven schedulers work this way. Expected tokens at draft length K are 1 + a + ... + a^K
     with a moving estimate a of the acceptance rate: accepted tokens over tries, each weighted by
-    its age. Times come from a profile of the deployment. A look-up that finds nothing counts as a
-    rejection, because the tokens emitted do not tell them apart.
+    its age. Times come from a profile of the deployment. A step for which the drafter had nothing
+    says nothing about acceptance; where it is not told, it counts as a rejection.
 
     Parameters
     ----------
@@ -127,16 +127,31 @@ class Goodput:
         """Return the draft length of the next step [token]."""
         return self._draft_length
 
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take in what a step emitted [token]; its time [s] is known beforehand."""
+    def observe(
+        self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
+    ) -> None:
+        """Take in a step; its time is known beforehand.
+
+        Parameters
+        ----------
+        emitted_tokens
+            What it emitted, bonus token included [token].
+        step_time
+            How long it took [s].
+        drafted_tokens
+            What the drafter had of the draft length; by default all of it [token].
+        """
         if self._draft_length == 0:
             self._idle += 1
             if self._idle >= self._probe_interval:
                 self._idle, self._draft_length = 0, min(1, len(self._step_time) - 1)
             return
+        drafted = self._draft_length if drafted_tokens is None else drafted_tokens
+        if drafted == 0:
+            return
         accepted = emitted_tokens - 1
         self._accepted = self._accepted * self._kept + accepted
-        self._rejected = self._rejected * self._kept + (accepted < self._draft_length)
+        self._rejected = self._rejected * self._kept + (accepted < drafted)
         self._draft_length = self._choose()
 
     def _choose(self) -> int:
