@@ -618,10 +618,11 @@ def test_command_writes_the_trace_and_says_what_it_is(run, suffix):
     status, out, err = run(f"trace ngram in.jsonl --output out.{suffix}")
     assert (status, err) == (0, "")
     assert out.splitlines() == [
-        "2 requests, 7 output positions",
+        "draft length            1      2      3      5      7     10     20",
+        "tokens per step      1.17   1.40   1.40   1.40   1.40   1.40   1.40",
+        "steps that propose  33.3%  20.0%  20.0%  20.0%  20.0%  20.0%  20.0%",
         "Look-up of the last 5 to 3 tokens, first match, at most 20 proposed",
-        "Positions with a proposal: 42.9%",
-        "Accepted where proposed: 2.00 tokens on average",
+        "2 requests, 7 output tokens",
         f"Written: out.{suffix}",
     ]
     trace = read_trace(f"out.{suffix}")
@@ -639,9 +640,11 @@ def test_options_of_the_command_reach_the_look_up(run):
 
 def test_command_without_a_hit_says_so(run):
     assert run("trace ngram in.jsonl --min-ngram 6 --max-ngram 6 --output none.jsonl")[1] == (
-        "2 requests, 7 output positions\n"
+        "draft length           1     2     3     5     7    10    20\n"
+        "tokens per step     1.00  1.00  1.00  1.00  1.00  1.00  1.00\n"
+        "steps that propose  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%\n"
         "Look-up of the last 6 to 6 tokens, first match, at most 20 proposed\n"
-        "Positions with a proposal: 0.0%\n"
+        "2 requests, 7 output tokens\n"
         "Written: none.jsonl\n"
     )
 
