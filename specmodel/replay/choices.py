@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -55,6 +56,8 @@ class Choice:
         Gives a policy that learns; `policy_maker` calls it once a request.
     settings
         Arguments of the factory.
+    folder
+        Where a module of the user's own was looked for first. Another process imports it anew.
     """
 
     name: str
@@ -62,6 +65,15 @@ class Choice:
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | ({"factory": None} if self.folder else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.folder:
+            vars(self)["factory"] = choose(self.name, self.folder).factory
 
     @property
     def is_cascade(self) -> bool:
@@ -73,7 +85,7 @@ class Choice:
         return times.paused_time if self.draft_length is None else times.forward_time
 
 
-PolicyLike = str | CascadeSettings | Callable[..., Policy]
+PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
 """What `choose` takes for a policy."""
 
 _PLANNERS: dict[str, Planner | None] = {
@@ -103,7 +115,7 @@ _FACTORIES: dict[str, Callable[..., Policy]] = {
 }
 
 
-def choose(policy: PolicyLike) -> Choice:
+def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     """Return a policy by name, settings or class.
 
     Parameters
@@ -113,6 +125,9 @@ def choose(policy: PolicyLike) -> Choice:
         ``table:1-16=3:17-64=2`` (by batch size), ``cascade``, ``goodput``, ``sglang``, ``bandit``,
         or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; settings of
         Cascade; or a class or function that gives a policy (`policy_maker`).
+    folder
+        Where ``my_module`` is looked for first; only while it is imported, so that nothing else in
+        the folder is taken for a module.
 
     Returns
     -------
@@ -129,6 +144,8 @@ def choose(policy: PolicyLike) -> Choice:
     >>> choose("cascade:tolerance=0.05").settings
     {'tolerance': 0.05}
     """
+    if isinstance(policy, Choice):
+        return policy
     if isinstance(policy, CascadeSettings):
         defaults = vars(CascadeSettings())
         changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
@@ -148,7 +165,7 @@ def choose(policy: PolicyLike) -> Choice:
     if not name or not words or not words[0]:
         raise InputError("policy", policy, f"module:Class, or {known}")
     try:
-        return _imported(policy.strip(), name, words)
+        return _imported(policy.strip(), name, words, folder)
     except ModuleNotFoundError as error:
         expected = f"a module that can be imported from here, or {known} ({error})"
         raise InputError("policy", policy, expected) from None
@@ -203,9 +220,7 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
             raise InputError(f"policy {choice.name}", text, "one that can be made") from error
-        if not all(callable(getattr(policy, name, None)) for name in ("propose", "observe")):
-            expected = "a policy with propose() and observe(emitted_tokens, step_time)"
-            raise InputError(f"policy {choice.name}", f"a {type(policy).__name__}", expected)
+        _check_methods(policy, type(policy).__name__, choice.name)
         return policy
 
     return make
@@ -268,19 +283,43 @@ def _learning(policy: str, words: Sequence[str]) -> Choice:
     return Choice(name=policy, factory=factory, settings=_settings(policy, words, known))
 
 
-def _imported(policy: str, module: str, words: Sequence[str]) -> Choice:
+def _imported(policy: str, module: str, words: Sequence[str], folder: Path | None) -> Choice:
     """Take a class or function of a module of the user's own."""
     try:
-        factory = getattr(importlib.import_module(module), words[0])
+        with _on_path(folder):
+            factory = getattr(importlib.import_module(module), words[0])
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
             raise
         given = f"{type(error).__name__}: {error}"
         expected = f"a module that can be imported from here and has {words[0]} ({given})"
         raise InputError("policy", policy, expected) from None
-    if not callable(factory):
-        raise InputError("policy", policy, "a class or function")
-    return Choice(name=policy, factory=factory, settings=_settings(policy, words[1:]))
+    if not callable(factory) or inspect.isbuiltin(factory):
+        raise InputError("policy", policy, "a class or function in Python")
+    settings = _settings(policy, words[1:])
+    if inspect.isclass(factory):
+        _check_methods(factory, factory.__name__, policy)
+    return Choice(name=policy, factory=factory, settings=settings, folder=folder)
+
+
+@contextmanager
+def _on_path(folder: Path | None) -> Iterator[None]:
+    """Let modules be imported from a folder."""
+    if folder is None:
+        yield
+        return
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _check_methods(policy: object, kind: str, name: str) -> None:
+    """Refuse what has not the methods of a policy."""
+    if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
+        expected = "a policy with propose() and observe(emitted_tokens, step_time)"
+        raise InputError(f"policy {name}", f"a {kind}", expected)
 
 
 def _settings(

@@ -410,6 +410,12 @@ def test_the_same_seed_gives_the_same_records_on_any_number_of_workers(times, mo
             assert steps["step_time"].sum() == pytest.approx(row["time"], rel=1e-12)
 
 
+def test_workers_need_policies_that_can_be_imported(times, monkeypatch) -> None:
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 2)
+    with pytest.raises(InputError, match="workers: got 2; expected 1, as not all policies can be"):
+        simulate(bursty_trace(5, 0), times, [lambda: Cascade()], seed=0, workers=2)
+
+
 def test_blocks_hold_all_requests_once(monkeypatch) -> None:
     monkeypatch.setattr("specmodel.replay.blocks.BLOCK_POSITIONS", 500)
     monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 7)
