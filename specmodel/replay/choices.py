@@ -107,6 +107,11 @@ def _cascade(step_time: Sequence[float], **settings: Any) -> Cascade:
     return Cascade(CascadeSettings(**first | {"max_draft_length": asked} | settings))
 
 
+def _fast(factory: Callable[..., Policy]) -> Callable[..., Policy]:
+    """Return what makes Cascade in the way that has a fast form; anything else as it is."""
+    return _cascade if factory is Cascade else factory
+
+
 _FACTORIES: dict[str, Callable[..., Policy]] = {
     "cascade": _cascade,
     "goodput": Goodput,
@@ -235,7 +240,7 @@ def _given(policy: object) -> Choice:
     name = _named(getattr(function, "__name__", type(function).__name__), bound)
     if name in (*_PLANNERS, *_FACTORIES):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
-    return Choice(name=name, factory=policy)
+    return Choice(name=name, factory=_fast(policy))
 
 
 def _named(name: str, settings: dict[str, Any]) -> str:
@@ -299,7 +304,7 @@ def _imported(policy: str, module: str, words: Sequence[str], folder: Path | Non
     settings = _settings(policy, words[1:])
     if inspect.isclass(factory):
         _check_methods(factory, factory.__name__, policy)
-    return Choice(name=policy, factory=factory, settings=settings, folder=folder)
+    return Choice(name=policy, factory=_fast(factory), settings=settings, folder=folder)
 
 
 @contextmanager

@@ -20,6 +20,9 @@ from simulated import (
 )
 
 from specmodel import cli
+from specmodel.replay import read_replay_times, simulate
+from specmodel.replay.policies import Cascade
+from specmodel.replay.traces import read_trace
 
 # a policy of the user's own
 
@@ -70,6 +73,19 @@ def test_policies_of_the_package_by_their_class(run):
     rows = parse(run(f"{MEASURED} --policy {','.join(names)} --json"))["policies"]
     for own, known in ((0, 1), (2, 3)):
         assert rows[own]["speedup"] == pytest.approx(rows[known]["speedup"], rel=1e-12)
+
+
+def test_cascade_by_its_class_takes_the_fast_form(run, monkeypatch):
+    def slow(*_, **__):
+        raise AssertionError("the form for any policy")
+
+    monkeypatch.setattr("specmodel.replay.blocks.replay_policy", slow)
+    path = "specmodel.replay.policies:Cascade"
+    rows = parse(run(f"{MEASURED} --policy {path},{path}:max_trials=2,cascade:max_trials=2 --json"))
+    speedups = [row["speedup"] for row in rows["policies"]]
+    assert speedups[0] != speedups[1] == speedups[2]
+    records = simulate(read_trace("trace.jsonl"), read_replay_times("times.csv"), [Cascade], seed=0)
+    assert records["plain_time"].sum() / records["time"].sum() == pytest.approx(speedups[0])
 
 
 def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, monkeypatch):
