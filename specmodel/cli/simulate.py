@@ -186,6 +186,7 @@ def _given(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _check_files(options: dict[str, Any]) -> None:
     """Refuse files that cannot be written, before anything is computed."""
     from specmodel.base.files import check_writable
+    from specmodel.cli.trace import refuse_inputs
     from specmodel.plots.figures import check_figure
 
     if options["timeline"] is not None:
@@ -194,6 +195,16 @@ def _check_files(options: dict[str, Any]) -> None:
         if Path(options["records"]).suffix != ".csv":
             raise InputError("records", options["records"], "a .csv file")
         check_writable(options["records"], "records")
+        refuse_inputs("records", options["records"], _inputs(options))
+
+
+def _inputs(options: dict[str, Any]) -> dict[str, str | None]:
+    """Return what may be a file that is read, by the option that names it."""
+    names = ("trace", "step_times", "popularity", "target", "drafter", "hardware", "engine")
+    tables = [name for name in (options["policies"] or "").split(",") if name.startswith("table:")]
+    return {flag(name): options[name] for name in names} | {
+        f"that of --policy {table}": table.partition(":")[2] for table in tables
+    }
 
 
 def _replay_from(options: dict[str, Any]) -> tuple["Source", "ReplayTimes", dict[str, Any]]:

@@ -3,6 +3,7 @@
 Nothing heavy is imported before they run.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,9 +83,7 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
     from specmodel.replay.traces import ngram_trace, read_tokens, write_trace
     from specmodel.replay.traces.files import trace_suffix
 
-    for path, kind in ((input_, "input"), (tokenizer, "tokenizer")):
-        if path is not None and Path(output).resolve() == Path(path).resolve():
-            raise InputError("output", output, f"another file than the {kind}")
+    refuse_inputs("output", output, {"the input": input_, "the tokenizer": tokenizer})
     trace_suffix(output, "output")
     prompts, outputs = read_tokens(input_, tokenizer)
     made = ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
@@ -129,6 +128,7 @@ def sample(preset: str, output: str, requests: int, output_tokens: int, seed: in
     from specmodel.replay.traces import write_trace
     from specmodel.replay.traces.files import trace_suffix
 
+    refuse_inputs("output", output, {"the preset": preset})
     trace_suffix(output, "output")
     drawn = _drawn(preset, requests, output_tokens, seed)
     write_trace(drawn, output)
@@ -158,6 +158,20 @@ def describe(names: tuple[str, ...]) -> None:
         if measured is not None:
             rows.append(("  measured", measured))
     click.echo(_statistics_table(rows))
+
+
+def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) -> None:
+    """Refuse to write a file that is read, under another name or by a link too."""
+    for kind, path in inputs.items():
+        if path is not None and _is_same(Path(path), Path(output)):
+            raise InputError(argument, output, f"another file than {kind}")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one is not there yet
+        return one.resolve() == other.resolve()
 
 
 def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:

@@ -692,6 +692,19 @@ def test_command_refuses(options, message, run, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["in.jsonl"]
 
 
+def test_a_link_to_the_input_is_not_written(run, tmp_path):
+    (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "in.jsonl")
+    (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")
+    for name in ("hard.jsonl", "soft.jsonl"):
+        err = run(f"trace ngram in.jsonl --output {name}")[2]
+        assert f"--output: got '{name}'; expected another file than the input" in err
+    for name, link in (("own.toml", "own.jsonl"),):
+        (tmp_path / name).write_text('name = "mine"\nsurvival = [0.5]\n')
+        (tmp_path / link).hardlink_to(tmp_path / name)
+        err = run(f"trace sample ./{name} --output {link}")[2]
+        assert f"--output: got '{link}'; expected another file than the preset" in err
+
+
 def test_missing_input_is_one_line(run):
     status, _, err = run("trace ngram absent.jsonl --output out.jsonl")
     assert status == 2
