@@ -201,9 +201,13 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace"
 
     from specmodel.base.units import check
     from specmodel.replay.traces import load_preset, sample_trace
+    from specmodel.replay.traces.files import check_positions
 
-    for name, value, least in (("requests", requests, 1), ("seed", seed, 0)):
+    for name, value, least in (
+        ("requests", requests, 1), ("output_tokens", output_tokens, 1), ("seed", seed, 0)
+    ):  # fmt: skip
         check(name, value, minimum=least, whole=True)
+    check_positions(requests * output_tokens, "requests")
     generator = np.random.default_rng(seed)
     return sample_trace(load_preset(preset), requests, output_tokens, generator)
 
