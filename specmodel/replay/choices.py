@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import read_text
 from specmodel.replay.chance import POLICY, stream
 from specmodel.replay.plans import constant_plan, greedy_plan, oracle_plan
 from specmodel.replay.policies import (
@@ -269,12 +270,13 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
     try:
         if len(words) == 1 and "=" not in words[0]:
-            schedule = json.loads(Path(words[0]).read_text(encoding="utf-8"))
+            schedule = json.loads(read_text(Path(words[0]), "policy table", "JSON"))
         else:
             schedule = [[*map(int, word.replace("=", "-").split("-"))] for word in words]
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        reason = error.expected if isinstance(error, InputError) else error
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
-        raise InputError("policy", policy, f"{expected} ({error})") from None
+        raise InputError("policy", policy, f"{expected} ({reason})") from None
     with _of_policy():
         return _constant(policy, scheduled_draft_length(schedule, 1))
 

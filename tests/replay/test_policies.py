@@ -384,6 +384,18 @@ def test_a_schedule_that_no_engine_takes(schedule, message) -> None:
         scheduled_draft_length(schedule, 3)
 
 
+@pytest.mark.parametrize("step_time", [[], [1.0, 0.0], [1.0, -1.0], [float("nan")], ["a"], [[1]]])
+def test_goodput_needs_step_times(step_time) -> None:
+    with pytest.raises(InputError, match=r"^goodput step_time: got"):
+        Goodput(step_time)
+
+
+@pytest.mark.parametrize("lengths", [[], [-1, 0], [0.5], ["a"], [True], [[1]]])
+def test_a_bandit_needs_arms(lengths) -> None:
+    with pytest.raises(InputError, match=r"^bandit draft_lengths"):
+        DiscountedBandit(lengths)
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.units import check
 from specmodel.replay.policies.policy import is_number
 
 
@@ -116,7 +117,10 @@ class Goodput:
             raise InputError("goodput first_acceptance_rate", rate, "a number above 0 and below 1")
         if not (is_number(memory) and memory >= 1):
             raise InputError("goodput memory", memory, "a number of at least 1")
-        self._step_time = [float(time) for time in step_time]
+        times = check("goodput step_time", step_time, above=0)
+        if times.ndim != 1:
+            raise InputError("goodput step_time", step_time, "one list of times")
+        self._step_time = times.tolist()
         self._kept = 1 - 1 / memory
         self._accepted, self._rejected = first_acceptance_rate, 1 - first_acceptance_rate
         self._probe_interval = _whole("goodput probe_interval", probe_interval, 1)
@@ -259,7 +263,9 @@ class DiscountedBandit:
             raise InputError("bandit width", width, "a number of at least 0")
         if method == "thompson" and generator is None:
             raise InputError("bandit generator", None, "a generator, as thompson draws")
-        self._draft_lengths = list(draft_lengths)
+        if not len(draft_lengths):
+            raise InputError("bandit draft_lengths", draft_lengths, "at least one draft length")
+        self._draft_lengths = [_whole("bandit draft_lengths", each, 0) for each in draft_lengths]
         self._discount, self._width = _share("bandit discount", discount), width
         self._generator = generator if method == "thompson" else None
         arms = len(self._draft_lengths)
