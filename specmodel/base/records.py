@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -92,12 +93,20 @@ def spellings(name: str) -> tuple[str, str, str]:
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     """Return the file of a record that ships in a folder, or a path as given, which may be none."""
     if is_path(name):
+        check_no_id(str(name), folder, argument)
         return Path(name)
     text, names = str(name), list_names(folder)
     for candidate in spellings(text):
         if candidate in names:
             return folder / f"{candidate}.toml"
     raise InputError(argument, text, f"a path, or a known name such as {nearest(text, names)}")
+
+
+def check_no_id(text: str, folder: Path, argument: str) -> None:
+    """Refuse what is no file but may be the id of a model on a hub: owner/model."""
+    if "." not in text[:1] and not text.endswith((".toml", ".json")) and not os.path.lexists(text):
+        close = nearest(Path(text).name, list_names(folder))
+        raise InputError(argument, text, f"a file that is there, or a known name such as {close}")
 
 
 def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:

@@ -391,6 +391,7 @@ def load_architecture(name: str | Path, argument: str = "target") -> Architectur
     8
     """
     if records.is_path(name) and Path(name).suffix != ".toml":
+        records.check_no_id(str(name), FOLDER, argument)
         return Architecture.from_hf_config(name, argument)
     return records.load(Architecture, name, FOLDER, argument)
 
