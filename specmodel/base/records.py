@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -145,9 +146,11 @@ def toml_text(record: Record, table: str = "") -> str:
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
-    plain = {key: value for key, value in data.items() if not _is_table(value)}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
-    for key, value in data.items():
+    named = {_toml_key(key): value for key, value in data.items()}
+    lines = [
+        f"{key} = {_toml_value(value)}" for key, value in named.items() if not _is_table(value)
+    ]
+    for key, value in named.items():
         if isinstance(value, dict) and value:
             nested = _toml_lines(value, f"{prefix}{key}.")
             has_own = any(not isinstance(inner, dict) for inner in value.values())
@@ -156,6 +159,11 @@ def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
             for item in value:
                 lines += ["", f"[[{prefix}{key}]]", *_toml_lines(item, f"{prefix}{key}.")]
     return lines
+
+
+def _toml_key(key: str) -> str:
+    """Return a key as TOML has it: in quotes unless it is letters, digits, - and _ only."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _is_table(value: object) -> bool:
