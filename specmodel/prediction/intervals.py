@@ -98,16 +98,14 @@ def central_intervals(
     }
 
 
-def fits_of_target(deployment: Deployment) -> list[KernelFit | None]:
-    """Return for each of `MAIN_KINDS` the fit of the dtypes of the target."""
-    record, target = deployment.kernels.record, deployment.target
+def fits_of_target(deployment: Deployment) -> dict[str, KernelFit]:
+    """Return the fits of `MAIN_KINDS` that the dtypes of the target take; none from data sheets."""
+    record, stream = deployment.kernels.record, deployment.target.stream
     if record is None:
-        return [None] * len(MAIN_KINDS)
-    stored = [target.stream.stored_dtype(kind) for kind in MAIN_KINDS]
-    return [
-        record.fit(kind, dtype, target.stream.arithmetic_dtype(dtype))
-        for kind, dtype in zip(MAIN_KINDS, stored, strict=True)
-    ]
+        return {}
+    stored = {kind: stream.stored_dtype(kind) for kind in MAIN_KINDS}
+    fits = {k: record.fit(k, d, stream.arithmetic_dtype(d)) for k, d in stored.items()}
+    return {kind: fit for kind, fit in fits.items() if fit}
 
 
 def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
@@ -173,12 +171,12 @@ def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
 
 
 def _factors(
-    fits: list[KernelFit | None], common: FloatArray, row: FloatArray
+    fits: dict[str, KernelFit], common: FloatArray, row: FloatArray
 ) -> dict[str, FloatArray]:
     factors = {
-        kind: np.exp(fit.shape_spread * common[i] + fit.row_spread * row[i])
-        for i, (kind, fit) in enumerate(zip(MAIN_KINDS, fits, strict=True))
-        if fit
+        kind: np.exp(fits[kind].shape_spread * of_shape + fits[kind].row_spread * of_row)
+        for kind, of_shape, of_row in zip(MAIN_KINDS, common, row, strict=True)
+        if kind in fits
     }
     shared = {kind: factors[other] for kind, other in STANDS_IN.items() if other in factors}
     return factors | shared

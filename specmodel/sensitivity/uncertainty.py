@@ -12,7 +12,6 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.intervals import CENTRAL, FARTHEST, fits_of_target, likeness_of_passes
-from specmodel.records.kernels import MAIN_KINDS
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -204,13 +203,12 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
     """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
     likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
     spreads = {}
-    for kind, fit in zip(MAIN_KINDS, fits_of_target(deployment), strict=True):
-        if fit:
-            common, row = fit.shape_spread, fit.row_spread
-            both = math.sqrt((1 + likeness) / 2)
-            spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
-            spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
-            spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
+    for kind, fit in fits_of_target(deployment).items():
+        common, row = fit.shape_spread, fit.row_spread
+        both = math.sqrt((1 + likeness) / 2)
+        spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
+        spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
+        spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
     if deployment.engine.fit:
         spreads["engine.error"] = deployment.engine.fit.spread
     return spreads
