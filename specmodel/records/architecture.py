@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
@@ -391,6 +392,7 @@ def load_architecture(name: str | Path, argument: str = "target") -> Architectur
     8
     """
     if records.is_path(name) and Path(name).suffix != ".toml":
+        records.check_no_id(str(name), FOLDER, argument)
         return Architecture.from_hf_config(name, argument)
     return records.load(Architecture, name, FOLDER, argument)
 

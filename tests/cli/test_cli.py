@@ -381,6 +381,17 @@ def test_model_configuration_by_path(tmp_path, run, rows):
     assert rows(f"{command} {path}") == rows(f"{command} {tmp_path}/") == rows(f"{command} {saved}")
 
 
+@pytest.mark.parametrize("stack", ["my stack", "v1.2", 'a"b', "two\\nlines", "", "é]"])
+def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_path):
+    profile, shown = tmp_path / "odd.toml", tmp_path / "shown.toml"
+    name = stack.replace('"', '\\"')
+    profile.write_text(run("show l40s").replace("[fitted.vllm", f'[fitted."{name}"'))
+    shown.write_text(run(f"show {profile}"), encoding="utf-8")
+    first, again = specmodel.load_hardware(profile), specmodel.load_hardware(shown)
+    assert again == first
+    assert [*again.fitted] == [stack.replace("\\n", "\n")]
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
