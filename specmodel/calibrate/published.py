@@ -83,6 +83,9 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     kernels than grouped attention does.
     """
     raw = datasets.read_timings("moe", hardware, stack, version)
+    if stack not in _EXPERT_QUANTIZATIONS:
+        expected = f"a stack that is calibrated: {', '.join(_EXPERT_QUANTIZATIONS)}"
+        raise InputError("stack", stack, expected)
     device, others = load_hardware(hardware), STACKS.get((hardware, stack, version), {})
     parts = {"experts": _experts(raw, stack, hardware, device)}
     columns = ["operation", "hardware", "framework", "version"]
