@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from specmodel.base import records
-from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
+from specmodel.records.kernels import check_covariance
 
 FOLDER = Path(__file__).parent / "data/engines"
 
@@ -109,11 +109,7 @@ class EngineProfile(Record):
     @model_validator(mode="after")
     def _check_fit(self) -> Self:
         if self.fit:
-            size = len(self.fit.varied)
-            unknown = set(self.fit.varied) - set(OVERHEADS)
-            if unknown or [len(row) for row in self.fit.covariance] != [size] * size:
-                expected = f"names of overheads, and a covariance of {size} by {size}"
-                raise InputError("fit.varied", self.fit.varied, expected)
+            check_covariance(self.fit, OVERHEADS, "fit.")
         return self
 
     @property

@@ -1,10 +1,11 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, Protocol, Self, get_args
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
@@ -32,6 +33,8 @@ TYPICAL = "typical"
 """Name of the stack that stands in where nothing was fitted."""
 
 _AS = {"fp16": "bf16"}
+_LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
+_ROUNDING = 1e-3
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
@@ -88,17 +91,59 @@ class KernelFit(Record):
 
     @model_validator(mode="after")
     def _check_covariance(self) -> Self:
-        size = len(self.varied)
-        unknown = set(self.varied) - set(_PARAMETERS)
-        if unknown or [len(row) for row in self.covariance] != [size] * size:
-            expected = f"names of parameters, and a covariance of {size} by {size}"
-            raise InputError("varied", self.varied, expected)
+        check_covariance(self, _PARAMETERS)
         return self
 
     @property
     def parameters(self) -> KernelParameters:
         """What the roofline takes."""
         return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
+
+
+class Determined(Protocol):
+    """A fit that states how well it knows what it varied."""
+
+    @property
+    def varied(self) -> list[str]:
+        """Parameters that were fitted."""
+
+    @property
+    def covariance(self) -> list[list[float]]:
+        """Of their logarithms [-]."""
+
+
+def check_covariance(fit: Determined, known: Collection[str], table: str = "") -> None:
+    """Refuse what cannot be the covariance of fitted parameters.
+
+    Parameters
+    ----------
+    fit
+        Names of the parameters, and the covariance of their logarithms.
+    known
+        Names that there are.
+    table
+        Where the fit stands in its record, for the message: its table and a dot.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown or there twice, or the matrix is of another size, not symmetric, or
+        gives a sum of parameters a negative variance, rounding aside.
+    """
+    varied, size = fit.varied, len(fit.varied)
+    if not set(varied) <= set(known) or len(set(varied)) < size:
+        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
+    if [len(row) for row in fit.covariance] != [size] * size:
+        raise InputError(f"{table}covariance", fit.covariance, f"{size} rows of {size} numbers")
+    matrix = np.array(fit.covariance).reshape(size, size)
+    largest = np.abs(matrix).max(initial=0.0)
+    is_symmetric = np.abs(matrix - matrix.T).max(initial=0.0) <= _ROUNDING * largest
+    if largest > _LARGEST_VARIANCE or not is_symmetric:
+        expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
+        raise InputError(f"{table}covariance", fit.covariance, expected)
+    if size and np.linalg.eigvalsh(matrix).min() < -_ROUNDING * largest:
+        expected = "variances, and covariances that they allow"
+        raise InputError(f"{table}covariance", fit.covariance, expected)
 
 
 class FittedStack(Record):

@@ -7,6 +7,7 @@ import pytest
 from published_tables import read_table
 
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting import fit_engine, fit_kernels, read_serving
 from specmodel.calibrate.measurements import check_measurements
 from specmodel.calibrate.published import STACKS, published_measurements
@@ -53,6 +54,33 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
                 assert fit is not None
                 assert fit.num_judged > fit.num_points
                 assert 0.01 < np.hypot(fit.shape_spread, fit.row_spread) < 0.25
+
+
+IMPOSSIBLE = [
+    ([[1.0, 0.0]], "2 rows of 2 numbers"),
+    ([[-1.0, 0.0], [0.0, 1.0]], "variances"),
+    ([[1.0, 2.0], [2.0, 1.0]], "covariances that they allow"),
+    ([[1.0, 0.5], [0.1, 1.0]], "a symmetric matrix"),
+    ([[1e300, 0.0], [0.0, 1.0]], "numbers up to 10000"),
+]
+
+
+@pytest.mark.parametrize(("covariance", "expected"), IMPOSSIBLE)
+def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
+    gemm = load_typical().gemm["bf16"]
+    changes = {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
+    with pytest.raises(InputError, match=rf"^stack\.covariance: got .*{expected}"):
+        gemm.with_changes("stack", changes)
+    overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
+    with pytest.raises(InputError, match=rf"^engine\.fit\.covariance: got .*{expected}"):
+        load_engine("vllm").with_changes("engine", overheads)
+
+
+def test_what_was_varied_is_named_once() -> None:
+    for varied in (["launch_time", "launch_time"], ["launch_time", "launch"]):
+        changes = {"varied": varied, "covariance": [[1.0, 0.0], [0.0, 1.0]]}
+        with pytest.raises(InputError, match=r"^stack\.varied: got .*each once of launch_time"):
+            load_typical().gemm["bf16"].with_changes("stack", changes)
 
 
 @pytest.mark.dataset
