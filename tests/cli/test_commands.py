@@ -707,6 +707,25 @@ def test_fit_engine_writes_an_engine_that_predicts_what_was_planted(do) -> None:
     assert "Written: out.toml" in out
 
 
+def test_fit_engine_shows_every_row_measured_and_predicted(do, folder) -> None:
+    table = pd.read_csv(folder / "engine.csv").assign(batch_size="1 4 16")
+    table.loc[0, "value"] *= 1.5
+    table.to_csv("rows.csv", index=False)
+    out = do(f"fit engine rows.csv --output out.toml --name mine{VARY} --leave-out draft_length")
+    lines = out[out.index("target") :].splitlines()
+    rows = [line.split() for line in lines[1 : len(table) + 1]]
+    fitting = fit_engine(table, ideal(name="mine"), list(PASSES), date="2026-11-21")
+    for row, (_, measured), predicted in zip(
+        rows, table.iterrows(), fitting.predicted, strict=True
+    ):
+        assert row[:2] == [measured["target"], measured["quantity"]]
+        assert row[2:4] == ["1-16", f"{measured['draft_length']:g}"]
+        assert row[-1] == f"{predicted / measured['value'] - 1:+.1%}"
+        if not measured["quantity"].endswith("ward_time") and measured["quantity"] != "step_time":
+            assert row[-3:-1] == [f"{measured['value']:.3f}", f"{predicted:.3f}"]
+    assert max(map(len, out.splitlines())) <= 80
+
+
 def test_an_engine_fitted_without_leaving_out_loads(do) -> None:
     do(ENGINE)
     assert load_engine("out.toml").fit.left_out_error == {}
