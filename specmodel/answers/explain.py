@@ -276,7 +276,7 @@ def _columns(work: Work, seconds: Any, deployment: Deployment) -> dict[str, Any]
     kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
     peak_flops = deployment.hardware.peak_flops_per_s(work.dtype)
-    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.kv_bytes)
+    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
     with np.errstate(divide="ignore", invalid="ignore"):
         intensity, attained = flop / moved, flop / seconds

@@ -14,15 +14,7 @@ def write_text(path: str | Path, text: str, argument: str = "output") -> None:
 
 
 def check_writable(path: str | Path, argument: str = "output") -> None:
-    """Refuse what `write_bytes` could not write, before anything is computed.
-
-    Parameters
-    ----------
-    path
-        Where a file is to be written; not a folder, and in one that can be written to.
-    argument
-        Name that an error should carry.
-    """
+    """Refuse a path that `write_bytes` could not write to, before anything is computed."""
     folder, fault = Path(path).resolve().parent, None
     if Path(path).is_dir():
         fault = errno.EISDIR

@@ -280,7 +280,7 @@ def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.Dat
 
 def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
     """Return which points read too much for the last-level cache to hold it between two calls."""
-    return np.asarray(work.weight_bytes + work.kv_bytes > COLD_SHARE * hardware.memory.l2_bytes)
+    return np.asarray(work.weight_bytes + work.cache_bytes > COLD_SHARE * hardware.memory.l2_bytes)
 
 
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
@@ -305,7 +305,7 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
         is_cold = is_streamed(work, hardware)
         if not is_cold.any():
             continue
-        moved = work.weight_bytes + work.kv_bytes + work.activation_bytes
+        moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
         computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
         allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
         median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))

@@ -70,7 +70,7 @@ class Deployment:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
         for model in (self.target, *self.drafter.architectures):
-            for group, stored in _stored_dtypes(model).items():
+            for group, stored in model.stream.dtypes.items():
                 dtype = model.stream.arithmetic_dtype(stored)
                 try:
                     computed = self.hardware.compute_dtype(dtype)
@@ -117,14 +117,3 @@ class Deployment:
         if degree > self._gpus_per_node and self.hardware.network is None:
             expected = f"at most {self._gpus_per_node}, as {self.hardware.name} has no network"
             raise InputError(name, degree, expected)
-
-
-def _stored_dtypes(model: Architecture) -> dict[str, str]:
-    """Return what meets activations in arithmetic: weights by group, and the cache."""
-    groups: dict[str, str] = {
-        "activation_dtype": model.activation_dtype,
-        "weight_dtype": model.weight_dtype,
-        "embedding_dtype": model.outer_dtype,
-        "kv_dtype": model.kv_dtype,
-    }
-    return groups | ({"expert_dtype": model.expert_dtype} if model.expert_dtype else {})

@@ -181,7 +181,7 @@ def component_time(
     k = parameters
     bytes_per_s = hardware.memory.peak_bytes_per_s
     flops_per_s = k.compute_efficiency * hardware.peak_flops_per_s(part.dtype)
-    streamed = k.tiled_weights(part.weight_bytes, part.width) + part.kv_bytes
+    streamed = k.tiled_weights(part.weight_bytes, part.width) + part.cache_bytes
     activation_time: FloatArray | float = 0.0
     if k.activation_efficiency is None:
         streamed = streamed + part.activation_bytes

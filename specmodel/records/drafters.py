@@ -17,6 +17,7 @@ from specmodel.base.records import is_path
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.hardware import Dtype
+from specmodel.records.layers.attention import GroupedAttention, LatentAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
 
@@ -130,25 +131,7 @@ class Drafter:
         return tuple(DraftPasses(model, *rule(gamma, drafted)) for model, rule in self.parts)
 
     def with_changes(self, argument: str, changes: Mapping[str, Any]) -> "Drafter":
-        """Return a copy with fields replaced in what runs on the GPU.
-
-        Parameters
-        ----------
-        argument
-            Name that an error should carry.
-        changes
-            New values by field of `Architecture`.
-
-        Returns
-        -------
-        Drafter
-            The changed drafter.
-
-        Raises
-        ------
-        InputError
-            If nothing runs on the GPU, a field is unknown or a value does not fit.
-        """
+        """Return a copy with fields of `Architecture` replaced in what runs on the GPU."""
         if not changes:
             return self
         if self.is_lookup:
@@ -244,12 +227,12 @@ def mtp_drafter(target: Architecture) -> Drafter:
     routed = (part for part in target.feed_forwards if isinstance(part, RoutedExperts))
     feed_forward = next(routed, None) or next(iter(target.feed_forwards))
     layer = LayerGroup(count=1, mixer=_full_mixer(target), feed_forward=feed_forward)
-    changes: dict[str, object] = {
+    changes = {
         "name": f"MTP head of {target.name}",
-        "layers": (layer.model_dump(),),
+        "layers": (layer,),
         "input_projection_size": 2 * target.hidden_size,
     }
-    head = target.with_changes("drafter", changes)
+    head = target.model_copy(update=changes)
     return Drafter(name="MTP head", parts=((head, one_at_a_time),), is_head=True)
 
 
@@ -270,8 +253,8 @@ def parallel_drafter(
     Drafter
         The head; its pass carries `draft_length` tokens of each sequence.
     """
-    head = _head(target, "parallel head", 2, ffn_size, vocabulary_size or target.vocabulary_size)
-    return replace(head, parts=tuple((model, all_at_once) for model in head.architectures))
+    size = vocabulary_size or target.vocabulary_size
+    return _head(target, "parallel head", 2, ffn_size, size, all_at_once)
 
 
 def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
@@ -357,7 +340,12 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
 
 
 def _head(
-    target: Architecture, kind: str, inputs: int, ffn_size: int | None, vocabulary_size: int
+    target: Architecture,
+    kind: str,
+    inputs: int,
+    ffn_size: int | None,
+    vocabulary_size: int,
+    rule: Rule = one_at_a_time,
 ) -> Drafter:
     h = target.hidden_size
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
@@ -375,13 +363,17 @@ def _head(
         activation_dtype=dtype,
         kv_dtype=target.kv_dtype,
     )
-    return Drafter(name=kind, parts=((head, one_at_a_time),), is_head=True)
+    return Drafter(name=kind, parts=((head, rule),), is_head=True)
 
 
 def _full_mixer(target: Architecture) -> Mixer:
-    """Return attention as the target's first layer has it, over the whole context."""
-    mixer = next(iter(target.mixers))
-    return mixer.model_copy(update={"window": None}) if hasattr(mixer, "window") else mixer
+    """Return attention as the target's first layer with attention has it, over all entries."""
+    for mixer in target.mixers:
+        if isinstance(mixer, GroupedAttention):
+            return mixer.model_copy(update={"window": None})
+        if isinstance(mixer, LatentAttention):
+            return mixer
+    raise InputError("target", target.name, "layers with attention, for a head to be built on")
 
 
 def _dense_size(target: Architecture) -> int:

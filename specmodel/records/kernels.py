@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -38,6 +38,44 @@ _ROUNDING = 1e-3
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
+
+
+def check_covariance(
+    table: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
+) -> None:
+    """Refuse what cannot be the covariance of fitted parameters.
+
+    Parameters
+    ----------
+    table
+        Where the fit stands in its record, for the message: its table and a dot, or nothing.
+    varied
+        Names of the parameters.
+    covariance
+        Of their logarithms [-].
+    known
+        Names that there are.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown or there twice, or the matrix is of another size, not symmetric, or
+        gives a sum of parameters a negative variance, rounding aside.
+    """
+    size = len(varied)
+    if not set(varied) <= set(known) or len(set(varied)) < size:
+        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
+    if [len(row) for row in covariance] != [size] * size:
+        raise InputError(f"{table}covariance", covariance, f"{size} rows of {size} numbers")
+    matrix = np.array(covariance).reshape(size, size)
+    largest = np.abs(matrix).max(initial=0.0)
+    is_symmetric = np.abs(matrix - matrix.T).max(initial=0.0) <= _ROUNDING * largest
+    if largest > _LARGEST_VARIANCE or not is_symmetric:
+        expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
+        raise InputError(f"{table}covariance", covariance, expected)
+    if size and np.linalg.eigvalsh(matrix).min() < -_ROUNDING * largest:
+        expected = "variances, and covariances that they allow"
+        raise InputError(f"{table}covariance", covariance, expected)
 
 
 class KernelFit(Record):
@@ -91,59 +129,13 @@ class KernelFit(Record):
 
     @model_validator(mode="after")
     def _check_covariance(self) -> Self:
-        check_covariance(self, _PARAMETERS)
+        check_covariance("", self.varied, self.covariance, _PARAMETERS)
         return self
 
     @property
     def parameters(self) -> KernelParameters:
         """What the roofline takes."""
         return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
-
-
-class Determined(Protocol):
-    """A fit that states how well it knows what it varied."""
-
-    @property
-    def varied(self) -> list[str]:
-        """Parameters that were fitted."""
-
-    @property
-    def covariance(self) -> list[list[float]]:
-        """Of their logarithms [-]."""
-
-
-def check_covariance(fit: Determined, known: Collection[str], table: str = "") -> None:
-    """Refuse what cannot be the covariance of fitted parameters.
-
-    Parameters
-    ----------
-    fit
-        Names of the parameters, and the covariance of their logarithms.
-    known
-        Names that there are.
-    table
-        Where the fit stands in its record, for the message: its table and a dot.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown or there twice, or the matrix is of another size, not symmetric, or
-        gives a sum of parameters a negative variance, rounding aside.
-    """
-    varied, size = fit.varied, len(fit.varied)
-    if not set(varied) <= set(known) or len(set(varied)) < size:
-        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
-    if [len(row) for row in fit.covariance] != [size] * size:
-        raise InputError(f"{table}covariance", fit.covariance, f"{size} rows of {size} numbers")
-    matrix = np.array(fit.covariance).reshape(size, size)
-    largest = np.abs(matrix).max(initial=0.0)
-    is_symmetric = np.abs(matrix - matrix.T).max(initial=0.0) <= _ROUNDING * largest
-    if largest > _LARGEST_VARIANCE or not is_symmetric:
-        expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
-        raise InputError(f"{table}covariance", fit.covariance, expected)
-    if size and np.linalg.eigvalsh(matrix).min() < -_ROUNDING * largest:
-        expected = "variances, and covariances that they allow"
-        raise InputError(f"{table}covariance", fit.covariance, expected)
 
 
 class FittedStack(Record):
@@ -245,20 +237,7 @@ DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
 def stack_kernels(name: str, stack: FittedStack) -> Kernels:
-    """Return the kernels of a fitted stack.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    stack
-        Its fits.
-
-    Returns
-    -------
-    Kernels
-        Its parameters; typical ones of a kind that it has no fit of.
-    """
+    """Return the kernels of a stack by its fits; typical ones of a kind that it has no fit of."""
     missing = [kind for kind in MAIN_KINDS if FITTED_DTYPE not in getattr(stack, kind)]
     if missing and name != TYPICAL:
         typical = load_typical()

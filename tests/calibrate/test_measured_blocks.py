@@ -31,7 +31,7 @@ CPU = H200.with_changes(
     },
 )  # fmt: skip
 COMMON = {"hardware": "cpu", "stack": "torch", "version": "2.13", "role": "fit"}
-FIELDS = ("flop", "weight_bytes", "activation_bytes", "kv_bytes", "kernels", "groups")
+FIELDS = ("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels", "groups")
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5, 16])
@@ -46,7 +46,7 @@ def test_attention_of_several_queries_is_that_of_a_verify_pass(queries: int) -> 
     core = work.components["attention_core"]
     for name in FIELDS:
         # published tables count entries read; a pass also writes those of its own tokens
-        written = queries / 600 if name == "kv_bytes" else 0.0
+        written = queries / 600 if name == "cache_bytes" else 0.0
         assert float(np.ravel(getattr(timed, name))[0]) * LAYERS * (1 + written) == pytest.approx(
             float(getattr(core, name)), rel=1e-12
         ), name

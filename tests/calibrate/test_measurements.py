@@ -382,8 +382,8 @@ def test_a_dtype_without_a_peak_names_those_there_are() -> None:
 def assert_same_work(kind: str, row: dict[str, object], part, *, leave_out=()) -> None:
     """What was timed is what a pass counts for a layer."""
     work = work_of(kind, pd.DataFrame([row]))
-    numbers = ("flop", "weight_bytes", "activation_bytes", "kv_bytes", "kernels", "rows", "spread",
-               "width", "groups")  # fmt: skip
+    numbers = ("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels", "rows",
+               "spread", "width", "groups")  # fmt: skip
     for name in numbers:
         if name not in leave_out:
             measured, counted = (np.ravel(getattr(w, name)) for w in (work, part))
@@ -451,6 +451,6 @@ def test_attention_timed_is_that_of_one_layer(name: str, kv_dtype: str, batch: i
         "kv_dtype": kv_dtype,
         "activation_dtype": model.activation_dtype,
     }
-    assert_same_work("attention", row, part, leave_out=("kv_bytes",))
-    measured = work_of("attention", pd.DataFrame([row])).kv_bytes
-    np.testing.assert_allclose(measured, part.kv_bytes, rtol=1.01 / context)
+    assert_same_work("attention", row, part, leave_out=("cache_bytes",))
+    measured = work_of("attention", pd.DataFrame([row])).cache_bytes
+    np.testing.assert_allclose(measured, part.cache_bytes, rtol=1.01 / context)

@@ -242,7 +242,7 @@ CASES = [
     (f"{GOOD} --hardware h200_sxm,", "--hardware", "''"),
     (GOOD.replace("--target mixtral-8x7b", ""), "--target"),
     (GOOD.replace("--batch-size 1,8", ""), "--batch-size"),
-    (f"{GOOD} --tensor-parallel 1,3", "--tensor-parallel", "got 3", "divisor"),
+    (f"{GOOD} --tensor-parallel 1,3", "--tensor-parallel", "got 3", "evenly"),
     (
         f"{GOOD} --tensor-parallel 3,5 --skip-impossible",
         *("--tensor-parallel", "got 3", "no combination can be"),

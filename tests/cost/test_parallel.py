@@ -119,7 +119,7 @@ def test_data_parallel_attention_shares_the_batch() -> None:
     few = work_of("qwen3-30b-a3b", Layout(1, 8), batch_size=2)
     single = work_of("qwen3-30b-a3b", Layout(1, 1), batch_size=1)
     core = "attention_core"
-    assert few.components[core].kv_bytes == single.components[core].kv_bytes
+    assert few.components[core].cache_bytes == single.components[core].cache_bytes
 
 
 def test_all_to_all_sends_a_copy_to_each_rank_of_the_top_k() -> None:

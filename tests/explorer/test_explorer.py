@@ -192,7 +192,7 @@ def test_an_input_error_is_one_line_and_the_picture_comes_back(widgets) -> None:
     shown = widgets()
     before = shown.image.value, shown.words.value
     shown.move("tensor parallel", 8)
-    assert "tensor_parallel: got 8; expected a divisor of the 28 heads" in shown.words.value
+    assert "tensor_parallel: got 8; expected a degree that cuts the attention" in shown.words.value
     assert "\n" not in shown.words.value
     assert shown.image.layout.display == "none"
     shown.move("tensor parallel", 2)

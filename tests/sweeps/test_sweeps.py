@@ -342,7 +342,7 @@ WRONG = {
     "hardware": [("h200", "hardware: got 'h200'; .*h200_sxm")],
     "drafter": [(["eagle", "egle"], "drafter: got 'egle'")],
     "engine": [("vlm", "engine: got 'vlm'; .*vllm")],
-    "tensor_parallel": [([1, 3], "tensor_parallel: got 3; .*divisor")],
+    "tensor_parallel": [([1, 3], "tensor_parallel: got 3; .*evenly")],
     "weight_dtype": [(["bf16", "bf17"], "weight_dtype: got 'bf17'; .*fp8")],
     "proposal_rate": [(0.5, "proposal_rate: got 0.5; .*ngram")],
     "popularity": [([0.25] * 8, "popularity: got .*popularity_exponent")],
