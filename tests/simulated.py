@@ -17,6 +17,9 @@ PREDICTED = (
 HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
 NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]
 SUITE = "simulate --suite cascade --requests 3"
+QUICK = {
+    "routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)
+}  # fmt: skip
 LONG = (
     "cascade:first_draft_length=1:backoff_factor=1,cascade:first_draft_length=1:climb=false,"
     f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.replay.policies:Goodput:memory=20"

@@ -164,8 +164,13 @@ def sample_routing(
     >>> sample_routing(2, 3, 8, 2, 1.0, np.random.default_rng(0)).shape
     (2, 3, 2)
     """
-    B, s = _count("batch_size", batch_size), _count("tokens_per_sequence", tokens_per_sequence)
-    E, k = _count("num_experts", num_experts), _count("experts_per_token", experts_per_token)
+    counts = {
+        "batch_size": batch_size,
+        "tokens_per_sequence": tokens_per_sequence,
+        "num_experts": num_experts,
+        "experts_per_token": experts_per_token,
+    }
+    B, s, E, k = (int(check(n, count, minimum=1, whole=True)) for n, count in counts.items())
     check_experts(E, k)
     c = float(check("routing_correlation", routing_correlation, minimum=0, maximum=1))
     used = np.zeros((B, E))
@@ -193,10 +198,3 @@ def _systematic(
     points = generator.random((len(chance), 1)) + np.arange(k)
     place = (upper[:, None, :] <= points[:, :, None]).sum(axis=2)
     return np.take_along_axis(order, np.minimum(place, chance.shape[1] - 1), axis=1)
-
-
-def _count(name: str, value: int) -> int:
-    number = float(check(name, value, minimum=1))
-    if number != int(number):
-        raise InputError(name, value, "a whole number")
-    return int(number)

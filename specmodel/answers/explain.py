@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_work
 from specmodel.prediction.outcome import Prediction
 from specmodel.records.layers.work import CAUSES, Work
 
@@ -48,11 +46,6 @@ class Explanation:
     target_efficiency: dict[str, FloatArray]
     ideal_speedup: FloatArray
     speedup: dict[str, FloatArray]
-
-    @property
-    def limited_by(self) -> np.ndarray[Any, np.dtype[np.str_]]:
-        """The largest term of those that lengthen the step, rejection left out."""
-        return self.prediction.limited_by
 
     @property
     def waterfalls(self) -> dict[str, dict[str, FloatArray]]:
@@ -141,18 +134,7 @@ def explain(prediction: Prediction) -> Explanation:
 
 
 def coalition_sums(terms: FloatArray) -> FloatArray:
-    """Return the sums of all subsets of n terms on the first axis.
-
-    Parameters
-    ----------
-    terms
-        On the first axis, n of them [-].
-
-    Returns
-    -------
-    FloatArray
-        On a first axis of 2^n: bit i of its place says whether term i is in the subset [-].
-    """
+    """Return the sums of all 2^n subsets of n terms: bit i of a place says if term i is in it."""
     sums = np.zeros((1, *terms.shape[1:]))
     for term in terms:
         sums = np.concatenate([sums, sums + term])
@@ -174,11 +156,6 @@ def shapley_values(values: FloatArray) -> FloatArray:
         A contribution for each player on the first axis; they sum to the value of all players
         less that of none [-].
 
-    Raises
-    ------
-    InputError
-        If there is no value for each coalition.
-
     Notes
     -----
     Eq. 2 of [1]_, exact. Of all n! orders, ``s! (n - 1 - s)!`` have exactly the s members of a
@@ -195,8 +172,6 @@ def shapley_values(values: FloatArray) -> FloatArray:
     [0.5, 0.5]
     """
     players = len(values).bit_length() - 1
-    if len(values) != 2**players:
-        raise InputError("values", f"{len(values)} values", "one for each of 2^n coalitions")
     coalitions = np.arange(len(values))
     sizes = np.array([int(c).bit_count() for c in coalitions])
     weights = np.array([factorial(s) * factorial(players - 1 - s) for s in range(players)])
@@ -248,19 +223,11 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     p, shape = prediction, prediction.batch_size.shape
     points: dict[str, Any] = {n: np.ravel(getattr(p, n)).astype(int) for n in _COORDINATES}
     points["point"] = np.arange(p.batch_size.size)
-    works = step_work(
-        p.deployment,
-        batch_size=p.batch_size,
-        draft_length=p.draft_length,
-        verify_tokens=p.verify_tokens,
-        context_length=p.context_length,
-    )
     parts = []
     for label, time in p.times.passes.items():
-        work = works[label]
         columns = {
             name: _columns(part, time.components[name].total_time, p.deployment)
-            for name, part in work.components.items()
+            for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
             columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}

@@ -10,10 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.algebra.acceptance import (
-    acceptance_rate_from_accepted_fraction,
-    conditional_acceptance,
-)
+from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import read_text
 from specmodel.base.units import FloatArray, check
@@ -121,7 +118,8 @@ def scraped_acceptance(
     _check_consistent(drafts, drafted, accepted, reached)
     by_position = np.minimum.accumulate(np.minimum(reached, drafts))
     mean_length = min(max(drafted / drafts, 1.0), float(len(reached)))
-    rate = acceptance_rate_from_accepted_fraction(accepted / drafted, mean_length)
+    fraction = accepted / drafted
+    flat = Acceptance(accepted_fraction=fraction, measured_draft_length=mean_length)
     return MeasuredAcceptance(
         model_name=name,
         num_engines=len({engine for engine, _ in counts}),
@@ -131,10 +129,10 @@ def scraped_acceptance(
         accepted_by_position=by_position,
         mean_draft_length=mean_length,
         max_draft_length=len(reached),
-        acceptance_rate=float(rate),
+        acceptance_rate=float(flat.rate()),
         acceptance_by_position=conditional_acceptance(by_position / drafts),
         tokens_per_step=1 + accepted / drafts,
-        accepted_fraction=accepted / drafted,
+        accepted_fraction=fraction,
     )
 
 

@@ -146,19 +146,14 @@ def component_tables(prediction: Prediction) -> str:
 
 def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
     """Return for each point the seconds of each component, and of the host, by pass."""
-    import numpy as np
+    from specmodel.answers import pass_components
 
-    times, shape = prediction.times, prediction.batch_size.shape
+    table = pass_components(prediction)
     points: list[dict[str, dict[str, float]]] = [{} for _ in range(prediction.batch_size.size)]
-    for kind, time in times.passes.items():
-        if time is None:
-            continue
-        parts = {name: part.total_time for name, part in time.components.items()}
-        if np.any(time.host_time):
-            parts["host"] = np.asarray(time.host_time)
-        flat = [np.broadcast_to(seconds, shape).ravel().tolist() for seconds in parts.values()]
-        for point, seconds in zip(points, zip(*flat, strict=True), strict=True):
-            point[kind] = dict(zip(parts, seconds, strict=True))
+    each = len(table) // len(points)  # the same components at every point
+    spent = table[["pass", "component", "time"]].itertuples(index=False, name=None)
+    for i, (kind, component, seconds) in enumerate(spent):
+        points[i // each].setdefault(kind, {})[component] = seconds
     return points
 
 

@@ -133,13 +133,9 @@ def page(prediction: Prediction, words: Iterable[str], *parts: str) -> str:
         At most 80 columns wide.
     """
     opening = "\n".join([heading(prediction.deployment), *map(wrap, words)])
-    sections = [opening, *warnings(prediction), *parts, assumptions(prediction)]
+    warnings = map(warning_text, prediction.warnings)
+    sections = [opening, *warnings, *parts, assumed_text(prediction.assumptions)]
     return "\n\n".join(filter(None, sections))
-
-
-def warnings(prediction: Prediction) -> list[str]:
-    """Return what the reader must know, wrapped to 80 columns."""
-    return [warning_text(warning) for warning in prediction.warnings]
 
 
 def warning_text(warning: str) -> str:
@@ -147,39 +143,19 @@ def warning_text(warning: str) -> str:
     return wrap(f"Warning: {warning}.")
 
 
-def assumptions(prediction: Prediction) -> str:
-    """Return what was assumed because the user did not give it, wrapped to 80 columns."""
-    return assumed_text(prediction.assumptions)
-
-
 def assumed_text(assumed: Mapping[str, Any]) -> str:
-    """Return assumed values by name, wrapped to 80 columns."""
+    """Return by name what was assumed as the user did not give it, wrapped to 80 columns."""
     words = [f"{name}\xa0{value}" for name, value in assumed.items()]
     return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
 
 
 def cells(rows: Iterable[Row], form: str, *names: str) -> list[str]:
-    """Return the cells of a column of a table, a dash for what has no meaning.
-
-    Parameters
-    ----------
-    rows
-        Values by name.
-    form
-        `SECONDS`, or a template for the values of `names` in their order, such as ``{:.2f}``.
-    *names
-        Whose values a cell shows.
-
-    Returns
-    -------
-    list of str
-        A cell a row.
-    """
+    """Return the cells of a column of a table, each of the values of `names` in a row."""
     return [cell([row[name] for name in names], form) for row in rows]
 
 
 def cell(values: Sequence[Any], form: str) -> str:
-    """Return one cell of a table, as `cells` does for each row."""
+    """Return one cell of a table: a time (`SECONDS`) or a filled template, a dash for None."""
     if None in values:
         return "-"
     return seconds(*values) if form == SECONDS else form.format(*values)
@@ -225,10 +201,7 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return what was predicted, so that a saved file can be told from another."""
     d = deployment
     return {
-        "target": d.target.name,
-        "drafter": d.drafter.name,
-        "hardware": d.hardware.name,
-        "engine": d.engine.name,
+        **{name: getattr(d, name).name for name in ("target", "drafter", "hardware", "engine")},
         "num_gpus": d.layout.num_gpus,
         "tensor_parallel": d.tensor_parallel,
         "expert_parallel": d.expert_parallel,

@@ -26,12 +26,6 @@ _MOST_COLUMNS = 9
 """Batch sizes beside each other in a table."""
 
 
-def _renamed(_context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        expected = "the profile as --engine, and as --for whose configuration to write"
-        raise InputError("overheads", value, expected)
-
-
 @click.command(context_settings=settings.SETTINGS)
 @click.option(
     "--for",
@@ -60,7 +54,6 @@ def _renamed(_context: click.Context, _parameter: click.Parameter, value: str | 
 @settings.detail_options()
 @click.option("--fragment-only", is_flag=True, help="Print the engine's configuration only.")
 @settings.form_options(", a row a batch size")
-@click.option("--overheads", hidden=True, is_eager=True, expose_value=False, callback=_renamed)
 def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any) -> None:
     """Schedule draft lengths for an engine.
 
@@ -95,20 +88,8 @@ def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any
 class Plan:
     """A schedule in the words of an engine, and what it was made from.
 
-    Parameters
-    ----------
-    dialect, format
-        Whose configuration it is written in, as typed, and how that engine takes a schedule.
-    schedule, unbound
-        Draft length by batch size: the one to deploy, and that without the engine's own rule.
-    context_length
-        The contexts it was made for [token].
-    speedup, best_draft_length
-        By context and batch size: of the schedule [-], and whatever the schedule [token].
-    end
-        Why the batch sizes end where they do, in words.
-    prediction
-        Of every context, draft length and batch size.
+    `unbound` is the schedule without the engine's own rule; `speedup` and `best_draft_length` are
+    by context and batch size; `end` says in words why the batch sizes end where they do.
     """
 
     dialect: str
@@ -184,14 +165,14 @@ def _largest_batch(options: dict[str, Any], context: int, longest: int) -> tuple
     """Return the last batch size of the schedule, and why it is the last."""
     from specmodel.base.units import check
     from specmodel.cli.options import deployment_from
-    from specmodel.cost.memory import memory_use
+    from specmodel.cost.memory import MemoryUse
 
     asked = options["max_batch_size"]
     if asked is not None:
         check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
         return asked, "as asked"
     deployment, _ = deployment_from(options)
-    fits = memory_use(deployment, context, longest + 1).max_batch_size
+    fits = MemoryUse(deployment, context, longest + 1).max_batch_size
     if 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
         return int(fits), f"the largest that fits in memory at context {context}"
     end = "though more fit in memory" if fits else "as if they fitted"

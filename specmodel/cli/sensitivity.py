@@ -48,22 +48,8 @@ _ERRORS = {
 class Sensitivity:
     """Three analyses of one operating point, and what they rest on.
 
-    Parameters
-    ----------
-    deployment, point
-        What runs where, and the operating point.
-    outcome
-        Speedup and target efficiency there, by name [-].
-    ranges
-        Ranges of what is uncertain, by name of the input.
-    elasticities, swings, indices
-        The tables of `elasticities`, `tornado` and `sobol`.
-    samples
-        Samples that the indices were estimated from [-].
-    assumptions
-        What was assumed because it was not given, by argument.
-    warnings
-        What the reader must know, one sentence each.
+    `outcome` is what is predicted there, by name; `swings` and `indices` are the tables of
+    `tornado` and `sobol`.
     """
 
     deployment: Deployment
@@ -140,7 +126,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
 
     from specmodel.base.units import check
     from specmodel.cli.options import acceptance_from, deployment_from
-    from specmodel.cost.memory import memory_use, memory_warnings
+    from specmodel.cost.memory import MemoryUse
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
     from specmodel.sensitivity import analyses
     from specmodel.sensitivity.evaluation import evaluate
@@ -168,8 +154,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         generator=np.random.default_rng(seed),
         outputs=outputs,
     )
-    tokens = np.asarray(point.draft_length + 1)
-    memory = memory_use(deployment, np.asarray(point.context_length), tokens)
+    memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
     outcome = evaluate(deployment, point, {})
     return Sensitivity(
         deployment=deployment,
@@ -181,7 +166,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         indices=indices,
         samples=options["samples"],
         assumptions=assumed,
-        warnings=memory_warnings(deployment, memory, np.asarray(point.batch_size)),
+        warnings=memory.warnings(np.asarray(point.batch_size)),
     )
 
 

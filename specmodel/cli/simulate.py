@@ -14,9 +14,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align, table_width, wrap
 from specmodel.cli.settings import (
     SETTINGS,
+    Command,
     check_forms,
     detail_options,
     echo_warnings,
+    flag,
     form_options,
     where_options,
 )
@@ -47,18 +49,46 @@ _SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests",
 """Columns that are left out where the table is too wide, the first one first."""
 
 
+_OPTIONS: dict[str, tuple[type | str, str]] = {
+    "step_times": (
+        "FILE.csv",
+        "Measured: draft_length, step_time; in place of target, drafter and hardware.",
+    ),
+    "trace": (
+        "FILE|PRESET",
+        "Acceptance: a trace, or a preset (specmodel list presets); with + a mix of presets.",
+    ),
+    "requests": (int, "Requests drawn from a preset.  [default: 300]"),
+    "output_tokens": (int, "Output tokens of a request drawn from a preset.  [default: 512]"),
+    "max_draft_length": (int, "Longest draft considered.  [default: 7]"),
+    "context_length": (int, "KV entries before a step, the same for all.  [default: 1024]"),
+    "drafter_upkeep": (
+        float,
+        "What a model drafter adds to a plain pass while it pauses.  [default: 0.025]",
+    ),
+    "timing_noise": (float, "Standard deviation of a step's time, relative.  [default: 0.02]"),
+    "request_expert_spread": (
+        float,
+        "Of the experts a verify pass adds, by request, relative.  [default: 0.05]",
+    ),
+    "step_expert_spread": (float, "The same by step.  [default: 0.05]"),
+    "timeline": ("FILE", "Draw one request: PNG, PDF or SVG."),
+    "request": (int, "The one drawn.  [default: 0]"),
+    "timeline_policy": ("NAME", "Its policy.  [default: cascade, or the last]"),
+    "records": ("FILE.csv", "Write a row for each policy and request."),
+}
+"""By name: the type of a number, or what stands for a text in the help; and the help."""
+
+
+def _own_options(command: Command) -> Command:
+    for name, (kind, words) in reversed(_OPTIONS.items()):
+        given: dict[str, Any] = {"metavar" if isinstance(kind, str) else "type": kind}
+        command = click.option(flag(name), help=words, **given)(command)
+    return command
+
+
 @click.command(context_settings=SETTINGS)
 @where_options(required=False)
-@click.option(
-    "--step-times",
-    metavar="FILE.csv",
-    help="Measured: draft_length, step_time; in place of target, drafter and hardware.",
-)
-@click.option(
-    "--trace",
-    metavar="FILE|PRESET",
-    help="Acceptance: a trace, or a preset (specmodel list presets); with + a mix of presets.",
-)
 @click.option(
     "--policy",
     "policies",
@@ -72,43 +102,10 @@ _SPARE = ("95th", "drafted\na step", "TPOT\nmedian", "slow-\ndown", "in\ntests",
     type=click.Choice(["cascade"]),
     help="Redo the evaluation of a paper; engine vllm and context 512 unless given.",
 )
-@click.option("--requests", type=int, help="Requests drawn from a preset.  [default: 300]")
-@click.option(
-    "--output-tokens",
-    type=int,
-    help="Output tokens of a request drawn from a preset.  [default: 512]",
-)
-@click.option("--max-draft-length", type=int, help="Longest draft considered.  [default: 7]")
-@click.option(
-    "--context-length",
-    type=int,
-    help="KV entries before a step, the same for all.  [default: 1024]",
-)
+@_own_options
 @detail_options()
-@click.option(
-    "--drafter-upkeep",
-    type=float,
-    help="What a model drafter adds to a plain pass while it pauses.  [default: 0.025]",
-)
-@click.option(
-    "--timing-noise",
-    type=float,
-    help="Standard deviation of a step's time, relative.  [default: 0.02]",
-)
-@click.option(
-    "--request-expert-spread",
-    type=float,
-    help="Of the experts a verify pass adds, by request, relative.  [default: 0.05]",
-)
-@click.option("--step-expert-spread", type=float, help="The same by step.  [default: 0.05]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
-@click.option("--timeline", metavar="FILE", help="Draw one request: PNG, PDF or SVG.")
-@click.option("--request", type=int, help="The one drawn.  [default: 0]")
-@click.option(
-    "--timeline-policy", metavar="NAME", help="Its policy.  [default: cascade, or the last]"
-)
-@click.option("--records", metavar="FILE.csv", help="Write a row for each policy and request.")
 @form_options()
 def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) -> None:
     """Replay draft-length policies over an acceptance trace, at batch size 1.
@@ -242,7 +239,6 @@ def _times(
 ) -> tuple["ReplayTimes", str, dict[str, Any], bool | None]:
     """Return the times, what they are of, what was assumed, and whether the drafter looks up."""
     from specmodel.cli.options import deployment_from
-    from specmodel.cli.settings import flag
     from specmodel.cost.deploy import NAMES
     from specmodel.replay import read_replay_times, replay_times
     from specmodel.replay.times import DEFAULT_DRAFTER_UPKEEP
@@ -327,30 +323,28 @@ def _steps(
 
 def _json(said: dict[str, Any], times: "ReplayTimes", summary: "pd.DataFrame") -> str:
     """Return everything for a program; numbers in full, in SI units."""
+    import numpy as np
+
     from specmodel.cli.report import json_text
 
-    seconds = {
-        name: value.tolist() if hasattr(value, "tolist") else value
-        for name, value in vars(times).items()
-    }
+    seconds = {name: np.asarray(value).tolist() for name, value in vars(times).items()}
     return json_text(said | {"step_times": seconds, "policies": plain_rows(summary)})
 
 
 def _text(said: dict[str, Any], times: "ReplayTimes", summary: "pd.DataFrame") -> str:
     """Return everything for people: the relative step times, which decide, come first."""
     from specmodel.base.units import format_si
+    from specmodel.cli.report import assumed_text
 
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
     plain = format_si(times.forward_time, "s")
     line = f"A plain pass takes {plain}; steps that verify 0, 1, ... draft tokens: {costs} of it."
     sections = ["\n".join([_fill(said["heading"]), wrap(line), _verdict(summary)]), _table(summary)]
-    assumed = ", ".join(
-        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+    assumed = {
+        name: f"{value:g}" if isinstance(value, float) else value
         for name, value in said["assumptions"].items()
-    )
-    if assumed:
-        sections.append(wrap(f"Assumed: {assumed}."))
-    return "\n\n".join(sections)
+    }
+    return "\n\n".join([*sections, assumed_text(assumed)])
 
 
 def _verdict(summary: "pd.DataFrame") -> str:

@@ -102,9 +102,12 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
 @trace.command(context_settings=SETTINGS)
 @click.argument("preset")
 @click.option("--output", required=True, metavar="FILE", help="Trace to write: .jsonl or .parquet.")
-@click.option("--requests", type=int, default=300, show_default=True, help="Requests to draw.")
+@click.option("--requests", default=DEFAULT_REQUESTS, show_default=True, help="Requests to draw.")
 @click.option(
-    "--output-tokens", type=int, default=512, show_default=True, help="Output tokens of each."
+    "--output-tokens",
+    default=DEFAULT_OUTPUT_TOKENS,
+    show_default=True,
+    help="Output tokens of each.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the draws.")
 def sample(preset: str, output: str, requests: int, output_tokens: int, seed: int) -> None:
@@ -173,13 +176,11 @@ def _optional(value: float | None) -> str:
 def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace":
     import numpy as np
 
+    from specmodel.base.units import check
     from specmodel.replay.traces import load_preset, sample_trace
 
-    for name, value, least in (
-        ("requests", requests, 1), ("output_tokens", output_tokens, 1), ("seed", seed, 0)
-    ):  # fmt: skip
-        if value < least:
-            raise InputError(name, value, f"a whole number of at least {least}")
+    for name, value, least in (("requests", requests, 1), ("seed", seed, 0)):
+        check(name, value, minimum=least, whole=True)
     generator = np.random.default_rng(seed)
     return sample_trace(load_preset(preset), requests, output_tokens, generator)
 
@@ -225,16 +226,13 @@ def named_requests(name: str, sizes: dict[str, int]) -> tuple["Source", str, lis
 
 def _process(preset: str) -> "AcceptanceProcess":
     """Return a preset by name or file; errors call it a trace, as the option does."""
-    from specmodel.base.records import is_path
-    from specmodel.replay.traces import list_presets, load_preset
+    from specmodel.base.records import is_path, load
+    from specmodel.replay.traces import AcceptanceProcess, list_presets
     from specmodel.replay.traces.files import SUFFIXES
+    from specmodel.replay.traces.synthetic import FOLDER
 
     if preset not in list_presets() and not is_path(preset):
         known = nearest(preset, list_presets())
         expected = f"a {' or '.join(SUFFIXES)} file, or a preset such as {known}"
         raise InputError("trace", preset, expected)
-    try:
-        return load_preset(preset)
-    except InputError as error:
-        argument = error.argument.replace("preset", "trace", 1)
-        raise InputError(argument, error.value, error.expected) from None
+    return load(AcceptanceProcess, preset, FOLDER, "trace")

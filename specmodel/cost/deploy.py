@@ -56,19 +56,12 @@ def deploy(  # noqa: PLR0913 - all keyword-only
 
     Parameters
     ----------
-    target, hardware, drafter, engine
-        Records, names that ship with the package, or paths; the engine is "ideal" by default.
-    stack
-        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
-        the engine's, else the profile's default, else "typical".
-    routing_correlation
-        How far tokens of one sequence share experts, 0.18 by default [-].
-    popularity
-        Probability that a token uses each expert of the target; equal by default [-].
+    target, hardware, drafter, engine, stack, routing_correlation, popularity
+        As `specmodel.predict` takes them [-].
     tensor_parallel, expert_parallel, draft_tensor_parallel
-        GPUs that the target and a draft model are spread over, 1 by default [-].
+        Likewise [-].
     weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
-        Dtypes of the target; by default its own.
+        Likewise.
 
     Returns
     -------

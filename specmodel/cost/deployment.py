@@ -80,17 +80,17 @@ class Deployment:
                     wider[dtype] = computed
         return wider
 
-    @property
+    @cached_property
     def engine_seconds(self) -> Overheads:
         """Seconds that the engine adds."""
         return self.overheads or self.engine.overheads
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """How the target is spread over GPUs."""
         return Layout(self.tensor_parallel, self.expert_parallel, self._gpus_per_node)
 
-    @property
+    @cached_property
     def draft_layout(self) -> Layout:
         """How the drafter is spread over GPUs."""
         if self.drafter.is_head:

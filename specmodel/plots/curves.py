@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.plots.frames import checked, lines, need_at_most, need_distinct, need_positive
+from specmodel.plots.frames import checked, fits, lines, need_at_most, need_distinct, need_positive
 from specmodel.plots.style import (
     COLOURS,
     DASHES,
@@ -47,11 +47,6 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     ax
         Where to draw.
 
-    Returns
-    -------
-    Axes
-        The same.
-
     Examples
     --------
     >>> import pandas as pd
@@ -72,11 +67,6 @@ def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
         As for `speedup`, with the column target_efficiency.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     return _over_batch_size(table, ax, "target_efficiency", "target efficiency")
 
@@ -91,11 +81,6 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         measured, law and independent; at most six models.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -133,11 +118,6 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
         target_efficiency. At most six draft lengths.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
@@ -170,11 +150,6 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
         returns it.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     rows = checked(table, ("latency", "predicted"), ("component",))
     need_positive(rows, "latency", "predicted")
@@ -212,11 +187,6 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         and window_utility; of one request, in order.
     axes
         Two, that share the horizontal axis.
-
-    Returns
-    -------
-    sequence of Axes
-        The same.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -276,30 +246,21 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -
     handles = ax.get_legend_handles_labels()[0]
     if len(ends) == 2:
         handles.append(Patch(facecolor="0.8", label="80 % interval"))
-    if not _fits(rows).all():
+    if not fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))
     legend_above(ax, told, handles)
     return ax
 
 
-def _fits(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return which points fit in memory, as far as the table says."""
-    if "fits" in rows:
-        return rows["fits"].astype(str).str.lower() != "false"
-    if "max_batch_size" in rows:
-        return rows["batch_size"] <= rows["max_batch_size"]
-    return rows["batch_size"] > 0
-
-
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
     """Draw the points that fit in memory boldly, and the others palely."""
-    x, y, fits = part["batch_size"], part[quantity], _fits(part)
+    x, y, inside = part["batch_size"], part[quantity], fits(part)
     marker = MARKERS[i] if len(part) <= _MOST_MARKED else None
     style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": 1, "marker": marker}
-    ax.plot(x[fits], y[fits], label=label or "_none", markersize=3, **style)
-    if not fits.all():
-        joined = ~fits | ~fits.shift(-1, fill_value=True)
+    ax.plot(x[inside], y[inside], label=label or "_none", markersize=3, **style)
+    if not inside.all():
+        joined = ~inside | ~inside.shift(-1, fill_value=True)
         ax.plot(x[joined], y[joined], **(style | {"alpha": 0.4, "marker": None}))
         points: Style = {"linestyle": "", "markerfacecolor": "white", "markersize": 3, "alpha": 0.6}
-        ax.plot(x[~fits], y[~fits], **(style | points))
+        ax.plot(x[~inside], y[~inside], **(style | points))

@@ -139,6 +139,15 @@ def lines(
     return told, found
 
 
+def fits(rows: pd.DataFrame) -> pd.Series[bool]:
+    """Return which points fit in memory, as far as the table says."""
+    if "fits" in rows:
+        return rows["fits"].astype(str).str.lower() != "false"
+    if "max_batch_size" in rows:
+        return rows["batch_size"] <= rows["max_batch_size"]
+    return rows["batch_size"] > 0
+
+
 def words(name: str) -> str:
     """Return a column's name as a reader says it."""
     return name.replace("_", " ")

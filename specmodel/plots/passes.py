@@ -54,11 +54,6 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
         As `answers.pass_components` returns it, of one point.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     numbers = (*_POINT, "time", "arithmetic_intensity", "flops_per_s", *_ROOFS)
     rows = checked(table, numbers, ("pass", "component", "kind", "dtype"), may_lack=numbers[4:])
@@ -101,11 +96,6 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
         are told apart.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     rows = checked(table, ("batch_size", "time"), ("pass", "component"))
     need_single(rows, "draft_length", "context_length")

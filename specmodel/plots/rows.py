@@ -53,11 +53,6 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         out.
     axes
         Two: of target efficiency and of speedup.
-
-    Returns
-    -------
-    sequence of Axes
-        The same.
     """
     rows = checked(table, (*_POINT, "value"), ("quantity", "term"))
     need_distinct(rows, (*_POINT, "quantity", "term"))
@@ -95,11 +90,6 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         Where to draw.
     outcome
         "speedup" or "target_efficiency".
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     _check_outcome(outcome)
     ends = (f"{outcome}_at_low", f"{outcome}_at_high")
@@ -139,11 +129,6 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         Where to draw.
     outcome
         "speedup" or "target_efficiency".
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     _check_outcome(outcome)
     indices = ("first_order", "total")
@@ -183,11 +168,6 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
         are missing where there was one request; a row for each policy, at most 24.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     ends = ("speedup_low", "speedup_high")
     rows = checked(table, ("speedup", *ends), ("policy",), may_lack=ends)

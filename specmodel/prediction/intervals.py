@@ -187,12 +187,13 @@ def _factors(
 def _drawn_kernels(
     kernels: Kernels, generator: np.random.Generator, draws: tuple[int, ...]
 ) -> Kernels:
+    """Draw parameters from the covariance of their logarithms, none beyond e^`FARTHEST` times."""
     drawn: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in kernels.record.fits() if kernels.record else ():
-        base = kernels.fits[kind][dtype]
-        values = _drawn_values(fit.varied, fit.covariance, base, generator, draws)
-        for name in values.keys() & LARGEST.keys():
-            values[name] = np.minimum(values[name], LARGEST[name])
+        base, values = kernels.fits[kind][dtype], {}
+        for name, moved in zip(fit.varied, _normal(fit.covariance, generator, draws), strict=True):
+            factor = np.exp(np.clip(moved, -FARTHEST, FARTHEST))
+            values[name] = np.minimum(getattr(base, name) * factor, LARGEST.get(name, np.inf))
         drawn.setdefault(kind, {})[dtype] = replace(base, **values)
     return replace(kernels, fits=drawn)
 
@@ -205,33 +206,18 @@ def _drawn_overheads(
         return base
     # on a linear scale: measurements determine sums of these seconds, which logarithms would skew
     seconds = np.array([getattr(base, name) for name in fit.varied])
-    spread = np.array(fit.covariance) * np.outer(seconds, seconds)
-    moved = _normal(spread, generator, draws[0])
-    values = np.maximum(seconds + moved, 0.0).T
-    drawn = {n: value.reshape(draws) for n, value in zip(fit.varied, values, strict=True)}
-    return replace(base, **drawn)
+    moved = _normal(np.array(fit.covariance) * np.outer(seconds, seconds), generator, draws)
+    values = [np.maximum(second + by, 0.0) for second, by in zip(seconds, moved, strict=True)]
+    return replace(base, **dict(zip(fit.varied, values, strict=True)))
 
 
-def _drawn_values(
-    varied: list[str],
-    covariance: list[list[float]],
-    base: object,
-    generator: np.random.Generator,
-    draws: tuple[int, ...],
-) -> dict[str, Any]:
-    """Draw parameters from the covariance of their logarithms, none beyond e^`FARTHEST` times."""
-    if not varied:
-        return {}
-    moved = _normal(np.array(covariance), generator, draws[0])
-    factors = np.exp(np.clip(moved, -FARTHEST, FARTHEST)).T
-    return {
-        name: getattr(base, name) * factor.reshape(draws)
-        for name, factor in zip(varied, factors, strict=True)
-    }
-
-
-def _normal(covariance: FloatArray, generator: np.random.Generator, draws: int) -> FloatArray:
-    """Draw from a normal distribution around 0, shape (draws, parameters)."""
+def _normal(
+    covariance: Any, generator: np.random.Generator, draws: tuple[int, ...]
+) -> list[FloatArray]:
+    """Draw from a normal distribution around 0, an array of draws for each parameter."""
+    if not len(covariance):
+        return []
     values, vectors = np.linalg.eigh(covariance)
-    normal = generator.standard_normal((draws, len(values)))
-    return np.asarray((normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+    normal = generator.standard_normal((draws[0], len(values)))
+    drawn = (normal * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return [values.reshape(draws) for values in drawn.T]

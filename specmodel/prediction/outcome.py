@@ -10,7 +10,7 @@ import numpy as np
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
 from specmodel.prediction.columns import BY_NAME, COLUMN_UNITS, Array
-from specmodel.prediction.evaluate import LIMITS, Evaluation
+from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Prediction:
     Parameters
     ----------
     values
-        Columns by name; that of `limited_by` holds indices into `LIMITS`.
+        Columns by name; those of words hold indices into `Column.words`.
     evaluation
         What they were computed from.
     assumptions
@@ -47,20 +47,11 @@ class Prediction:
     def __getattr__(self, name: str) -> Array:
         if name not in BY_NAME:
             raise AttributeError(f"a prediction has no {name!r}; its columns are in units()")
-        return self.values[name]
+        values, words = self.values[name], BY_NAME[name].words
+        return np.asarray(np.array(words)[values]) if words else values
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *BY_NAME})
-
-    @property
-    def limited_by(self) -> np.ndarray[Any, np.dtype[np.str_]]:
-        """What lengthens the step most: one of `CAUSES`, or "none" without a draft."""
-        return np.asarray(np.array(LIMITS)[self.limit])
-
-    @property
-    def limit(self) -> Array:
-        """The same as an index into `LIMITS` [-]."""
-        return self.values["limited_by"]
 
     @property
     def deployment(self) -> Deployment:

@@ -10,11 +10,11 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deploy import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.memory import memory_warnings
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.intervals import central_intervals
@@ -141,20 +141,13 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     ----------
     deployment, assumed
         As `deploy` gives them.
-    draft_length, batch_size, acceptance, context_length, verify_tokens, max_draft_length
+    draft_length, batch_size, acceptance, context_length, verify_tokens, max_draft_length, interval
         As `predict` takes them [token] [request] [-] [token] [token] [token].
-    interval
-        Whether to add central 80 % intervals.
 
     Returns
     -------
     Prediction
-        Arrays of the shape to which the arguments broadcast.
-
-    Raises
-    ------
-    InputError
-        In one line: the argument, its value and what would do.
+        As `predict` gives it.
     """
     assumed = dict(assumed)
     if context_length is None:
@@ -188,7 +181,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         values={name: np.broadcast_to(array, shape) for name, array in columns.items()},
         evaluation=evaluation,
         assumptions=assumed,
-        warnings=memory_warnings(deployment, evaluation.memory, points["batch_size"]),
+        warnings=evaluation.memory.warnings(points["batch_size"]),
         intervals=intervals,
     )
 
@@ -208,7 +201,9 @@ def _check_shapes(points: dict[str, FloatArray], acceptance: Acceptance) -> None
 def _verify_tokens(verify_tokens: Numeric | None, gamma: FloatArray) -> FloatArray:
     if verify_tokens is None:
         return np.asarray(gamma + 1)
-    tokens = check("verify_tokens", verify_tokens, minimum=1, maximum=4096, whole=True)
+    tokens = check(
+        "verify_tokens", verify_tokens, minimum=1, maximum=MAX_TOKENS_PER_SEQUENCE, whole=True
+    )
     is_idle = (gamma == 0) & (tokens != 1)
     if is_idle.any():
         bad = np.broadcast_to(tokens, is_idle.shape)[is_idle].item(0)

@@ -6,8 +6,9 @@ number of workers.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -15,12 +16,12 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.replay.chance import LUCK, TRACE, Luck, Variation, draw_luck, stream
-from specmodel.replay.choices import Choice, cascade_settings, policy_maker
-from specmodel.replay.lanes import CascadeLanes, replay_lanes
+from specmodel.replay.choices import Choice, policy_maker
 from specmodel.replay.plans import Plan
+from specmodel.replay.policies.cascade import Cascade, CascadeLanes
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import AcceptanceProcess, Trace, join_traces, sample_trace
-from specmodel.replay.walk import Totals, replay_policy
+from specmodel.replay.walk import Totals, replay_lanes, replay_policy
 
 BLOCK_REQUESTS = 8192
 """Most requests of a block [request]: with so many side by side, Python's own time is negligible
@@ -86,26 +87,31 @@ class Block:
     seed: int
     number: int
 
+    def draw(self) -> tuple[Trace, Luck]:
+        """Return the trace of the block and its luck, which are the same every time."""
+        trace = self.requests
+        if isinstance(trace, Sample):
+            trace = self._drawn_from(trace)
+        return trace, draw_luck(trace, self.variation, stream(self.seed, LUCK, self.number))
 
-def make_blocks(
-    source: Source, times: ReplayTimes, variation: Variation, seed: int
-) -> Iterator[Block]:
-    """Cut a replay into pieces of work.
+    def _drawn_from(self, sample: Sample) -> Trace:
+        """Draw the requests of the block, those of each process in a row."""
+        generator = stream(self.seed, TRACE, self.number)
+        parts, step = [], len(sample.processes)
+        for i, process in enumerate(sample.processes):
+            # request r of the whole replay is of process r modulo their number
+            count = len(range(self.first + (i - self.first) % step, self.last, step))
+            if count:
+                parts.append(sample_trace(process, count, sample.output_tokens, generator))
+        return join_traces(parts) if len(parts) > 1 else parts[0]
 
-    Parameters
-    ----------
-    source, times, variation, seed
-        What is replayed, as `simulate` takes it [-].
 
-    Yields
-    ------
-    Block
-        In the order of the requests.
-    """
+def make_blocks(source: Source, times: ReplayTimes, variation: Variation, seed: int) -> list[Block]:
+    """Cut a replay, as `simulate` takes it, into pieces of work in the order of the requests."""
     if seed < 0:
         raise InputError("seed", seed, "a whole number of at least 0")
-    for i, (first, last) in enumerate(block_bounds(source)):
-        yield Block(
+    return [
+        Block(
             requests=source.part(first, last) if isinstance(source, Trace) else source,
             first=first,
             last=last,
@@ -114,6 +120,8 @@ def make_blocks(
             seed=seed,
             number=i,
         )
+        for i, (first, last) in enumerate(block_bounds(source))
+    ]
 
 
 def block_bounds(source: Source) -> list[tuple[int, int]]:
@@ -131,26 +139,6 @@ def block_bounds(source: Source) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def draw_block(block: Block) -> tuple[Trace, Luck]:
-    """Return the trace of a block and its luck, which are the same every time."""
-    trace = block.requests
-    if isinstance(trace, Sample):
-        trace = _draw_trace(trace, block)
-    return trace, draw_luck(trace, block.variation, stream(block.seed, LUCK, block.number))
-
-
-def _draw_trace(sample: Sample, block: Block) -> Trace:
-    """Draw the requests of a block, those of each process in a row."""
-    generator = stream(block.seed, TRACE, block.number)
-    first, last, num_processes, parts = block.first, block.last, len(sample.processes), []
-    for i, process in enumerate(sample.processes):
-        # request r of the whole replay is of process r modulo their number
-        count = len(range(first + (i - first) % num_processes, last, num_processes))
-        if count:
-            parts.append(sample_trace(process, count, sample.output_tokens, generator))
-    return join_traces(parts) if len(parts) > 1 else parts[0]
-
-
 def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.DataFrame]:
     """Replay a block under several policies.
 
@@ -166,7 +154,7 @@ def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.Data
     dict
         By name of the policy: a table with a row for each request.
     """
-    trace, luck = draw_block(block)
+    trace, luck = block.draw()
     plain = block.times.forward_time * luck.noise_sums(trace)
     requests = {
         "request": np.arange(block.first, block.last),
@@ -198,8 +186,8 @@ def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: Float
     if choice.planner is not None:
         plan = Plan(choice.planner(trace, times))
         return replay_lanes(plan, trace, times, luck, times.forward_time)
-    if choice.is_cascade:
-        lanes = CascadeLanes(cascade_settings(choice, times), trace.num_requests)
-        return replay_lanes(lanes, trace, times, luck, times.paused_time)
     make = policy_maker(choice, times, block.seed)
+    if choice.is_cascade:
+        lanes = CascadeLanes(cast(Cascade, make(0)).settings, trace.num_requests)
+        return replay_lanes(lanes, trace, times, luck, times.paused_time)
     return replay_policy(lambda i: make(block.first + i), trace, times, luck, times.paused_time)

@@ -41,7 +41,7 @@ Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A policy to replay, in one of three forms: a planner, a factory, or Cascade.
+    """A policy to replay, in one of two forms: a planner or a factory.
 
     Parameters
     ----------
@@ -53,21 +53,23 @@ class Choice:
         Gives the plan of a policy that is settled beforehand.
     factory
         Gives a policy that learns; `policy_maker` calls it once a request.
-    is_cascade
-        Whether it is Cascade, which has a fast form.
     settings
-        Arguments of the factory, or of Cascade.
+        Arguments of the factory.
     """
 
     name: str
     draft_length: int = 0
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
-    is_cascade: bool = False
     settings: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def is_cascade(self) -> bool:
+        """Whether it is Cascade, which has a fast form."""
+        return self.factory is _cascade
 
-PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
+
+PolicyLike = str | CascadeSettings | Callable[..., Policy]
 """What `choose` takes for a policy."""
 
 _PLANNERS: dict[str, Planner] = {
@@ -76,7 +78,21 @@ _PLANNERS: dict[str, Planner] = {
     "oracle": oracle_plan,
     BEST_FIXED: partial(constant_plan, draft_length=0),  # never replayed: `run` replays all lengths
 }
+
+
+def _cascade(step_time: Sequence[float], **settings: Any) -> Cascade:
+    """Return Cascade with drafts that have a time: those not given are shortened to the longest."""
+    longest = len(step_time) - 1
+    asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
+    if isinstance(asked, int) and asked > longest:
+        expected = f"at most {longest}, the longest draft considered"
+        raise InputError("cascade max_draft_length", asked, expected)
+    first = {"first_draft_length": 1} if asked == 1 else {}
+    return Cascade(CascadeSettings(**first | {"max_draft_length": asked} | settings))
+
+
 _FACTORIES: dict[str, Callable[..., Policy]] = {
+    "cascade": _cascade,
     "goodput": Goodput,
     "sglang": AcceptedAverage,
     "bandit": DiscountedBandit,
@@ -109,19 +125,16 @@ def choose(policy: PolicyLike) -> Choice:
     >>> choose("cascade:tolerance=0.05").settings
     {'tolerance': 0.05}
     """
-    if isinstance(policy, Choice):
-        return policy
     if isinstance(policy, CascadeSettings):
         defaults = vars(CascadeSettings())
         changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
-        return Choice(name=_named("cascade", changes), is_cascade=True, settings=changes)
+        return Choice(name=_named("cascade", changes), factory=_cascade, settings=changes)
     if not isinstance(policy, str):
         return _given(policy)
     name, *words = policy.strip().split(":")
     named: dict[str, Callable[[str, Sequence[str]], Choice]] = {
         "fixed": _fixed,
         "table": _by_batch_size,
-        "cascade": _cascade,
         **dict.fromkeys(_PLANNERS, _planned),
         **dict.fromkeys(_FACTORIES, _learning),
     }
@@ -138,20 +151,7 @@ def choose(policy: PolicyLike) -> Choice:
 
 
 def check_choice(choice: Choice, times: ReplayTimes) -> None:
-    """Refuse a policy that cannot be made or asks for too long a draft, before any replay.
-
-    Parameters
-    ----------
-    choice
-        Any policy.
-    times
-        Step times, which bound the draft length.
-
-    Raises
-    ------
-    InputError
-        Names the policy, or its setting.
-    """
+    """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
     if choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
@@ -166,21 +166,16 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
     Parameters
     ----------
     choice
-        A policy that learns.
-    times
-        Step times.
-    seed
-        Seed of what the policies draw; each request has a stream of its own [-].
+        A policy that learns. Its factory gets its settings, and of `GIVEN` what it takes by name.
+    times, seed
+        Step times, and the seed of what the policies draw, each request from a stream of its own
+        [-].
 
     Returns
     -------
     callable
-        It calls the policy's factory with its settings and those arguments of `GIVEN` that it
-        takes by name, and raises `InputError` if that fails.
+        It raises `InputError` if the factory fails.
     """
-    if choice.is_cascade:
-        settings = cascade_settings(choice, times)
-        return lambda request: Cascade(settings)
     factory = choice.factory
     if factory is None:
         raise InputError("policy", choice.name, "a policy that learns")
@@ -212,45 +207,6 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
     return make
 
 
-def cascade_settings(choice: Choice, times: ReplayTimes) -> CascadeSettings:
-    """Return the settings of Cascade, with drafts no longer than those that have a time.
-
-    Parameters
-    ----------
-    choice
-        Cascade.
-    times
-        Step times.
-
-    Returns
-    -------
-    CascadeSettings
-        A longest draft that was not given is shortened to the longest one with a time.
-
-    Raises
-    ------
-    InputError
-        If a longer one was asked for.
-    """
-    longest = times.max_draft_length
-    for name in ("first_draft_length", "max_draft_length"):
-        if choice.settings.get(name, 0) > longest:
-            expected = f"at most {longest}, the longest draft considered"
-            raise InputError(f"policy cascade {name}", choice.settings[name], expected)
-    return _complete(choice.settings, longest)
-
-
-def _complete(
-    settings: dict[str, Any], longest: int = CascadeSettings.max_draft_length
-) -> CascadeSettings:
-    """Fill in defaults; draft lengths that are not given keep within those that are."""
-    longest = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
-    defaults = {"max_draft_length": longest}
-    if isinstance(longest, int):
-        defaults["first_draft_length"] = min(CascadeSettings.first_draft_length, max(longest, 1))
-    return CascadeSettings(**defaults | settings)
-
-
 def _given(policy: object) -> Choice:
     """Take a class or function; settings bound to it are part of its name."""
     if not callable(policy):
@@ -258,7 +214,7 @@ def _given(policy: object) -> Choice:
     bound = policy.keywords if isinstance(policy, partial) else {}
     function = policy.func if isinstance(policy, partial) else policy
     name = _named(getattr(function, "__name__", type(function).__name__), bound)
-    if name in (*_PLANNERS, *_FACTORIES, "cascade"):
+    if name in (*_PLANNERS, *_FACTORIES):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
     return Choice(name=name, factory=policy)
 
@@ -298,17 +254,12 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
         return _constant(policy, scheduled_draft_length(schedule, 1))
 
 
-def _cascade(policy: str, words: Sequence[str]) -> Choice:
-    settings = _settings(policy, words, [setting.name for setting in fields(CascadeSettings)])
-    with _of_policy():
-        _complete(settings)
-    return Choice(name=policy, is_cascade=True, settings=settings)
-
-
 def _learning(policy: str, words: Sequence[str]) -> Choice:
     """Take a policy of the package that learns, and settings that it has."""
-    factory = _FACTORIES[policy.split(":")[0]]
-    known = _parameters(factory) - {*GIVEN}
+    name = policy.split(":")[0]
+    factory = _FACTORIES[name]
+    own = {field.name for field in fields(CascadeSettings)} if name == "cascade" else None
+    known = own or _parameters(factory) - {*GIVEN}
     return Choice(name=policy, factory=factory, settings=_settings(policy, words, known))
 
 

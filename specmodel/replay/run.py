@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.replay.blocks import Source, draw_block, make_blocks, replay_block
+from specmodel.replay.blocks import Source, make_blocks, replay_block
 from specmodel.replay.chance import Variation
 from specmodel.replay.choices import (
     BEST_FIXED,
@@ -20,8 +19,9 @@ from specmodel.replay.choices import (
     choose,
     policy_maker,
 )
+from specmodel.replay.plans import Plan
 from specmodel.replay.policies import Policy
-from specmodel.replay.policies.adaptive import is_number
+from specmodel.replay.policies.policy import OneLane, is_number
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.walk import replay_policy
 from specmodel.replay.workers import spread
@@ -93,11 +93,11 @@ def simulate(
     [200.0, 150.0]
     """
     chosen = _chosen(policies)
-    times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    times = times.up_to(source.max_draft_length)
     replayed = tuple(_with_all_fixed(chosen, times))
     for choice in replayed:
         check_choice(choice, times)
-    blocks = list(make_blocks(source, times, variation or Variation(), seed))
+    blocks = make_blocks(source, times, variation or Variation(), seed)
     done: dict[int, dict[str, pd.DataFrame]] = {}
     work = partial(replay_block, choices=replayed)
     for block, tables in spread(work, blocks, workers):
@@ -180,19 +180,19 @@ def timeline(
     choice = choose(policy)
     if choice.name == BEST_FIXED:
         raise InputError("policy", BEST_FIXED, "a policy of one request, such as fixed:3")
-    times = times.up_to(min(times.max_draft_length, source.max_draft_length))
+    times = times.up_to(source.max_draft_length)
     check_choice(choice, times)
-    blocks = list(make_blocks(source, times, variation or Variation(), seed))
+    blocks = make_blocks(source, times, variation or Variation(), seed)
     block = next((block for block in blocks if block.first <= request < block.last), None)
     if block is None:
         raise InputError("request", request, f"from 0 to {blocks[-1].last - 1}")
-    trace, luck = draw_block(block)
+    trace, luck = block.draw()
     number = request - block.first
     one, start = trace.part(number, number + 1), int(trace.starts[number])
     its = luck.of(number, slice(start, start + int(one.output_tokens[0])))
     follower: Policy
     if choice.planner is not None:
-        follower, plain_time = _Follower(choice.planner(one, times)), times.forward_time
+        follower, plain_time = OneLane(Plan(choice.planner(one, times))), times.forward_time
     else:
         follower, plain_time = policy_maker(choice, times, seed)(request), times.paused_time
     steps: list[dict[str, Any]] = []
@@ -206,19 +206,6 @@ def timeline(
         utility=[float(value) if is_number(value) else np.nan for value in table["utility"]],
         window_utility=tokens * times.forward_time / seconds,
     )
-
-
-class _Follower:
-    """A policy that follows the plan of its request."""
-
-    def __init__(self, plan: NDArray[np.uint8]) -> None:
-        self._plan, self._position = plan.tolist(), 0
-
-    def propose(self) -> int:
-        return int(self._plan[self._position])
-
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        self._position += emitted_tokens
 
 
 def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataFrame:

@@ -1,7 +1,9 @@
 """Seconds of a step at batch size 1 by what it verifies, tabulated once for all steps replayed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,9 +74,6 @@ class ReplayTimes:
 
     def up_to(self, max_draft_length: int) -> "ReplayTimes":
         """Return the times of drafts of at most `max_draft_length` [token]."""
-        if max_draft_length > self.max_draft_length:
-            expected = f"at most {self.max_draft_length}, the longest with a step time"
-            raise InputError("max_draft_length", max_draft_length, expected)
         kept = slice(max_draft_length + 1)
         return replace(self, step_time=self.step_time[kept], expert_time=self.expert_time[kept])
 
@@ -128,7 +127,14 @@ def replay_times(
     check("max_draft_length", max_draft_length, minimum=1, maximum=LONGEST_DRAFT, whole=True)
     check("context_length", context_length, minimum=0, maximum=1e9)
     deployment = replace(deployment, drafter=replace(deployment.drafter, proposal_rate=1.0))
-    times = _chain_times(deployment, max_draft_length, context_length)
+    lengths = np.arange(max_draft_length + 1.0)
+    steps: dict[str, Any] = {
+        "batch_size": 1,
+        "draft_length": lengths,
+        "verify_tokens": lengths + 1,
+        "context_length": context_length,
+    }
+    times = step_times(deployment, **steps)
     forward = float(times.forward_time)
     step = np.array(times.step_time, dtype=float)
     has_model = not deployment.drafter.is_lookup
@@ -138,7 +144,7 @@ def replay_times(
         forward_time=forward,
         paused_time=paused,
         step_time=step,
-        expert_time=_expert_time(deployment, times, max_draft_length, context_length),
+        expert_time=_expert_time(deployment, times, steps),
     )
 
 
@@ -182,28 +188,14 @@ def read_replay_times(path: str | Path) -> ReplayTimes:
         raise InputError(argument, error.value, error.expected) from None
 
 
-def _chain_times(deployment: Deployment, longest: int, context_length: float) -> StepTimes:
-    lengths = np.arange(longest + 1.0)
-    return step_times(
-        deployment,
-        batch_size=1,
-        draft_length=lengths,
-        verify_tokens=lengths + 1,
-        context_length=context_length,
-    )
-
-
-def _expert_time(
-    deployment: Deployment, times: StepTimes, longest: int, context_length: float
-) -> FloatArray:
+def _expert_time(deployment: Deployment, times: StepTimes, steps: Mapping[str, Any]) -> FloatArray:
     """Return the share of the experts that routing decides on, times what they all take."""
     if not deployment.target.is_moe:
-        return np.zeros(longest + 1)
+        return np.zeros(times.step_time.shape)
     few, many = (
-        _chain_times(replace(deployment, routing_correlation=c), longest, context_length)
-        for c in (1.0, 0.0)
+        step_times(replace(deployment, routing_correlation=c), **steps) for c in (1.0, 0.0)
     )
     added = times.active_experts_verify - few.active_experts_verify
     most = many.active_experts_verify - few.active_experts_verify
-    share = np.divide(added, most, out=np.zeros(longest + 1), where=most > 0)
+    share = np.divide(added, most, out=np.zeros(most.shape), where=most > 0)
     return np.asarray(share * np.maximum(many.verify_time - few.verify_time, 0.0))

@@ -28,10 +28,8 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
 
     Returns
     -------
@@ -72,10 +70,8 @@ def tornado(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point, where the other inputs stay.
+    deployment, point
+        What runs where, and the operating point, where the other inputs stay.
     ranges
         Ranges by name of the input, as `uncertain_ranges` gives them.
 
@@ -119,10 +115,8 @@ def sobol(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
     ranges
         Ranges by name of the input, as `uncertain_ranges` gives them; inputs vary independently.
     samples

@@ -17,8 +17,8 @@ from specmodel.prediction.evaluate import evaluate as evaluate_points
 from specmodel.records.kernels import MAIN_KINDS, STANDS_IN
 from specmodel.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 
-CHUNK = 8_192
-"""Points computed at a time [-]: what a pass keeps of them stays in cache."""
+CHUNK = 16_384
+"""Points computed at a time [-]: large enough to forget Python, small enough for the L2 cache."""
 
 OUTPUTS = ("speedup", "target_efficiency")
 """What is computed."""
@@ -31,10 +31,8 @@ def evaluate(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point; inputs that are not changed keep its values.
+    deployment, point
+        What runs where, and the operating point; inputs that are not changed keep its values.
     values
         New values by name of `list_inputs`: one number, or a list of one length for all [-].
 

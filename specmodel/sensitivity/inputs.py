@@ -142,10 +142,8 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
 
     Returns
     -------

@@ -83,10 +83,8 @@ def uncertain_ranges(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
     given
         Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
     routing_is_known
@@ -141,10 +139,8 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point: errors of passes correlate by their tokens.
+    deployment, point
+        What runs where, and the operating point: errors of passes correlate by their tokens.
 
     Returns
     -------

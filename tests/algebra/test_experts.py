@@ -71,7 +71,7 @@ def test_routing_correlation_is_the_correlation_of_use() -> None:
     first, second = rng.random((2, trials)) < p
     measured = np.corrcoef(first, second)[0, 1]
     assert measured == pytest.approx(c, abs=4 * 3 / np.sqrt(trials * rho))
-    union_of_two = experts.sequence_active_experts(2, 128, 8, c)
+    union_of_two = experts.correlated_active_experts(1, 2, 128, 8, c)
     assert union_of_two == pytest.approx(128 * (2 * rho - rho**2 - c * rho * (1 - rho)), rel=1e-12)
 
 
@@ -117,7 +117,7 @@ def _fit(rows: pd.DataFrame) -> tuple[float, np.ndarray]:
     columns = ("num_experts", "experts_per_token", "tokens", "measured")
     E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
     grid = np.linspace(0, 1, 20_001)[:, None]
-    log_error = np.log(experts.sequence_active_experts(s, E, k, grid) / measured)
+    log_error = np.log(experts.correlated_active_experts(1, s, E, k, grid) / measured)
     best = (log_error**2).sum(axis=1).argmin()
     return float(grid[best, 0]), np.expm1(log_error[best])
 
@@ -157,7 +157,7 @@ def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
     rho = 8 / 128
     correlation = (overlaps - rho) / (1 - rho)
     for c in (correlation.mean(), np.average(correlation[:3], weights=[3, 2, 1])):
-        assert experts.sequence_active_experts(4, 128, 8, c) == pytest.approx(20.36, rel=0.025)
+        assert experts.correlated_active_experts(1, 4, 128, 8, c) == pytest.approx(20.36, rel=0.025)
 
 
 @pytest.mark.parametrize("exponent", [0, 0.3, 1, 3, 5])

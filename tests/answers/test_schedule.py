@@ -14,7 +14,7 @@ import specmodel
 from specmodel.answers import DIALECTS, Schedule, draft_length_schedule, draft_ranges
 from specmodel.answers.schedule import mean_speedup
 from specmodel.base.errors import InputError
-from specmodel.cost.memory import memory_use
+from specmodel.cost.memory import MemoryUse
 from specmodel.replay.policies import scheduled_draft_length
 
 COARSE = [0.8, 0.95, 0.99, 0.995, 1.0, 1.004, 1.01, 1.05, 1.2]
@@ -310,7 +310,7 @@ def smallest_deployment(target, hardware):
         deployment, _ = specmodel.deploy(
             target=target, hardware=hardware, drafter="eagle3", tensor_parallel=degree
         )
-        fits = int(memory_use(deployment, 4096, 9).max_batch_size)
+        fits = int(MemoryUse(deployment, 4096, 9).max_batch_size)
         if fits >= 8:
             return degree, min(fits, 512)
     raise AssertionError(f"{target} does not fit on {hardware}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from specmodel import deploy
 from specmodel.replay import ReplayTimes, Sample, replay_times, simulate
-from specmodel.replay.blocks import draw_block, make_blocks
+from specmodel.replay.blocks import make_blocks
 from specmodel.replay.chance import Variation
 from specmodel.replay.traces import Trace, join_traces, load_preset
 
@@ -49,7 +49,7 @@ def sample(num_requests: int) -> Sample:
 def recorded(num_requests: int, times: ReplayTimes) -> Trace:
     """A trace in memory, as if it had been recorded."""
     blocks = make_blocks(sample(num_requests), times, Variation(), seed=0)
-    return join_traces([draw_block(block)[0] for block in blocks])
+    return join_traces([block.draw()[0] for block in blocks])
 
 
 def rate(trace: Trace | Sample, policy: object, times: ReplayTimes, workers: int) -> float:

@@ -17,6 +17,7 @@ import pytest
 import specmodel
 from specmodel import cli
 from specmodel.algebra.acceptance import FORMS
+from specmodel.cli.commands import main_group
 from specmodel.cli.settings import OPTIONS
 from specmodel.cost.deploy import NAMES
 
@@ -370,10 +371,9 @@ def test_every_record_is_shown(name, run):
     assert "schema_version = " in run(f"show {name}")
 
 
-CONTEXT = click.Context(cli.main_group)
+CONTEXT = click.Context(main_group)
 COMMANDS = {
-    name: cli.main_group.get_command(CONTEXT, name)
-    for name in cli.main_group.list_commands(CONTEXT)
+    name: main_group.get_command(CONTEXT, name) for name in main_group.list_commands(CONTEXT)
 }
 
 
@@ -397,7 +397,7 @@ def test_help_fits_80_columns(command, flag, run):
 
 def examples():
     """Command lines of the help texts that need neither a file nor a GPU of the user."""
-    for command in (cli.main_group, *COMMANDS.values()):
+    for command in (main_group, *COMMANDS.values()):
         text = (command.help or "").replace("\\\n", " ")
         for line in text.splitlines():
             if line.strip().startswith("specmodel ") and "./" not in line:

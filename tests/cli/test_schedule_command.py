@@ -311,7 +311,6 @@ def test_help_fits_80_columns_and_names_what_is_there(run):
     assert "[vllm|tensorrt-llm|sglang]" in out
     assert "--engine NAME|PATH" in out
     assert "[default: that of --for, or ideal]" in in_one_line(out)
-    assert "--overheads" not in out
     assert "--draft-length]" not in out
     assert "[default: --draft-length]" in in_one_line(run("predict --help"))
 
@@ -346,8 +345,6 @@ WRONG = [
     (BASE.replace("vllm", "trt"), "--for", "'trt'", "tensorrt-llm", "sglang"),
     (BASE.replace("--for vllm", ""), "Missing", "--for", "vllm", "tensorrt-llm", "sglang"),
     (BASE.replace("--for", "--engine"), "Missing", "--for", "vllm", "tensorrt-llm", "sglang"),
-    (BASE + " --overheads sglang", "--overheads: got 'sglang'", "--engine", "--for"),
-    (BASE.replace("--for", "--engine") + " --overheads ideal", "--overheads: got", "--engine"),
     (BASE + " --engine vlm", "--engine: got 'vlm'", "vllm"),
     (BASE + " --engine ./no.toml", "--engine", "no.toml"),
     (BASE + " --set engine.kernel_time=-1", "--set engine.kernel_time", "-1"),

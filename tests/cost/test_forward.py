@@ -11,9 +11,12 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.passes import growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.engine import Overheads
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.layers.batch import Layout
 from specmodel.records.layers.work import PassWork
+
+LAUNCHES = Overheads(kernel_time=1e-6)
 
 
 def work_of(model: str | Architecture, **changes: object) -> PassWork:
@@ -24,7 +27,7 @@ def work_of(model: str | Architecture, **changes: object) -> PassWork:
 
 def seconds(architecture: Architecture, gpu: HardwareProfile, **point: object) -> float:
     work = pass_of(architecture, **point)
-    return float(pass_time(work, gpu, kernel_time=0, pass_time=0).total_time)
+    return float(pass_time(work, gpu).total_time)
 
 
 def total(work: PassWork, field: str) -> float:
@@ -169,8 +172,7 @@ def test_growth_by_cause_sums_exactly(
                 routing_correlation=correlation,
             ),
             gpu,
-            kernel_time=1e-6,
-            pass_time=1e-4,
+            overheads=Overheads(kernel_time=1e-6, pass_time=1e-4),
         )
         for q in (1.0, tokens)
     )
@@ -188,7 +190,7 @@ def test_broadcasting_changes_no_number() -> None:
         tokens_per_sequence=tokens[:, None],
         context_length=context,
     )
-    grid = pass_time(work, gpu, kernel_time=1e-6, pass_time=0).total_time
+    grid = pass_time(work, gpu, overheads=LAUNCHES).total_time
     assert grid.shape == (3, 2, 3)
     for i, j, k in np.ndindex(grid.shape):
         point = pass_of(
@@ -197,7 +199,7 @@ def test_broadcasting_changes_no_number() -> None:
             tokens_per_sequence=tokens[j].item(),
             context_length=context[k].item(),
         )
-        one = pass_time(point, gpu, kernel_time=1e-6, pass_time=0).total_time
+        one = pass_time(point, gpu, overheads=LAUNCHES).total_time
         assert grid[i, j, k] == one
 
 
@@ -267,7 +269,7 @@ def test_latent_attention_turns_compute_bound_when_verifying(
     tokens: int, is_compute_bound: bool
 ) -> None:
     work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=32_000)
-    time = pass_time(work, load_hardware("h100_sxm"), kernel_time=0, pass_time=0)
+    time = pass_time(work, load_hardware("h100_sxm"))
     core = time.components["attention_core"]
     assert bool(core.compute_time > core.memory_time) == is_compute_bound
 

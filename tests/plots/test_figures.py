@@ -132,16 +132,15 @@ def needed(sizes, lengths, contexts=(1024,)):
 def cases() -> Iterator[tuple[str, str, object]]:
     for name, sizes in SIZES.items():
         yield "speedup", f"{name} sizes", lambda s=sizes: curve(s, ["a"])
-        yield (
-            "target_efficiency",
-            f"{name} sizes",
-            lambda s=sizes: curve(s, ["a"], "target_efficiency"),
-        )
-        yield "closed_loop", f"{name} sizes", lambda s=sizes: loop(s, [1, 4])
         yield "best_draft_length", f"{name} sizes", lambda s=sizes: best(s, [512, 131072])
         yield "break_even", f"{name} sizes", lambda s=sizes: needed(s, [1, 4])
         if len(sizes) <= 6:
             yield "components", f"{name} sizes", lambda s=sizes: pass_components(points(s, [3]))
+    for name in ("few", "huge"):  # the axis is that of the speedup
+        sizes = SIZES[name]
+        table = lambda s=sizes: curve(s, ["a"], "target_efficiency")  # noqa: E731
+        yield "target_efficiency", f"{name} sizes", table
+        yield "closed_loop", f"{name} sizes", lambda s=sizes: loop(s, [1, 4])
     six = [f"{LONG} {i}" for i in range(6)]
     yield "speedup", "six long names", lambda: curve([1, 2, 4], six)
     yield "speedup", "six short names", lambda: curve([1, 2, 4], list("abcdef"))
@@ -188,7 +187,7 @@ def cases() -> Iterator[tuple[str, str, object]]:
         lambda: summary([f"my_module:MyPolicy:{i}{LONG}" for i in range(24)]),
     )
     yield "timeline", "one step", lambda: steps(1)
-    yield "timeline", "long", lambda: steps(400)
+    yield "timeline", "long", lambda: steps(100)
     kinds = ("attention", "elementwise", "experts", "gemm")
     yield "predicted_against_measured", "narrow", lambda: timings(kinds, 1.1e-5, 1.3e-5)
     yield "predicted_against_measured", "wide", lambda: timings(kinds, 1e-7, 10)

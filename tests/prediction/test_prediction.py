@@ -16,7 +16,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
-from specmodel.cost.memory import memory_use
+from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
 from specmodel.prediction.predict import predict
@@ -24,6 +24,7 @@ from specmodel.records import drafters
 from specmodel.records.architecture import load_architecture
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import load_hardware
+from specmodel.records.layers.batch import sequence_group
 from specmodel.records.layers.work import CAUSES
 
 ENGINE = EngineProfile(
@@ -240,7 +241,7 @@ def test_batches_where_some_propose_against_enumeration() -> None:
             speculating_share=proposing / batch,
             layout=deployment.layout,
         )
-        time = pass_time(work, deployment.hardware, kernel_time=0, pass_time=0).total_time
+        time = pass_time(work, deployment.hardware).total_time
         chance = math.comb(batch, proposing) * rate**proposing * (1 - rate) ** (batch - proposing)
         exact += chance * float(time)
     some = dataclasses.replace(deployment, drafter=drafters.ngram_drafter(proposal_rate=rate))
@@ -305,7 +306,7 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
     assert p.memory_bytes[()] == expected
     assert p.max_batch_size[()] == (80 * 2**30 - (expected - 8 * kv)) // kv
     assert p.warnings == ()
-    head = memory_use(qwen2(drafter="eagle").deployment, 512, 5)
+    head = MemoryUse(qwen2(drafter="eagle").deployment, 512, 5)
     layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512) + 2 * 3584**2 + 3 * 3584
     assert head.draft_weight_bytes == layer + 3 * 3584  # norms are on both GPUs
 
@@ -376,15 +377,20 @@ def test_fitted_kernels_give_monotone_and_continuous_times(
     assert deployment.kernels.stack == (stack or deployment.hardware.default_stack)
     assert deployment.kernels.record is not None
     batches, contexts = [[1.0], [16.0], [256.0]], [[0.0], [1024.0], [32_768.0]]
-    whole = target_pass(deployment, np.arange(1.0, 513.0), tokens, contexts).total_time
+
+    def seconds(batch, tokens, context):
+        of_pass = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": context}
+        return target_pass(deployment, sequence_group(**of_pass)).total_time
+
+    whole = seconds(np.arange(1.0, 513.0), tokens, contexts)
     assert (np.diff(whole) > 0).all()
     for point in (
         (fine(512), tokens, contexts),
         (batches, fine(64, first=tokens), 1024.0),
         (batches, tokens, fine(131_072)),
     ):
-        seconds = target_pass(deployment, *point).total_time
-        growth = seconds[:, 1:] / seconds[:, :-1]
+        times = seconds(*point)
+        growth = times[:, 1:] / times[:, :-1]
         assert growth.min() > 1
         assert growth.max() < 1.01
 

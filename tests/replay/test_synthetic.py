@@ -57,10 +57,10 @@ def check_against_formula(trace: Trace, length: int, expected: float, pmf: np.nd
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 1.0])
 def test_independent_tokens_give_the_formula_at_every_draft_length(alpha: float) -> None:
-    trace = draw(iid_process(alpha, 7), 240, 5040, seed=1)
+    trace = draw(iid_process(alpha, 7), 60, 5040, seed=1)
     for length in range(8):
         expected = float(speculation.expected_tokens_per_step(alpha, length))
-        pmf = acceptance.accepted_tokens_pmf(alpha, length)
+        pmf = acceptance.accepted_tokens_pmf([alpha] * length)
         check_against_formula(trace, length, expected, pmf)
 
 
@@ -69,10 +69,10 @@ def test_rates_by_position_give_the_formula_at_every_draft_length() -> None:
     rates = acceptance.conditional_acceptance(cumulative)
     process = position_process(rates)
     assert process.survival == pytest.approx(cumulative, abs=1e-12)
-    trace = draw(process, 240, 5000, seed=2)
+    trace = draw(process, 60, 5000, seed=2)
     for length in range(11):
         expected = float(acceptance.expected_tokens_per_step_by_position(rates, length))
-        pmf = acceptance.accepted_tokens_pmf_by_position(rates[:length])
+        pmf = acceptance.accepted_tokens_pmf(rates[:length])
         check_against_formula(trace, length, expected, pmf)
 
 
@@ -89,8 +89,8 @@ def test_acceptance_over_positions_is_the_survival_whatever_clusters() -> None:
 def test_a_single_request_is_as_any_other() -> None:
     process = AcceptanceProcess(name="one", survival=[0.3], request_share=1.0)
     generator = np.random.default_rng(4)
-    accepted = [sample_trace(process, 1, 1, generator).accepted_tokens[0] for _ in range(4000)]
-    assert np.mean(accepted) == pytest.approx(0.3, abs=4 * np.sqrt(0.3 * 0.7 / 4000))
+    accepted = [sample_trace(process, 1, 1, generator).accepted_tokens[0] for _ in range(1500)]
+    assert np.mean(accepted) == pytest.approx(0.3, abs=4 * np.sqrt(0.3 * 0.7 / 1500))
 
 
 @pytest.mark.parametrize("distance", [1, 6])
@@ -290,7 +290,6 @@ FAULTS = [
     ("generator", lambda: sample_trace(LOCAL, 3, 10, 1)),
     ("draft_length", lambda: trace_statistics(draw(LOCAL, 3, 10, 1), [-1])),
     ("draft_length", lambda: trace_statistics(draw(LOCAL, 3, 10, 1), [1.5])),
-    ("draft_length", lambda: fixed_length_steps(draw(LOCAL, 3, 10, 1), 7)),
 ]
 
 

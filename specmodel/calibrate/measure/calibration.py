@@ -28,16 +28,10 @@ _LAUNCHES = {0: "eager", 1: "graph"}
 
 @dataclass(frozen=True)
 class Noise:
-    """How well repeats of a point agree, medians over points.
+    """How well repeats of a point agree: relative differences [-], medians over points.
 
-    Parameters
-    ----------
-    raw
-        Standard deviation over mean of the times of a point [-].
-    ratio
-        Standard deviation over mean of their ratios to the reference [-].
-    split_half
-        Difference between the medians of odd and of even repeats, over their mean [-].
+    Standard deviation of its times, of their ratios to the reference, and difference between the
+    medians of odd and of even repeats.
     """
 
     raw: float
@@ -162,8 +156,6 @@ def calibrate_rows(
 
 def _session_flags(path: Path) -> list[str]:
     """Return what the sessions of a file of rows recorded against them, each once."""
-    if not path.exists():
-        return []
     sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
     return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))
 
@@ -181,18 +173,7 @@ def noise(rows: pd.DataFrame) -> Noise:
 
 
 def drift(rows: pd.DataFrame) -> float:
-    """Return by how much references grew from the first to the last third of the repeats [-].
-
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them.
-
-    Returns
-    -------
-    float
-        The ratio of the medians of a group, less one; the median over groups [-].
-    """
+    """Return by how much references grew from the first third of repeats to the last [-]."""
     timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
     medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
@@ -243,18 +224,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
 
 
 def measured_link(rows: pd.DataFrame) -> Link | None:
-    """Return the link that timed all-reduces show; None if there were none.
-
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them.
-
-    Returns
-    -------
-    Link or None
-        Hops take no time of their own: its latency is that of all the GPUs there were.
-    """
+    """Return the link that timed all-reduces show, its latency that of all GPUs; None of none."""
     reduced = rows[rows["component"] == "all_reduce"]
     if reduced.empty:
         return None

@@ -187,11 +187,12 @@ def num_gpus() -> int:
 
 def gpu_state() -> dict[str, str]:
     """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
-    state = _query("driver_version,clocks.sm,clocks.max.sm,utilization.gpu")
-    for name in ("clocks_event_reasons.active", "clocks_throttle_reasons.active"):
-        if reasons := _query(name):  # older drivers know the second name only
-            return state | {"reasons": reasons[name]}
-    return state
+    for name in ("clocks_event_reasons", "clocks_throttle_reasons"):
+        # older drivers know the second name only
+        state = _query(f"driver_version,clocks.sm,clocks.max.sm,utilization.gpu,{name}.active")
+        if state:
+            return state | {"reasons": state[f"{name}.active"]}
+    return {}
 
 
 def _query(names: str) -> dict[str, str]:

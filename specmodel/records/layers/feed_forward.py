@@ -208,7 +208,7 @@ class RoutedExperts(Record):
             mixed = -np.expm1(sum(misses[1:], misses[0]))
         if by_expert:
             return union_by_expert(total, mixed)
-        return experts.batch_active_experts(total, self.num_experts * mixed, self.num_experts)
+        return self.num_experts * experts.union(total, np.minimum(mixed, 1.0), ONE)
 
     def _use(self, group: SequenceGroup, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the chance that a mean sequence of a group uses an expert, or each of them."""

@@ -4,10 +4,10 @@ from specmodel.replay.policies.adaptive import (
     AcceptedAverage,
     DiscountedBandit,
     Goodput,
-    Policy,
     scheduled_draft_length,
 )
 from specmodel.replay.policies.cascade import Cascade, CascadeSettings
+from specmodel.replay.policies.policy import Policy
 
 __all__ = [
     "AcceptedAverage",

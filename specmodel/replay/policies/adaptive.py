@@ -1,40 +1,27 @@
-"""What a policy is, and policies that learn: goodput, SGLang's moving average, a bandit."""
+"""Policies that learn: goodput, SGLang's moving average, a bandit."""
 
 import math
-import numbers
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.replay.policies.policy import is_number
 
 
-class Policy(Protocol):
-    """A draft-length policy of one request: it is asked before each step and told after it.
-
-    It may have two more attributes: `phase`, a word for people (steps in the phase "test" are
-    counted), and `utility`, the last one that it measured.
-    """
-
-    def propose(self) -> int:
-        """Return the draft length of the next step, 0 for none [token]."""
-        ...
-
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
-        ...
-
-
-def is_number(value: object, *, whole: bool = False) -> bool:
-    """Return whether `value` is a single number, NaN among them, and no truth value."""
-    kind = numbers.Integral if whole else numbers.Real
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def _check_whole(name: str, value: int, least: int) -> None:
+def _whole(name: str, value: int, least: int) -> int:
+    """Return a whole number of at least `least`, or refuse anything else."""
     if not (is_number(value, whole=True) and value >= least):
         raise InputError(name, value, f"a whole number of at least {least}")
+    return value
+
+
+def _share(name: str, value: float) -> float:
+    """Return a number above 0, at most 1, or refuse anything else."""
+    if not (is_number(value) and 0 < value <= 1):
+        raise InputError(name, value, "a number above 0, at most 1")
+    return value
 
 
 def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -> int:
@@ -117,11 +104,10 @@ class Goodput:
             raise InputError("goodput first_acceptance_rate", rate, "a number above 0 and below 1")
         if not (is_number(memory) and memory >= 1):
             raise InputError("goodput memory", memory, "a number of at least 1")
-        _check_whole("goodput probe_interval", probe_interval, 1)
         self._step_time = [float(time) for time in step_time]
         self._kept = 1 - 1 / memory
         self._accepted, self._rejected = first_acceptance_rate, 1 - first_acceptance_rate
-        self._probe_interval = probe_interval
+        self._probe_interval = _whole("goodput probe_interval", probe_interval, 1)
         self._idle = 0
         self._draft_length = self._choose()
 
@@ -184,15 +170,13 @@ class AcceptedAverage:
         warm_up: int = 10,
         update_interval: int = 5,
     ) -> None:
-        if not (is_number(weight) and 0 < weight <= 1):
-            raise InputError("sglang weight", weight, "a number above 0, at most 1")
-        _check_whole("sglang first_draft_length", first_draft_length, 1)
-        _check_whole("sglang warm_up", warm_up, 0)
-        _check_whole("sglang update_interval", update_interval, 1)
+        first = _whole("sglang first_draft_length", first_draft_length, 1)
         self._max_draft_length = max_draft_length
-        self._draft_length = min(first_draft_length, max_draft_length)
+        self._draft_length = min(first, max_draft_length)
         self._average = float(self._draft_length)
-        self._weight, self._warm_up, self._update_interval = weight, warm_up, update_interval
+        self._weight = _share("sglang weight", weight)
+        self._warm_up = _whole("sglang warm_up", warm_up, 0)
+        self._update_interval = _whole("sglang update_interval", update_interval, 1)
         self._steps = 0
 
     def propose(self) -> int:
@@ -244,14 +228,12 @@ class DiscountedBandit:
     ) -> None:
         if method not in ("ucb", "thompson"):
             raise InputError("bandit method", method, "ucb or thompson")
-        if not (is_number(discount) and 0 < discount <= 1):
-            raise InputError("bandit discount", discount, "a number above 0, at most 1")
         if not (is_number(width) and 0 <= width < math.inf):
             raise InputError("bandit width", width, "a number of at least 0")
         if method == "thompson" and generator is None:
             raise InputError("bandit generator", None, "a generator, as thompson draws")
         self._draft_lengths = list(draft_lengths)
-        self._discount, self._width = discount, width
+        self._discount, self._width = _share("bandit discount", discount), width
         self._generator = generator if method == "thompson" else None
         arms = len(self._draft_lengths)
         self._weight, self._tokens, self._time = [0.0] * arms, [0.0] * arms, [0.0] * arms

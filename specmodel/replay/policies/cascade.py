@@ -7,13 +7,18 @@ References
 """
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
-from specmodel.replay.policies.adaptive import is_number
+from specmodel.base.units import FloatArray
+from specmodel.replay.policies.policy import Index, OneLane, Whole, is_number
 
-BASELINE, TEST, SET = "baseline", "test", "set"
-"""Phases of the policy."""
+PHASES = ("baseline", "test", "set")
+BASELINE, TEST, SET = range(3)
+"""Phases of the policy, by number."""
 
 MOST = 10**9
 """Largest whole number in the settings [-], so that the product of two fits in 64 bits."""
@@ -91,15 +96,15 @@ class CascadeSettings:
             raise InputError("cascade first_direction", self.first_direction, expected)
 
 
-class Cascade:
-    """Choose draft lengths for one request from the tokens and times of its own iterations.
-
-    This is the readable form, which the fast one (`lanes.CascadeLanes`) equals step by step.
+class CascadeLanes:
+    """Choose draft lengths for many requests, each from its own tokens and times.
 
     Parameters
     ----------
     settings
         Every number of the policy.
+    num_lanes
+        Number of requests [request].
 
     Notes
     -----
@@ -109,6 +114,150 @@ class Cascade:
     that was set. Where one token has a utility below 1, the test ends without speculation only if
     no longer draft had a utility of at least 1. The climb does not step over a draft length of 1,
     and at the longest draft, or at 1, it turns round after its first trial.
+    """
+
+    def __init__(self, settings: CascadeSettings, num_lanes: int) -> None:
+        def lanes(value: float, dtype: type = np.int64) -> NDArray[Any]:
+            return np.full(num_lanes, value, dtype)
+
+        self.settings = settings
+        self.phase, self._draft_length = lanes(BASELINE, np.int8), lanes(0)
+        self._length = lanes(settings.baseline_iterations)
+        self._step, self._next_end = 0, settings.baseline_iterations
+        self._end = self._length.copy()
+        self._is_testing = lanes(False, bool)
+        self._tokens, self._time = lanes(0), lanes(0.0, float)
+        self._base, self._since_baseline = lanes(np.nan, float), lanes(0)
+        self._start = lanes(settings.first_draft_length)
+        self._set_length = lanes(settings.set_iterations)
+        self.utility, self._best_utility = lanes(np.nan, float), lanes(-np.inf, float)
+        self._best, self._low, self._high, self._trials = (lanes(0) for _ in range(4))
+        self._up = lanes(False, bool)
+
+    @property
+    def is_testing(self) -> NDArray[np.bool_]:
+        """Which lanes are in a test."""
+        return self._is_testing
+
+    def propose(self, positions: Whole) -> Whole:
+        """Return the draft length of each lane, wherever it is [token]."""
+        return self._draft_length
+
+    def observe(self, emitted_tokens: Whole, step_time: FloatArray) -> None:
+        """Take in what each lane emitted [token] and how long that took [s]."""
+        self._tokens += emitted_tokens
+        self._time += step_time
+        self._step += 1
+        if self._step < self._next_end:
+            return
+        ended = np.flatnonzero(self._end == self._step)
+        self._since_baseline[ended] += self._length[ended]
+        phase = self.phase[ended]
+        tests, sets, baselines = (ended[phase == which] for which in (TEST, SET, BASELINE))
+        self._end_trials(tests)
+        self._end_sets(sets)
+        self._take_baselines(baselines)
+        self._start_tests(baselines)
+        self._next_end = int(self._end.min())
+        self._is_testing = self.phase == TEST
+
+    def keep(self, lanes: Index) -> None:
+        """Go on with these lanes only."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(self, name, value[lanes])
+
+    def _enter(
+        self, lanes: Index, phase: int, draft_length: Whole | int, length: Whole | int
+    ) -> None:
+        self.phase[lanes] = phase
+        self._draft_length[lanes] = draft_length
+        self._length[lanes] = length
+        self._end[lanes] = self._step + length
+        self._tokens[lanes] = 0
+        self._time[lanes] = 0.0
+
+    def _take_baselines(self, lanes: Index) -> None:
+        self._base[lanes] = self._time[lanes] / self._length[lanes]
+        self._since_baseline[lanes] = 0
+
+    def _start_tests(self, lanes: Index) -> None:
+        first = self._start[lanes] if self.settings.climb else np.ones_like(lanes)
+        for bound in (self._low, self._high, self._best):
+            bound[lanes] = first
+        self._trials[lanes] = 0
+        self._best_utility[lanes] = -np.inf
+        self._enter(lanes, TEST, first, self.settings.trial_iterations)
+
+    def _end_trials(self, lanes: Index) -> None:
+        """Measure the utility of the draft lengths tried; try others, or set the best."""
+        previous, tried = self.utility[lanes], self._draft_length[lanes]
+        utility = self._tokens[lanes] * self._base[lanes] / self._time[lanes]
+        self.utility[lanes] = utility
+        self._trials[lanes] += 1
+        rose = utility > self._best_utility[lanes]
+        self._best[lanes[rose]], self._best_utility[lanes[rose]] = tried[rose], utility[rose]
+        self._low[lanes] = np.minimum(self._low[lanes], tried)
+        self._high[lanes] = np.maximum(self._high[lanes], tried)
+        following = self._next_trials(lanes, previous, rose)
+        goes_on = following > 0
+        self._enter(lanes[goes_on], TEST, following[goes_on], self.settings.trial_iterations)
+        over = lanes[~goes_on]
+        sees_plain = self.settings.plain_competes | (following[~goes_on] == 0)
+        is_plain = sees_plain & (self._best_utility[over] < 1)
+        self._set(over, np.where(is_plain, 0, self._best[over]))
+
+    def _next_trials(self, lanes: Index, previous: FloatArray, rose: NDArray[np.bool_]) -> Whole:
+        """Return the next draft lengths: 0 for no speculation, -1 where the test is over.
+
+        It is over where utilities are similar or past their maximum. It climbs on while utility
+        rises, else turns round to the other side of what was tried.
+        """
+        s, tried, trials = self.settings, self._draft_length[lanes], self._trials[lanes]
+        if not s.climb:
+            return np.where(tried < s.max_draft_length, tried + 1, 0)
+        utility = self.utility[lanes]
+        is_first = trials == 1
+        by_utility = {"up": True, "down": False}.get(s.first_direction, utility >= 1)
+        can_rise = tried + s.climb_step <= s.max_draft_length
+        first_up = can_rise & (by_utility | (tried == 1))
+        up = np.where(is_first, first_up, self._up[lanes] == rose)
+        is_out = (tried == 1) & (utility < 1)
+        is_over = trials >= s.max_trials
+        if s.early_exit:
+            is_similar = np.abs(utility - previous) <= s.tolerance * previous
+            is_over |= ~is_first & (is_similar | ((trials > 2) & ~rose))
+        higher = self._high[lanes] + s.climb_step
+        higher[higher > s.max_draft_length] = -1
+        low = self._low[lanes]
+        lower = np.where(low > 1, np.maximum(low - s.climb_step, 1), 0)
+        following = np.where(up, higher, lower)
+        self._up[lanes] = up
+        return np.where(is_out, 0, np.where(is_over, -1, following))
+
+    def _set(self, lanes: Index, draft_length: Whole) -> None:
+        """Hold draft lengths; each time none is chosen, for longer."""
+        drafting = draft_length > 0
+        self._start[lanes[drafting]] = draft_length[drafting]
+        s = self.settings
+        longer = self._set_length[lanes] * s.backoff_factor
+        self._set_length[lanes] = np.where(drafting, s.set_iterations, longer)
+        self._enter(lanes, SET, draft_length, self._set_length[lanes])
+
+    def _end_sets(self, lanes: Index) -> None:
+        self._take_baselines(lanes[self._draft_length[lanes] == 0])
+        is_due = self._since_baseline[lanes] >= self.settings.baseline_interval
+        self._enter(lanes[is_due], BASELINE, 0, self.settings.baseline_iterations)
+        self._start_tests(lanes[~is_due])
+
+
+class Cascade(OneLane):
+    """Choose draft lengths for one request: one lane of `CascadeLanes`, with phases by name.
+
+    Parameters
+    ----------
+    settings
+        Every number of the policy.
 
     Examples
     --------
@@ -121,122 +270,15 @@ class Cascade:
 
     def __init__(self, settings: CascadeSettings | None = None) -> None:
         self.settings = settings or CascadeSettings()
-        self.utility = float("nan")  # of the last trial
-        self._start = self.settings.first_draft_length
-        self._set_length = self.settings.set_iterations
-        self._base = float("nan")
-        self._since_baseline = 0
-        self._enter(BASELINE, 0, self.settings.baseline_iterations)
+        self._lane = CascadeLanes(self.settings, 1)
+        super().__init__(self._lane)
 
-    def propose(self) -> int:
-        """Return the draft length of the next iteration [token]."""
-        return self._draft_length
+    @property
+    def phase(self) -> str:
+        """What the next step is part of: baseline, test or set."""
+        return PHASES[self._lane.phase[0]]
 
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take in an iteration.
-
-        Parameters
-        ----------
-        emitted_tokens
-            What it emitted, bonus token included [token].
-        step_time
-            How long it took [s].
-        """
-        self._tokens += emitted_tokens
-        self._time += step_time
-        self._left -= 1
-        if self._left:
-            return
-        self._since_baseline += self._length
-        if self.phase == BASELINE:
-            self._take_baseline()
-            self._start_test()
-        elif self.phase == TEST:
-            self._end_trial()
-        else:
-            self._end_set()
-
-    def _enter(self, phase: str, draft_length: int, iterations: int) -> None:
-        self.phase = phase
-        self._draft_length = draft_length
-        self._length = self._left = iterations
-        self._tokens, self._time = 0, 0.0
-
-    def _take_baseline(self) -> None:
-        self._base = self._time / self._length
-        self._since_baseline = 0
-
-    def _start_test(self) -> None:
-        first = self._start if self.settings.climb else 1
-        self._low = self._high = first
-        self._trials = 0
-        self._best, self._best_utility = first, float("-inf")
-        self._enter(TEST, first, self.settings.trial_iterations)
-
-    def _end_trial(self) -> None:
-        """Measure the utility of the draft length tried; try another, or set the best."""
-        previous, tried = self.utility, self._draft_length
-        self.utility = self._tokens * self._base / self._time
-        self._trials += 1
-        rose = self.utility > self._best_utility
-        if rose:
-            self._best, self._best_utility = tried, self.utility
-        self._low, self._high = min(self._low, tried), max(self._high, tried)
-        following = self._next_trial(previous, rose=rose)
-        if following > 0:
-            self._enter(TEST, following, self.settings.trial_iterations)
-            return
-        sees_plain = self.settings.plain_competes or following == 0
-        self._set(0 if sees_plain and self._best_utility < 1 else self._best)
-
-    def _next_trial(self, previous: float, *, rose: bool) -> int:
-        """Return the next draft length: 0 for no speculation, -1 if the test is over."""
-        s, tried = self.settings, self._draft_length
-        if not s.climb:
-            return tried + 1 if tried < s.max_draft_length else 0
-        if tried == 1 and self.utility < 1:
-            return 0
-        if self._is_over(previous, rose=rose):
-            return -1
-        self._up = self._goes_up(rose=rose)
-        if not self._up:
-            return max(self._low - s.climb_step, 1) if self._low > 1 else 0
-        following = self._high + s.climb_step
-        return following if following <= s.max_draft_length else -1
-
-    def _is_over(self, previous: float, *, rose: bool) -> bool:
-        """Return whether the test ends: utilities are similar, or past their maximum."""
-        s, trials = self.settings, self._trials
-        if trials >= s.max_trials:
-            return True
-        if not s.early_exit or trials == 1:
-            return False
-        is_similar = abs(self.utility - previous) <= s.tolerance * previous
-        return is_similar or (trials > 2 and not rose)
-
-    def _goes_up(self, *, rose: bool) -> bool:
-        """Return whether the next draft is longer: on while utility rises, else back."""
-        s, tried = self.settings, self._draft_length
-        if self._trials > 1:
-            return self._up == rose  # the same direction, or round
-        if tried + s.climb_step > s.max_draft_length:
-            return False
-        by_utility = self.utility >= 1
-        wanted = {"up": True, "down": False, "by utility": by_utility}[s.first_direction]
-        return wanted or tried == 1
-
-    def _set(self, draft_length: int) -> None:
-        """Hold a draft length; each time none is chosen, for longer."""
-        if draft_length:
-            self._start, self._set_length = draft_length, self.settings.set_iterations
-        else:
-            self._set_length *= self.settings.backoff_factor
-        self._enter(SET, draft_length, self._set_length)
-
-    def _end_set(self) -> None:
-        if self._draft_length == 0:
-            self._take_baseline()
-        if self._since_baseline >= self.settings.baseline_interval:
-            self._enter(BASELINE, 0, self.settings.baseline_iterations)
-        else:
-            self._start_test()
+    @property
+    def utility(self) -> float:
+        """Utility of the last trial, NaN before the first [-]."""
+        return float(self._lane.utility[0])

@@ -5,7 +5,6 @@ from specmodel.replay.traces.ngram import ngram_trace, read_tokens
 from specmodel.replay.traces.record import (
     LONGEST_DRAFT,
     Trace,
-    check_request,
     join_traces,
     make_trace,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "AcceptanceProcess",
     "LONGEST_DRAFT",
     "Trace",
-    "check_request",
     "iid_process",
     "join_traces",
     "list_presets",

@@ -6,7 +6,7 @@ the table's schema, and each row is a request.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -97,25 +97,7 @@ def write_trace(trace: Trace, path: str | Path) -> None:
 
 
 def trace_suffix(path: str | Path, argument: str) -> str:
-    """Return the suffix of a trace's file if it can be read and written here.
-
-    Parameters
-    ----------
-    path
-        The file, which need not exist.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    str
-        ".jsonl" or ".parquet".
-
-    Raises
-    ------
-    InputError
-        For any other suffix, or if pyarrow is needed and absent.
-    """
+    """Return the suffix of a trace's file; refuse one that cannot be read or written here."""
     suffix = Path(path).suffix
     if suffix not in SUFFIXES:
         raise InputError(argument, str(path), f"a {' or '.join(SUFFIXES)} file")
@@ -158,6 +140,18 @@ def json_lines(path: str | Path, argument: str) -> Rows:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(argument, str(path), f"a file that can be read ({reason})") from None
+
+
+def need_keys(
+    row: Any, keys: Collection[str], where: str, hints: Mapping[str, str] | None = None
+) -> None:
+    """Refuse a line that is no object with these keys; `hints` say why others may be there."""
+    if not isinstance(row, dict):
+        raise InputError(where, row, f"an object with {' and '.join(keys)}")
+    for key in keys:
+        if key not in row:
+            hint = next((hint for other, hint in (hints or {}).items() if other in row), "")
+            raise InputError(f"{where} {key}", None, f"this key to be given{hint}")
 
 
 def _json_value(line: bytes, where: str) -> Any:
@@ -243,14 +237,7 @@ def _header(header: Any, where: str) -> _Header:
 
 
 def _columns(row: Any, where: str) -> tuple[Any, Any]:
-    if not isinstance(row, dict):
-        raise InputError(where, row, f"an object with {' and '.join(COLUMNS)}")
-    _check_keys(row, set(COLUMNS), where)
+    need_keys(row, COLUMNS, where)
+    for key in row.keys() - set(COLUMNS):
+        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted(COLUMNS))}")
     return row[COLUMNS[0]], row[COLUMNS[1]]
-
-
-def _check_keys(data: dict[str, Any], known: set[str], where: str) -> None:
-    for key in sorted(known - set(data)):
-        raise InputError(f"{where} {key}", None, "this key to be given")
-    for key in sorted(set(data) - known):
-        raise InputError(f"{where} {key}", data[key], f"only {', '.join(sorted(known))}")

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from specmodel.base.errors import InputError
-from specmodel.replay.traces.files import json_lines
-from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace
+from specmodel.base.units import check
+from specmodel.replay.traces.files import json_lines, need_keys
+from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace, whole_numbers
 
 MATCHES = ("first", "last")
 """Which of several earlier occurrences is taken."""
@@ -23,9 +24,17 @@ GROUP_TOKENS = 1_000_000
 
 ID_KEYS = ("prompt_token_ids", "output_token_ids")
 TEXT_KEYS = ("prompt", "output")
+HINTS = {
+    **dict.fromkeys(TEXT_KEYS, ", or --tokenizer FILE for texts"),
+    **dict.fromkeys(ID_KEYS, ", or no --tokenizer for token ids"),
+}
+"""What may be meant where keys of one kind stand in place of the other's."""
 BATCH = 256
 """Requests encoded at once, because what the tokenizer returns takes far more memory than the ids
 [request]."""
+
+MOST_ID = 2**63 - 1
+"""Largest token id [-]."""
 
 TokenIds = NDArray[np.int64]
 """Token ids of a text in their order."""
@@ -195,26 +204,17 @@ def _groups(lengths: Sequence[int]) -> Iterator[slice]:
 
 
 def _check_options(min_ngram: int, max_ngram: int, match: str, max_proposal: int) -> None:
-    if min_ngram < 1:
-        raise InputError("min_ngram", min_ngram, "at least 1")
+    check("min_ngram", min_ngram, minimum=1, whole=True)
+    check("max_proposal", max_proposal, minimum=1, maximum=LONGEST_DRAFT, whole=True)
     if max_ngram < min_ngram:
         raise InputError("max_ngram", max_ngram, f"at least min_ngram = {min_ngram}")
     if match not in MATCHES:
         raise InputError("match", match, " or ".join(MATCHES))
-    if not 1 <= max_proposal <= LONGEST_DRAFT:
-        raise InputError("max_proposal", max_proposal, f"from 1 to {LONGEST_DRAFT}")
 
 
-def _ids(values: ArrayLike, name: str) -> TokenIds:
-    try:
-        array = np.asarray(values)
-    except ValueError:  # lists of several lengths
-        array = np.array(None)
-    if array.ndim == 1 and (not array.size or array.dtype.kind in "iu"):
-        ids = array.astype(np.int64)
-        if not (ids < 0).any():
-            return ids
-    raise InputError(name, values, "token ids in a row, whole numbers of at least 0")
+def _ids(values: Any, name: str) -> TokenIds:
+    kind = "token ids, whole numbers of at least 0"
+    return whole_numbers(values, name, kind, MOST_ID).astype(np.int64)
 
 
 def read_tokens(
@@ -242,16 +242,15 @@ def read_tokens(
         Names the line and the key at fault; nothing is skipped.
     """
     encoder = None if tokenizer is None else _load(tokenizer)
-    keys = ID_KEYS if encoder is None else TEXT_KEYS
-    check = _listed_ids if encoder is None else _text
+    keys, checked = (ID_KEYS, _ids) if encoder is None else (TEXT_KEYS, _text)
     places: list[str] = []
     prompts: list[Any] = []
     outputs: list[Any] = []
     for where, row in json_lines(path, "input"):
-        _check_keys(row, keys, where)
+        need_keys(row, keys, where, HINTS)
         places.append(where)
-        prompts.append(check(row[keys[0]], f"{where} {keys[0]}"))
-        outputs.append(check(row[keys[1]], f"{where} {keys[1]}"))
+        prompts.append(checked(row[keys[0]], f"{where} {keys[0]}"))
+        outputs.append(checked(row[keys[1]], f"{where} {keys[1]}"))
     if not places:
         raise InputError("input", str(path), "at least one request")
     if encoder is not None:
@@ -261,28 +260,6 @@ def read_tokens(
             expected = "at least one token, as there is nothing to replay"
             raise InputError(f"{where} {keys[1]}", "no tokens", expected)
     return prompts, outputs
-
-
-def _check_keys(row: Any, keys: Sequence[str], where: str) -> None:
-    if not isinstance(row, dict):
-        raise InputError(where, row, f"an object with {' and '.join(keys)}")
-    others = TEXT_KEYS if keys == ID_KEYS else ID_KEYS
-    hints = {TEXT_KEYS: "--tokenizer FILE for texts", ID_KEYS: "no --tokenizer for token ids"}
-    hint = f", or {hints[others]}" if any(key in row for key in others) else ""
-    for key in keys:
-        if key not in row:
-            raise InputError(f"{where} {key}", None, f"this key to be given{hint}")
-
-
-def _listed_ids(values: Any, name: str) -> TokenIds:
-    # types are compared because an array would take true for 1
-    if not isinstance(values, list) or not set(map(type, values)) <= {int}:
-        wrong = [v for v in values if type(v) is not int] if isinstance(values, list) else [values]
-        raise InputError(name, wrong[0], "a list of token ids, which are whole numbers")
-    outside = [value for value in values if not 0 <= value < 2**63]
-    if outside:
-        raise InputError(name, outside[0], "token ids of at least 0")
-    return np.array(values, dtype=np.int64)
 
 
 def _text(value: Any, name: str) -> str:

@@ -7,6 +7,7 @@ of them, and emits one more.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,34 +132,11 @@ def collect_trace(
 
 
 def check_request(
-    proposed_tokens: Sequence[int],
-    accepted_tokens: Sequence[int],
-    max_draft_length: int,
-    where: str,
+    proposed_tokens: Any, accepted_tokens: Any, max_draft_length: int, where: str
 ) -> tuple[Counts, Counts]:
-    """Return the counts of one request as arrays.
-
-    Parameters
-    ----------
-    proposed_tokens, accepted_tokens
-        One number a position [token].
-    max_draft_length
-        Longest draft recorded [token].
-    where
-        Names the request in an error, such as "request 3" or "line 4".
-
-    Returns
-    -------
-    tuple of ndarray
-        Proposed and accepted tokens.
-
-    Raises
-    ------
-    InputError
-        Names the request, the column, the position and the value.
-    """
-    proposed = _counts(proposed_tokens, max_draft_length, f"{where} proposed_tokens")
-    accepted = _counts(accepted_tokens, max_draft_length, f"{where} accepted_tokens")
+    """Return proposed and accepted tokens of a request, checked; errors say that it is `where`."""
+    proposed = _counts(proposed_tokens, f"{where} proposed_tokens", max_draft_length)
+    accepted = _counts(accepted_tokens, f"{where} accepted_tokens", max_draft_length)
     if len(accepted) != len(proposed):
         expected = f"{len(proposed)} positions, as in proposed_tokens"
         raise InputError(f"{where} accepted_tokens", f"{len(accepted)} positions", expected)
@@ -170,21 +148,16 @@ def check_request(
     return proposed, accepted
 
 
-def join_traces(traces: Sequence[Trace], metadata: Mapping[str, str] | None = None) -> Trace:
-    """Return the requests of several traces as one.
+def _counts(values: Any, name: str, max_draft_length: int) -> Counts:
+    kind = f"whole numbers from 0 to max_draft_length = {max_draft_length}, at least one"
+    counts = whole_numbers(values, name, kind, max_draft_length)
+    if not len(counts):
+        raise InputError(name, values, f"a list of {kind}")
+    return counts.astype(np.uint8)
 
-    Parameters
-    ----------
-    traces
-        At least one.
-    metadata
-        Where the joined trace comes from.
 
-    Returns
-    -------
-    Trace
-        The requests in order; the shortest recorded maximum holds for all.
-    """
+def join_traces(traces: Sequence[Trace]) -> Trace:
+    """Return the requests of several traces in order; the shortest recorded draft holds for all."""
     longest = min(trace.max_draft_length for trace in traces)
     proposed = np.concatenate([trace.proposed_tokens for trace in traces])
     accepted = np.concatenate([trace.accepted_tokens for trace in traces])
@@ -193,26 +166,50 @@ def join_traces(traces: Sequence[Trace], metadata: Mapping[str, str] | None = No
         accepted_tokens=np.minimum(accepted, longest).astype(np.uint8),
         output_tokens=np.concatenate([trace.output_tokens for trace in traces]),
         max_draft_length=longest,
-        metadata=dict(metadata or {}),
     )
 
 
-def _counts(values: Sequence[int], maximum: int, name: str) -> Counts:
-    """Return numbers of tokens by position as bytes, or refuse the first that is not one."""
-    if not isinstance(values, list | tuple | np.ndarray) or not len(values):
-        raise InputError(name, values, "a list with one whole number a position, at least one")
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        array = np.array(values, dtype=object)
-    # types are compared because an array takes true for 1
-    has_truth = not isinstance(values, np.ndarray) and bool in set(map(type, values))
-    if array.ndim != 1 or array.dtype.kind not in "iu" or has_truth:
-        wrong = (v for v in values if isinstance(v, bool) or not isinstance(v, int | np.integer))
-        raise InputError(name, next(wrong, values), "whole numbers, one a position")
-    outside = np.flatnonzero((array < 0) | (array > maximum))
-    if len(outside):
-        p = int(outside[0])
-        expected = f"from 0 to max_draft_length = {maximum}"
-        raise InputError(f"{name}[{p}]", int(array[p]), expected)
-    return array.astype(np.uint8)
+def whole_numbers(values: Any, name: str, kind: str, maximum: int) -> NDArray[Any]:
+    """Return a list of whole numbers from 0 to a maximum as an array.
+
+    Parameters
+    ----------
+    values
+        A list, a tuple or an array with one axis.
+    name
+        Name that an error should carry.
+    kind
+        What is listed, for the message.
+    maximum
+        Largest number allowed [-].
+
+    Returns
+    -------
+    ndarray
+        The same numbers.
+
+    Raises
+    ------
+    InputError
+        Names the first value that is not such a number, and its place if it is out of range.
+    """
+    expected = f"a list of {kind}"
+    if (
+        isinstance(values, np.ndarray)
+        and values.ndim == 1
+        and (values.dtype.kind in "iu" or not values.size)
+    ):
+        lowest, highest = (values.min(), values.max()) if values.size else (0, 0)
+    elif isinstance(values, list | tuple):
+        # types are compared because an array takes true for 1
+        kinds = set(map(type, values))
+        wrong = {kind for kind in kinds if kind is bool or not issubclass(kind, int | np.integer)}
+        if wrong:
+            raise InputError(name, next(v for v in values if type(v) in wrong), expected)
+        lowest, highest = min(values, default=0), max(values, default=0)
+    else:
+        raise InputError(name, values, expected)
+    if lowest < 0 or highest > maximum:
+        place = next(i for i, value in enumerate(values) if not 0 <= value <= maximum)
+        raise InputError(f"{name}[{place}]", int(values[place]), expected)
+    return np.asarray(values)

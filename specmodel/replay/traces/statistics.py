@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.base.units import check
 from specmodel.replay.traces.record import Trace
 
 DRAFT_LENGTHS = (1, 2, 3, 5, 7, 10, 20)
@@ -86,6 +86,8 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
     >>> trace_statistics(trace).tokens_per_step
     [2.0, 2.0]
     """
+    if len(draft_lengths):
+        check("draft_lengths", draft_lengths, minimum=0, whole=True)
     lengths = [length for length in draft_lengths if length <= trace.max_draft_length]
     at_reference: dict[str, float | None] = {}
     if trace.max_draft_length >= REFERENCE_LENGTH:
@@ -117,11 +119,6 @@ def fixed_length_steps(
         Requests that are not yet over, and the tokens that each of them accepts in this step. It
         emits one more.
 
-    Raises
-    ------
-    InputError
-        If the draft length is not a whole number from 0 to the trace's longest draft.
-
     Examples
     --------
     >>> from specmodel.replay.traces.record import make_trace
@@ -129,17 +126,6 @@ def fixed_length_steps(
     >>> [accepted.tolist() for _, accepted in fixed_length_steps(trace, 1)]
     [[1], [1]]
     """
-    if not isinstance(draft_length, int | np.integer) or not (
-        0 <= draft_length <= trace.max_draft_length
-    ):
-        expected = f"a whole number from 0 to max_draft_length = {trace.max_draft_length}"
-        raise InputError("draft_length", draft_length, expected)
-    return _steps(trace, int(draft_length))
-
-
-def _steps(
-    trace: Trace, draft_length: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     accepted = np.minimum(trace.accepted_tokens, np.uint8(draft_length))
     requests, positions = np.arange(trace.num_requests), trace.starts
     ends = positions + trace.output_tokens

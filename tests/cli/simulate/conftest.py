@@ -6,15 +6,11 @@ import sys
 
 import numpy as np
 import pytest
-from simulated import FILES
+from simulated import FILES, QUICK
 
 from specmodel import cli
 from specmodel.replay.suite import SuiteSettings, cascade_suite
 from specmodel.replay.traces import iid_process, load_preset, sample_trace, write_trace
-
-QUICK = {
-    "routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)
-}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

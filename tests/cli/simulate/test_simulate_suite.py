@@ -5,14 +5,13 @@ import io
 import re
 
 import pytest
-from simulated import SUITE, check_refused, parse, shown, widest
+from simulated import QUICK, SUITE, check_refused, parse, shown, widest
 
 from specmodel.cli.simulate import simulate
 from specmodel.replay.suite import CHOICES, SuiteSettings
 
 
 def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
-    out = run(SUITE + " --seed 1")
     asked = []
 
     def known(settings, *, workers, progress):
@@ -20,7 +19,8 @@ def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
         return pairs
 
     monkeypatch.setattr("specmodel.replay.suite.cascade_suite", known)
-    assert run(SUITE + " --seed 1") == out
+    out = run(SUITE + " --seed 1")
+    assert asked == [(SuiteSettings(**QUICK, num_requests=3, seed=1), 1)]  # those of `pairs`
     assert len(widest(out)) <= 80, widest(out)
     assert "3 requests a task, engine vllm, context 512" in " ".join(out.split())
     document = parse(run(SUITE + " --seed 1 --json"))
