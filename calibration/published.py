@@ -20,15 +20,16 @@ from specmodel.calibrate.datasets import source_name
 from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.result import rounded
 from specmodel.calibrate.measurements import groups, read_measurements
-from specmodel.calibrate.published import STACKS
+from specmodel.calibrate.published import NORMS, STACKS
 from specmodel.cli import main as command
 from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.kernels import FITTED_DTYPE, MAIN_KINDS, FittedStack, KernelFit
+from specmodel.records.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
 
 ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
 """Devices measured, and another of the same chip and memory that takes the fit too."""
+NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
 SHARPNESS = 4.0
 """Exponent of typical kernels [-]."""
 ENGINES = {
@@ -68,8 +69,9 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
     """Write the table of a stack, and fit it into the profile of its device and of twins."""
     path, profile = folder / f"{hardware}_{stack}.csv", PROFILES / f"{hardware}.toml"
     run("dataset", hardware, stack, version, "--output", path)
-    others = STACKS[hardware, stack, version]
+    table, others = read_measurements(path), STACKS[hardware, stack, version]
     source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
+    source += NORMS_ARE if "elementwise" in set(table["component"]) else ""
     run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
     if hardware in SAME_CHIP:
         twin = PROFILES / f"{SAME_CHIP[hardware]}.toml"
@@ -77,7 +79,7 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
         run("fit", path, "--hardware", twin, "--measured-on", hardware, "--output", twin,
             "--source", source)  # fmt: skip
     record = load_hardware(profile)
-    return Fitted(record, read_measurements(path), record.fitted[stack])
+    return Fitted(record, table, record.fitted[stack])
 
 
 def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
@@ -87,19 +89,22 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
     expect on a device that nothing was measured on.
     """
     devices = sorted({entry.hardware.name for entry in fitted})
-    fits = {kind: typical_fit(kind, fitted) for kind in MAIN_KINDS}
+    have = {kind: [entry for entry in fitted if getattr(entry.stack, kind)] for kind in KINDS}
+    fits = {kind: typical_fit(kind, entries) for kind, entries in have.items()}
     computing = {"compute_efficiency": fits["gemm"].compute_efficiency}
     fits["attention"] = fits["attention"].model_copy(update=computing)
-    source = f"geometric means of fits on {', '.join(devices)}; errors leave one device out"
+    source = (
+        f"geometric means of fits on {', '.join(devices)}; errors leave one device out{NORMS_ARE}"
+    )
     kinds = {kind: {FITTED_DTYPE: fit} for kind, fit in fits.items()}
-    return FittedStack(version=today, source=source, date=today, **kinds)
+    return FittedStack(version=today, source=source + NORMS_ARE, date=today, **kinds)
 
 
 def typical_fit(kind: str, fitted: list[Fitted]) -> KernelFit:
     judged = pd.concat([left_out(kind, entry, fitted) for entry in fitted], ignore_index=True)
     common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
     return KernelFit(
-        **means(kind, fitted),
+        **{"memory_efficiency": 1.0} | means(kind, fitted),
         sharpness=SHARPNESS,
         arithmetic_dtype=FITTED_DTYPE,
         num_points=0,

@@ -21,10 +21,10 @@ StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "i
 """Dtypes of weights and caches."""
 
 STANDS_IN = {"elementwise": "gemm"}
-"""Kind whose fit is taken for one that was not measured."""
+"""Kind whose errors are taken for one that has few points of its own."""
 
 MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
-"""Kinds that every stack has, of its own or typical ones, and that have errors of their own."""
+"""Kinds that have errors of their own."""
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -99,6 +99,8 @@ class KernelFit(Record):
     shape_spread, row_spread
         Standard deviation of ln(measured / predicted) that a shape has in common, and of its
         points around that [-].
+    at_bound
+        Parameters that the fit left at a bound: what is taken of them is the bound.
     covariance
         Of the logarithms of `varied` [-].
     varied
@@ -124,6 +126,7 @@ class KernelFit(Record):
     percentile_90_error: Spread
     shape_spread: Spread
     row_spread: Spread
+    at_bound: list[str] = Field(default_factory=list)
     varied: list[str]
     covariance: list[list[float]]
 
@@ -152,7 +155,7 @@ class FittedStack(Record):
     is_default
         Whether it is the one taken if none is named.
     experts, gemm, attention, elementwise
-        Fits by dtype; where elementwise kernels were not measured, they take a GEMM's.
+        Fits by dtype; what was not measured takes typical ones.
     """
 
     version: str
@@ -223,8 +226,6 @@ class Kernels:
     ) -> tuple[str, str] | None:
         """Return kind and dtype of the fit that is taken for a kind and dtypes, if there is one."""
         dtype = self.record.dtype_of_fit(kind, stored, arithmetic) if self.record else None
-        if dtype is None and kind in STANDS_IN:
-            return self.taken(STANDS_IN[kind], stored, arithmetic)
         return (kind, dtype) if dtype else None
 
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
@@ -238,7 +239,7 @@ DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     """Return the kernels of a stack by its fits; typical ones of a kind that it has no fit of."""
-    missing = [kind for kind in MAIN_KINDS if FITTED_DTYPE not in getattr(stack, kind)]
+    missing = [kind for kind in KINDS if FITTED_DTYPE not in getattr(stack, kind)]
     if missing and name != TYPICAL:
         typical = load_typical()
         filled = {kind: getattr(typical, kind) | getattr(stack, kind) for kind in missing}
