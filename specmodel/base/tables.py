@@ -146,8 +146,8 @@ def numbers(
     """
     try:
         values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
-    except TypeError:
-        values = np.full(len(table), np.nan)
+    except (TypeError, OverflowError):  # a list, or an integer beyond all floats
+        values = pd.to_numeric(table[name].astype(str), errors="coerce").to_numpy(float)
     usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)
     if whole:
         usable &= values == np.floor(values)

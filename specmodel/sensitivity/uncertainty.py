@@ -11,8 +11,7 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.intervals import CENTRAL, FARTHEST, fits_of_target, likeness_of_passes
-from specmodel.records.kernels import MAIN_KINDS
+from specmodel.prediction.intervals import CENTRAL, fits_of_target, likeness_of_passes
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -28,6 +27,8 @@ routers trained hard for balance are near 0 [-]."""
 
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
+_FARTHEST = 2.0
+"""Most that the logarithm of a parameter moves [-]."""
 _CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
 
 
@@ -177,7 +178,7 @@ def _given_range(item: Input, ends: tuple[float, float]) -> Range:
 def _lognormal(item: Input, spread: float) -> Range:
     """Return the range of a positive input from the standard deviation of its logarithm."""
     end = math.exp(_CENTRAL_END * spread)
-    farthest = math.exp(FARTHEST)
+    farthest = math.exp(_FARTHEST)
     return Range(
         low=item.value / end,
         high=item.value * end,
@@ -204,13 +205,12 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
     """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
     likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
     spreads = {}
-    for kind, fit in zip(MAIN_KINDS, fits_of_target(deployment), strict=True):
-        if fit:
-            common, row = fit.shape_spread, fit.row_spread
-            both = math.sqrt((1 + likeness) / 2)
-            spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
-            spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
-            spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
+    for kind, fit in fits_of_target(deployment).items():
+        common, row = fit.shape_spread, fit.row_spread
+        both = math.sqrt((1 + likeness) / 2)
+        spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
+        spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
+        spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
     if deployment.engine.fit:
         spreads["engine.error"] = deployment.engine.fit.spread
     return spreads

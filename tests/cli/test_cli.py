@@ -124,6 +124,36 @@ def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
     assert lines.index(next(line for line in lines if line.startswith("Assumed:"))) > len(points)
 
 
+MANY = PREDICT + " --batch-size 1,512 --draft-length 1,3 --context-length 100,9000 --interval"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
+def test_the_table_fits_the_terminal_and_says_what_it_left_out(columns, run, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run(MANY).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("batch  "))
+    table = lines[start : lines.index("", start)]
+    head = " ".join(" ".join(table[:2]).split())
+    rows = [line for line in table if re.match(r" *\d+  ", line)]
+    assert len(widest("\n".join([*table[:2], *rows]))) <= columns
+    assert len(rows) == 8
+    said = in_one_line("\n".join(table[2 + len(rows) :]))
+    for title in ("TPOT", "tokens/s", "experts", "break", "best", "limited", "target"):
+        assert (title in head) != (title in said.removeprefix("No room for")), title
+    assert bool(said) == (columns < 200)
+    assert "speedup" in head
+
+
+def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
+    (row,) = rows(PREDICT + " --batch-size 8")
+    out = run(PREDICT + " --batch-size 8")
+    where = {"target": "qwen3-30b-a3b", "drafter": "eagle", "hardware": "h200_sxm"}
+    plain = specmodel.predict(**where, acceptance=0.7, batch_size=8, draft_length=0)
+    assert f" {1e3 * plain.tpot:.3g}>{1e3 * row['tpot']:.3g}ms " in out
+    assert f" {plain.throughput:.0f}>{row['throughput']:.0f} " in out
+
+
 @pytest.mark.parametrize(
     ("name", "option", "value"),
     [

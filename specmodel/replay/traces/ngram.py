@@ -33,7 +33,7 @@ BATCH = 256
 """Requests encoded at once, because what the tokenizer returns takes far more memory than the ids
 [request]."""
 
-MOST_ID = 2**63 - 1
+MOST_ID = 2**62
 """Largest token id [-]."""
 
 TokenIds = NDArray[np.int64]

@@ -194,22 +194,19 @@ def whole_numbers(values: Any, name: str, kind: str, maximum: int) -> NDArray[An
         Names the first value that is not such a number, and its place if it is out of range.
     """
     expected = f"a list of {kind}"
-    if (
-        isinstance(values, np.ndarray)
-        and values.ndim == 1
-        and (values.dtype.kind in "iu" or not values.size)
-    ):
-        lowest, highest = (values.min(), values.max()) if values.size else (0, 0)
-    elif isinstance(values, list | tuple):
-        # types are compared because an array takes true for 1
-        kinds = set(map(type, values))
-        wrong = {kind for kind in kinds if kind is bool or not issubclass(kind, int | np.integer)}
-        if wrong:
-            raise InputError(name, next(v for v in values if type(v) in wrong), expected)
-        lowest, highest = min(values, default=0), max(values, default=0)
-    else:
+    is_array = isinstance(values, np.ndarray) and values.ndim == 1
+    if not is_array and not isinstance(values, list | tuple):
         raise InputError(name, values, expected)
-    if lowest < 0 or highest > maximum:
+    # types are compared because an array takes true for 1
+    types = set(map(type, values[:1] if is_array else values))
+    if not all(map(_is_whole, types)):
+        raise InputError(name, next(v for v in values if not _is_whole(type(v))), expected)
+    array = np.asarray(values)
+    if array.size and not 0 <= array.min() <= array.max() <= maximum:
         place = next(i for i, value in enumerate(values) if not 0 <= value <= maximum)
         raise InputError(f"{name}[{place}]", int(values[place]), expected)
-    return np.asarray(values)
+    return array
+
+
+def _is_whole(kind: type) -> bool:
+    return kind is not bool and issubclass(kind, int | np.integer)
