@@ -172,7 +172,8 @@ def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     assumed: dict[str, Any] = {}
     if any(isinstance(mixer, LatentAttention) for mixer in target.mixers):
         assumed["latent_attention"] = "as fast as grouped attention"
-    if deployment.layout.num_gpus > 1:
+    link = deployment.hardware.link
+    if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
         assumed["link_efficiency"] = 1.0
     bounds = []
     for kind in KINDS if target.is_moe else KINDS[1:]:
