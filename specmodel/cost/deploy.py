@@ -17,6 +17,8 @@ from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
+from specmodel.records.kernels import KINDS
+from specmodel.records.layers.attention import LatentAttention
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -159,7 +161,28 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
         assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
-    return assumed
+    return assumed | _assumed_of_kernels(deployment)
+
+
+def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
+    kernels, target = deployment.kernels, deployment.target
+    if kernels.record is None:
+        return {}
+    assumed: dict[str, Any] = {}
+    if any(isinstance(mixer, LatentAttention) for mixer in target.mixers):
+        assumed["latent_attention"] = "as fast as grouped attention"
+    link = deployment.hardware.link
+    if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
+        assumed["link_efficiency"] = 1.0
+    bounds = []
+    for kind in KINDS if target.is_moe else KINDS[1:]:
+        stored = target.stream.stored_dtype(kind)
+        fit = kernels.record.fit(kind, stored, target.stream.arithmetic_dtype(stored))
+        bounds += (
+            [f"{kind} {name} {getattr(fit, name):.3g}" for name in fit.at_bound] if fit else []
+        )
+    return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
 
 
 def _without_part(deployment: Deployment) -> set[str]:
