@@ -6,12 +6,14 @@ import multiprocessing
 import random
 import resource
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -22,7 +24,7 @@ from specmodel.base.errors import InputError
 from specmodel.calibrate.measure.calibration import calibrate_rows
 from specmodel.calibrate.measure.device import DeviceInfo
 from specmodel.calibrate.measure.rows import COLUMNS, RowFile
-from specmodel.calibrate.measure.session import OUT_OF_MEMORY, run_suite
+from specmodel.calibrate.measure.session import run_suite
 from specmodel.calibrate.measure.suite import REPEATS, SUITE_VERSION, Point, suite
 from specmodel.cli.calibrate import calibration_text
 from specmodel.records.hardware import load_hardware
@@ -32,6 +34,9 @@ INFO = DeviceInfo(
     kind="cpu", name="Some CPU, 2 threads", hardware="some_cpu_2_threads", driver="AVX, 2 threads",
     torch="2.13.0", num_multiprocessors=2, capacity_bytes=8e9, l2_bytes=3e7,
 )  # fmt: skip
+
+
+OUT_OF_MEMORY = "out of memory"
 
 
 class FakeBench:
@@ -67,9 +72,15 @@ class FakeBench:
         return timed
 
 
+def put(bench: type, patch: pytest.MonkeyPatch) -> None:
+    """Time with this bench, in place of the module of the real one, which needs torch."""
+    module = SimpleNamespace(Bench=bench)
+    patch.setitem(sys.modules, "specmodel.calibrate.measure.bench", module)
+
+
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specmodel.calibrate.measure.session.Bench", FakeBench)
+    put(FakeBench, monkeypatch)
 
 
 def row(point: str = "p", repeat: int = 0) -> dict[str, object]:
@@ -260,7 +271,7 @@ def test_points_that_do_not_fit_are_recorded_skipped_and_said(
                 return {"elapsed": "0", "note": OUT_OF_MEMORY}
             return super().measure(point)
 
-    monkeypatch.setattr("specmodel.calibrate.measure.session.Bench", Small)
+    put(Small, monkeypatch)
     list(run_suite(path, INFO, "tiny"))
     made = calibrate_rows(path, INFO, date="2026-11-21")
     large = {p.name for p in suite("cpu", "tiny") if p.sizes.get("context_length", 0) > 200}
@@ -280,7 +291,7 @@ def test_a_drifting_machine_is_flagged(tmp_path: Path, monkeypatch: pytest.Monke
                 timed[name] = str(float(timed[name]) * factor)
             return timed
 
-    monkeypatch.setattr("specmodel.calibrate.measure.session.Bench", Slower)
+    put(Slower, monkeypatch)
     list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
     made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
     assert any("drifted" in flag for flag in made.flags)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
+from specmodel.calibrate.measure.bench import captured
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import GroupedAttention
@@ -219,9 +220,9 @@ class Pass:
         for _ in range(3):
             self._run(self._tokens, self._first, self._forced)
         torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._out = self._run(self._tokens, self._first, self._forced)
+        self._graph, self._out = captured(
+            lambda: self._run(self._tokens, self._first, self._forced)
+        )
 
     def _run(self, tokens: Tensor, first: Tensor, forced: Tensor | None) -> Tensor:
         return self._decoder.forward(tokens, first, self._cache, forced, self._wanted)
