@@ -174,9 +174,9 @@ class CUDAGraph:
                 "CUDA error: operation failed due to a previous error during capture\n"
                 "CUDA kernel errors might be asynchronously reported at some other API call"
             )
-        self.gpu.graphs += 1
-        if self.gpu.graphs > self.gpu.max_graphs:
+        if self.gpu.graphs == self.gpu.max_graphs:
             raise torch.AcceleratorError("CUDA error: out of memory\nsecond line")
+        self.gpu.graphs += 1
         self.is_whole = True
         weakref.finalize(self, self.gpu.forget_graph)
 
@@ -241,7 +241,7 @@ class Gpu:
             total_memory=int(total_bytes), L2_cache_size=l2_bytes,
             uuid="01234567-89ab-cdef-0123-456789abcdef",
         )  # fmt: skip
-        self.count, self.total = count, total_bytes
+        self.count, self.total, self.index = count, total_bytes, 0
         self.host = self.known = 0.0
         self.default = self.stream = Stream()
         self.reserved = 0.0
@@ -250,7 +250,7 @@ class Gpu:
         self.capture: CUDAGraph | None = None
         self.capturing = 0
         self.lost = ""
-        self.graphs, self.max_graphs, self.peak_graphs = 0, 10**6, 0
+        self.graphs, self.max_graphs = 0, 10**6
         self.kernels = 0
         self.faults: dict[str, Callable[[], None]] = {}
         """What happens when a kernel of this name is launched."""
@@ -285,7 +285,22 @@ class Gpu:
     def synchronize(self, device: object = None) -> None:
         self.wait_until(max(self.default.busy_until, self.stream.busy_until, self.host))
 
+    def current_device(self) -> int:
+        self.touch()
+        return self.index
+
+    def set_device(self, device: torch.device) -> None:
+        self.index = device.index
+
+    def get_properties(self, device: object = None) -> SimpleNamespace:
+        self.touch()
+        return self.properties
+
     # memory
+
+    def mem_get_info(self, device: object = None) -> tuple[int, int]:
+        self.touch()
+        return int(self.total - self.reserved), int(self.total)
 
     def allocate(self, size: float, pool: object) -> None:
         if self.capture is None and threading.current_thread() is not threading.main_thread():
@@ -407,11 +422,11 @@ class Gpu:
             self.capture.nodes.append(_Node(func, args, kwargs, outputs))
             return
         self.host += LAUNCH_SECONDS
-        self._occupy([t.inner for t in (*read, *outputs)])
+        self.occupy([t.inner for t in (*read, *outputs)])
         for memory in written:
             memory.written_at = self.stream.busy_until
 
-    def _occupy(self, tensors: list[torch.Tensor]) -> None:
+    def occupy(self, tensors: list[torch.Tensor]) -> None:
         seconds = KERNEL_SECONDS + sum(t.numel() * t.element_size() for t in tensors) / BYTES_PER_S
         self.stream.busy_until = max(self.stream.busy_until, self.host) + seconds
         self.kernels += 1
@@ -430,7 +445,7 @@ class Gpu:
                 out.copy_(computed)
         read = [a for a in tree_leaves((args, kwargs))
                 if isinstance(a, torch.Tensor)]  # fmt: skip
-        self._occupy([*read, *node.outputs])
+        self.occupy([*read, *node.outputs])
 
 
 def _computed(func: Any, gpu: Gpu, args: Any, kwargs: Any) -> Any:
@@ -493,7 +508,7 @@ class Group:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu, self.is_there, self.bound, self.calls = gpu, False, None, 0
 
-    def init(self, backend: str, *, device_id: object = None, **options: Any) -> None:
+    def init_process_group(self, backend: str, *, device_id: object = None, **options: Any) -> None:
         assert not self.is_there, "begins a group twice"
         assert backend == "nccl"
         assert device_id is not None, "does not say which device is its own"
@@ -506,69 +521,37 @@ class Group:
         assert isinstance(tensor, CudaTensor), "NCCL reduces tensors of a GPU only"
         assert tensor.is_contiguous()
         assert self.gpu.current_device() == self.bound.index
-        tensor.mul_(1)
+        self.gpu.occupy([tensor.inner])
         self.calls += 1
 
     def barrier(self) -> None:
         assert self.is_there
         self.gpu.synchronize()
 
-    def destroy(self) -> None:
+    def destroy_process_group(self) -> None:
         assert self.is_there, "ends a group that is not there"
         self.is_there = False
 
 
 def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
     """Put a GPU in place of `torch.cuda`, and an nvidia-smi on the path."""
-    from specmodel.calibrate.measure import layers
-
-    Gpu.current = gpu
-    layers._numbers.cache_clear()
-    real, index = torch.Generator, [0]
-
-    class Generator:
-        def __new__(cls, device: object = "cpu") -> torch.Generator:
-            return real()
-
-    class StreamContext:
-        def __init__(self, stream: Stream) -> None:
-            self.stream = stream
-
-        def __enter__(self) -> None:
-            self.before, gpu.stream = gpu.stream, self.stream
-
-        def __exit__(self, *_: object) -> None:
-            gpu.stream = self.before
-
-    def properties(device: object = None) -> SimpleNamespace:
-        gpu.touch()
-        return gpu.properties
-
-    def mem_get_info(device: object = None) -> tuple[int, int]:
-        gpu.touch()
-        return int(gpu.total - gpu.reserved), int(gpu.total)
-
-    def current_device() -> int:
-        gpu.touch()
-        return index[0]
-
-    gpu.current_device = current_device  # type: ignore[attr-defined]
+    Gpu.current, group = gpu, Group(gpu)
+    _forget()
     names = {
         "_lazy_init": lambda: None,
         "is_initialized": lambda: True,
         "is_available": lambda: True,
         "device_count": lambda: gpu.count,
-        "current_device": current_device,
-        "set_device": lambda device: index.__setitem__(0, torch.device(device).index),
-        "get_device_properties": properties,
+        "current_device": gpu.current_device,
+        "set_device": gpu.set_device,
+        "get_device_properties": gpu.get_properties,
         "get_device_capability": lambda device=None: (gpu.properties.major, gpu.properties.minor),
-        "get_device_name": lambda device=None: gpu.properties.name,
-        "mem_get_info": mem_get_info,
+        "mem_get_info": gpu.mem_get_info,
         "empty_cache": gpu.empty_cache,
         "synchronize": gpu.synchronize,
         "graph_pool_handle": object,
         "current_stream": lambda device=None: gpu.stream,
-        "stream": StreamContext,
+        "stream": _StreamContext,
         "Stream": Stream,
         "Event": Event,
         "CUDAGraph": CUDAGraph,
@@ -577,30 +560,45 @@ def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
         patch.setattr(torch.cuda, name, value)
     patch.setattr(torch.cuda.graph, "default_capture_stream", None)
     patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
-    patch.setattr(torch, "Generator", Generator)
-    real_tensor = torch.tensor
-
-    def tensor(data: object, *, device: object = None, **options: Any) -> torch.Tensor:
-        made = real_tensor(data, **options)
-        return made if device is None or torch.device(device).type == "cpu" else gpu.upload(made)
-
-    real_to = torch.Tensor.to
-
-    def to(self: torch.Tensor, place: object, *more: Any, **options: Any) -> torch.Tensor:
-        if not isinstance(place, torch.device | str) or torch.device(place).type != "cuda":
-            return real_to(self, place, *more, **options)
-        made = self if isinstance(self, CudaTensor) else gpu.upload(self)
-        return real_to(made, *more, **options) if more or options else made
-
-    patch.setattr(torch.Tensor, "to", to)
-    patch.setattr(torch, "tensor", tensor)
-    group = Group(gpu)
-    patch.setattr(torch.distributed, "init_process_group", group.init)
-    patch.setattr(torch.distributed, "all_reduce", group.all_reduce)
-    patch.setattr(torch.distributed, "barrier", group.barrier)
-    patch.setattr(torch.distributed, "destroy_process_group", group.destroy)
+    patch.setattr(torch, "Generator", _Generator)
+    patch.setattr(torch, "tensor", _tensor)
+    patch.setattr(torch.Tensor, "to", _to)
+    for name in ("init_process_group", "all_reduce", "barrier", "destroy_process_group"):
+        patch.setattr(torch.distributed, name, getattr(group, name))
     smi(patch, folder, "570.86.15, 1980, 1980, 0, 0x0000000000000000")
     return group
+
+
+class _StreamContext:
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        self.before, Gpu.current.stream = Gpu.current.stream, self.stream
+
+    def __exit__(self, *_: object) -> None:
+        Gpu.current.stream = self.before
+
+
+_made_by_torch = torch.Generator, torch.tensor, torch.Tensor.to
+
+
+class _Generator:
+    def __new__(cls, device: object = "cpu") -> torch.Generator:  # type: ignore[misc]
+        return _made_by_torch[0]()
+
+
+def _tensor(data: object, *, device: object = None, **options: Any) -> torch.Tensor:
+    made = _made_by_torch[1](data, **options)
+    is_here = device is None or torch.device(device).type == "cpu"
+    return made if is_here else Gpu.current.upload(made)
+
+
+def _to(self: torch.Tensor, place: object, *more: Any, **options: Any) -> torch.Tensor:
+    if not isinstance(place, torch.device | str) or torch.device(place).type != "cuda":
+        return _made_by_torch[2](self, place, *more, **options)
+    made = self if isinstance(self, CudaTensor) else Gpu.current.upload(self)
+    return _made_by_torch[2](made, *more, **options) if more or options else made
 
 
 def smi(patch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
@@ -614,9 +612,15 @@ def smi(patch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
 @contextmanager
 def standing_in(folder: Path, **options: Any) -> Iterator[tuple[Gpu, Group]]:
     """Lend a GPU, with its tensors gone at the end."""
-    from specmodel.calibrate.measure import layers
-
     gpu = Gpu(**options)
     with pytest.MonkeyPatch.context() as patch, _Factories():
         yield gpu, install(gpu, patch, folder)
-        layers._numbers.cache_clear()
+        _forget()
+
+
+def _forget() -> None:
+    """Let the package forget what it keeps of a device."""
+    from specmodel.calibrate.measure import device, layers
+
+    layers._numbers.cache_clear()
+    device._identity.cache_clear()

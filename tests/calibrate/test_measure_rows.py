@@ -42,12 +42,15 @@ OUT_OF_MEMORY = "out of memory"
 class FakeBench:
     """Times that depend on the point and on how often it was timed, by a smooth law."""
 
-    pause = 0.0
+    pause, fault = 0.0, ""
 
     def __init__(self, info: DeviceInfo, points: list[Point]) -> None:
         self.calls: dict[str, int] = {}
 
     def clear(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def measure(self, point: Point) -> dict[str, str]:
