@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import check_readable
 from specmodel.base.units import FloatArray
 
 MAX_FILE_BYTES = 4_000_000
@@ -73,10 +74,12 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
         raise _first_fault(cls, data, error, argument) from None
 
 
-def is_path(name: str | Path) -> bool:
+def is_path(name: str | Path, argument: str = "name") -> bool:
     """Return whether what the user typed means a file, by a slash or a suffix, and not a name."""
     if isinstance(name, Path):
         return True
+    if not isinstance(name, str):
+        raise InputError(argument, name, "a record, a name or a path")
     return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
 
 
@@ -93,7 +96,7 @@ def spellings(name: str) -> tuple[str, str, str]:
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     """Return the file of a record that ships in a folder, or a path as given, which may be none."""
-    if is_path(name):
+    if is_path(name, argument):
         check_no_id(str(name), folder, argument)
         return Path(name)
     text, names = str(name), list_names(folder)
@@ -205,6 +208,7 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
 
 def read_text(path: Path, argument: str, kind: str) -> str:
     """Return a small text in UTF-8; `kind` says in errors what it should have been."""
+    check_readable(path, argument, kind)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -48,7 +48,7 @@ TRACES = [
 ]
 
 STEP_TIMES = [
-    times_case("absent.csv", "--step-times: got 'absent.csv'", "no such file"),
+    times_case("absent.csv", "--step-times: got 'absent.csv'", "No such file"),
     times_case("folder.csv", "--step-times: got 'folder.csv'", "directory"),
     times_case("trace.jsonl", "--step-times: got 'trace.jsonl'", ".csv or .parquet"),
     times_case("''", "--step-times:", ".csv or .parquet"),
