@@ -17,6 +17,8 @@ from specmodel.base.units import LARGEST_NUMBER, FloatArray
 ARGUMENT = "measurements"
 """Name that errors carry unless told otherwise, a column after a dot."""
 
+MOST_BYTES = 4_000_000_000
+"""Most memory that a Parquet table may take, 8 bytes a value [B]."""
 MAX_COLUMNS = 1000
 """Most columns that a table may have [-]."""
 
@@ -55,7 +57,7 @@ def read_table(
     check_readable(path, argument, "CSV or Parquet")
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
+            return _read_parquet(path, argument)
         with path.open("rb") as file:
             return parse_csv(file, text_columns, str(path), argument)
     except ImportError:
@@ -85,6 +87,19 @@ def parse_csv(
         raise
     except ValueError as error:
         raise _malformed(argument, name, error) from None
+
+
+def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
+    """Return a table that takes no more memory than `MOST_BYTES`, by what its end says of it."""
+    from pyarrow.parquet import read_metadata
+
+    found = read_metadata(path)
+    size = 8 * found.num_rows * found.num_columns
+    if size > MOST_BYTES:
+        shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
+        expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
+        raise InputError(argument, str(path), expected)
+    return pd.read_parquet(path)
 
 
 def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
@@ -177,8 +192,8 @@ def numbers(
     """
     try:
         values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
-    except TypeError:
-        values = np.full(len(table), np.nan)
+    except (TypeError, OverflowError):  # a list, or an integer beyond all floats
+        values = pd.to_numeric(table[name].astype(str), errors="coerce").to_numpy(float)
     usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)
     if whole:
         usable &= values == np.floor(values)

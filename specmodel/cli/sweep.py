@@ -1,7 +1,9 @@
 """The command that sweeps."""
 
 import logging
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,6 +61,9 @@ def _axis_options(command: Command) -> Command:
 @click.option("--overwrite", is_flag=True, help="Replace what has that name.")
 @click.option("--workers", type=int, help="Threads.  [default: one for each core]")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster in place of threads.")
+@click.option(
+    "--worker-timeout", type=float, help="Seconds it may be without workers.  [default: 60]"
+)
 @click.option("--yes", is_flag=True, help="Compute more than 1,000,000,000 points.")
 def sweep(
     *,
@@ -66,6 +71,7 @@ def sweep(
     overwrite: bool,
     workers: int | None,
     scheduler: str | None,
+    worker_timeout: float | None,
     yes: bool,
     **options: Any,
 ) -> None:
@@ -95,7 +101,11 @@ def sweep(
     for reason in plan.skipped:
         click.echo(f"specmodel: skipped: {reason}", err=True)
     where: dict[str, Any] = {"workers": workers, "client": scheduler}
-    with _without_log():
+    if worker_timeout is not None:
+        if scheduler is None:
+            raise InputError("worker_timeout", worker_timeout, "none without --scheduler")
+        where["worker_timeout"] = worker_timeout
+    with _without_log(), _stopping():
         if output is None:
             for text in csv_chunks(plan, **where):
                 click.echo(text, nl=False)
@@ -136,6 +146,20 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Take a request to end, as of a batch system, for Ctrl-C: what was written is kept."""
+    asking = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        asking = []  # only the main one may say what a signal does
+    before = {each: signal.signal(each, signal.default_int_handler) for each in asking}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextmanager

@@ -13,11 +13,13 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype
-from specmodel.cost.deployment import Deployment
+from specmodel.cost.deployment import TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
+from specmodel.records.kernels import KINDS
+from specmodel.records.layers.attention import LatentAttention
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -25,12 +27,14 @@ DEGREES = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
-NAMES = (*RECORDS, "stack", *DEGREES, "routing_correlation", *DTYPES, *LOOKUP, *POPULARITY)
+SHARES = ("routing_correlation", "memory_utilization")
+NAMES = (*RECORDS, "stack", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
 """What `resolve` takes beside fields of records."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
     "routing_correlation": TYPICAL_ROUTING_CORRELATION,
+    "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
     **dict.fromkeys(DEGREES, 1),
 }
 
@@ -47,6 +51,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     tensor_parallel: int | None = None,
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
+    memory_utilization: float | None = None,
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
@@ -59,7 +64,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     ----------
     target, hardware, drafter, engine, stack, routing_correlation, popularity
         As `specmodel.predict` takes them [-].
-    tensor_parallel, expert_parallel, draft_tensor_parallel
+    tensor_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
         Likewise [-].
     weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
         Likewise.
@@ -129,8 +134,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         hardware=hardware,
         engine=engine,
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
-        routing_correlation=_single("routing_correlation", chosen),
         popularity=_popularity(given, target),
+        **{name: _single(name, chosen) for name in SHARES},
         **{name: chosen[name] for name in DEGREES},
     )
     return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
@@ -164,12 +169,33 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
         assumed["popularity"] = "equal"
     if drafter.is_lookup:
         lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
-        assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}
+        assumed |= {k: v for k, v in lookup.items() if k not in given and getattr(drafter, k) == v}
     else:
         assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
-    return assumed
+    return assumed | _assumed_of_kernels(deployment)
+
+
+def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
+    kernels, target = deployment.kernels, deployment.target
+    if kernels.record is None:
+        return {}
+    assumed: dict[str, Any] = {}
+    if any(isinstance(mixer, LatentAttention) for mixer in target.mixers):
+        assumed["latent_attention"] = "as fast as grouped attention"
+    link = deployment.hardware.link
+    if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
+        assumed["link_efficiency"] = 1.0
+    bounds = []
+    for kind in KINDS if target.is_moe else KINDS[1:]:
+        stored = target.stream.stored_dtype(kind)
+        fit = kernels.record.fit(kind, stored, target.stream.arithmetic_dtype(stored))
+        bounds += (
+            [f"{kind} {name} {getattr(fit, name):.3g}" for name in fit.at_bound] if fit else []
+        )
+    return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
 
 
 def _without_part(deployment: Deployment) -> set[str]:

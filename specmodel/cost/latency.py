@@ -41,7 +41,7 @@ class StepTimes:
     drafting
         Passes of the drafter, an entry for each of its parts; none for a look-up on the host.
     speculating_chance
-        Chance that any sequence has one; below 1 only for n-gram look-up [-].
+        Chance that any sequence has one: 0 without a draft, below 1 for n-gram look-up [-].
     draft_time, reject_time
         All drafting, and rejection sampling [s].
     """
@@ -171,7 +171,7 @@ def step_times(
         forward=forward,
         speculating=speculating,
         drafting=drafting,
-        speculating_chance=chance,
+        speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
         draft_time=np.where(gamma > 0, drafted, 0.0),
         reject_time=np.where(gamma > 0, rejection, 0.0),
     )

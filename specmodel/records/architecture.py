@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
@@ -416,6 +417,7 @@ def load_architecture(
     8
     """
     if records.is_path(name, argument) and Path(name).suffix != ".toml":
+        records.check_no_id(str(name), FOLDER, argument)
         return Architecture.from_hf_config(name, argument, weight_dtype=weight_dtype)
     own = records.load(Architecture, name, FOLDER, argument)
     return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})

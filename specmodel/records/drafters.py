@@ -58,6 +58,8 @@ class Drafter:
         Host time of looking up the draft of one sequence [s].
     proposal_rate
         Share of the steps of a sequence that have a proposal at all [-].
+    trained_positions
+        Drafted tokens that it was trained to propose, if it is run on for more [token].
     """
 
     name: str
@@ -65,6 +67,7 @@ class Drafter:
     is_head: bool = False
     lookup_time: float = 0.0
     proposal_rate: float = 1.0
+    trained_positions: int | None = None
 
     def __post_init__(self) -> None:
         check("lookup_time", self.lookup_time, minimum=0, maximum=LONGEST_TIME)
@@ -225,7 +228,8 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "input_projection_size": 2 * target.hidden_size,
     }
     head = target.model_copy(update=changes)
-    return Drafter(name="MTP head", parts=((head, verified_first),), is_head=True)
+    parts = ((head, verified_first),)
+    return Drafter(name="MTP head", parts=parts, is_head=True, trained_positions=1)
 
 
 def parallel_drafter(

@@ -67,16 +67,18 @@ class Link(Record):
     """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
 
     A ring all-reduce of n GPUs takes ``collective_latency + 2 (n - 1) hop_latency`` and the time
-    of its bytes.
+    of its bytes at `efficiency` of the peak, that of messages as long as passes send [-].
     """
 
     kind: Literal["nvlink", "pcie", "infinity_fabric"]
     num_gpus: Annotated[int, Field(ge=1)]
     peak_bytes_per_s: Rate
+    efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
     collective_latency: Latency
     hop_latency: Latency
     source: Source
     latency_source: Source
+    efficiency_source: Source = "assumed"
 
 
 class Network(Record):

@@ -15,7 +15,7 @@ from specmodel.sweeps.columns import (
 )
 from specmodel.sweeps.files import SweepInterrupted, sweep_to_file
 from specmodel.sweeps.plan import Part, Plan, plan_sweep
-from specmodel.sweeps.workers import chosen_workers, results
+from specmodel.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +43,7 @@ def sweep(
     skip_impossible: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
 ) -> pd.DataFrame:
     """Predict every combination of the axes.
 
@@ -54,6 +55,8 @@ def sweep(
         Threads; one for each core by default [-].
     client
         A Dask client, or the address of a scheduler, in place of threads.
+    worker_timeout
+        Seconds that the scheduler may be without any worker [s].
 
     Returns
     -------
@@ -77,7 +80,7 @@ def sweep(
     if plan.num_points > MOST_IN_FRAME:
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
-    with chosen_workers(workers, client) as pool:
+    with chosen_workers(workers, client, worker_timeout) as pool:
         found = list(results(plan, labelled_columns, pool))
     frame = data_frame(found)
     frame.attrs["skipped"] = list(plan.skipped)
@@ -85,7 +88,11 @@ def sweep(
 
 
 def csv_chunks(
-    plan: Plan, *, workers: int | None = None, client: Client | str | None = None
+    plan: Plan,
+    *,
+    workers: int | None = None,
+    client: Client | str | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
 ) -> Iterator[str]:
     """Compute a sweep and give it as CSV text, for a pipe.
 
@@ -93,15 +100,15 @@ def csv_chunks(
     ----------
     plan
         The sweep.
-    workers, client
-        As for `sweep` [-].
+    workers, client, worker_timeout
+        As for `sweep` [-] [s].
 
     Yields
     ------
     str
         The header, then the lines of each part.
     """
-    with chosen_workers(workers, client) as pool:
+    with chosen_workers(workers, client, worker_timeout) as pool:
         yield csv_header(plan)
         yield from results(plan, csv_text, pool)
 

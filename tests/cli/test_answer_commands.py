@@ -296,6 +296,10 @@ def test_bad_input_is_one_line(command, fragments, capsys):
         assert fragment in err
 
 
-def test_more_points_are_explained_to_programs(run):
+def test_more_points_are_explained_to_programs_but_not_any_number(run, capsys):
+    command = EXPLAIN + " --batch-size 1:100:1 --context-length 1:101 --csv"
+    assert cli.main(shlex.split(command)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--batch-size: got '10100 points'; expected at most 10000 points" in line
     rows = parse(run(EXPLAIN + " --batch-size 1:6 --json"))["rows"]
     assert len({row["batch_size"] for row in rows}) == 6

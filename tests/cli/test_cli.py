@@ -17,6 +17,7 @@ import pytest
 import specmodel
 from specmodel import cli
 from specmodel.algebra.acceptance import FORMS
+from specmodel.cli.commands import main_group
 from specmodel.cli.settings import OPTIONS
 from specmodel.cost.deploy import NAMES
 
@@ -123,6 +124,36 @@ def test_answer_comes_first_then_the_points_then_what_was_assumed(run):
     points = [line.split()[0] for line in lines if re.match(r" *\d+ +\d", line)]
     assert points == ["2", "4", "8", "16", "32"]
     assert lines.index(next(line for line in lines if line.startswith("Assumed:"))) > len(points)
+
+
+MANY = PREDICT + " --batch-size 1,512 --draft-length 1,3 --context-length 100,9000 --interval"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
+def test_the_table_fits_the_terminal_and_says_what_it_left_out(columns, run, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run(MANY).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.lstrip().startswith("batch  "))
+    table = lines[start : lines.index("", start)]
+    head = " ".join(" ".join(table[:2]).split())
+    rows = [line for line in table if re.match(r" *\d+  ", line)]
+    assert len(widest("\n".join([*table[:2], *rows]))) <= columns
+    assert len(rows) == 8
+    said = in_one_line("\n".join(table[2 + len(rows) :]))
+    for title in ("TPOT", "tokens/s", "experts", "break", "best", "limited", "target"):
+        assert (title in head) != (title in said.removeprefix("No room for")), title
+    assert bool(said) == (columns < 200)
+    assert "speedup" in head
+
+
+def test_the_table_shows_what_users_and_servers_see_with_and_without(run, rows):
+    (row,) = rows(PREDICT + " --batch-size 8")
+    out = run(PREDICT + " --batch-size 8")
+    where = {"target": "qwen3-30b-a3b", "drafter": "eagle", "hardware": "h200_sxm"}
+    plain = specmodel.predict(**where, acceptance=0.7, batch_size=8, draft_length=0)
+    assert f" {1e3 * plain.tpot:.3g}>{1e3 * row['tpot']:.3g}ms " in out
+    assert f" {plain.throughput:.0f}>{row['throughput']:.0f} " in out
 
 
 @pytest.mark.parametrize(
@@ -353,6 +384,17 @@ def test_model_configuration_by_path(tmp_path, run, rows):
     assert rows(f"{command} {path}") == rows(f"{command} {tmp_path}/") == rows(f"{command} {saved}")
 
 
+@pytest.mark.parametrize("stack", ["my stack", "v1.2", 'a"b', "two\\nlines", "", "é]"])
+def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_path):
+    profile, shown = tmp_path / "odd.toml", tmp_path / "shown.toml"
+    name = stack.replace('"', '\\"')
+    profile.write_text(run("show l40s").replace("[fitted.vllm", f'[fitted."{name}"'))
+    shown.write_text(run(f"show {profile}"), encoding="utf-8")
+    first, again = specmodel.load_hardware(profile), specmodel.load_hardware(shown)
+    assert again == first
+    assert [*again.fitted] == [stack.replace("\\n", "\n")]
+
+
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
@@ -373,10 +415,9 @@ def test_every_record_is_shown(name, run):
     assert "schema_version = " in run(f"show {name}")
 
 
-CONTEXT = click.Context(cli.main_group)
+CONTEXT = click.Context(main_group)
 COMMANDS = {
-    name: cli.main_group.get_command(CONTEXT, name)
-    for name in cli.main_group.list_commands(CONTEXT)
+    name: main_group.get_command(CONTEXT, name) for name in main_group.list_commands(CONTEXT)
 }
 
 
@@ -400,7 +441,7 @@ def test_help_fits_80_columns(command, flag, run):
 
 def examples():
     """Command lines of the help texts that need neither a file nor a GPU of the user."""
-    for command in (cli.main_group, *COMMANDS.values()):
+    for command in (main_group, *COMMANDS.values()):
         text = (command.help or "").replace("\\\n", " ")
         for line in text.splitlines():
             if line.strip().startswith("specmodel ") and "./" not in line:

@@ -331,8 +331,15 @@ def kept_bytes(left, num_points):
     return text
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_ctrl_c_keeps_the_first_rows_and_says_so(output, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("output", "sent"),
+    [
+        *((output, signal.SIGINT) for output in OUTPUTS),
+        ("one.parquet", signal.SIGTERM),
+        ("one.csv", signal.SIGHUP),
+    ],
+)
+def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_path, monkeypatch):
     needs_pyarrow(output)
     path, part = tmp_path / output, 4000  # as in `CUT`
     left = path.with_name(f"{path.stem}.partial{path.suffix}")
@@ -343,7 +350,7 @@ def test_ctrl_c_keeps_the_first_rows_and_says_so(output, tmp_path, monkeypatch):
         if size > 100_000:
             break
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
     assert list(tmp_path.iterdir()) == [left]

@@ -1,8 +1,10 @@
 """Sweeps against predictions point by point; how they are cut; what is written and what is left."""
 
 import itertools
+import resource
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -597,6 +599,51 @@ def test_a_name_taken_in_the_meantime_is_left_alone(tmp_path, small_parts):
         sweep_to_file(plan, path, progress=lambda _: path.write_text("of another"))
     assert path.read_text() == "of another"
     check_written(tmp_path / "one.partial.csv", sweep(BASE))
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_two_sweeps_never_write_one_file(output, tmp_path, small_parts):
+    """Not even if both may replace it; what the first has written stays as it was."""
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+    path, other = f"{tmp_path}/{output}", plan_sweep(BASE | {"batch_size": [2, 3, 4]})
+
+    def intrude(_num_points):
+        with pytest.raises(InputError, match=r"^output: got .*another sweep is being written"):
+            sweep_to_file(other, path, overwrite=True)
+
+    sweep_to_file(plan_sweep(BASE), path, overwrite=True, progress=intrude)
+    check_written(tmp_path / output, sweep(BASE))
+    sweep_to_file(other, path, overwrite=True)
+    assert set(text_of(tmp_path / output)["batch_size"]) == {2, 3, 4}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_parts, monkeypatch):
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    parts = []
+
+    def fill(num_points):
+        """Let a part of what comes next fit; a Parquet file could not be ended then."""
+        parts.append(num_points)
+        (path,) = tmp_path.iterdir()
+        room = path.stat().st_size + 50 if path.is_file() else 50
+        if len(parts) == 2 and output == "one.parquet":
+            monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=50))
+        elif len(parts) == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+
+    said = r"^output: .* with room .*\); the first 12 points are kept in .*partial"
+    try:
+        with pytest.raises(InputError, match=said):
+            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", progress=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (path,) = tmp_path.iterdir()
+    check_written(path, sweep(BASE).head(sum(parts)))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
+from specmodel.calibrate.measure.bench import captured
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import GroupedAttention
@@ -213,15 +214,16 @@ class Pass:
         if device.type != "cuda" or not (is_dense or layers.has_grouped_kernel(device)):
             return
         self._tokens = torch.zeros((batch, count), dtype=torch.int64, device=device)
-        self._first = torch.zeros(batch, dtype=torch.int64, device=device)
+        # what is written before it is replayed lies where nothing is read that is not written anew
+        self._first = torch.full((batch,), cache[0].shape[2] - count, device=device)
         forced = routing(count)
         self._forced = None if forced is None else forced.clone()
         for _ in range(3):
             self._run(self._tokens, self._first, self._forced)
         torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._out = self._run(self._tokens, self._first, self._forced)
+        self._graph, self._out = captured(
+            lambda: self._run(self._tokens, self._first, self._forced)
+        )
 
     def _run(self, tokens: Tensor, first: Tensor, forced: Tensor | None) -> Tensor:
         return self._decoder.forward(tokens, first, self._cache, forced, self._wanted)

@@ -7,15 +7,11 @@ it. Each repeat stands between two of its reference, so that what drifts over th
 
 from __future__ import annotations
 
-import gc
-import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import device as devices
@@ -25,19 +21,10 @@ from specmodel.calibrate.measure.suite import DTYPE, REPEATS, Device, Length, Po
 from specmodel.calibrate.measurements import COLUMNS
 
 if TYPE_CHECKING:
-    from specmodel.calibrate.measure.workloads import Stopwatch
+    from specmodel.calibrate.measure.bench import Bench
 
 BLOCK = {"cpu": 10**6, "cuda": 48}
 """Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
-
-OUT_OF_MEMORY = "out of memory"
-"""Note of a point that the device has too little memory for."""
-
-NO_KERNEL = "no grouped kernel before Hopper"
-"""Note of experts on a GPU where torch runs them one after another and waits for the host."""
-
-_KEPT_FREE = 0.85
-_TINY_BYTES = 2**22
 
 
 class Progress(NamedTuple):
@@ -45,90 +32,6 @@ class Progress(NamedTuple):
 
     done: int
     total: int
-
-
-class Bench:
-    """The device with its arena of weights, and the workloads that are ready on it.
-
-    Parameters
-    ----------
-    info
-        The device.
-    points
-        Those that it will be asked for: the arena holds the largest that fits.
-    """
-
-    def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
-        from specmodel.calibrate.measure import layers, workloads
-
-        self._torch, self._workloads, self._info = devices.import_torch(), workloads, info
-        self._has_graphs = info.kind == "cuda"
-        self._device = self._torch.device(info.kind)
-        self._can_route = not self._has_graphs or layers.has_grouped_kernel(self._device)
-        self._started = time.monotonic()
-        self._ready: dict[str, Stopwatch] = {}
-        self.clear()
-        self._cold_bytes = workloads.CACHE_MULTIPLE * info.l2_bytes
-        room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
-        sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
-        least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
-        self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
-        with self._torch.inference_mode():
-            workloads.check_attention(self._device)
-            self._arena = workloads.Arena(self._arena_bytes, self._device)
-
-    def clear(self) -> None:
-        """Let go of what is ready; graphs to come share memory of their own."""
-        self._ready.clear()
-        gc.collect()
-        self._pool = self._torch.cuda.graph_pool_handle() if self._has_graphs else None
-
-    def measure(self, point: Point) -> dict[str, Any]:
-        """Return the columns that timing a point between two of its reference gives."""
-        elapsed = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
-        if point.component == "experts" and not self._can_route:
-            return elapsed | {"note": NO_KERNEL}
-        gc.disable()  # a collection in the middle of a timing would count as the kernel's
-        try:
-            with self._torch.inference_mode():
-                return self._timed(point) | elapsed
-        except (self._torch.OutOfMemoryError, MemoryError):
-            self.clear()
-            return elapsed | {"note": OUT_OF_MEMORY}
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            expected = f"a device and a torch that run {point.name} ({reason})"
-            raise InputError("device", self._info.name, expected) from None
-        finally:
-            gc.enable()
-
-    def _timed(self, point: Point) -> dict[str, str]:
-        reference = point.reference_sizes, f"{point.group} reference"
-        has_other = point.sizes != point.reference_sizes
-        around = [self._time(point, *reference)[0]] if has_other else []
-        seconds, active = self._time(point, point.sizes, point.name)
-        around += [self._time(point, *reference)[0] if has_other else seconds]
-        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{np.mean(around):.6g}"}
-        return timed | ({"active_experts": f"{active:.6g}"} if active else {})
-
-    def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
-        """Return the time of a workload, and the mean of the experts that its calls loaded."""
-        if name not in self._ready:
-            self._ready[name] = self._make(point.component, sizes, name)
-        return self._ready[name].time()
-
-    def _make(self, component: str, sizes: dict[str, float], name: str) -> Stopwatch:
-        workloads, weights = self._workloads, self._workloads.weight_bytes(component, sizes)
-        needed = workloads.needed_bytes(component, sizes)
-        free = _KEPT_FREE * devices.free_bytes(self._info.kind)
-        if weights > self._arena_bytes or needed > free:
-            raise MemoryError
-        workload = workloads.prepare(component, sizes, self._arena, name)
-        active = workload.active_experts
-        read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
-        least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1
-        made: Stopwatch = workloads.Stopwatch(workload, self._device, least_calls, self._pool)
-        return made
 
 
 def run_suite(
@@ -172,9 +75,13 @@ def run_suite(
         done = total - len(missing)
         yield Progress(done, total)
         if missing:
-            for _ in _timed(rows, Bench(info, points), missing, info, flags):
+            from specmodel.calibrate.measure.bench import Bench
+
+            bench = Bench(info, points)
+            for _ in _timed(rows, bench, missing, info, flags):
                 done += 1
                 yield Progress(done, total)
+            bench.close()
         flags += _time_collectives(rows, info)
         rows.note_session(
             clocks_after=devices.clocks(info.kind),
@@ -202,6 +109,10 @@ def _timed(
                     seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
                 if not rows.has(point.name, repeat):
                     rows.append(_row(bench.measure(point), point, repeat, info))
+                if bench.fault:
+                    expected = f"one that answers after {point.name} ({bench.fault}); this point "
+                    expected += "is noted, and the same command goes on behind it"
+                    raise InputError("device", info.name, expected)
                 yield
             flags += seen.result() if seen else []
         bench.clear()

@@ -1,16 +1,9 @@
-"""What is run at a point of the suite, the blocks of `layers`, and how long it takes.
-
-Weights rotate through more memory than the last-level cache holds: timed in a loop on the same
-ones, a kernel would read them from cache, which a pass over a whole model never does. On a CPU a
-monotonic clock is read around the calls; on a GPU the calls are one CUDA graph between two events.
-"""
+"""What is run at a point of the suite: the blocks of `layers` on weights from an arena."""
 
 import math
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specmodel.algebra.routing import sample_routing
-from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
 from specmodel.calibrate.measure.suite import Sizes
 
@@ -27,25 +19,12 @@ VALUE_BYTES = 2
 ROUTINGS = 8
 """Draws of the routing that the calls of a point take in turn [-]."""
 
-CACHE_MULTIPLE = 1.5
-"""Inputs rotate through this multiple of the last-level cache [-]."""
-
 LAUNCHES = 50
 """Kernels in a row whose launches are timed [-]."""
-
-FLASH_TOLERANCE = 0.05
-"""Largest difference of bf16 attention from fp32 that is rounding [-]."""
-
-LEAST_SECONDS = 3e-3
-"""A timing repeats short calls until they take about this long [s]."""
-
-MOST_CALLS = 200
-"""Most calls of one timing [-]."""
 
 Call = Callable[[int], None]
 """Does the work; its argument counts the calls, so that each can take other inputs."""
 
-_WARM_UP = 3
 _TILE = 2**24
 _SPREAD = 0.02
 
@@ -104,32 +83,6 @@ class Arena:
     def fresh(self, *shape: int) -> Tensor:
         """Return new random activations of order one."""
         return self.values[: math.prod(shape)].view(shape) / _SPREAD
-
-
-def check_attention(device: torch.device) -> None:
-    """Refuse a GPU whose flash kernel does not compute attention.
-
-    Parameters
-    ----------
-    device
-        Where it is tried.
-
-    Raises
-    ------
-    InputError
-        If it is not there, or wrong.
-    """
-    if device.type != "cuda":
-        return
-    expected = "a GPU and a torch with flash attention over caches of unequal length"
-    name = torch.cuda.get_device_name(device)
-    try:
-        error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
-    except (RuntimeError, TypeError) as failure:
-        reason = str(failure).splitlines()[0]
-        raise InputError("device", name, f"{expected} ({reason})") from None
-    if not error < FLASH_TOLERANCE:
-        raise InputError("device", f"attention wrong by {error:.2g} on {name}", expected)
 
 
 def weight_bytes(component: str, s: Sizes) -> float:
@@ -262,77 +215,3 @@ def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> 
         layers.experts(x, weights, k, forced[index % ROUTINGS])
 
     return Workload(call, tuple(len(np.unique(d)) for d in drawn))
-
-
-class Stopwatch:
-    """Times one workload again and again.
-
-    A few calls come first: they load code, fill caches of the allocator and let clocks rise; the
-    last of them tells how many calls a timing needs.
-
-    Parameters
-    ----------
-    workload
-        The work.
-    device
-        Where it runs.
-    least_calls
-        Calls of one timing at least: as many as the inputs need to leave the cache [-].
-    pool
-        Memory pool that graphs share; None for one of its own.
-    """
-
-    def __init__(
-        self, workload: Workload, device: torch.device, least_calls: int = 1, pool: Any = None
-    ) -> None:
-        self._workload, self._call, self._device = workload, workload.call, device
-        self._next = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
-        self.calls = min(max(enough, least_calls), MOST_CALLS)
-        if device.type == "cuda" and workload.has_graph:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, pool=pool):
-                for index in range(self.calls):
-                    self._call(index)
-            self.time()  # the first replay uploads the graph
-
-    def _warm_up(self) -> float:
-        """Return the time of the last of a few calls [s]."""
-        started = 0.0
-        for index in range(_WARM_UP):
-            started = time.perf_counter()
-            self._call(index)
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
-        return time.perf_counter() - started
-
-    def time(self) -> tuple[float, float]:
-        """Return the mean time of the work, and the mean of the experts that it loaded [s] [-]."""
-        started = self._next
-        seconds = self._seconds_on_cpu() if self._device.type == "cpu" else self._seconds_on_gpu()
-        active = self._workload.active_experts
-        taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
-        return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
-
-    def _seconds_on_cpu(self) -> float:
-        started = time.perf_counter()
-        for index in range(self._next, self._next + self.calls):
-            self._call(index)
-        seconds = time.perf_counter() - started
-        self._next += self.calls
-        return seconds
-
-    def _seconds_on_gpu(self) -> float:
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        if self._graph is not None:
-            self._graph.replay()  # the device is busy while the host launches what is timed
-            start.record()
-            self._graph.replay()
-        else:
-            start.record()
-            for index in range(self.calls):
-                self._call(index)
-        stop.record()
-        stop.synchronize()
-        return float(start.elapsed_time(stop)) / 1e3
