@@ -41,6 +41,17 @@ def test_what_is_neither_record_nor_name_nor_path_is_refused(argument, value):
         deploy(**names | {argument: value})
 
 
+@pytest.mark.parametrize(
+    "argument", ["tensor_parallel", "expert_parallel", "draft_tensor_parallel"]
+)
+@pytest.mark.parametrize("value", [[1, 2], "two", 1.5, 0, {"gpus": 2}, float("inf"), 10**400])
+def test_a_degree_is_one_whole_number(argument, value):
+    names = {"target": "mixtral-8x7b", "hardware": "h200_sxm", "drafter": "eagle"}
+    with pytest.raises(InputError, match=rf"^{argument}: got .*; expected"):
+        deploy(**names | {argument: value})
+    assert deploy(**names | {argument: np.int64(1)})[0].layout.num_gpus == 1
+
+
 @pytest.mark.parametrize("name", ["qwen2_0.5b", "Qwen2-0.5B", "qwen2-0.5b"])
 def test_a_draft_model_may_be_spelt_as_a_target_may(name):
     target = load_architecture("qwen2-57b-a14b")
