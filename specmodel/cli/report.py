@@ -82,13 +82,13 @@ def behind(deployment: Deployment) -> list[str]:
 
 def _kernels(deployment: Deployment) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
-    from specmodel.records.kernels import KINDS, TYPICAL
+    from specmodel.records.kernels import MAIN_KINDS, TYPICAL
 
     kernels, target = deployment.kernels, deployment.target
     if kernels.record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
     told, is_held_out = [], True
-    for kind in KINDS if target.is_moe else KINDS[1:]:
+    for kind in MAIN_KINDS if target.is_moe else MAIN_KINDS[1:]:
         stored = target.stream.stored_dtype(kind)
         arithmetic = target.stream.arithmetic_dtype(stored)
         dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
+from specmodel.records.kernels import KINDS
+from specmodel.records.layers.attention import LatentAttention
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -117,13 +120,14 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     changes = _changes(values)
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
     chosen = _DEFAULTS | given
-    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
-    target = _record(chosen["target"], Architecture, load_architecture)
-    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    dtypes = _dtypes(given, hardware)
+    load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
+    target = _record(chosen["target"], Architecture, load)
+    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     deployment = Deployment(
         target=target,
         drafter=_drafter(given, target).with_changes(f"{prefix}drafter", changes["drafter"]),
@@ -135,6 +139,17 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         **{name: chosen[name] for name in DEGREES},
     )
     return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
+
+
+def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, str]:
+    """Return the dtypes of the target that are given, and that of activations that follows.
+
+    Weights of fp8 meet activations of fp8 where the GPU computes in fp8; elsewhere, as weights of
+    fewer bits everywhere, they are widened as they are read.
+    """
+    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
+    is_fp8 = dtypes.get("weight_dtype") == "fp8" and "fp8" in hardware.dtype
+    return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
 
 
 def _single(name: str, values: Mapping[str, Any]) -> Any:
@@ -159,7 +174,28 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
         assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
-    return assumed
+    return assumed | _assumed_of_kernels(deployment)
+
+
+def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
+    kernels, target = deployment.kernels, deployment.target
+    if kernels.record is None:
+        return {}
+    assumed: dict[str, Any] = {}
+    if any(isinstance(mixer, LatentAttention) for mixer in target.mixers):
+        assumed["latent_attention"] = "as fast as grouped attention"
+    link = deployment.hardware.link
+    if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
+        assumed["link_efficiency"] = 1.0
+    bounds = []
+    for kind in KINDS if target.is_moe else KINDS[1:]:
+        stored = target.stream.stored_dtype(kind)
+        fit = kernels.record.fit(kind, stored, target.stream.arithmetic_dtype(stored))
+        bounds += (
+            [f"{kind} {name} {getattr(fit, name):.3g}" for name in fit.at_bound] if fit else []
+        )
+    return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
 
 
 def _without_part(deployment: Deployment) -> set[str]:
