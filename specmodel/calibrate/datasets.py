@@ -38,9 +38,13 @@ FILES = {
     "moe": "moe_perf.parquet",
     "gemm": "gemm_perf.parquet",
     "attention": "generation_attention_perf.parquet",
+    "quantize": "scale_matrix_perf.parquet",
     "comm": "custom_allreduce_perf.parquet",
 }
 """Operations that are read here, and the file of each."""
+
+_BY_TOKEN = "computescale_perf.parquet"
+"""What quantising by a scale of each token takes beyond quantising by a known scale."""
 
 _DTYPES = {
     "bfloat16": ("bf16", "bf16"),
@@ -71,6 +75,7 @@ _NAMES = {
     "gemm": {
         "gemm_dtype": "quantization", "m": "num_tokens", "n": "output_size", "k": "input_size",
     },
+    "quantize": {"m": "num_tokens", "k": "width"},
     "attention": {
         "batch_size": "batch_size", "num_heads": "num_heads", "num_key_value_heads": "num_kv_heads",
         "head_dim": "head_dim", "window_size": "sliding_window", "step": "context_length",
@@ -121,7 +126,8 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         with top-k, permutation and reduction: also ``quantization``, the two parallel degrees,
         ``distribution``, and the marks ``is_gated`` and ``is_slow_path``; ``active_experts`` is
         missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
-        core with one query token a sequence: also ``sliding_window``, missing for none. Of "comm",
+        core with one query token a sequence: also ``sliding_window``, missing for none. Of
+        "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``. Of "comm",
         all-reduces inside a node: ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
 
     Raises
@@ -146,6 +152,9 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     if operation == "attention":
         return _attention(raw)
     table = _medians(raw, _NAMES[operation])
+    if operation == "quantize":
+        more = _read(operation, hardware, framework, version, _BY_TOKEN)
+        return _by_token(table, more, framework)
     table = table.assign(
         weight_dtype=_dtypes(table["quantization"]),
         activation_dtype=_dtypes(table["quantization"], of=1),
@@ -177,6 +186,16 @@ def _attention(raw: pd.DataFrame) -> pd.DataFrame:
         activation_dtype=_dtypes(table["activation_dtype"]),
         kv_dtype=_dtypes(table["kv_dtype"]),
     )
+
+
+def _by_token(table: pd.DataFrame, more: pd.DataFrame, framework: str) -> pd.DataFrame:
+    """Add what the scale of each token takes to the times of quantising by a known one."""
+    if not more["kernel_source"].str.startswith("dynamic_per_token").all():
+        raise InputError("framework", framework, "vllm, whose kernel finds the scales as it goes")
+    names = _NAMES["quantize"]
+    both = table.merge(_medians(more, names), on=list(names.values()), suffixes=("", "_more"))
+    both = both[both["latency_more"] > 0]  # less is written as 0
+    return both.assign(latency=both["latency"] + both.pop("latency_more"))
 
 
 def _all_reduces(raw: pd.DataFrame) -> pd.DataFrame:
@@ -250,7 +269,9 @@ def _data_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
 
 
-def _read(operation: str, hardware: str, framework: str, version: str) -> pd.DataFrame:
+def _read(
+    operation: str, hardware: str, framework: str, version: str, file: str | None = None
+) -> pd.DataFrame:
     if hardware not in FOLDERS:
         raise InputError("hardware", hardware, f"one with tables: {nearest(hardware, FOLDERS)}")
     folder = _data_folder() / FOLDERS[hardware] / operation
@@ -260,7 +281,7 @@ def _read(operation: str, hardware: str, framework: str, version: str) -> pd.Dat
         expected = f"one of {', '.join(sorted(known)) or 'none'} for {operation} on {hardware}"
         raise InputError("version", f"{framework}/{version}", expected)
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path.with_name(file) if file else path)
     except ImportError:
         raise InputError("datasets", "no package pyarrow", _INSTALL) from None
 

@@ -12,6 +12,7 @@ multiplied by the median reference of the group to give seconds again.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,6 +73,15 @@ COLD_SHARE = 1.5
 
 PLAUSIBLE = (0.3, 100.0)
 """Range accepted for the median latency over the time that the data sheet allows [-]."""
+
+_SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "latency": {"above": 1e-12, "maximum": 1e12},
+    "active_experts": {"maximum": 1e12},
+    "includes_router": {"above": -1, "minimum": 0, "maximum": 1, "whole": True},
+}
+"""What is taken of each column, and of any other [s] [-]: products of sizes stay far from the
+largest float, and no kernel takes less than a picosecond."""
 
 _AT_MOST = (
     ("active_experts", "num_experts"),
@@ -143,9 +153,10 @@ def need_known(
     table: pd.DataFrame, name: str, known: Iterable[str], *, also: Iterable[str] = ()
 ) -> None:
     """Refuse a column that has other names than those known, or than others that are not told."""
-    unknown = table[name][~table[name].isin([*known, *also])]
+    unknown = table[name][~table[name].isin([*known, *also])].to_numpy()
     if len(unknown):
-        raise InputError(f"{ARGUMENT}.{name}", unknown.iloc[0], f"one of {', '.join(known)}")
+        culprit = unknown[0].item() if isinstance(unknown[0], np.generic) else unknown[0]
+        raise InputError(f"{ARGUMENT}.{name}", culprit, f"one of {', '.join(known)}")
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
@@ -314,19 +325,11 @@ def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     if kind == "experts" and "model_expert_size" not in part:
         part = part.assign(model_expert_size=part["expert_size"])
     part, optional = _with_defaults(kind, part), DEFAULTS.get(kind, {})
-    names = {*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*_DTYPES}
-    found = {
-        name: numbers(
-            part,
-            name,
-            above=-1 if name in optional else 0,
-            whole=name not in ("active_experts", "latency"),
-            of=of,
-        )
-        for name in sorted(names)
-    }
+    names = sorted({*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*_DTYPES})
+    bounds = {name: _BOUNDS.get(name, _SIZE) for name in names}
+    found = {name: numbers(part, name, **bounds[name], of=of) for name in names}
     part = part.assign(**found)
-    _check_rows(part)
+    _check_rows(part[names])
     _check_dtypes(kind, part)
     key = ["component", "hardware", "stack", "version", "role", *COLUMNS[kind]]
     others = [name for name in (*optional, "model_expert_size", "distribution") if name in part]
@@ -344,7 +347,7 @@ def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_rows(part: pd.DataFrame) -> None:
-    """Refuse numbers that contradict each other."""
+    """Refuse numbers of a component that contradict each other."""
     for few, many in _AT_MOST:
         over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
         if len(over):

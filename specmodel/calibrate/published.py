@@ -42,6 +42,11 @@ STACKS = {
 """Stacks that calibrated profiles ship for. Where a version lacks a table, the version of the same
 stack that it is taken from."""
 
+NORMS = ("vllm", "0.24.0")
+"""Stack whose quantisation by a scale of each token stands for norms, whose times nobody published:
+like one, it is a kernel that reads each row, finds a number of it, and writes the row scaled."""
+
+_NORM_WIDTHS = (1024, 16_384)
 _EXPERT_QUANTIZATIONS = {
     "trtllm": ("bfloat16", "fp8", "nvfp4", "w4a16_mxfp4"),
     "vllm": ("bfloat16", "fp8", "w4a16_mxfp4"),
@@ -83,6 +88,9 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     kernels than grouped attention does.
     """
     raw = datasets.read_timings("moe", hardware, stack, version)
+    if stack not in _EXPERT_QUANTIZATIONS:
+        expected = f"a stack that is calibrated: {', '.join(_EXPERT_QUANTIZATIONS)}"
+        raise InputError("stack", stack, expected)
     device, others = load_hardware(hardware), STACKS.get((hardware, stack, version), {})
     parts = {"experts": _experts(raw, stack, hardware, device)}
     columns = ["operation", "hardware", "framework", "version"]
@@ -91,6 +99,8 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
         name = (kind, hardware, stack, others.get(kind, version))
         if name in known:
             parts[kind] = build(datasets.read_timings(*name), stack, device)
+    if ("quantize", hardware, *NORMS) in known:
+        parts["elementwise"] = _norms(datasets.read_timings("quantize", hardware, *NORMS))
     tables = [part.assign(component=kind) for kind, part in parts.items() if len(part)]
     if not tables:
         expected = "a table with a dtype that is calibrated, such as bf16"
@@ -140,6 +150,21 @@ def _attention(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.Dat
     is_timed = _is_cold(read, device) | _is_short(read, table, device)
     roles = _roles(_every_third(table, "attention"), is_timed, _slow_heads(table))
     return table[[*COLUMNS["attention"], "latency"]].assign(role=roles)
+
+
+def _norms(raw: pd.DataFrame) -> pd.DataFrame:
+    """Return quantised rows as norms of the width that moves as many bytes.
+
+    A norm with its residual addition reads two rows in 16 bits and writes two: 8 bytes an element.
+    Quantisation reads one and writes one in 8 bits: 3 bytes.
+    """
+    least, most = _NORM_WIDTHS
+    usable = raw["width"].between(least, most) & (raw["num_tokens"] <= MAX_TOKENS)
+    table = raw[usable].assign(activation_dtype="bf16")
+    table["hidden_size"] = table["width"] * 3 // 8
+    is_fitted = _every_third(table, "elementwise")
+    is_timed = pd.Series(data=True, index=table.index)
+    return table[[*COLUMNS["elementwise"], "latency"]].assign(role=_roles(is_fitted, is_timed))
 
 
 def _bytes(elements: pd.Series, dtypes: pd.Series) -> pd.Series:

@@ -142,12 +142,10 @@ def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
     models: dict[str, Counts] = defaultdict(dict)
     for name, labels, value in samples:
         if name in COUNTERS:
-            others = dict(sorted(labels.items()))
-            counts = models[others.pop("model_name", "")]
-            series = _series(name, others)
-            if series in counts:
+            model_name, series = _series(name, labels)
+            if series in models[model_name]:
                 raise InputError(f"{where} {series[1]}", labels, "each series once")
-            counts[series] = value
+            models[model_name][series] = value
     if not models:
         is_vllm = any(name.startswith("vllm:") for name, _, _ in samples)
         reason = "there are none, so speculation may be off" if is_vllm else "it is no vLLM scrape"
@@ -161,10 +159,18 @@ def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
     return chosen, models[chosen]
 
 
-def _series(name: str, labels: dict[str, str]) -> tuple[str, str]:
-    """Return the labels of the engine, and the counter with its position."""
-    counter = _at(labels.pop("position", None)) if name == BY_POSITION else name
-    return ", ".join(f'{label}="{text}"' for label, text in labels.items()), counter
+def _series(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, str]]:
+    """Return the model, and the labels of the engine with the counter and its position."""
+    others = dict(sorted(labels.items()))
+    model = others.pop("model_name", None)
+    if model is None:  # several models would be summed as if they were engines of one
+        raise InputError(name, labels, "a label model_name, as vLLM writes it")
+    if name == BY_POSITION:
+        position = others.pop("position", "")
+        if not position.isdecimal():
+            raise InputError(name, labels, "a label position, which counts from 0")
+        name = _at(int(position))
+    return model, (", ".join(f'{label}="{text}"' for label, text in others.items()), name)
 
 
 def _at(position: object) -> str:

@@ -115,7 +115,7 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
 
 def _link(link: Link) -> str:
     fixed = link.collective_latency + 2 * (link.num_gpus - 1) * link.hop_latency
-    return f"{fixed * 1e6:.3g} us and {link.peak_bytes_per_s / 1e9:.4g} GB/s"
+    return f"{fixed * 1e6:.3g} us and {link.efficiency * link.peak_bytes_per_s / 1e9:.4g} GB/s"
 
 
 def _left_out_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:

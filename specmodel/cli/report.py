@@ -5,23 +5,21 @@ Imports nothing heavy, as commands import it before they know whether only their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmodel import __version__
 from specmodel.base.text import wrap
+from specmodel.prediction.table import Row as Row
+from specmodel.prediction.table import cells as cells
+from specmodel.prediction.table import seconds as seconds
+from specmodel.prediction.table import varies
 
 if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
     from specmodel.prediction.outcome import Prediction
 
-Row = dict[str, Any]
-"""An operating point: values by column."""
-
 JSON_SCHEMA_VERSION = 1
-
-SECONDS = "s"
-"""The form of cells that are times."""
 
 _IDEAL = (
     "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
@@ -71,11 +69,6 @@ def place(row: Row, rows: list[Row]) -> str:
     return place
 
 
-def varies(name: str, rows: list[Row]) -> bool:
-    """Return whether the rows have several values in a column."""
-    return len({row[name] for row in rows}) > 1
-
-
 def behind(deployment: Deployment) -> list[str]:
     """Say in a sentence each whose kernels and engine were taken, and how wrong they were."""
     engine = deployment.engine
@@ -89,13 +82,13 @@ def behind(deployment: Deployment) -> list[str]:
 
 def _kernels(deployment: Deployment) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
-    from specmodel.records.kernels import KINDS, TYPICAL
+    from specmodel.records.kernels import MAIN_KINDS, TYPICAL
 
     kernels, target = deployment.kernels, deployment.target
     if kernels.record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
     told, is_held_out = [], True
-    for kind in KINDS if target.is_moe else KINDS[1:]:
+    for kind in MAIN_KINDS if target.is_moe else MAIN_KINDS[1:]:
         stored = target.stream.stored_dtype(kind)
         arithmetic = target.stream.arithmetic_dtype(stored)
         dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic)
@@ -147,25 +140,6 @@ def assumed_text(assumed: Mapping[str, Any]) -> str:
     """Return by name what was assumed as the user did not give it, wrapped to 80 columns."""
     words = [f"{name}\xa0{value}" for name, value in assumed.items()]
     return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
-
-
-def cells(rows: Iterable[Row], form: str, *names: str) -> list[str]:
-    """Return the cells of a column of a table, each of the values of `names` in a row."""
-    return [cell([row[name] for name in names], form) for row in rows]
-
-
-def cell(values: Sequence[Any], form: str) -> str:
-    """Return one cell of a table: a time (`SECONDS`) or a filled template, a dash for None."""
-    if None in values:
-        return "-"
-    return seconds(*values) if form == SECONDS else form.format(*values)
-
-
-def seconds(value: float) -> str:
-    """Return a time with a metric prefix and no space, for tables."""
-    from specmodel.base.units import format_si
-
-    return format_si(value, "s").replace(" ", "")
 
 
 def csv_text(rows: Iterable[Row], names: Iterable[str]) -> str:

@@ -1,5 +1,7 @@
 """Options that several commands share, declared once, and what every command does alike."""
 
+import shutil
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -46,6 +48,10 @@ _DETAIL: _Options = {
         "GPUs that experts are spread over; they share the batch.  [default: 1]",
     ),
     "draft_tensor_parallel": (int, "GPUs of a draft model.  [default: 1]"),
+    "memory_utilization": (
+        float,
+        "Share of a GPU's memory that weights and cache may fill.  [default: 0.9]",
+    ),
     "weight_dtype": ("DTYPE", "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."),
     "expert_dtype": ("DTYPE", "Routed experts, where it differs."),
     "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),
@@ -63,7 +69,7 @@ _DETAIL: _Options = {
         "FILE",
         "Chance that a token uses each expert, one a number, summing to experts a token.",
     ),
-    "lookup_time": (float, "Host seconds of a look-up (ngram).  [default: 0]"),
+    "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }
 OPTIONS = _WHERE | _POINT | _ACCEPTANCE | _DETAIL
 """By name: the type of a number, or what stands for a text in the help; and the help."""
@@ -168,6 +174,12 @@ def check_forms(as_json: bool, as_csv: bool) -> None:
     """Refuse both at once."""
     if as_json and as_csv:
         raise InputError("csv", True, "one of --json and --csv")
+
+
+def screen_width() -> int:
+    """Return the columns of the terminal, 80 where there is none [-]."""
+    is_watched = sys.stdout.isatty()
+    return max(40, shutil.get_terminal_size().columns) if is_watched else 80
 
 
 def echo_warnings(warnings: Iterable[str]) -> None:

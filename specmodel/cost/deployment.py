@@ -13,6 +13,9 @@ from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.records.layers.batch import Layout
 
+TYPICAL_MEMORY_UTILIZATION = 0.9
+"""Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Deployment:
@@ -36,6 +39,9 @@ class Deployment:
         that broadcasts with the points [-].
     popularity
         Probability that a token uses each expert of the target; equal if None [-].
+    memory_utilization
+        Share of a GPU's memory that weights and cache may fill; engines keep the rest for
+        activations, graphs and buffers [-].
     """
 
     target: Architecture
@@ -47,6 +53,7 @@ class Deployment:
     draft_tensor_parallel: int = 1
     routing_correlation: FloatArray | float = 0.0
     popularity: FloatArray | None = None
+    memory_utilization: float = TYPICAL_MEMORY_UTILIZATION
     kernels: Kernels = DATA_SHEET_KERNELS
     overheads: Overheads | None = None
 
@@ -56,6 +63,7 @@ class Deployment:
             expected = f"1, as {self.target.name} has no routed experts"
             raise InputError("expert_parallel", self.expert_parallel, expected)
         check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
+        check("memory_utilization", self.memory_utilization, above=0, maximum=1)
         if self.popularity is not None:
             check_popularity(
                 self.popularity, self.target.num_experts, self.target.experts_per_token
@@ -107,6 +115,11 @@ class Deployment:
             return
         for model in self.drafter.architectures:
             model.check_layout(self.draft_layout, "draft_")
+            size, needed = model.vocabulary_size, self.target.vocabulary_size
+            if size != needed:
+                value = f"{model.name}, vocabulary_size {size}"
+                expected = f"a model with the vocabulary_size {needed} of {self.target.name}"
+                raise InputError("drafter", value, expected)
         if self.draft_tensor_parallel > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)

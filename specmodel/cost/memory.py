@@ -11,7 +11,7 @@ from specmodel.cost.deployment import Deployment
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MemoryUse:
-    """Memory of the fullest GPU; activations and the engine's own buffers come on top.
+    """Memory of the fullest GPU; what the engine keeps for other uses comes on top.
 
     Parameters
     ----------
@@ -59,8 +59,9 @@ class MemoryUse:
 
     @property
     def capacity_bytes(self) -> float:
-        """Memory of the GPU [B]."""
-        return self.deployment.hardware.memory.capacity_bytes
+        """Memory of the GPU that weights and cache may fill [B]."""
+        d = self.deployment
+        return d.memory_utilization * d.hardware.memory.capacity_bytes
 
     @cached_property
     def max_batch_size(self) -> FloatArray:
@@ -87,7 +88,10 @@ class MemoryUse:
             largest = "not even the weights fit"
         else:
             largest = "the weights fit, but not one request"
+        gpu, share = self.deployment.hardware, self.deployment.memory_utilization
+        usable = format_si(self.capacity_bytes, "B")
+        whole = format_si(gpu.memory.capacity_bytes, "B")
         return (
-            f"batch size {int(batch_size.max())} needs {needed} on a GPU of "
-            f"{format_si(self.capacity_bytes, 'B')} ({self.deployment.hardware.name}); {largest}",
+            f"batch size {int(batch_size.max())} needs {needed} of the {usable} ({100 * share:g} %"
+            f" of {whole}) that an engine uses of a GPU ({gpu.name}); {largest}",
         )

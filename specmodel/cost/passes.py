@@ -204,7 +204,7 @@ def _communication(part: Work, hardware: HardwareProfile) -> FloatArray:
     if part.collectives and hardware.link:
         link = hardware.link
         seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
-        seconds = seconds + part.link_bytes / link.peak_bytes_per_s
+        seconds = seconds + part.link_bytes / (link.efficiency * link.peak_bytes_per_s)
     if part.network_hops and hardware.network:
         network = hardware.network
         seconds = seconds + part.network_hops * network.hop_latency

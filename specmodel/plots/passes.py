@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 
 _POINT = ("batch_size", "draft_length", "context_length")
 _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
-_PASSES = {"forward": "P plain", "verify": "V verify", "draft pass": "D draft"}
+_PASSES = {
+    "forward": "P plain",
+    "verify": "V verify",
+    "first draft pass": "F first draft",
+    "draft pass": "D draft",
+}
 _MARKERS = (*MARKERS[:5], "p", ">", "h", "<", "*", "P", "X")
 _MOST_SIZES = 6
 _MOST_SHOWN = 7

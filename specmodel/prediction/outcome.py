@@ -50,6 +50,13 @@ class Prediction:
         values, words = self.values[name], BY_NAME[name].words
         return np.asarray(np.array(words)[values]) if words else values
 
+    def __str__(self) -> str:
+        from specmodel.prediction.table import table
+
+        size, most = self.batch_size.size, 60
+        rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
+        return table(self, most=most) + rest
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *BY_NAME})
 
@@ -88,11 +95,11 @@ class Prediction:
                 found[f"{name}_high"] = np.ravel(self.intervals[name].high)
         return found
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one plain dict a point; None stands for what has no meaning."""
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Return one plain dict a point, at most so many; None stands for what has no meaning."""
         columns: dict[str, list[Any]] = {}
         for name, array in self.columns().items():
-            values = array.tolist()
+            values = array[:most].tolist()
             if array.dtype.kind == "f" and np.isnan(array).any():
                 values = [None if value != value else value for value in values]
             if name in BY_NAME and BY_NAME[name].is_whole:

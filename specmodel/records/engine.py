@@ -109,7 +109,7 @@ class EngineProfile(Record):
     @model_validator(mode="after")
     def _check_fit(self) -> Self:
         if self.fit:
-            check_covariance("fit.varied", self.fit.varied, self.fit.covariance, OVERHEADS)
+            check_covariance("fit.", self.fit.varied, self.fit.covariance, OVERHEADS)
         return self
 
     @property

@@ -12,7 +12,6 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
-from specmodel.prediction.intervals import LARGEST
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, MOST
 from specmodel.records.engine import OVERHEADS
 from specmodel.records.hardware import HardwareProfile
@@ -25,11 +24,11 @@ _LEAST_RATE = 1e8
 
 _PARAMETERS = {
     "launch_time": ("s", 0.0, 1.0),
-    "memory_efficiency": ("-", None, LARGEST["memory_efficiency"]),
-    "compute_efficiency": ("-", None, LARGEST["compute_efficiency"]),
+    "memory_efficiency": ("-", None, 1.0),
+    "compute_efficiency": ("-", None, 1.0),
     "activation_efficiency": ("-", None, 100.0),
     "tile_rows": ("-", 0.0, 4096.0),
-    "tile_growth": ("-", 0.0, LARGEST["tile_growth"]),
+    "tile_growth": ("-", 0.0, 0.95),
     "tile_width": ("-", 0.0, 4096.0),
     "group_time": ("s", 0.0, 1e-3),
     "ramp_time": ("s", 0.0, 1.0),

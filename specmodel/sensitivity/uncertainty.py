@@ -11,7 +11,7 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.intervals import CENTRAL, FARTHEST, fits_of_target, likeness_of_passes
+from specmodel.prediction.intervals import CENTRAL, fits_of_target, likeness_of_passes
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -27,6 +27,8 @@ routers trained hard for balance are near 0 [-]."""
 
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
+_FARTHEST = 2.0
+"""Most that the logarithm of a parameter moves [-]."""
 _CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
 
 
@@ -176,7 +178,7 @@ def _given_range(item: Input, ends: tuple[float, float]) -> Range:
 def _lognormal(item: Input, spread: float) -> Range:
     """Return the range of a positive input from the standard deviation of its logarithm."""
     end = math.exp(_CENTRAL_END * spread)
-    farthest = math.exp(FARTHEST)
+    farthest = math.exp(_FARTHEST)
     return Range(
         low=item.value / end,
         high=item.value * end,

@@ -177,6 +177,12 @@ def test_unknown_tables_are_refused(arguments: tuple[str, str, str], argument: s
         datasets.read_timings("moe", *arguments)
 
 
+def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "read_timings", lambda *_names: pd.DataFrame())
+    with pytest.raises(InputError, match=r"^stack: got 'new'; expected a stack .*vllm"):
+        published.published_measurements("h200_sxm", "new", "1.0")
+
+
 def test_absent_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "find_spec", lambda _name: None)
     with pytest.raises(InputError, match=r"pip install 'specmodel\[datasets\]'"):

@@ -198,7 +198,8 @@ def test_all_reduce_time_is_latency_and_bytes() -> None:
     reductions = 2 * 80 + 1
     latency = (reductions + 1) * link.collective_latency
     latency += (reductions + 0.5) * 14 * link.hop_latency
-    sent = 4 * 2 * (reductions * 8192 + 128256 / 2) * 1.75 / link.peak_bytes_per_s
+    sent = 4 * 2 * (reductions * 8192 + 128256 / 2) * 1.75
+    sent /= link.efficiency * link.peak_bytes_per_s
     measured = p.times.forward.components["all_reduce"].total_time
     assert measured == pytest.approx(latency + sent, rel=1e-12)
 

@@ -47,11 +47,11 @@ PLAUSIBLE = (0.05, 20.0)
 """Range accepted for the median of predicted over measured, after the fit [-]."""
 
 _NUMBERS: dict[str, dict[str, Any]] = {
-    "value": {"maximum": 1e6},
-    "draft_length": {"above": -1, "minimum": 0, "whole": True},
-    "context_length": {"above": -1, "minimum": 0},
-    "tensor_parallel": {"whole": True},
-    "expert_parallel": {"whole": True},
+    "value": {"above": 1e-12, "maximum": 1e6},
+    "draft_length": {"above": -1, "minimum": 0, "maximum": 1e6, "whole": True},
+    "context_length": {"above": -1, "minimum": 0, "maximum": 1e9},
+    "tensor_parallel": {"maximum": 1e6, "whole": True},
+    "expert_parallel": {"maximum": 1e6, "whole": True},
 }
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 
@@ -250,7 +250,7 @@ def _batch_sizes(text: object) -> FloatArray:
         values = [float(size) for size in sizes]
     except ValueError:
         values = []
-    return check("measurements.batch_size", values or text, minimum=1)
+    return check("measurements.batch_size", values or text, minimum=1, maximum=1e9)
 
 
 def _predicted(rows: Sequence[_Linear], seconds: FloatArray) -> FloatArray:

@@ -143,6 +143,7 @@ def fit_moesd(
         parameters=dict(zip(_NAMES, values.tolist(), strict=True)),
         covariance=2 * best.cost / degrees * scaled.T @ scaled,
         residuals=moesd_speedup(columns, values, ridge_point) / columns["speedup"] - 1,
+        at_bound=tuple(name for name, side in zip(_NAMES, best.active_mask, strict=True) if side),
         warnings=not_pinned_down(_NAMES, values, best.active_mask, undetermined),
     )
 

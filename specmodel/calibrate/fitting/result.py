@@ -28,13 +28,16 @@ class FitResult:
         Covariance of the parameters on the subspace that the data determine, shape (n, n).
     residuals
         Predicted over measured, less one, one for each point [-].
+    at_bound
+        Parameters at a bound of what was tried.
     warnings
-        A sentence for each parameter at a bound or not determined.
+        A sentence for each of them, and for each that is not determined.
     """
 
     parameters: dict[str, float]
     covariance: FloatArray
     residuals: FloatArray
+    at_bound: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -138,6 +141,7 @@ def log_fit_result(
         parameters=dict(zip(names, values.tolist(), strict=True)),
         covariance=inverse @ meat @ inverse,
         residuals=np.expm1(errors),
+        at_bound=tuple(name for name, side in zip(names, best.active_mask, strict=True) if side),
         warnings=not_pinned_down(names, values, best.active_mask, undetermined),
     )
 
