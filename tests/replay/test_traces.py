@@ -358,6 +358,9 @@ def test_what_might_never_end_is_not_opened(kind, suffix, tmp_path):
         read_trace(path)
     with pytest.raises(InputError, match=f"endless.{suffix}.*neither a pipe nor a device"):
         read_tokens(path)
+    pytest.importorskip("tokenizers")
+    with pytest.raises(InputError, match=r"^tokenizer: .*neither a pipe nor a device"):
+        read_tokens(token_file(tmp_path / "in.jsonl", lines_of(TEXTS)), path)
 
 
 def test_memory_is_bounded(suffix, tmp_path, monkeypatch, run):
