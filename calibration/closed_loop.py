@@ -23,7 +23,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+import specmodel
 from specmodel import plots
+from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
@@ -32,7 +34,6 @@ from specmodel.calibrate.measure.decoder import Decoder, Pass, Speculator, State
 from specmodel.calibrate.measure.device import find_device
 from specmodel.calibrate.measure.layers import has_grouped_kernel
 from specmodel.cost.deploy import deploy
-from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture
 from specmodel.records.hardware import HardwareProfile, load_hardware
 
@@ -269,19 +270,14 @@ def predictions(
     found = {}
     for key, row in wide.iterrows():
         name, correlation, context, batch, gamma = key
-        deployment, _ = deploy(
+        tokens = row["tokens_per_step"] if np.isfinite(row["tokens_per_step"]) else 1.0
+        p = specmodel.predict(
             target=by_name[name], hardware=hardware, drafter=setting.drafter, stack=stack,
-            routing_correlation=correlation,
+            routing_correlation=correlation, batch_size=batch, draft_length=gamma,
+            context_length=context, acceptance=Acceptance(tokens_per_step=tokens),
         )  # fmt: skip
-        times = step_times(
-            deployment, batch_size=batch, draft_length=gamma, verify_tokens=gamma + 1,
-            context_length=context,
-        )  # fmt: skip
-        named = {n: getattr(times, n) for n in QUANTITIES if n.endswith("_time")}
-        named["target_efficiency"] = times.forward_time / times.verify_time
-        named["speedup"] = row["tokens_per_step"] * times.forward_time / times.step_time
-        measured_here = [name for name in QUANTITIES if np.isfinite(row[name])]
-        found |= {(*key, name): float(named[name]) for name in measured_here}
+        measured_here = [quantity for quantity in QUANTITIES if np.isfinite(row[quantity])]
+        found |= {(*key, quantity): float(getattr(p, quantity)) for quantity in measured_here}
     return pd.Series(found).rename_axis([*KEY, "quantity"])
 
 

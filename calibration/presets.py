@@ -8,11 +8,11 @@ autocorrelation, window correlation and spread; for each trial the survival is s
 of all seven draft lengths emit the measured tokens per step.
 """
 
-import csv
 import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq, minimize
 
 from specmodel.base.files import write_text
@@ -41,13 +41,7 @@ TOLERANCES = {
 """What a miss of each figure is divided by: about what the study's sample leaves open."""
 
 
-def read_measured() -> dict[str, dict[str, str]]:
-    lines = TABLE.read_text(encoding="utf-8").splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    return {row["name"]: row for row in rows}
-
-
-def measured_statistics(row: dict[str, str]) -> TraceStatistics:
+def measured_statistics(row: pd.Series) -> TraceStatistics:
     return TraceStatistics(
         num_requests=int(row["num_requests"]),
         draft_lengths=list(DRAFT_LENGTHS),
@@ -96,7 +90,7 @@ def survival(gains: np.ndarray, highest: float) -> list[float]:
 class Fit:
     """Search for the process of one row."""
 
-    def __init__(self, row: dict[str, str]) -> None:
+    def __init__(self, row: pd.Series) -> None:
         self.row, self.measured = row, measured_statistics(row)
         self.target = unrounded(self.measured.tokens_per_step)
         self.gains = np.diff(self.target, prepend=1)
@@ -172,9 +166,9 @@ class Fit:
 
 
 def main(names: list[str]) -> None:
-    rows = read_measured()
-    for name in names or rows:
-        write_text(FOLDER / f"{name}.toml", toml_text(Fit(rows[name]).run()) + "\n")
+    rows = pd.read_csv(TABLE, comment="#").set_index("name", drop=False)
+    for name in names or rows.index:
+        write_text(FOLDER / f"{name}.toml", toml_text(Fit(rows.loc[name]).run()) + "\n")
 
 
 if __name__ == "__main__":

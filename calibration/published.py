@@ -6,38 +6,37 @@ one) and the profiles to where they ship, by the commands of calibration/README.
 
 import sys
 import tempfile
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import least_squares
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate.datasets import source_name
-from specmodel.calibrate.fitting.kernels import (
-    PARAMETERS,
-    normal_spreads,
-    predicted_time,
-    shape_errors,
-)
-from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.datasets import list_tables, read_timings, source_name
+from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spreads, shape_errors
+from specmodel.calibrate.fitting.result import ROBUST_SCALE, rounded
 from specmodel.calibrate.measurements import groups, read_measurements
-from specmodel.calibrate.published import STACKS
+from specmodel.calibrate.published import NORMS, STACKS
 from specmodel.cli import main as command
-from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.kernels import FITTED_DTYPE, MAIN_KINDS, FittedStack, KernelFit
+from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
+from specmodel.records.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
 
 ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
 """Devices measured, and another of the same chip and memory that takes the fit too."""
+NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
 SHARPNESS = 4.0
 """Exponent of typical kernels [-]."""
 ENGINES = {
-    "vllm": {
+    "vllm-moesd-2025": {
+        "stack": "vllm",
+        "version": "vLLM of 2025, its version not published",
         "table": "moesd_vllm_a800.csv",
         "name": "vLLM of the MoESD paper (2025)",
         "vary": ["draft_kernel_time", "reject_time_per_request", "reject_time_per_token"],
@@ -45,6 +44,8 @@ ENGINES = {
         "source": "MoESD (arXiv:2505.19645), Table 1: peak speedups on 2 A800",
     },
     "sglang": {
+        "stack": "sglang",
+        "version": "SGLang of late 2025, speculation without overlap",
         "table": "sglang_h200.csv",
         "name": "SGLang",
         "vary": ["pass_time", "draft_pass_time", "reject_time"],
@@ -54,8 +55,7 @@ ENGINES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
+class Fitted(NamedTuple):
     """A table of measurements and the stack that was fitted to it."""
 
     hardware: HardwareProfile
@@ -74,8 +74,9 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
     """Write the table of a stack, and fit it into the profile of its device and of twins."""
     path, profile = folder / f"{hardware}_{stack}.csv", PROFILES / f"{hardware}.toml"
     run("dataset", hardware, stack, version, "--output", path)
-    others = STACKS[hardware, stack, version]
+    table, others = read_measurements(path), STACKS[hardware, stack, version]
     source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
+    source += NORMS_ARE if "elementwise" in set(table["component"]) else ""
     run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
     if hardware in SAME_CHIP:
         twin = PROFILES / f"{SAME_CHIP[hardware]}.toml"
@@ -83,7 +84,59 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
         run("fit", path, "--hardware", twin, "--measured-on", hardware, "--output", twin,
             "--source", source)  # fmt: skip
     record = load_hardware(profile)
-    return Fitted(record, read_measurements(path), record.fitted[stack])
+    return Fitted(record, table, record.fitted[stack])
+
+
+def link_efficiency(hardware: str) -> float:
+    """Return the share of a link's peak at which TensorRT-LLM's all-reduces move their bytes.
+
+    Latencies are kept. Messages of 2 KB to 32 MB, the range of passes, on 2 to 8 GPUs.
+    """
+    table = list_tables()
+    of_link = (table["operation"] == "comm") & (table["framework"] == "trtllm")
+    version = table[of_link & (table["hardware"] == hardware)]["version"].max()
+    rows = read_timings("comm", hardware, "trtllm", version)
+    link = load_hardware(PROFILES / f"{hardware}.toml").link
+    rows = rows[rows["num_gpus"].between(2, 8) & rows["message_bytes"].between(2**11, 2**25)]
+    count, measured = rows["num_gpus"].to_numpy(), rows["latency"].to_numpy()
+    bytes_time = 2 * (count - 1) / count * rows["message_bytes"] / link.peak_bytes_per_s
+    fixed = link.collective_latency + 2 * (count - 1) * link.hop_latency
+
+    def missed(log_efficiency: np.ndarray) -> np.ndarray:
+        return np.log((fixed + bytes_time.to_numpy() / np.exp(log_efficiency)) / measured)
+
+    start = {"x0": np.log([0.5]), "bounds": (np.log(0.05), 0.0)}
+    best = least_squares(missed, **start, loss="soft_l1", f_scale=ROBUST_SCALE)
+    return rounded(np.exp(best.x[0]), 2)
+
+
+def write_link(hardware: str, efficiency: float, source: str) -> None:
+    """Write the efficiency of a link into a profile, behind its peak and after its latencies."""
+    path = PROFILES / f"{hardware}.toml"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(("efficiency =", "efficiency_source"))]
+    start = kept.index("[link]")
+    peak = next(i for i, line in enumerate(kept) if i > start and line.startswith("peak_bytes"))
+    kept.insert(peak + 1, f"efficiency = {efficiency}")
+    last = next(i for i, line in enumerate(kept) if i > start and line.startswith("latency_source"))
+    kept.insert(last + 1, f'efficiency_source = "{source}"')
+    write_text(path, "\n".join(kept) + "\n")
+
+
+def fit_links() -> None:
+    """Fit the links of devices whose all-reduces were published; others take the mean of a kind."""
+    profiles = {name: load_hardware(PROFILES / f"{name}.toml") for name in list_hardware()}
+    linked = {name: profile.link.kind for name, profile in profiles.items() if profile.link}
+    timed = list_tables().query("operation == 'comm' and framework == 'trtllm'")["hardware"]
+    fitted = {name: link_efficiency(name) for name in sorted(set(timed) & set(linked))}
+    source = f"TensorRT-LLM custom all-reduce of 2 KB to 32 MB on 2 to 8 GPUs, {source_name()}"
+    for name, kind in linked.items():
+        alike = [fitted[other] for other in fitted if linked[other] == kind]
+        mean = rounded(np.exp(np.log(alike or list(fitted.values())).mean()), 2)
+        if name in fitted:
+            write_link(name, fitted[name], f"fitted to {source}")
+        else:
+            write_link(name, mean, f"mean of GPUs with such a link, {source}; unsure for this GPU")
 
 
 def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
@@ -93,19 +146,22 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
     expect on a device that nothing was measured on.
     """
     devices = sorted({entry.hardware.name for entry in fitted})
-    fits = {kind: typical_fit(kind, fitted) for kind in MAIN_KINDS}
+    have = {kind: [entry for entry in fitted if getattr(entry.stack, kind)] for kind in KINDS}
+    fits = {kind: typical_fit(kind, entries) for kind, entries in have.items()}
     computing = {"compute_efficiency": fits["gemm"].compute_efficiency}
     fits["attention"] = fits["attention"].model_copy(update=computing)
-    source = f"geometric means of fits on {', '.join(devices)}; errors leave one device out"
+    source = (
+        f"geometric means of fits on {', '.join(devices)}; errors leave one device out{NORMS_ARE}"
+    )
     kinds = {kind: {FITTED_DTYPE: fit} for kind, fit in fits.items()}
-    return FittedStack(version=today, source=source, date=today, **kinds)
+    return FittedStack(version=today, source=source + NORMS_ARE, date=today, **kinds)
 
 
 def typical_fit(kind: str, fitted: list[Fitted]) -> KernelFit:
     judged = pd.concat([left_out(kind, entry, fitted) for entry in fitted], ignore_index=True)
     common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
     return KernelFit(
-        **means(kind, fitted),
+        **{"memory_efficiency": 1.0} | means(kind, fitted),
         sharpness=SHARPNESS,
         arithmetic_dtype=FITTED_DTYPE,
         num_points=0,
@@ -125,9 +181,8 @@ def left_out(kind: str, entry: Fitted, fitted: list[Fitted]) -> pd.DataFrame:
     parameters = KernelParameters(**means(kind, others), sharpness=SHARPNESS)
     parts = {(part, dtype): rows for part, dtype, rows in groups(entry.table)}
     rows = parts[kind, FITTED_DTYPE].query("role == 'judge'")
-    predicted = predicted_time(kind, rows, entry.hardware, parameters)
-    device = f"{entry.hardware.name} {rows['stack'].iloc[0]}"
-    return rows.assign(error=predicted / rows["latency"] - 1, shape=f"{device}/" + rows["shape"])
+    device = f"{entry.hardware.name} {rows['stack'].iloc[0]}/"
+    return judge(kind, rows, entry.hardware, parameters).assign(shape=device + rows["shape"])
 
 
 def means(kind: str, fitted: list[Fitted]) -> dict[str, float]:
@@ -142,6 +197,7 @@ def means(kind: str, fitted: list[Fitted]) -> dict[str, float]:
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    fit_links()
     fitted = [fit_profile(folder, *stack) for stack in STACKS]
     typical = typical_stack(fitted, date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
@@ -150,7 +206,8 @@ def main(folder: Path) -> None:
         leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]
         run("fit", "engine", ROOT / "calibration/tables" / engine["table"],
             "--output", RECORDS / f"engines/{name}.toml", "--name", engine["name"],
-            "--stack", name, "--source", engine["source"], *vary, *leave)  # fmt: skip
+            "--stack", engine["stack"], "--source", engine["source"],
+            "--version", engine["version"], *vary, *leave)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How often drafted tokens are accepted, in the one of five forms in which it was measured."""
+"""How often tokens are drafted and accepted, in the one of five forms that was measured."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -7,65 +7,6 @@ import numpy as np
 from specmodel.algebra import speculation
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
-
-
-def acceptance_rate_from_step_efficiency(
-    step_efficiency: Numeric, draft_length: Numeric
-) -> FloatArray:
-    """Return the acceptance rate that gives MoESD's σ at a draft length.
-
-    Parameters
-    ----------
-    step_efficiency
-        σ, from ``1 / (draft_length + 1)`` to 1 [-].
-    draft_length
-        Draft length at which it was measured, at least 1 [token].
-
-    Returns
-    -------
-    FloatArray
-        Acceptance rate [-].
-
-    Examples
-    --------
-    >>> float(acceptance_rate_from_step_efficiency(0.67232, 4).round(12))
-    0.8
-    """
-    gamma = speculation.check_draft_length(draft_length, minimum=1)
-    sigma = check("step_efficiency", step_efficiency)
-    lowest = 1 / (gamma + 1)
-    if ((sigma < lowest * (1 - 1e-12)) | (sigma > 1)).any():
-        bound = float(np.max(lowest))
-        expected = f"numbers from 1/(draft_length + 1) = {bound:.4g} to 1"
-        raise InputError("step_efficiency", step_efficiency, expected)
-    return speculation.solve_acceptance_rate(np.maximum(sigma * (gamma + 1), 1), gamma)
-
-
-def acceptance_rate_from_accepted_fraction(
-    accepted_fraction: Numeric, draft_length: Numeric
-) -> FloatArray:
-    """Return the acceptance rate that gives the accepted fraction an engine reports.
-
-    Parameters
-    ----------
-    accepted_fraction
-        Accepted over drafted tokens [-].
-    draft_length
-        Draft length at which it was measured, at least 1 [token].
-
-    Returns
-    -------
-    FloatArray
-        Acceptance rate [-].
-
-    Examples
-    --------
-    >>> float(acceptance_rate_from_accepted_fraction(0.5904, 4).round(12))
-    0.8
-    """
-    fraction = check("accepted_fraction", accepted_fraction, minimum=0, maximum=1)
-    gamma = speculation.check_draft_length(draft_length, minimum=1)
-    return speculation.solve_acceptance_rate(np.minimum(1 + fraction * gamma, gamma + 1), gamma)
 
 
 def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
@@ -138,33 +79,8 @@ def expected_tokens_per_step_by_position(
     return unwrap(tokens[gamma.astype(int)])
 
 
-def accepted_tokens_pmf(acceptance_rate: Numeric, draft_length: int) -> FloatArray:
-    """Return the probability of accepting 0, 1, …, `draft_length` drafted tokens in a step.
-
-    Parameters
-    ----------
-    acceptance_rate
-        P(token accepted, all before it were), any shape [-].
-    draft_length
-        One whole number [token].
-
-    Returns
-    -------
-    FloatArray
-        Probabilities on a new last axis of length ``draft_length + 1`` [-].
-
-    Examples
-    --------
-    >>> accepted_tokens_pmf(0.5, 2).tolist()
-    [0.5, 0.25, 0.25]
-    """
-    alpha = check("acceptance_rate", acceptance_rate, minimum=0, maximum=1)
-    gamma = int(speculation.check_draft_length(draft_length, whole=True))
-    return accepted_tokens_pmf_by_position(np.repeat(alpha[..., None], gamma, axis=-1))
-
-
-def accepted_tokens_pmf_by_position(acceptance_by_position: Numeric) -> FloatArray:
-    """Return the probability of each accepted length when acceptance differs by position.
+def accepted_tokens_pmf(acceptance_by_position: Numeric) -> FloatArray:
+    """Return the probability of each number of tokens accepted in a step.
 
     Parameters
     ----------
@@ -178,7 +94,7 @@ def accepted_tokens_pmf_by_position(acceptance_by_position: Numeric) -> FloatArr
 
     Examples
     --------
-    >>> accepted_tokens_pmf_by_position([0.5, 0.0]).tolist()
+    >>> accepted_tokens_pmf([0.5, 0.0]).tolist()
     [0.5, 0.5, 0.0]
     """
     rates = np.asarray(acceptance_by_position, dtype=float)
@@ -190,11 +106,60 @@ def accepted_tokens_pmf_by_position(acceptance_by_position: Numeric) -> FloatArr
     return np.asarray(reached * rejected)
 
 
-_SOLVERS = {
-    "tokens_per_step": speculation.solve_acceptance_rate,
-    "step_efficiency": acceptance_rate_from_step_efficiency,
-    "accepted_fraction": acceptance_rate_from_accepted_fraction,
-}
+def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
+    """Return the tokens per step over all steps, of which only some have a proposal.
+
+    An n-gram look-up often finds nothing to propose; the step is then a plain pass, which emits
+    one token.
+
+    Parameters
+    ----------
+    tokens_where_proposed
+        Tokens emitted per sequence in a step with a proposal [token].
+    proposal_rate
+        Share of the steps with a proposal [-].
+
+    Returns
+    -------
+    FloatArray
+        ``r x + (1 - r)``, written so that it is exact at x = 1 [token].
+
+    Examples
+    --------
+    >>> float(mean_tokens_per_step(3.0, 0.25))
+    1.5
+    """
+    return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
+
+
+def proposals(
+    proposal_rate: FloatArray | float, batch_size: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return how a batch speculates whose sequences propose independently of each other.
+
+    Parameters
+    ----------
+    proposal_rate
+        Share of the steps of a sequence that have a proposal [-].
+    batch_size
+        Sequences in the batch [request].
+
+    Returns
+    -------
+    tuple of FloatArray
+        The chance that any sequence has a proposal, ``1 - (1 - r)^B``, and the mean share of the
+        sequences that have one when any does, r over that chance [-].
+    """
+    if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
+        return np.ones(()), np.ones(())
+    with np.errstate(divide="ignore"):
+        chance = -np.expm1(batch_size * np.log1p(-proposal_rate))
+    share = np.divide(proposal_rate, chance, out=np.zeros_like(chance), where=chance > 0)
+    return chance, np.minimum(share, 1.0)
+
+
+_MEASURED = ("tokens_per_step", "step_efficiency", "accepted_fraction")
+"""Forms that hold at the draft length at which they were measured."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -230,7 +195,7 @@ class Acceptance:
         given = [name for name in FORMS if getattr(self, name) is not None]
         if len(given) != 1:
             raise InputError("acceptance", given or None, "exactly one of " + ", ".join(FORMS))
-        if given[0] not in _SOLVERS and self.measured_draft_length is not None:
+        if given[0] not in _MEASURED and self.measured_draft_length is not None:
             expected = f"none, as {given[0]} holds at every draft length"
             raise InputError("measured_draft_length", self.measured_draft_length, expected)
 
@@ -264,14 +229,13 @@ class Acceptance:
         """
         if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
             return self
-        given = check(self.form, getattr(self, self.form), above=0)
-        length = check("measured_draft_length", self.measured_draft_length, minimum=1)
-        scale = length + 1 if self.form == "step_efficiency" else np.ones(())
-        most = speculation.mean_tokens_per_step(length + 1, proposal_rate) / scale
-        if (given > most * (1 + 1e-12)).any():
-            bound = f"at most {most.min():.4g}, as {proposal_rate:g} of the steps have a proposal"
-            raise InputError(self.form, given.max().item(), bound)
-        proposed = np.minimum(1 + (given * scale - 1) / proposal_rate, length + 1)
+        tokens, length = self._measured_tokens()
+        most = mean_tokens_per_step(length + 1, proposal_rate)
+        if (tokens > most * (1 + 1e-12)).any():
+            bound = (most / (length + 1) if self.form == "step_efficiency" else most).min()
+            expected = f"at most {bound:.4g}, as {proposal_rate:g} of the steps have a proposal"
+            raise InputError(self.form, np.max(getattr(self, self.form)).item(), expected)
+        proposed = np.minimum(1 + (tokens - 1) / proposal_rate, length + 1)
         return Acceptance(tokens_per_step=proposed, measured_draft_length=length)
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
@@ -292,7 +256,7 @@ class Acceptance:
         InputError
             If the form needs a measured draft length and several lengths are asked for.
         """
-        if self.form not in _SOLVERS or self.measured_draft_length is not None:
+        if self.form not in _MEASURED or self.measured_draft_length is not None:
             return self
         lengths = np.unique(np.asarray(draft_length, dtype=float))
         asked = lengths[lengths > 0] if lengths.size > 1 else lengths
@@ -304,15 +268,7 @@ class Acceptance:
         """Return the acceptance rate, given or solved; there is none by position [-]."""
         if self.form == "acceptance_rate":
             return check("acceptance_rate", self.acceptance_rate, minimum=0, maximum=1)
-        measured, most = self.measured_draft_length, speculation.MAX_DRAFT_LENGTH
-        if measured is None:
-            raise self._unmeasured()
-        length = check("measured_draft_length", measured, minimum=1, maximum=most)
-        return _SOLVERS[self.form](getattr(self, self.form), length)
-
-    def _unmeasured(self, why: str = "") -> InputError:
-        expected = f"the draft length at which {self.form} was measured{why}"
-        return InputError("measured_draft_length", None, expected)
+        return speculation.solve_acceptance_rate(*self._measured_tokens())
 
     def expected_tokens_per_step(self, draft_length: Numeric) -> FloatArray:
         """Return the expected tokens per step at draft lengths of any shape [token]."""
@@ -320,6 +276,27 @@ class Acceptance:
             rates = self.acceptance_by_position
             return expected_tokens_per_step_by_position(rates, draft_length)
         return speculation.expected_tokens_per_step(self.rate(), draft_length)
+
+    def _measured_tokens(self) -> tuple[FloatArray, FloatArray]:
+        """Return tokens per step as they were measured, and at which draft length."""
+        form, most = self.form, speculation.MAX_DRAFT_LENGTH
+        if self.measured_draft_length is None:
+            raise self._unmeasured()
+        length = check("measured_draft_length", self.measured_draft_length, minimum=1, maximum=most)
+        if form == "tokens_per_step":
+            return check(form, self.tokens_per_step, minimum=1), length
+        if form == "accepted_fraction":
+            fraction = check(form, self.accepted_fraction, minimum=0, maximum=1)
+            return np.minimum(1 + fraction * length, length + 1), length
+        sigma, lowest = check(form, self.step_efficiency), 1 / (length + 1)
+        if ((sigma < lowest * (1 - 1e-12)) | (sigma > 1)).any():
+            expected = f"numbers from 1/(draft_length + 1) = {lowest.max():.4g} to 1"
+            raise InputError(form, self.step_efficiency, expected)
+        return np.maximum(sigma * (length + 1), 1), length
+
+    def _unmeasured(self, why: str = "") -> InputError:
+        expected = f"the draft length at which {self.form} was measured{why}"
+        return InputError("measured_draft_length", None, expected)
 
 
 FORMS = tuple(field.name for field in fields(Acceptance)[:-1])

@@ -6,6 +6,8 @@ experts that each token uses.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +15,11 @@ from specmodel.algebra.experts import check_experts, union
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 
+MAX_POPULARITY_EXPONENT = 5.0
+"""Largest exponent that `zipf_popularity` takes [-]."""
 
-def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -> FloatArray:
+
+def zipf_popularity(num_experts: int, experts_per_token: int, exponent: Numeric) -> FloatArray:
     """Return popularities that fall with rank as a power, none above 1.
 
     Parameters
@@ -22,12 +27,12 @@ def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses [-].
     exponent
-        0 for equally popular experts; larger is more skewed [-].
+        0 for equally popular experts; larger is more skewed; any shape [-].
 
     Returns
     -------
     FloatArray
-        ``min(1, λ rank^-exponent)`` of shape (num_experts,), summing to `experts_per_token` [-].
+        ``min(1, λ rank^-exponent)`` on a new last axis, summing to `experts_per_token` [-].
 
     Raises
     ------
@@ -45,13 +50,14 @@ def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -
     [0.96, 0.48, 0.32, 0.24]
     """
     E, k = (int(x) for x in check_experts(num_experts, experts_per_token))
-    a = check("popularity_exponent", exponent, minimum=0, maximum=5)
-    weight = np.arange(1.0, E + 1) ** -a
+    a = check("popularity_exponent", exponent, minimum=0, maximum=MAX_POPULARITY_EXPONENT)
+    weight = np.arange(1.0, E + 1) ** -a[..., None]
     clipped = np.arange(min(k, E - 1) + 1)
-    tail = weight[::-1].cumsum()[::-1]
-    scale = (k - clipped) / tail[clipped]
-    first = int(np.argmax(scale * weight[clipped] <= 1 + 1e-12))
-    return np.where(np.arange(E) < first, 1.0, np.minimum(scale[first] * weight, 1.0))
+    tail = weight[..., ::-1].cumsum(axis=-1)[..., ::-1]
+    scale = (k - clipped) / tail[..., clipped]
+    first = np.argmax(scale * weight[..., clipped] <= 1 + 1e-12, axis=-1)[..., None]
+    scaled = np.take_along_axis(scale, first, axis=-1) * weight
+    return np.where(np.arange(E) < first, 1.0, np.minimum(scaled, 1.0))
 
 
 def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: int) -> FloatArray:
@@ -60,7 +66,8 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: i
     Parameters
     ----------
     popularity
-        Probability that a token uses each expert, shape (num_experts,) [-].
+        Probability that a token uses each expert, experts on the last axis; others are of draws
+        that broadcast with the points [-].
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses [-].
 
@@ -75,19 +82,22 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: i
         If they are not `num_experts` numbers from 0 to 1 that sum to `experts_per_token`.
     """
     p = check("popularity", popularity, minimum=0, maximum=1)
-    if p.shape != (num_experts,):
+    if p.shape[-1:] != (num_experts,):
         shape = " x ".join(map(str, p.shape)) or "1"
         raise InputError("popularity", f"{shape} numbers", f"{num_experts}, one an expert")
-    if abs(p.sum() - experts_per_token) > 1e-6 * experts_per_token:
+    sums = p.sum(axis=-1)
+    farthest = sums.flat[np.abs(sums - experts_per_token).argmax()]
+    if abs(farthest - experts_per_token) > 1e-6 * experts_per_token:
         expected = f"probabilities that sum to experts_per_token = {experts_per_token}"
-        raise InputError("popularity", f"a sum of {p.sum():.6g}", expected)
+        raise InputError("popularity", f"a sum of {farthest:.6g}", expected)
     return p
 
 
 def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     """Return the expected distinct experts of a batch whose sequences are independent.
 
-    Experts are taken in as many groups as keep the arrays at some megabytes.
+    Points are taken in as many parts as keep the arrays at some megabytes. A point is summed over
+    experts as it would be alone, to the last digit.
 
     Parameters
     ----------
@@ -107,11 +117,14 @@ def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     >>> float(union_by_expert(np.array(2.0), np.array([1.0, 0.5, 0.0])))
     1.75
     """
-    batch, one, total = batch_size[..., None], np.ones(()), np.zeros(())
-    size, num_experts = np.prod(np.broadcast_shapes(batch.shape, use.shape)), use.shape[-1]
-    for experts in np.array_split(np.arange(num_experts), np.clip(size // 10**6, 1, num_experts)):
-        total = total + union(batch, use[..., experts], one).sum(axis=-1)
-    return np.asarray(total)
+    shape, size = np.broadcast_shapes(batch_size.shape, use.shape[:-1]), use.shape[-1]
+    axis = int(np.argmax(shape)) if shape else 0
+    batch, use = np.broadcast_to(batch_size, shape), np.broadcast_to(use, (*shape, size))
+    parts = min(math.prod(shape) * size // 10**6, max(shape, default=1))
+    if parts <= 1:
+        return np.asarray(union(batch[..., None], use, np.ones(())).sum(axis=-1))
+    halves = zip(*(np.array_split(array, 2, axis=axis) for array in (batch, use)), strict=True)
+    return np.concatenate([union_by_expert(*half) for half in halves], axis=axis)
 
 
 def sample_routing(
@@ -164,8 +177,13 @@ def sample_routing(
     >>> sample_routing(2, 3, 8, 2, 1.0, np.random.default_rng(0)).shape
     (2, 3, 2)
     """
-    B, s = _count("batch_size", batch_size), _count("tokens_per_sequence", tokens_per_sequence)
-    E, k = _count("num_experts", num_experts), _count("experts_per_token", experts_per_token)
+    counts = {
+        "batch_size": batch_size,
+        "tokens_per_sequence": tokens_per_sequence,
+        "num_experts": num_experts,
+        "experts_per_token": experts_per_token,
+    }
+    B, s, E, k = (int(check(n, count, minimum=1, whole=True)) for n, count in counts.items())
     check_experts(E, k)
     c = float(check("routing_correlation", routing_correlation, minimum=0, maximum=1))
     used = np.zeros((B, E))
@@ -193,10 +211,3 @@ def _systematic(
     points = generator.random((len(chance), 1)) + np.arange(k)
     place = (upper[:, None, :] <= points[:, :, None]).sum(axis=2)
     return np.take_along_axis(order, np.minimum(place, chance.shape[1] - 1), axis=1)
-
-
-def _count(name: str, value: int) -> int:
-    number = float(check(name, value, minimum=1))
-    if number != int(number):
-        raise InputError(name, value, "a whole number")
-    return int(number)

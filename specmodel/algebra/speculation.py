@@ -14,7 +14,10 @@ References
    arXiv:2506.20675, 2025.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
@@ -53,7 +56,7 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
 
     Examples
     --------
-    >>> float(expected_tokens_per_step(0.8, 4))
+    >>> float(expected_tokens_per_step(0.8, 4).round(12))
     3.3616
     """
     alpha = check("acceptance_rate", acceptance_rate, minimum=0, maximum=1)
@@ -146,32 +149,6 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
             "tokens_per_step", float(bad), f"numbers from 1 to draft_length + 1 = {length + 1:g}"
         )
     return unwrap(_invert_tokens_per_step(tokens, gamma))
-
-
-def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
-    """Return the tokens per step over all steps, of which only some have a proposal.
-
-    An n-gram look-up often finds nothing to propose; the step is then a plain pass, which emits
-    one token.
-
-    Parameters
-    ----------
-    tokens_where_proposed
-        Tokens emitted per sequence in a step with a proposal [token].
-    proposal_rate
-        Share of the steps with a proposal [-].
-
-    Returns
-    -------
-    FloatArray
-        ``r x + (1 - r)``, written so that it is exact at x = 1 [token].
-
-    Examples
-    --------
-    >>> float(mean_tokens_per_step(3.0, 0.25))
-    1.5
-    """
-    return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
 
 
 def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray:
@@ -346,37 +323,17 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
     if gamma.shape != gain.shape[:1] or (np.diff(gamma) <= 0).any():
         expected = f"{gain.shape[0]} rising draft lengths, one for each speedup"
         raise InputError("draft_length", draft_length, expected)
-    most, best = np.ones(gain.shape[1:]), np.zeros(gain.shape[1:])
-    for length, candidate in zip(gamma, gain, strict=True):
-        best = np.where(candidate > most, length, best)
-        most = np.maximum(candidate, most)
-    return unwrap(best)
+    return unwrap(np.append(gamma, 0.0)[first_of_largest(list(gain), floor=1.0)])
 
 
-def proposals(
-    proposal_rate: FloatArray | float, batch_size: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return how a batch speculates whose sequences propose independently of each other.
-
-    Parameters
-    ----------
-    proposal_rate
-        Share of the steps of a sequence that have a proposal [-].
-    batch_size
-        Sequences in the batch [request].
-
-    Returns
-    -------
-    tuple of FloatArray
-        The chance that any sequence has a proposal, ``1 - (1 - r)^B``, and the mean share of the
-        sequences that have one when any does, r over that chance [-].
-    """
-    if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
-        return np.ones(()), np.ones(())
-    with np.errstate(divide="ignore"):
-        chance = -np.expm1(batch_size * np.log1p(-proposal_rate))
-    share = np.divide(proposal_rate, chance, out=np.zeros_like(chance), where=chance > 0)
-    return chance, np.minimum(share, 1.0)
+def first_of_largest(candidates: Sequence[FloatArray], floor: float) -> NDArray[np.int16]:
+    """Return the index of the largest, the first of equals; -1 where none exceeds the floor."""
+    shape = np.broadcast_shapes(*(candidate.shape for candidate in candidates))
+    most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
+    for index, candidate in enumerate(candidates):
+        np.copyto(first, index, where=candidate > most)
+        np.maximum(most, candidate, out=most)
+    return first
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
@@ -385,9 +342,11 @@ def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = Fals
 
 
 def _tokens_per_step(alpha: FloatArray, gamma: FloatArray) -> FloatArray:
+    """Return ``1 + α (1 - α^γ) / (1 - α)``, exactly 1 at α = 0 and at γ = 0 and never below."""
+    logarithm = np.log(np.maximum(alpha, np.finfo(float).tiny))
     with np.errstate(divide="ignore", invalid="ignore"):
-        geometric = -np.expm1((gamma + 1) * np.log1p(alpha - 1)) / (1 - alpha)
-    return np.where(alpha == 1, gamma + 1, geometric)
+        before = -np.expm1(gamma * logarithm) / (1 - alpha)
+    return 1 + alpha * np.where(alpha == 1, gamma, before)
 
 
 def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatArray) -> FloatArray:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import factorial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import step_work
 from specmodel.prediction.outcome import Prediction
 from specmodel.records.layers.work import CAUSES, Work
 
@@ -23,6 +22,9 @@ VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
 
 SPEEDUP_TERMS = (*CAUSES, "rejection")
 """What can take from the speedup: the same, drafting, and drafted tokens that are rejected."""
+
+CHUNK = 8_192
+"""Points explained at a time [-]."""
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
@@ -48,11 +50,6 @@ class Explanation:
     target_efficiency: dict[str, FloatArray]
     ideal_speedup: FloatArray
     speedup: dict[str, FloatArray]
-
-    @property
-    def limited_by(self) -> np.ndarray[Any, np.dtype[np.str_]]:
-        """The largest term of those that lengthen the step, rejection left out."""
-        return self.prediction.limited_by
 
     @property
     def waterfalls(self) -> dict[str, dict[str, FloatArray]]:
@@ -129,9 +126,9 @@ def explain(prediction: Prediction) -> Explanation:
     of_pass = np.stack(relative[: len(VERIFY_TERMS)])
     of_pass[VERIFY_TERMS.index("overhead")] -= times.reject_time / times.forward_time
     ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
-    cost = 1 + coalition_sums(np.stack(relative))
-    efficiency = shapley_values(1 / (1 + coalition_sums(of_pass)))
-    speedup = shapley_values(np.concatenate([ideal / cost, prediction.tokens_per_step / cost]))
+    tokens = np.stack([ideal, prediction.tokens_per_step])
+    efficiency = _in_chunks(lambda s: shapley_values(1 / (1 + coalition_sums(s))), of_pass)
+    speedup = _in_chunks(_speedup_terms, np.concatenate([tokens, relative]))
     return Explanation(
         prediction=prediction,
         target_efficiency=dict(zip(VERIFY_TERMS, efficiency, strict=True)),
@@ -140,19 +137,23 @@ def explain(prediction: Prediction) -> Explanation:
     )
 
 
+def _speedup_terms(columns: FloatArray) -> FloatArray:
+    """Return what causes and rejection take, from tokens with and without it and causes' costs."""
+    ideal, tokens, *relative = columns
+    cost = 1 + coalition_sums(np.stack(relative))
+    return shapley_values(np.concatenate([ideal / cost, tokens / cost]))
+
+
+def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
+    """Call a function of columns for some points at a time, as it holds 2^8 numbers for each."""
+    flat = columns.reshape(len(columns), -1)
+    starts = range(0, flat.shape[1], CHUNK)
+    parts = [function(flat[:, start : start + CHUNK]) for start in starts]
+    return np.concatenate(parts, axis=1).reshape(-1, *columns.shape[1:])
+
+
 def coalition_sums(terms: FloatArray) -> FloatArray:
-    """Return the sums of all subsets of n terms on the first axis.
-
-    Parameters
-    ----------
-    terms
-        On the first axis, n of them [-].
-
-    Returns
-    -------
-    FloatArray
-        On a first axis of 2^n: bit i of its place says whether term i is in the subset [-].
-    """
+    """Return the sums of all 2^n subsets of n terms: bit i of a place says if term i is in it."""
     sums = np.zeros((1, *terms.shape[1:]))
     for term in terms:
         sums = np.concatenate([sums, sums + term])
@@ -174,11 +175,6 @@ def shapley_values(values: FloatArray) -> FloatArray:
         A contribution for each player on the first axis; they sum to the value of all players
         less that of none [-].
 
-    Raises
-    ------
-    InputError
-        If there is no value for each coalition.
-
     Notes
     -----
     Eq. 2 of [1]_, exact. Of all n! orders, ``s! (n - 1 - s)!`` have exactly the s members of a
@@ -195,8 +191,6 @@ def shapley_values(values: FloatArray) -> FloatArray:
     [0.5, 0.5]
     """
     players = len(values).bit_length() - 1
-    if len(values) != 2**players:
-        raise InputError("values", f"{len(values)} values", "one for each of 2^n coalitions")
     coalitions = np.arange(len(values))
     sizes = np.array([int(c).bit_count() for c in coalitions])
     weights = np.array([factorial(s) * factorial(players - 1 - s) for s in range(players)])
@@ -248,19 +242,11 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     p, shape = prediction, prediction.batch_size.shape
     points: dict[str, Any] = {n: np.ravel(getattr(p, n)).astype(int) for n in _COORDINATES}
     points["point"] = np.arange(p.batch_size.size)
-    works = step_work(
-        p.deployment,
-        batch_size=p.batch_size,
-        draft_length=p.draft_length,
-        verify_tokens=p.verify_tokens,
-        context_length=p.context_length,
-    )
     parts = []
     for label, time in p.times.passes.items():
-        work = works[label]
         columns = {
             name: _columns(part, time.components[name].total_time, p.deployment)
-            for name, part in work.components.items()
+            for name, part in time.work().components.items()
         }
         if np.any(time.host_time):
             columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}
@@ -276,7 +262,7 @@ def _columns(work: Work, seconds: Any, deployment: Deployment) -> dict[str, Any]
     kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
     peak_bytes = deployment.hardware.memory.peak_bytes_per_s
     peak_flops = deployment.hardware.peak_flops_per_s(work.dtype)
-    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.kv_bytes)
+    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
     flop = np.asarray(work.flop)
     with np.errstate(divide="ignore", invalid="ignore"):
         intensity, attained = flop / moved, flop / seconds

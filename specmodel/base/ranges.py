@@ -2,12 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TypeVar
 
 from specmodel.base.errors import InputError
 
 Value = TypeVar("Value")
+Number = TypeVar("Number", int, float)
 
 MAX_VALUES = 100_000
 """Most values that one list may have [-]."""
@@ -43,7 +44,7 @@ def parse_values(argument: str, text: str) -> list[int]:
     >>> parse_values("batch_size", "1,4:8:2,16:128:x2")
     [1, 4, 6, 8, 16, 32, 64, 128]
     """
-    return _parse(argument, text, _whole_numbers, _EXPECTED)
+    return _parse(argument, text, int, _EXPECTED)
 
 
 def parse_numbers(argument: str, text: str) -> list[float]:
@@ -71,59 +72,51 @@ def parse_numbers(argument: str, text: str) -> list[float]:
     >>> parse_numbers("acceptance_rate", "0.5:0.8:0.1,0.95")
     [0.5, 0.6, 0.7, 0.8, 0.95]
     """
-    return _parse(argument, text, _numbers, _EXPECTED_NUMBERS)
+    return _parse(argument, text, float, _EXPECTED_NUMBERS)
 
 
-def _parse(
-    argument: str, text: str, entry_values: Callable[[str], Iterable[Value]], expected: str
-) -> list[Value]:
-    """Return the values of each entry in turn; `entry_values` raises where one is none."""
-    values: list[Value] = []
+def _parse(argument: str, text: str, number: type[Number], expected: str) -> list[Number]:
+    """Return the values of each entry in turn."""
+    values: list[Number] = []
     for entry in text.split(","):
         try:
-            values += itertools.islice(entry_values(entry.strip()), MAX_VALUES + 1)
-        except ValueError as fault:
+            values += _values(entry.strip(), number)
+        except (ValueError, OverflowError) as fault:
             raise InputError(argument, text, getattr(fault, "expected", expected)) from None
         if len(values) > MAX_VALUES:
             raise InputError(argument, text, _TOO_MANY)
     return values
 
 
-def _whole_numbers(entry: str) -> Iterable[int]:
+def _values(entry: str, number: type[Number]) -> Iterable[Number]:
+    """Return the values of a number or range; only whole numbers need no step."""
     first, *rest = entry.split(":")
-    last, step, *more = [*rest, "1"] if rest else [first, "1"]
-    is_geometric = step.startswith("x")
-    low, high, stride = int(first), int(last), int(step.removeprefix("x"))
-    if len(more) > 1 or high < low or stride < (2 if is_geometric else 1):
-        raise ValueError
-    if not is_geometric:
-        return range(low, high + 1, stride)
-    if low < 1:
-        raise InputError("", entry, "a geometric range that starts at 1 or more")
-    powers = (low * stride**i for i in itertools.count())
-    return itertools.takewhile(lambda value: value <= high, powers)
-
-
-def _numbers(entry: str) -> Iterable[float]:
-    is_geometric = entry.rpartition(":")[2].startswith("x")
-    first, *rest = (float(part.removeprefix("x")) for part in entry.split(":"))
-    if not all(map(math.isfinite, [first, *rest])):
-        raise ValueError
     if not rest:
-        return [first]
-    last, step = rest
-    if last < first or step <= is_geometric or (is_geometric and first <= 0):
+        return [_finite(first, number)]
+    last, step = (*rest, "1") if number is int and len(rest) == 1 else rest
+    is_geometric = step.startswith("x")
+    texts = (first, last, step.removeprefix("x"))
+    low, high, stride = (_finite(text, number) for text in texts)
+    if high < low or stride <= is_geometric:
         raise ValueError
-    span = math.log(last / first) / math.log(step) if is_geometric else (last - first) / step
-    values = (first * step**i if is_geometric else first + i * step for i in _places(span))
-    return (float(f"{value:.12g}") for value in values)
-
-
-def _places(span: float) -> range:
-    """Count the places of a range by its length in steps, an end just missed by rounding too."""
+    if is_geometric and low <= 0:
+        raise InputError("", entry, "a geometric range that starts above 0")
+    span = math.log(high / low) / math.log(stride) if is_geometric else (high - low) / stride
     if span >= MAX_VALUES:
         raise InputError("", span, _TOO_MANY)
-    return range(math.floor(span * (1 + 1e-12) + 1e-9) + 1)
+    # the last place counts even if rounding just misses it
+    places = range(math.floor(span * (1 + 1e-12) + 1e-9) + 1)
+    values = (low * stride**i if is_geometric else low + i * stride for i in places)
+    if number is int:
+        return (value for value in values if value <= high)
+    return (number(f"{value:.12g}") for value in values)
+
+
+def _finite(text: str, number: type[Number]) -> Number:
+    value = number(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
 
 
 def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
@@ -153,10 +146,10 @@ def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
     """
     name, _, ends = text.partition("=")
     try:
-        low, high = (float(end) for end in ends.split(":"))
+        low, high = (_finite(end, float) for end in ends.split(":"))
     except ValueError:
-        low = high = math.nan
-    if not name.strip() or not (math.isfinite(low) and math.isfinite(high)):
+        name = ""
+    if not name.strip():
         raise InputError(argument, text, "NAME=LOW:HIGH, such as acceptance_rate=0.6:0.8")
     return name.strip(), low, high
 

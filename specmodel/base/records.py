@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -10,8 +12,10 @@ from typing import Any, Self, TypeVar, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import check_readable
 from specmodel.base.units import FloatArray
 
 MAX_FILE_BYTES = 4_000_000
@@ -63,37 +67,19 @@ RecordType = TypeVar("RecordType", bound=Record)
 
 
 def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
-    """Return a record from plain data.
-
-    Parameters
-    ----------
-    cls
-        Kind of record.
-    data
-        Mapping of its fields.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    Record
-        The validated record.
-
-    Raises
-    ------
-    InputError
-        Names the first field at fault.
-    """
+    """Return a record from a mapping of its fields; an error names the first that is at fault."""
     try:
         return cls.model_validate(data)
     except ValidationError as error:
-        raise _first_fault(cls, error, argument) from None
+        raise _first_fault(cls, data, error, argument) from None
 
 
-def is_path(name: str | Path) -> bool:
+def is_path(name: str | Path, argument: str = "name") -> bool:
     """Return whether what the user typed means a file, by a slash or a suffix, and not a name."""
     if isinstance(name, Path):
         return True
+    if not isinstance(name, str):
+        raise InputError(argument, name, "a record, a name or a path")
     return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
 
 
@@ -109,28 +95,9 @@ def spellings(name: str) -> tuple[str, str, str]:
 
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
-    """Return the file of a record by name or path.
-
-    Parameters
-    ----------
-    name
-        Name of a shipped record, or a path: with a slash or a suffix.
-    folder
-        Where the shipped records are.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    Path
-        A shipped file, or the path as given, which need not exist.
-
-    Raises
-    ------
-    InputError
-        If there is no such name.
-    """
-    if is_path(name):
+    """Return the file of a record that ships in a folder, or a path as given, which may be none."""
+    if is_path(name, argument):
+        check_no_id(str(name), folder, argument)
         return Path(name)
     text, names = str(name), list_names(folder)
     for candidate in spellings(text):
@@ -139,26 +106,15 @@ def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     raise InputError(argument, text, f"a path, or a known name such as {nearest(text, names)}")
 
 
+def check_no_id(text: str, folder: Path, argument: str) -> None:
+    """Refuse what is no file but may be the id of a model on a hub: owner/model."""
+    if "." not in text[:1] and not text.endswith((".toml", ".json")) and not os.path.lexists(text):
+        close = nearest(Path(text).name, list_names(folder))
+        raise InputError(argument, text, f"a file that is there, or a known name such as {close}")
+
+
 def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
-    """Return the record of a name that ships with the package, or of a TOML file.
-
-    Parameters
-    ----------
-    cls
-        Kind of record.
-    name, folder, argument
-        The record, by name or path, as `find_file` takes it.
-
-    Returns
-    -------
-    Record
-        The validated record.
-
-    Raises
-    ------
-    InputError
-        If there is no such name or file, or the file does not fit.
-    """
+    """Return the record of a name that ships in a folder, or of the TOML file at a path."""
     path = find_file(name, folder, argument)
     if is_path(name):
         return build(cls, read_mapping(path, argument), f"{argument} {name}")
@@ -193,9 +149,11 @@ def toml_text(record: Record, table: str = "") -> str:
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
-    plain = {key: value for key, value in data.items() if not _is_table(value)}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
-    for key, value in data.items():
+    named = {_toml_key(key): value for key, value in data.items()}
+    lines = [
+        f"{key} = {_toml_value(value)}" for key, value in named.items() if not _is_table(value)
+    ]
+    for key, value in named.items():
         if isinstance(value, dict) and value:
             nested = _toml_lines(value, f"{prefix}{key}.")
             has_own = any(not isinstance(inner, dict) for inner in value.values())
@@ -204,6 +162,11 @@ def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
             for item in value:
                 lines += ["", f"[[{prefix}{key}]]", *_toml_lines(item, f"{prefix}{key}.")]
     return lines
+
+
+def _toml_key(key: str) -> str:
+    """Return a key as TOML has it: in quotes unless it is letters, digits, - and _ only."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _is_table(value: object) -> bool:
@@ -220,25 +183,7 @@ def _toml_value(value: object) -> str:
 
 
 def read_mapping(path: Path, argument: str) -> dict[str, Any]:
-    """Return the top-level table of a TOML file, or of a JSON file by its suffix.
-
-    Parameters
-    ----------
-    path
-        The file.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    dict
-        Its content.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, too large, not UTF-8 or malformed.
-    """
+    """Return the top-level table of a TOML file, or of a JSON file by its suffix."""
     kind = "JSON" if path.suffix == ".json" else "TOML"
     text = read_text(path, argument, kind)
     try:
@@ -251,25 +196,7 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
 
 
 def read_numbers(path: Path, argument: str) -> FloatArray:
-    """Return the numbers of a text file, separated by white space, commas or JSON brackets.
-
-    Parameters
-    ----------
-    path
-        The file.
-    argument
-        Name that an error should carry.
-
-    Returns
-    -------
-    FloatArray
-        The numbers in their order [-].
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or holds anything else.
-    """
+    """Return the numbers of a text, between white space, commas or JSON brackets: one axis [-]."""
     words = read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
     if not words:
         raise InputError(argument, str(path), "at least one number")
@@ -280,27 +207,8 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
 
 
 def read_text(path: Path, argument: str, kind: str) -> str:
-    """Return a text in UTF-8 that people write or save, which is small.
-
-    Parameters
-    ----------
-    path
-        The file.
-    argument
-        Name that an error should carry.
-    kind
-        What it should be, for the message.
-
-    Returns
-    -------
-    str
-        Its text.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, is no such text, or is too large.
-    """
+    """Return a small text in UTF-8; `kind` says in errors what it should have been."""
+    check_readable(path, argument, kind)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -316,33 +224,58 @@ def read_text(path: Path, argument: str, kind: str) -> str:
         raise InputError(argument, str(path), f"a {kind} file in UTF-8") from None
 
 
-def _first_fault(cls: type[Record], error: ValidationError, argument: str) -> InputError:
-    fault = error.errors(include_url=False)[0]
+def _first_fault(
+    cls: type[Record], data: object, error: ValidationError, argument: str
+) -> InputError:
+    """Return the fault to report; a key that is not known before one that it may be meant for."""
+    fault = min(error.errors(include_url=False), key=_urgency)
+    path, expected = fault["loc"], fault["msg"].removeprefix("Input should be ")
+    name = _joined(argument, _place(data, path))
     cause = fault.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
-        return InputError(_joined(argument, cause.argument), cause.value, cause.expected)
-    name = _joined(argument, *map(str, fault["loc"]))
-    if fault["type"] == "extra_forbidden":
-        *tables, unknown = map(str, fault["loc"])
-        expected = f"a known field: {nearest(unknown, _record_at(cls, tables).model_fields)}"
-        return InputError(name, fault["input"], expected)
-    if fault["type"] == "missing":
-        return InputError(name, None, "this field to be given")
-    return InputError(name, fault["input"], fault["msg"].removeprefix("Input should be "))
+        return InputError(_joined(name, cause.argument), cause.value, cause.expected)
+    match fault["type"]:
+        case "extra_forbidden":
+            fields = _records_at(cls, path[:-1])[0].model_fields
+            expected = f"a known field: {nearest(str(path[-1]), fields)}"
+        case "missing":
+            return InputError(_joined(name, str(path[-1])), None, "this field to be given")
+        case "union_tag_invalid" | "union_tag_not_found":
+            kinds = sorted(str(_tag(record)) for record in _records_at(cls, path))
+            return InputError(f"{name}.kind", fault["input"].get("kind"), " or ".join(kinds))
+    return InputError(name, fault["input"], expected)
+
+
+def _urgency(fault: ErrorDetails) -> int:
+    """Rank a fault: the version first, which decides what is known, then what is not known."""
+    if fault["loc"] == ("schema_version",):
+        return 0
+    return 1 if fault["type"] == "extra_forbidden" else 2
 
 
 def _joined(*names: str) -> str:
     return ".".join(filter(None, names))
 
 
-def _record_at(cls: type[Record], path: Sequence[str]) -> type[Record]:
-    """Return the kind of record that stands at a path of keys below `cls`."""
+def _place(data: object, path: Sequence[int | str]) -> str:
+    """Return where a fault is in `data`: its path, without the kinds of tables put in between."""
+    place = ""
+    for key in path:
+        if isinstance(key, int) and isinstance(data, Sequence):
+            place, data = f"{place}[{key}]", data[key]
+        elif isinstance(data, Mapping) and key in data:
+            place, data = _joined(place, str(key)), data[key]
+    return place
+
+
+def _records_at(cls: type[Record], path: Sequence[int | str]) -> list[type[Record]]:
+    """Return the kinds of records that may stand at a path of keys below `cls`."""
     found = [cls]
     for key in path:
         tagged = [c for c in found if "kind" in c.model_fields and _tag(c) == key]
-        inner = [r for c in found if key in c.model_fields for r in _records_of(c, key)]
-        found = tagged or inner or found
-    return found[0]
+        fields = (c.model_fields[str(key)].annotation for c in found if key in c.model_fields)
+        found = tagged or [record for field in fields for record in _records_in(field)] or found
+    return found
 
 
 def _tag(cls: type[Record]) -> object:
@@ -350,13 +283,8 @@ def _tag(cls: type[Record]) -> object:
     return cls.model_fields["kind"].default
 
 
-def _records_of(cls: type[Record], field: str) -> list[type[Record]]:
-    """Return the kinds of records that a field may hold."""
-    kinds: list[Any] = [cls.model_fields[field].annotation]
-    found = []
-    while kinds:
-        kind = kinds.pop()
-        kinds += get_args(kind)
-        if isinstance(kind, type) and issubclass(kind, Record):
-            found.append(kind)
-    return found
+def _records_in(annotation: Any) -> list[type[Record]]:
+    """Return the kinds of records that a type is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, Record):
+        return [annotation]
+    return [record for part in get_args(annotation) for record in _records_in(part)]

@@ -16,7 +16,6 @@ import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import BYTES_PER_ELEMENT
-from specmodel.records.hardware import load_hardware
 
 _PACKAGE = "aiconfigurator_core"
 
@@ -39,9 +38,13 @@ FILES = {
     "moe": "moe_perf.parquet",
     "gemm": "gemm_perf.parquet",
     "attention": "generation_attention_perf.parquet",
+    "quantize": "scale_matrix_perf.parquet",
     "comm": "custom_allreduce_perf.parquet",
 }
-"""Operations that have a reader, and the file of each."""
+"""Operations that are read here, and the file of each."""
+
+_BY_TOKEN = "computescale_perf.parquet"
+"""What quantising by a scale of each token takes beyond quantising by a known scale."""
 
 _DTYPES = {
     "bfloat16": ("bf16", "bf16"),
@@ -62,26 +65,26 @@ _DTYPES = {
 _UNGATED_SHAPES = {(2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120)}
 """(hidden, expert) sizes of Nemotron's experts, which have two matrices."""
 
-_KEYS = {
-    "moe": ["kernel_source", "moe_dtype", "num_tokens", "hidden_size", "inter_size", "topk",
-            "num_experts", "moe_tp_size", "moe_ep_size", "distribution"],
-    "gemm": ["gemm_dtype", "m", "n", "k"],
-    "attention": ["batch_size", "num_heads", "num_key_value_heads", "head_dim", "window_size",
-                  "step", "attn_dtype", "kv_cache_dtype"],
+_NAMES = {
+    "moe": {
+        "kernel_source": "kernel_source", "moe_dtype": "quantization", "num_tokens": "num_tokens",
+        "hidden_size": "hidden_size", "inter_size": "expert_size", "topk": "experts_per_token",
+        "num_experts": "num_experts", "moe_tp_size": "tensor_parallel",
+        "moe_ep_size": "expert_parallel", "distribution": "distribution",
+    },
+    "gemm": {
+        "gemm_dtype": "quantization", "m": "num_tokens", "n": "output_size", "k": "input_size",
+    },
+    "quantize": {"m": "num_tokens", "k": "width"},
+    "attention": {
+        "batch_size": "batch_size", "num_heads": "num_heads", "num_key_value_heads": "num_kv_heads",
+        "head_dim": "head_dim", "window_size": "sliding_window", "step": "context_length",
+        "attn_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
+    },
 }  # fmt: skip
-"""What makes a point of each table, in the names of the table; rows that agree are repeats."""
+"""What makes a point of each table, by its names and ours; rows that agree in it are repeats."""
 
-_OUR_NAMES = {
-    "moe_dtype": "quantization", "gemm_dtype": "quantization", "inter_size": "expert_size",
-    "topk": "experts_per_token", "moe_tp_size": "tensor_parallel",
-    "moe_ep_size": "expert_parallel", "num_key_value_heads": "num_kv_heads",
-    "window_size": "sliding_window", "step": "context_length", "attn_dtype": "activation_dtype",
-    "kv_cache_dtype": "kv_dtype",
-}  # fmt: skip
 _INSTALL = "it to be installed: pip install 'specmodel[datasets]'"
-
-CACHE_SHARE = 1.3
-"""Weights below this multiple of the last-level cache are read from it when timed in a loop [-]."""
 
 
 def list_tables() -> pd.DataFrame:
@@ -108,24 +111,24 @@ def list_tables() -> pd.DataFrame:
     return table.sort_values(names, ignore_index=True)
 
 
-def read_moe(hardware: str, framework: str, version: str) -> pd.DataFrame:
-    """Return timings of the routed experts of a layer: top-k, permutation, both GEMMs, reduction.
-
-    The router's GEMM, shared experts and communication are not in the time.
+def read_timings(operation: str, hardware: str, framework: str, version: str) -> pd.DataFrame:
+    """Return the timings of a published table, a row a point, in our names and units.
 
     Parameters
     ----------
-    hardware, framework, version
-        A table of `list_tables`; hardware by the name of its profile.
+    operation, hardware, framework, version
+        A row of `list_tables`; hardware by the name of its profile.
 
     Returns
     -------
     pandas.DataFrame
-        One row a point. ``num_tokens`` [token], ``hidden_size``, ``expert_size`` on this rank,
-        ``num_experts`` and ``experts_per_token`` of the model, the two parallel degrees,
-        ``distribution``, dtypes, ``active_experts`` [-] (missing where the table does not say),
-        ``loaded_bytes`` of their weights [B], ``latency`` [s], ``num_repeats``, and the marks
-        ``is_gated``, ``is_slow_path`` and ``is_cache_resident``.
+        Latencies [s] with the sizes and dtypes of `measurements.COLUMNS`. Of "moe", routed experts
+        with top-k, permutation and reduction: also ``quantization``, the two parallel degrees,
+        ``distribution``, and the marks ``is_gated`` and ``is_slow_path``; ``active_experts`` is
+        missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
+        core with one query token a sequence: also ``sliding_window``, missing for none. Of
+        "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``. Of "comm",
+        all-reduces inside a node: ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
 
     Raises
     ------
@@ -139,80 +142,45 @@ def read_moe(hardware: str, framework: str, version: str) -> pd.DataFrame:
     law and rounds them; `power_law_active_experts` says how many experts that leaves. Repeats of
     one point differ by up to 24 %: the median is taken, which one slow repeat does not move.
     Widths are recorded before slicing by tensor parallelism. Slices that ran a fallback kernel are
-    not marked here but by `published.published_measurements`, which compares slices.
+    not marked here but by `published.published_measurements`, which compares slices. Messages are
+    recorded in elements: taken as bytes they would exceed the bandwidth of the link. Engines time
+    all-reduces with and without CUDA graphs; the faster is kept.
     """
-    table = _medians(_read(hardware, "moe", framework, version), "moe")
+    raw = _read(operation, hardware, framework, version)
+    if operation == "comm":
+        return _all_reduces(raw)
+    if operation == "attention":
+        return _attention(raw)
+    table = _medians(raw, _NAMES[operation])
+    if operation == "quantize":
+        more = _read(operation, hardware, framework, version, _BY_TOKEN)
+        return _by_token(table, more, framework)
+    table = table.assign(
+        weight_dtype=_dtypes(table["quantization"]),
+        activation_dtype=_dtypes(table["quantization"], of=1),
+    )
+    if operation == "gemm":
+        return table
+    is_slow = table["quantization"].isin(_slow_paths(hardware, framework, version))
+    return _experts(table.assign(is_slow_path=is_slow))
+
+
+def _experts(table: pd.DataFrame) -> pd.DataFrame:
+    """Return experts with their width on a rank, those that a pass loads, and their matrices."""
     shapes = pd.MultiIndex.from_frame(table[["hidden_size", "expert_size"]])
     is_ungated = shapes.isin(_UNGATED_SHAPES) | table["kernel_source"].str.contains("nongated")
     loads = table[["distribution", "num_tokens", "num_experts", "experts_per_token"]]
     active = pd.Series([_active_experts(*load) for load in loads.itertuples(index=False)])
-    table = table.assign(
+    return table.assign(
         expert_size=table["expert_size"] // table["tensor_parallel"],
-        weight_dtype=_dtypes(table["quantization"]),
-        activation_dtype=_dtypes(table["quantization"], of=1),
         active_experts=active.where(table["expert_parallel"] == 1),
         is_gated=~is_ungated,
-        is_slow_path=table["quantization"].isin(_slow_paths(hardware, framework, version)),
-    )
-    matrices = np.where(is_ungated, 2, 3)
-    loaded = table["active_experts"] * matrices * table["hidden_size"] * table["expert_size"]
-    loaded = loaded * table["weight_dtype"].map(BYTES_PER_ELEMENT)
-    return table.assign(loaded_bytes=loaded, is_cache_resident=_is_cached(loaded, hardware))
-
-
-def read_gemm(hardware: str, framework: str, version: str) -> pd.DataFrame:
-    """Return timings of dense matrix products of an (m, k) by a (k, n) matrix.
-
-    Parameters
-    ----------
-    hardware, framework, version
-        A table of `list_tables`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns ``m``, ``n``, ``k`` [-], dtypes, ``latency`` [s], ``num_repeats`` and
-        ``is_cache_resident``.
-
-    Raises
-    ------
-    InputError
-        If there is no such table or the package is not installed.
-    """
-    table = _medians(_read(hardware, "gemm", framework, version), "gemm")
-    weight_dtype = _dtypes(table["quantization"])
-    loaded = table["n"] * table["k"] * weight_dtype.map(BYTES_PER_ELEMENT)
-    return table.assign(
-        weight_dtype=weight_dtype,
-        activation_dtype=_dtypes(table["quantization"], of=1),
-        is_cache_resident=_is_cached(loaded, hardware),
     )
 
 
-def read_decode_attention(hardware: str, framework: str, version: str) -> pd.DataFrame:
-    """Return timings of the attention core for one query token of each sequence.
-
-    Parameters
-    ----------
-    hardware, framework, version
-        A table of `list_tables`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns ``batch_size`` [request], ``num_heads``, ``num_kv_heads``, ``head_dim`` [-],
-        ``sliding_window`` (missing for none) and ``context_length`` [token], dtypes, ``latency``
-        [s] and ``num_repeats``.
-
-    Raises
-    ------
-    InputError
-        If there is no such table or the package is not installed.
-    """
-    raw = _read(hardware, "attention", framework, version)
-    if "window_size" not in raw:
-        raw = raw.assign(window_size=0)
-    table = _medians(raw, "attention")
+def _attention(raw: pd.DataFrame) -> pd.DataFrame:
+    has_windows = "window_size" in raw
+    table = _medians(raw if has_windows else raw.assign(window_size=0), _NAMES["attention"])
     return table.assign(
         sliding_window=table["sliding_window"].where(table["sliding_window"] > 0),
         activation_dtype=_dtypes(table["activation_dtype"]),
@@ -220,30 +188,17 @@ def read_decode_attention(hardware: str, framework: str, version: str) -> pd.Dat
     )
 
 
-def read_all_reduce(hardware: str, framework: str, version: str) -> pd.DataFrame:
-    """Return timings of an engine's all-reduce inside a node.
+def _by_token(table: pd.DataFrame, more: pd.DataFrame, framework: str) -> pd.DataFrame:
+    """Add what the scale of each token takes to the times of quantising by a known one."""
+    if not more["kernel_source"].str.startswith("dynamic_per_token").all():
+        raise InputError("framework", framework, "vllm, whose kernel finds the scales as it goes")
+    names = _NAMES["quantize"]
+    both = table.merge(_medians(more, names), on=list(names.values()), suffixes=("", "_more"))
+    both = both[both["latency_more"] > 0]  # less is written as 0
+    return both.assign(latency=both["latency"] + both.pop("latency_more"))
 
-    Parameters
-    ----------
-    hardware, framework, version
-        A table of `list_tables`.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Columns ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B], ``latency`` [s].
-
-    Raises
-    ------
-    InputError
-        If there is no such table or the package is not installed.
-
-    Notes
-    -----
-    Sizes are recorded in elements: taken as bytes they would exceed the bandwidth of the link.
-    Engines time theirs with and without CUDA graphs; the faster is kept.
-    """
-    raw = _read(hardware, "comm", framework, version)
+def _all_reduces(raw: pd.DataFrame) -> pd.DataFrame:
     element = _dtypes(raw["allreduce_dtype"]).map(BYTES_PER_ELEMENT)
     sized = raw.assign(message_bytes=raw["message_size"] * element)
     fastest = sized.groupby(["num_gpus", "message_bytes"], sort=True)["latency"].min() * 1e-3
@@ -314,7 +269,9 @@ def _data_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
 
 
-def _read(hardware: str, operation: str, framework: str, version: str) -> pd.DataFrame:
+def _read(
+    operation: str, hardware: str, framework: str, version: str, file: str | None = None
+) -> pd.DataFrame:
     if hardware not in FOLDERS:
         raise InputError("hardware", hardware, f"one with tables: {nearest(hardware, FOLDERS)}")
     folder = _data_folder() / FOLDERS[hardware] / operation
@@ -324,16 +281,15 @@ def _read(hardware: str, operation: str, framework: str, version: str) -> pd.Dat
         expected = f"one of {', '.join(sorted(known)) or 'none'} for {operation} on {hardware}"
         raise InputError("version", f"{framework}/{version}", expected)
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path.with_name(file) if file else path)
     except ImportError:
         raise InputError("datasets", "no package pyarrow", _INSTALL) from None
 
 
-def _medians(raw: pd.DataFrame, operation: str) -> pd.DataFrame:
-    """Return a row a point in our names: the median of its repeats in seconds, and their number."""
-    repeats = raw.groupby(_KEYS[operation], sort=True, dropna=False)["latency"]
-    medians = repeats.agg(latency="median", num_repeats="size").reset_index()
-    return medians.rename(columns=_OUR_NAMES).assign(latency=medians["latency"] * 1e-3)
+def _medians(raw: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    """Return a row a point in our names, with the median of its repeats in seconds."""
+    latency = raw.groupby(list(names), sort=True, dropna=False)["latency"].median() * 1e-3
+    return latency.rename_axis(index=names).reset_index()
 
 
 def _dtypes(names: pd.Series, of: int = 0) -> pd.Series:
@@ -342,10 +298,6 @@ def _dtypes(names: pd.Series, of: int = 0) -> pd.Series:
     if unknown:
         raise InputError("dtype", min(unknown), f"one of {', '.join(_DTYPES)}")
     return names.map({name: dtypes[of] for name, dtypes in _DTYPES.items()})
-
-
-def _is_cached(loaded_bytes: pd.Series, hardware: str) -> pd.Series:
-    return loaded_bytes < CACHE_SHARE * load_hardware(hardware).memory.l2_bytes
 
 
 def _slow_paths(hardware: str, framework: str, version: str) -> set[str]:

@@ -10,8 +10,9 @@ A machine that slows down slows both alike, so the median is then taken of the r
 multiplied by the median reference of the group to give seconds again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,15 @@ COLD_SHARE = 1.5
 PLAUSIBLE = (0.3, 100.0)
 """Range accepted for the median latency over the time that the data sheet allows [-]."""
 
+_SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "latency": {"above": 1e-12, "maximum": 1e12},
+    "active_experts": {"maximum": 1e12},
+    "includes_router": {"above": -1, "minimum": 0, "maximum": 1, "whole": True},
+}
+"""What is taken of each column, and of any other [s] [-]: products of sizes stay far from the
+largest float, and no kernel takes less than a picosecond."""
+
 _AT_MOST = (
     ("active_experts", "num_experts"),
     ("experts_per_token", "num_experts"),
@@ -127,16 +137,26 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
         values = sorted(map(str, table[name].unique()))
         if len(values) > 1:
             raise InputError(f"measurements.{name}", values, "one device and stack a table")
-    unknown = sorted(set(map(str, table["component"].unique())) - {*COLUMNS, *OTHER_COMPONENTS})
-    if unknown:
-        raise InputError("measurements.component", unknown[0], f"one of {', '.join(COLUMNS)}")
+    need_known(table, "component", COLUMNS, also=OTHER_COMPONENTS)
     count = int(table.duplicated().sum())
     if count:
         expected = "each measurement once; repeats of a point differ in latency"
         raise InputError("measurements", f"{count} rows twice", expected)
-    table = _with_roles(_timed_kernels(table))
+    table = _timed_kernels(table)
+    table = table if "role" in table else table.assign(role="fit")
+    need_known(table, "role", ROLES)
     parts = table.groupby("component", sort=False)
     return pd.concat([_checked(str(kind), part) for kind, part in parts], ignore_index=True)
+
+
+def need_known(
+    table: pd.DataFrame, name: str, known: Iterable[str], *, also: Iterable[str] = ()
+) -> None:
+    """Refuse a column that has other names than those known, or than others that are not told."""
+    unknown = table[name][~table[name].isin([*known, *also])].to_numpy()
+    if len(unknown):
+        culprit = unknown[0].item() if isinstance(unknown[0], np.generic) else unknown[0]
+        raise InputError(f"{ARGUMENT}.{name}", culprit, f"one of {', '.join(known)}")
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
@@ -260,7 +280,7 @@ def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.Dat
 
 def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
     """Return which points read too much for the last-level cache to hold it between two calls."""
-    return np.asarray(work.weight_bytes + work.kv_bytes > COLD_SHARE * hardware.memory.l2_bytes)
+    return np.asarray(work.weight_bytes + work.cache_bytes > COLD_SHARE * hardware.memory.l2_bytes)
 
 
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
@@ -285,7 +305,7 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
         is_cold = is_streamed(work, hardware)
         if not is_cold.any():
             continue
-        moved = work.weight_bytes + work.kv_bytes + work.activation_bytes
+        moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
         computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
         allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
         median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
@@ -298,26 +318,22 @@ def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
             )
 
 
-def _with_roles(table: pd.DataFrame) -> pd.DataFrame:
-    if "role" not in table:
-        return table.assign(role="fit")
-    unknown = sorted(set(map(str, table["role"].unique())) - set(ROLES))
-    if unknown:
-        raise InputError("measurements.role", unknown[0], f"one of {', '.join(ROLES)}")
-    return table
-
-
 def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     """Check the columns of one component, take medians of repeats and name its shapes."""
-    need_columns(part, COLUMNS[kind], f"rows of {kind}")
+    of = f"rows of {kind}"
+    need_columns(part, COLUMNS[kind], of)
     if kind == "experts" and "model_expert_size" not in part:
         part = part.assign(model_expert_size=part["expert_size"])
-    part = _with_numbers(kind, _with_defaults(kind, part))
-    _check_rows(part)
+    part, optional = _with_defaults(kind, part), DEFAULTS.get(kind, {})
+    names = sorted({*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*_DTYPES})
+    bounds = {name: _BOUNDS.get(name, _SIZE) for name in names}
+    found = {name: numbers(part, name, **bounds[name], of=of) for name in names}
+    part = part.assign(**found)
+    _check_rows(part[names])
     _check_dtypes(kind, part)
-    optional = [*DEFAULTS.get(kind, {}), "model_expert_size", "distribution"]
     key = ["component", "hardware", "stack", "version", "role", *COLUMNS[kind]]
-    medians = _medians_of_repeats(part, key + [name for name in optional if name in part])
+    others = [name for name in (*optional, "model_expert_size", "distribution") if name in part]
+    medians = _medians_of_repeats(part, key + others)
     sizes = medians[list(SHAPE[kind])].astype(int).astype(str).itertuples(index=False)
     return medians.assign(shape=["x".join(row) for row in sizes])
 
@@ -330,25 +346,8 @@ def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**filled)
 
 
-def _with_numbers(kind: str, part: pd.DataFrame) -> pd.DataFrame:
-    """Return a component's rows with checked numbers: sizes, optional columns and latency."""
-    optional = DEFAULTS.get(kind, {})
-    names = [n for n in (*COLUMNS[kind], *SHAPE[kind]) if n not in _DTYPES]
-    found = {
-        name: numbers(
-            part,
-            name,
-            above=-1 if name in optional else 0,
-            whole=name not in ("active_experts", "latency"),
-            of=f"rows of {kind}",
-        )
-        for name in dict.fromkeys((*names, *optional, "latency"))
-    }
-    return part.assign(**found)
-
-
 def _check_rows(part: pd.DataFrame) -> None:
-    """Refuse numbers that contradict each other."""
+    """Refuse numbers of a component that contradict each other."""
     for few, many in _AT_MOST:
         over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
         if len(over):

@@ -13,7 +13,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.calibrate import datasets
 from specmodel.calibrate.measurements import COLD_SHARE, COLUMNS, SHAPE
-from specmodel.records.hardware import load_hardware
+from specmodel.records.hardware import HardwareProfile, load_hardware
 
 EXPERT_SHAPES = {
     (4096, 14336, 2, 8),
@@ -42,6 +42,11 @@ STACKS = {
 """Stacks that calibrated profiles ship for. Where a version lacks a table, the version of the same
 stack that it is taken from."""
 
+NORMS = ("vllm", "0.24.0")
+"""Stack whose quantisation by a scale of each token stands for norms, whose times nobody published:
+like one, it is a kernel that reads each row, finds a number of it, and writes the row scaled."""
+
+_NORM_WIDTHS = (1024, 16_384)
 _EXPERT_QUANTIZATIONS = {
     "trtllm": ("bfloat16", "fp8", "nvfp4", "w4a16_mxfp4"),
     "vllm": ("bfloat16", "fp8", "w4a16_mxfp4"),
@@ -82,14 +87,20 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     attention in windows, and multi-head attention of TensorRT-LLM and vLLM, which runs other
     kernels than grouped attention does.
     """
-    others = STACKS.get((hardware, stack, version), {})
-    parts = {"experts": _experts(hardware, stack, version)}
-    known = datasets.list_tables()
-    known = known[(known["hardware"] == hardware) & (known["framework"] == stack)]
-    for kind, read in (("gemm", _gemm), ("attention", _attention)):
-        release = others.get(kind, version)
-        if ((known["operation"] == kind) & (known["version"] == release)).any():
-            parts[kind] = read(hardware, stack, release)
+    raw = datasets.read_timings("moe", hardware, stack, version)
+    if stack not in _EXPERT_QUANTIZATIONS:
+        expected = f"a stack that is calibrated: {', '.join(_EXPERT_QUANTIZATIONS)}"
+        raise InputError("stack", stack, expected)
+    device, others = load_hardware(hardware), STACKS.get((hardware, stack, version), {})
+    parts = {"experts": _experts(raw, stack, hardware, device)}
+    columns = ["operation", "hardware", "framework", "version"]
+    known = set(datasets.list_tables()[columns].itertuples(index=False, name=None))
+    for kind, build in (("gemm", _gemm), ("attention", _attention)):
+        name = (kind, hardware, stack, others.get(kind, version))
+        if name in known:
+            parts[kind] = build(datasets.read_timings(*name), stack, device)
+    if ("quantize", hardware, *NORMS) in known:
+        parts["elementwise"] = _norms(datasets.read_timings("quantize", hardware, *NORMS))
     tables = [part.assign(component=kind) for kind, part in parts.items() if len(part)]
     if not tables:
         expected = "a table with a dtype that is calibrated, such as bf16"
@@ -98,69 +109,81 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     return table.assign(hardware=hardware, stack=stack, version=version)
 
 
-def _experts(hardware: str, stack: str, version: str) -> pd.DataFrame:
-    raw = datasets.read_moe(hardware, stack, version)
+def _experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) -> pd.DataFrame:
     usable = raw["is_gated"] & ~raw["is_slow_path"] & (raw["expert_parallel"] == 1)
     usable &= raw["quantization"].isin(_EXPERT_QUANTIZATIONS[stack])
-    usable &= (raw["quantization"] != "w4a16_mxfp4") | (hardware not in _SLOW_MXFP4)
+    usable &= (raw["quantization"] != "w4a16_mxfp4") | (name not in _SLOW_MXFP4)
     usable &= raw["active_experts"].notna() & (raw["num_tokens"] <= MAX_TOKENS)
     table = _fastest(raw[usable]).assign(num_matrices=3)
     table["model_expert_size"] = table["expert_size"] * table["tensor_parallel"]
-    is_cold = _is_cold(table["loaded_bytes"], hardware)
-    is_slow = pd.Series(data=False, index=table.index)
-    for _, rows in table[is_cold].groupby(["quantization", "distribution"]):
-        is_slow |= is_slow.index.isin(rows.index[_slow_slices(rows)])
+    elements = table["active_experts"] * 3 * table["hidden_size"] * table["expert_size"]
+    is_cold = _is_cold(_bytes(elements, table["weight_dtype"]), device)
+    is_slow = pd.Series(table.index.isin(_slow_slices(table[is_cold])), table.index)
     is_fitted = _rows_in(table[list(SHAPE["experts"])], EXPERT_SHAPES)
     fitted_dtypes = table["quantization"][is_fitted].unique()
     is_fitted |= ~table["quantization"].isin(fitted_dtypes)
     is_skewed = is_fitted & (table["distribution"] != "balanced")
     roles = _roles(is_fitted, is_cold, is_slow).mask(is_skewed & is_cold & ~is_slow, "spread")
-    names = ["num_tokens", "hidden_size", "expert_size", "model_expert_size", "num_experts",
-             "experts_per_token", "active_experts", "num_matrices", "distribution",
-             "weight_dtype", "activation_dtype", "latency"]  # fmt: skip
+    names = [*COLUMNS["experts"], "model_expert_size", "distribution", "latency"]
     return table[names].assign(role=roles)
 
 
-def _gemm(hardware: str, stack: str, version: str) -> pd.DataFrame:
-    raw = datasets.read_gemm(hardware, stack, version)
-    table = raw[raw["quantization"].isin(_GEMM_QUANTIZATIONS[stack]) & (raw["m"] <= MAX_TOKENS)]
-    read = table["n"] * table["k"] * table["weight_dtype"].map(BYTES_PER_ELEMENT)
-    is_long = (table["n"] < 128) | (table["k"] < 1024) | (table["m"] > 16)
-    is_timed = _is_cold(read, hardware) | (_is_short(read, table, hardware) & ~is_long)
-    table = table.rename(columns={"m": "num_tokens", "k": "input_size", "n": "output_size"})
+def _gemm(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFrame:
+    usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS[stack])
+    table = raw[usable & (raw["num_tokens"] <= MAX_TOKENS)]
+    k, n = table["input_size"], table["output_size"]
+    read = _bytes(k * n, table["weight_dtype"])
+    is_long = (n < 128) | (k < 1024) | (table["num_tokens"] > 16)
+    is_timed = _is_cold(read, device) | (_is_short(read, table, device) & ~is_long)
     is_fitted = _every_third(table[is_timed], "gemm").reindex(table.index, fill_value=False)
     return table[[*COLUMNS["gemm"], "latency"]].assign(role=_roles(is_fitted, is_timed))
 
 
-def _attention(hardware: str, stack: str, version: str) -> pd.DataFrame:
-    raw = datasets.read_decode_attention(hardware, stack, version)
+def _attention(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFrame:
     usable = raw["sliding_window"].isna() & (raw["activation_dtype"] == "bf16")
     usable &= raw["kv_dtype"].isin(["bf16", "fp8"] if stack == "trtllm" else ["bf16"])
     if stack != "sglang":
         usable &= raw["num_heads"] > raw["num_kv_heads"]
     table = raw[usable]
-    element = table["kv_dtype"].map(BYTES_PER_ELEMENT)
-    entries = 2 * table["num_kv_heads"] * table["head_dim"] * element
-    read = table["batch_size"] * table["context_length"] * entries
-    is_timed = _is_cold(read, hardware) | _is_short(read, table, hardware)
+    entries = table["batch_size"] * table["context_length"]
+    read = _bytes(2 * entries * table["num_kv_heads"] * table["head_dim"], table["kv_dtype"])
+    is_timed = _is_cold(read, device) | _is_short(read, table, device)
     roles = _roles(_every_third(table, "attention"), is_timed, _slow_heads(table))
     return table[[*COLUMNS["attention"], "latency"]].assign(role=roles)
 
 
-def _is_cold(read_bytes: pd.Series, hardware: str) -> pd.Series:
+def _norms(raw: pd.DataFrame) -> pd.DataFrame:
+    """Return quantised rows as norms of the width that moves as many bytes.
+
+    A norm with its residual addition reads two rows in 16 bits and writes two: 8 bytes an element.
+    Quantisation reads one and writes one in 8 bits: 3 bytes.
+    """
+    least, most = _NORM_WIDTHS
+    usable = raw["width"].between(least, most) & (raw["num_tokens"] <= MAX_TOKENS)
+    table = raw[usable].assign(activation_dtype="bf16")
+    table["hidden_size"] = table["width"] * 3 // 8
+    is_fitted = _every_third(table, "elementwise")
+    is_timed = pd.Series(data=True, index=table.index)
+    return table[[*COLUMNS["elementwise"], "latency"]].assign(role=_roles(is_fitted, is_timed))
+
+
+def _bytes(elements: pd.Series, dtypes: pd.Series) -> pd.Series:
+    return elements * dtypes.map(BYTES_PER_ELEMENT)
+
+
+def _is_cold(read_bytes: pd.Series, device: HardwareProfile) -> pd.Series:
     """Return which rows read too much for a cache to hold it from one call to the next."""
-    return read_bytes > COLD_SHARE * load_hardware(hardware).memory.l2_bytes
+    return read_bytes > COLD_SHARE * device.memory.l2_bytes
 
 
-def _is_short(read_bytes: pd.Series, table: pd.DataFrame, hardware: str) -> pd.Series:
+def _is_short(read_bytes: pd.Series, table: pd.DataFrame, device: HardwareProfile) -> pd.Series:
     """Return which rows take so much longer than their reads that the launch decides."""
-    peak_bytes_per_s = load_hardware(hardware).memory.peak_bytes_per_s
-    return read_bytes / peak_bytes_per_s < 0.05 * table["latency"]
+    return read_bytes / device.memory.peak_bytes_per_s < 0.05 * table["latency"]
 
 
 def _fastest(table: pd.DataFrame) -> pd.DataFrame:
     """Keep the fastest of the kernels that a point was timed with, as an engine would."""
-    marks = {"kernel_source", "latency", "num_repeats"}
+    marks = {"kernel_source", "latency"}
     key = [name for name in table.columns if name not in marks]
     return table.sort_values("latency").drop_duplicates(key).sort_index()
 
@@ -187,20 +210,19 @@ def _roles(
     return roles.mask(~is_timed, "skip")
 
 
-def _slow_slices(table: pd.DataFrame) -> pd.Series:
-    """Return which rows belong to a slice of experts that ran a fallback kernel.
+def _slow_slices(table: pd.DataFrame) -> list[int]:
+    """Return the rows that belong to a slice of experts that ran a fallback kernel.
 
     A slice is one shape at one tensor-parallel degree, compared with its siblings by medians over
     token counts. It is slow if it took 1.5 times its share of the time of a thinner one; or longer
     than a wider one; or more than twice the sum of its share of the time of a wider one and of
-    that one's cheapest point. The table is of one distribution and dtype, and read from memory.
+    that one's cheapest point. The table has rows that were read from memory only.
     """
-    is_slow = pd.Series(data=False, index=table.index)
-    for _, rows in table.groupby(list(SHAPE["experts"])):
+    found: list[int] = []
+    for _, rows in table.groupby(["quantization", "distribution", *SHAPE["experts"]]):
         times = rows.pivot_table(index="num_tokens", columns="expert_size", values="latency")
-        slow = _slow_widths(times)
-        is_slow |= table.index.isin(rows.index[rows["expert_size"].isin(slow)])
-    return is_slow
+        found += rows.index[rows["expert_size"].isin(_slow_widths(times))].tolist()
+    return found
 
 
 def _slow_widths(times: pd.DataFrame) -> set[int]:
@@ -227,27 +249,27 @@ def _slow_heads(table: pd.DataFrame) -> pd.Series:
     the next smaller shape that is not slow, in the median over points that take twice its least.
     On Hopper and Blackwell, TensorRT-LLM's kernels do so from 48 heads for each KV head on.
     """
-    names = list(SHAPE["attention"])
+    names, point = list(SHAPE["attention"]), ["batch_size", "context_length"]
     slow: set[tuple[int, ...]] = set()
     for axis in ("num_heads", "head_dim"):
         others = ["kv_dtype", *(name for name in names if name != axis)]
         for _, rows in table.groupby(others):
-            slow |= _slow_along(rows[~_rows_in(rows[names], slow)], axis, names)
+            rows = rows[~_rows_in(rows[names], slow)]
+            times = rows.pivot_table(index=point, columns=axis, values="latency")
+            is_slow = rows[axis].isin(_slow_sizes(times))
+            slow |= set(rows[is_slow][names].itertuples(index=False, name=None))
     return _rows_in(table[names], slow)
 
 
-def _slow_along(rows: pd.DataFrame, axis: str, names: list[str]) -> set[tuple[int, ...]]:
-    times = rows.pivot_table(index=["batch_size", "context_length"], columns=axis, values="latency")
-    slow: set[tuple[int, ...]] = set()
-    reference: int | None = None
-    for size in map(int, times.columns):
-        if reference is not None:
-            both = times[[reference, size]].dropna()
-            both = both[both[size] > 2 * times[size].min()]
-            growth = (both[size] / both[reference] / (size / reference)).median()
-            if growth > 1.3:
-                shape = rows[rows[axis] == size][names].iloc[0]
-                slow.add(tuple(int(value) for value in shape))
-                continue
-        reference = size
+def _slow_sizes(times: pd.DataFrame) -> set[int]:
+    """Return the columns that take too long for their size, next to the last that does not."""
+    slow: set[int] = set()
+    first, *sizes = map(int, times.columns) if len(times) else [0]
+    for size in sizes:
+        both = times[[first, size]].dropna()
+        both = both[both[size] > 2 * times[size].min()]
+        if (both[size] / both[first] / (size / first)).median() > 1.3:
+            slow.add(size)
+        else:
+            first = size
     return slow

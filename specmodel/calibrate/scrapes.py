@@ -10,10 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from specmodel.algebra.acceptance import (
-    acceptance_rate_from_accepted_fraction,
-    conditional_acceptance,
-)
+from specmodel.algebra.acceptance import Acceptance, conditional_acceptance
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import read_text
 from specmodel.base.units import FloatArray, check
@@ -28,8 +25,7 @@ TORN = 0.01
 while it raises one after another."""
 
 Counts = dict[tuple[str, str], float]
-"""Value of each series by its other labels, such as ``engine="0"``, and by its counter, which for
-the one by position has the position behind it."""
+"""Value by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -117,11 +113,13 @@ def scraped_acceptance(
     totals: Counter[str] = Counter()
     for (_, counter), count in counts.items():
         totals[counter] += int(count)
-    drafts, drafted, accepted, *reached = totals.values()
+    drafts, drafted, accepted = totals[DRAFTS], totals[DRAFTED], totals[ACCEPTED]
+    reached = [totals[_at(i)] for i in range(len(totals) - 3)]
     _check_consistent(drafts, drafted, accepted, reached)
     by_position = np.minimum.accumulate(np.minimum(reached, drafts))
     mean_length = min(max(drafted / drafts, 1.0), float(len(reached)))
-    rate = acceptance_rate_from_accepted_fraction(accepted / drafted, mean_length)
+    fraction = accepted / drafted
+    flat = Acceptance(accepted_fraction=fraction, measured_draft_length=mean_length)
     return MeasuredAcceptance(
         model_name=name,
         num_engines=len({engine for engine, _ in counts}),
@@ -131,52 +129,65 @@ def scraped_acceptance(
         accepted_by_position=by_position,
         mean_draft_length=mean_length,
         max_draft_length=len(reached),
-        acceptance_rate=float(rate),
+        acceptance_rate=float(flat.rate()),
         acceptance_by_position=conditional_acceptance(by_position / drafts),
         tokens_per_step=1 + accepted / drafts,
-        accepted_fraction=accepted / drafted,
+        accepted_fraction=fraction,
     )
 
 
 def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
-    """Return the model's name and the counters of its engines."""
-    where, is_vllm = f"scrape {path}", False
-    models: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    for name, labels, value in _samples(Path(path)):
-        is_vllm |= name.startswith("vllm:")
+    """Return the model's name and the counters of its engines, each with all of them."""
+    where, samples = f"scrape {path}", list(_samples(Path(path)))
+    models: dict[str, Counts] = defaultdict(dict)
+    for name, labels, value in samples:
         if name in COUNTERS:
-            others = dict(sorted(labels.items()))
-            counts = models[others.pop("model_name", "")]
-            if name == BY_POSITION:
-                name = f"{name} position {others.pop('position', None)}"
-            engine = ", ".join(f'{label}="{text}"' for label, text in others.items())
-            if name in counts[engine]:
-                raise InputError(f"{where} {name}", labels, "each series once")
-            counts[engine][name] = value
+            model_name, series = _series(name, labels)
+            if series in models[model_name]:
+                raise InputError(f"{where} {series[1]}", labels, "each series once")
+            models[model_name][series] = value
     if not models:
+        is_vllm = any(name.startswith("vllm:") for name, _, _ in samples)
         reason = "there are none, so speculation may be off" if is_vllm else "it is no vLLM scrape"
         raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
     if model is None and len(models) > 1:
         raise InputError("model", None, "one of " + ", ".join(sorted(models)))
-    model = next(iter(models)) if model is None else model
-    if model not in models:
-        raise InputError("model", model, nearest(model, models))
-    return model, _complete(models[model], where)
+    chosen = next(iter(models)) if model is None else model
+    if chosen not in models:
+        raise InputError("model", chosen, nearest(chosen, models))
+    _check_complete(models[chosen], where)
+    return chosen, models[chosen]
 
 
-def _complete(engines: dict[str, dict[str, float]], where: str) -> Counts:
-    """Return the counts of all engines, each with every counter and position, checked."""
-    positions = max(sum(name not in COUNTERS for name in counts) for counts in engines.values())
-    needed = [DRAFTS, DRAFTED, ACCEPTED]
-    needed += [f"{BY_POSITION} position {i}" for i in range(max(positions, 1))]
-    for engine in sorted(engines):
-        for name in needed:
-            if name not in engines[engine]:
-                raise InputError(where, f"engine {engine}".strip(), f"its counter {name} as well")
-            # beyond 2⁵³, a counter kept as a double no longer counts
-            bounds = {"minimum": 0, "maximum": 2.0**53}
-            check(f"{where} {name}", engines[engine][name], **bounds, whole=True)
-    return {(engine, name): engines[engine][name] for engine in sorted(engines) for name in needed}
+def _series(name: str, labels: dict[str, str]) -> tuple[str, tuple[str, str]]:
+    """Return the model, and the labels of the engine with the counter and its position."""
+    others = dict(sorted(labels.items()))
+    model = others.pop("model_name", None)
+    if model is None:  # several models would be summed as if they were engines of one
+        raise InputError(name, labels, "a label model_name, as vLLM writes it")
+    if name == BY_POSITION:
+        position = others.pop("position", "")
+        if not position.isdecimal():
+            raise InputError(name, labels, "a label position, which counts from 0")
+        name = _at(int(position))
+    return model, (", ".join(f'{label}="{text}"' for label, text in others.items()), name)
+
+
+def _at(position: object) -> str:
+    return f"{BY_POSITION} position {position}"
+
+
+def _check_complete(counts: Counts, where: str) -> None:
+    """Refuse an engine that lacks a counter or position, and what is no count."""
+    engines = sorted({engine for engine, _ in counts})
+    positions = Counter(engine for engine, counter in counts if counter not in COUNTERS)
+    needed = [DRAFTS, DRAFTED, ACCEPTED, *map(_at, range(max(positions.values(), default=1)))]
+    for engine, counter in itertools.product(engines, needed):
+        if (engine, counter) not in counts:
+            raise InputError(where, f"engine {engine}".strip(), f"its counter {counter} as well")
+        # beyond 2⁵³, a counter kept as a double no longer counts
+        bounds = {"minimum": 0, "maximum": 2.0**53}
+        check(f"{where} {counter}", counts[engine, counter], **bounds, whole=True)
 
 
 def _samples(path: Path) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -222,7 +233,7 @@ def _check_consistent(drafts: int, drafted: int, accepted: int, reached: list[in
     for position, (before, count) in enumerate(itertools.pairwise([drafts, *reached])):
         if count > (1 + TORN) * before:
             expected = f"at most {before}, as at the position before or of drafts in all"
-            raise InputError(f"{BY_POSITION} position {position}", count, expected)
+            raise InputError(_at(position), count, expected)
     if abs(sum(reached) - accepted) > TORN * accepted:
         expected = f"{accepted} over all positions, as many as {ACCEPTED}"
         raise InputError(BY_POSITION, sum(reached), expected)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.calibrate.fitting.kernels import predicted_time, shape_errors
+from specmodel.calibrate.fitting.kernels import judge, shape_errors
 from specmodel.calibrate.measurements import (
     check_plausible,
     groups,
@@ -63,17 +63,11 @@ def predict_measured(
     parts = []
     for kind, dtype, rows in groups(table):
         judged = judged_rows(rows, roles)
-        if judged.empty:
-            continue
-        predicted = predicted_time(kind, judged, hardware, kernels.parameters(kind, dtype))
-        judged = judged.assign(
-            dtype=dtype,
-            case=_cases(kind, judged, hardware),
-            tokens=judged["batch_size" if kind == "attention" else "num_tokens"],
-            predicted=predicted,
-            error=predicted / judged["latency"] - 1,
-        )
-        parts.append(judged)
+        if len(judged):
+            judged = judge(kind, judged, hardware, kernels.parameters(kind, dtype))
+            tokens = judged["batch_size" if kind == "attention" else "num_tokens"]
+            case = _cases(kind, judged, hardware)
+            parts.append(judged.assign(dtype=dtype, case=case, tokens=tokens))
     if not parts:
         raise InputError("measurements", "no row to judge", "rows whose role is judge or fit")
     return pd.concat(parts, ignore_index=True)

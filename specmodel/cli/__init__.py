@@ -1,92 +1,29 @@
-"""The command line: parse, call, print. Imports nothing heavy until a command runs."""
+"""The command line as a program: streams, signals and exit status.
 
-import errno
-import gc
+Imports nothing until it runs, so that Ctrl-C never meets an import outside of `main`.
+"""
+
 import os
-import re
+import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
-import click
-
-from specmodel import __version__
-from specmodel.base.errors import InputError
-from specmodel.cli.settings import SETTINGS
-
-_COMMANDS = (
-    *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "dataset"),
-    *("explain", "fit", "plot", "predict", "schedule", "sensitivity", "simulate", "sweep"),
-    *("sweet-spot", "trace", "validate"),
-)
-"""Commands in a module of their name."""
-_HOME = {name: name.replace("-", "_") for name in _COMMANDS} | dict.fromkeys(
-    ("list", "show"), "catalog"
-)
-
-
-class _Commands(click.Group):
-    """Commands that are imported when they are typed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_HOME)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name in _HOME and name not in self.commands:
-            module = import_module(f"specmodel.cli.{_HOME[name]}")
-            for command in vars(module).values():
-                if isinstance(command, click.Command) and command.name == name:
-                    self.add_command(command)
-        return super().get_command(ctx, name)
-
-
-@click.group(cls=_Commands, context_settings=SETTINGS, no_args_is_help=True)
-@click.version_option(__version__, prog_name="specmodel")
-def main_group() -> None:
-    """Tell whether speculative decoding pays for a model, on a GPU, at a batch size.
-
-    \b
-    Examples:
-      specmodel predict --target qwen3-30b-a3b --drafter eagle \\
-          --hardware h200_sxm --batch-size 1:128:x2 --draft-length 3 \\
-          --acceptance-rate 0.7
-      specmodel list hardware
-      specmodel show h200_sxm
-
-    \b
-    Shell completion (bash; zsh and fish likewise):
-      eval "$(_SPECMODEL_COMPLETE=bash_source specmodel)"
-    """
-
-
-def _error_line(error: InputError, words: Sequence[str]) -> str:
-    """Name the option as typed: ``--batch-size``, ``--hardware memory.peak_bytes_per_s``."""
-    options = {
-        name: parameter.opts[0]
-        for parameter in _command(words).params
-        if isinstance(parameter, click.Option)
-        for name in (parameter.name, parameter.opts[0].strip("-").replace("-", "_"))
-    }
-    name, rest = re.split(r"[. ]|$", error.argument, maxsplit=1)
-    if name not in options:
-        return str(error)
-    return str(InputError(f"{options[name]} {rest}".strip(), error.value, error.expected))
-
-
-def _command(words: Sequence[str]) -> click.Command:
-    """Return the command that was typed."""
-    command: click.Command = main_group
-    context = click.Context(main_group)
-    for word in words:
-        if isinstance(command, click.Group):
-            default = command.get_command(context, getattr(command, "default", ""))
-            command = command.get_command(context, word) or default or command
-    return command
+_PLAIN = {"√": "sqrt ", "×": "x", "–": "-", "…": "..."}
+"""What stands for characters of ours that a terminal does not have."""
 
 
 def run() -> int:
-    """Run as a program: in so short a life, looking for cycles costs a fifth of the time."""
-    gc.disable()
+    """Run as a program."""
+    import codecs
+    import gc
+
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _interrupt)
+    _open_closed_streams()
+    codecs.register_error("plain", _plain)  # type: ignore[arg-type] # nothing is read
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="plain")  # type: ignore[union-attr] # both are the process's
+    gc.disable()  # in so short a life, looking for cycles costs a fifth of the time
     status = main()
     gc.freeze()
     return status
@@ -106,22 +43,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0, 2 for what cannot be used, 130 for Ctrl-C, 1 for a closed pipe.
     """
     try:
-        status = main_group.main(arguments, prog_name="specmodel", standalone_mode=False)
-        sys.stdout.flush()
-        return int(status or 0)
-    except InputError as error:
-        message = _error_line(error, sys.argv[1:] if arguments is None else arguments)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 2
-    except click.ClickException as error:
-        message = " ".join(error.format_message().split())
-    except (click.Abort, KeyboardInterrupt):
+        from specmodel.cli.commands import carry_out
+
+        return carry_out(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
         return 130
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        message = f"output: {error.strerror}"
-    click.echo(f"specmodel: error: {message}", err=True)
-    return 2
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _open_closed_streams() -> None:
+    """Open what the shell has closed, so that no file takes its place; writing to it fails."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDONLY if number < 2 else os.O_WRONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
+def _plain(error: UnicodeEncodeError) -> tuple[str, int]:
+    """Return what stands for characters that the encoding of a stream does not have."""
+    lost = error.object[error.start : error.end]
+    kept = (_PLAIN.get(c) or c.encode("unicode_escape").decode() for c in lost)
+    return "".join(kept), error.end

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specmodel.base.errors import InputError
 from specmodel.base.text import align, wrap
 from specmodel.cli.settings import SETTINGS
 
@@ -36,6 +37,10 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
     """
     from specmodel.calibrate.scrapes import scraped_acceptance
 
+    for path in (file, later):
+        if path == "-" or (path and "://" in path):
+            url = path if path != "-" else "http://localhost:8000/metrics"
+            raise InputError("file", path, f"a saved scrape: curl -s {url} > run.prom")
     measured = scraped_acceptance(file, later, model)
     click.echo(_json(measured) if as_json else _text(measured))
 
@@ -43,28 +48,24 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
 def _json(measured: "MeasuredAcceptance") -> str:
     from specmodel.cli.report import json_text
 
-    name, *figures = vars(measured)
+    figures = {f: v.tolist() if hasattr(v, "tolist") else v for f, v in vars(measured).items()}
+    name = {"model_name": figures.pop("model_name")}
     units = {f: "token" if "token" in f or f.endswith("length") else "-" for f in figures}
-    values = {f: getattr(measured, f) for f in figures}
-    warning = _warning(measured)
-    return json_text(
-        {name: measured.model_name, "warnings": [warning] if warning else [], "units": units}
-        | {f: v.tolist() if hasattr(v, "tolist") else v for f, v in values.items()}
-        | {"predict": _options(measured)}
-    )
+    warnings = list(filter(None, [_warning(measured)]))
+    head = name | {"warnings": warnings, "units": units}
+    return json_text(head | figures | {"predict": _options(measured)})
 
 
 def _text(measured: "MeasuredAcceptance") -> str:
     name = measured.model_name if measured.model_name.isprintable() else repr(measured.model_name)
     engines = f" of {measured.num_engines} engines" if measured.num_engines > 1 else ""
-    figures = {
-        "acceptance rate": (measured.acceptance_rate, "P(token accepted, all before it were)"),
-        "tokens per step": (measured.tokens_per_step, "of the steps that had a draft"),
-        "accepted fraction": (measured.accepted_fraction, "accepted / drafted"),
-        "mean draft length": (measured.mean_draft_length, f"at most {measured.max_draft_length}"),
-    }
-    rows = [(title, f"{value:.4f}", meaning) for title, (value, meaning) in figures.items()]
-    summary = align([("", [*column]) for column in zip(*rows, strict=True)], left=[""])
+    summary = [
+        ("acceptance rate", measured.acceptance_rate, "P(token accepted, all before it were)"),
+        ("tokens per step", measured.tokens_per_step, "of the steps that had a draft"),
+        ("accepted fraction", measured.accepted_fraction, "accepted / drafted"),
+        ("mean draft length", measured.mean_draft_length, f"at most {measured.max_draft_length}"),
+    ]
+    lines = [f"{title:17}  {value:.4f}  {meaning}" for title, value, meaning in summary]
     reached = measured.accepted_by_position
     table = align(
         [
@@ -77,7 +78,7 @@ def _text(measured: "MeasuredAcceptance") -> str:
     warning = _warning(measured)
     sections = [
         wrap(f"{name}: {measured.num_drafts} drafts{engines}"),
-        summary.lstrip("\n"),
+        "\n".join(lines),
         table,
         *([wrap(f"Warning: {warning}.")] if warning else []),
         wrap(_NGRAM),

@@ -56,17 +56,15 @@ def calibrate(device: str, output: str, length: str, hardware: str | None) -> No
     info = find_device(device)
     session = {"specmodel": __version__, "commit": _commit()}
     timings = run_suite(rows, info, length, session)  # type: ignore[arg-type] # a choice
-    start = next(timings)
-    done = start.done
+    start = progress = next(timings)
     click.echo(f"{info.name}, torch {info.torch}", err=True)
     try:
         with click.progressbar(length=start.total, label="Timing", file=sys.stderr) as bar:
             bar.update(start.done)
-            for progress in timings:
-                done = progress.done
+            for progress in timings:  # noqa: B007 - how far it came is said if it is interrupted
                 bar.update(1)
     except KeyboardInterrupt:
-        kept = f"{done} of {start.total} timings are in {rows}"
+        kept = f"{progress.done} of {start.total} timings are in {rows}"
         click.echo(f"\nInterrupted: {kept}; the same command goes on from there.", err=True)
         raise
     made = calibrate_rows(rows, info, date=date.today().isoformat(), hardware=hardware)
@@ -93,20 +91,7 @@ def _commit() -> str | None:
 
 
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
-    """Return what a calibration was made of: timings, noise, launches, what was skipped or flagged.
-
-    Parameters
-    ----------
-    made
-        The calibration.
-    timed, total
-        Timings taken in this run, and in all [-].
-
-    Returns
-    -------
-    str
-        Lines for people.
-    """
+    """Return what a calibration was made of, and what speaks against it, in lines for people."""
     noise = made.noise
     lines = [
         f"{total} timings, {timed} of them now. Repeats of a point differ by {noise.raw:.1%}, "
@@ -130,7 +115,7 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
 
 def _link(link: Link) -> str:
     fixed = link.collective_latency + 2 * (link.num_gpus - 1) * link.hop_latency
-    return f"{fixed * 1e6:.3g} us and {link.peak_bytes_per_s / 1e9:.4g} GB/s"
+    return f"{fixed * 1e6:.3g} us and {link.efficiency * link.peak_bytes_per_s / 1e9:.4g} GB/s"
 
 
 def _left_out_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import wrap
+from specmodel.base.text import align, wrap
+from specmodel.cli.report import seconds
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pandas as pd
 
     from specmodel.calibrate.fitting import EngineFitting, KernelFitting
 
@@ -93,6 +96,7 @@ def kernels(
 @click.option("--engine", metavar="NAME|PATH", help="Held overheads.  [default: ideal]")
 @click.option("--stack", help="Stack whose kernels it runs.")
 @click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
+@click.option("--version", default="", metavar="TEXT", help="Version of the engine measured.")
 @click.option("--leave-out", multiple=True, metavar="COLUMN", help="Leave its values out in turn.")
 def engine(measurements: str, output: str, **options: Any) -> None:
     """Fit overheads of an engine to a table of measured speedups or step times.
@@ -113,9 +117,11 @@ def engine(measurements: str, output: str, **options: Any) -> None:
         changes["stack"] = options["stack"]
     base = load_engine(options["engine"] or "ideal").with_changes("engine", changes)
     today = date.today().isoformat()
-    fitting = fit_engine(table, base, options["vary"], date=today, leave_out=options["leave_out"])
+    how = {name: options[name] for name in ("leave_out", "version")}
+    fitting = fit_engine(table, base, options["vary"], date=today, **how)
     write_text(output, toml_text(fitting.profile) + "\n")
-    click.echo(f"{_engine_text(fitting)}\n\nWritten: {output}")
+    told = [_engine_text(fitting), _row_text(fitting, table), f"Written: {output}"]
+    click.echo("\n\n".join(told))
 
 
 def _check_apart(output: str, measurements: str) -> None:
@@ -143,10 +149,35 @@ def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
 def _engine_text(fitting: EngineFitting) -> str:
     """Return fitted overheads, errors and warnings."""
     fit = fitting.profile.fit
-    seconds = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
-    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *seconds]
+    found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
+    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *found]
     lines.append(f"  mean error {fitting.result.mean_error:.1%}")
     for column, error in (fit.left_out_error if fit else {}).items():
         lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
     lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
     return "\n".join(lines)
+
+
+def _row_text(fitting: EngineFitting, table: pd.DataFrame) -> str:
+    """Return each row measured and predicted, as an aligned table."""
+    quantity, measured = table["quantity"].tolist(), table["value"].astype(float)
+    return align(
+        [
+            ("target", [Path(str(name)).name[:17] for name in table["target"]]),
+            ("quantity", quantity),
+            ("batch\nsize", [_ends(str(sizes).split()) for sizes in table["batch_size"]]),
+            ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
+            ("measured", list(map(_value, quantity, measured))),
+            ("predicted", list(map(_value, quantity, fitting.predicted))),
+            ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
+        ],
+        left=["target", "quantity"],
+    )
+
+
+def _value(quantity: str, value: float) -> str:
+    return seconds(value) if quantity in ("forward_time", "step_time") else f"{value:.3f}"
+
+
+def _ends(sizes: list[str]) -> str:
+    return sizes[0] if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"

@@ -30,23 +30,7 @@ _PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RA
 
 
 def predict_from(options: dict[str, Any]) -> Prediction:
-    """Return the prediction that is asked for.
-
-    Parameters
-    ----------
-    options
-        Values by name; lists and ranges as typed.
-
-    Returns
-    -------
-    Prediction
-        Its axes run over context, then draft length, then batch size.
-
-    Raises
-    ------
-    InputError
-        If an option cannot be used, or there are more points than one call prints.
-    """
+    """Return what is asked for; its axes run over context, then draft length, then batch size."""
     axes = {
         name: parse_values(name, options[name])
         for name in ("context_length", "draft_length", "batch_size")
@@ -117,26 +101,15 @@ def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
     known = int(acceptance.max_draft_length)
     if asked is None:
         return min(DEFAULT_MAX_DRAFT_LENGTH, known)
-    if known < asked <= MAX_DRAFT_LENGTH:
+    check("max_draft_length", asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    if asked > known:
         expected = f"at most {known}, the positions that acceptance_by_position covers"
         raise InputError("max_draft_length", asked, expected)
-    check("max_draft_length", asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
     return asked
 
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the axes of a sweep.
-
-    Parameters
-    ----------
-    options
-        Lists and ranges as typed, by name; all of them text.
-
-    Returns
-    -------
-    dict
-        Values by parameter, dotted for a field of a record; None for what was not given.
-    """
+    """Return the axes of a sweep: values by parameter, dotted for a field of a record."""
     _given_acceptance(options)
     axes: dict[str, Any] = {}
     for name, text in options.items():
@@ -163,18 +136,7 @@ def _listed(argument: str, text: str) -> list[Any]:
 
 
 def settings_from(settings: Sequence[str]) -> dict[str, object]:
-    """Return what ``--set`` replaces.
-
-    Parameters
-    ----------
-    settings
-        Each KEY=VALUE.
-
-    Returns
-    -------
-    dict
-        Numbers, truth values and texts, by the dotted name of the field.
-    """
+    """Return what ``--set KEY=VALUE`` replaces, by the dotted name of the field."""
     changes: dict[str, object] = {}
     for setting in settings:
         key, has_value, value = (part.strip() for part in setting.partition("="))

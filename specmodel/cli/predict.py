@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specmodel.base.ranges import ranges_text, runs
-from specmodel.base.text import Columns, align, table_width
+from specmodel.base.text import Columns, align
 from specmodel.cli import report, settings
-from specmodel.cli.report import SECONDS, Row, cell, cells, varies
+from specmodel.prediction.table import SECONDS, Row, cell, table, varies
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
-
-_SPARE = ("step_time", "forward_time", "active_experts")
-"""Left out, in this order, of a table that is too wide."""
 
 
 @click.command(context_settings=settings.SETTINGS)
@@ -59,7 +56,10 @@ def predict(*, as_json: bool, as_csv: bool, components: bool, **options: Any) ->
         click.echo(to_csv(prediction, only_components=components))
         settings.echo_warnings(prediction.warnings)
     else:
-        parts = [table(prediction), component_tables(prediction) if components else ""]
+        parts = [
+            table(prediction, settings.screen_width()),
+            component_tables(prediction) if components else "",
+        ]
         click.echo(report.page(prediction, verdict(prediction), *parts))
 
 
@@ -106,27 +106,6 @@ def _paying(rows: list[Row]) -> str:
     return f"batch size{'s' if len(good) > 1 else ''} {spans}"
 
 
-def table(prediction: Prediction) -> str:
-    """Return the operating points as a table of at most 80 columns."""
-    from specmodel.prediction.columns import COLUMNS
-
-    rows = prediction.rows()
-    left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}
-    if not prediction.deployment.target.is_moe:
-        left_out.add("active_experts")
-    columns: dict[str, tuple[str, list[str]]] = {}
-    for column in sorted(COLUMNS, key=lambda column: bool(column.words)):  # words stand last
-        name, ends = column.name, [f"{column.name}_low", f"{column.name}_high"]
-        if column.title and name not in left_out:
-            columns[name] = column.title, cells(rows, column.form, name, *column.beside)
-        if name == "speedup" and ends[0] in rows[0]:
-            columns["interval"] = "80 %\ninterval", cells(rows, "{:.2f}-{:.2f}", *ends)
-    for spare in _SPARE:
-        if table_width([*columns.values()]) > 80:
-            columns.pop(spare, None)
-    return align([*columns.values()])
-
-
 def component_tables(prediction: Prediction) -> str:
     """Return the time of each component of each pass, a table a point."""
     rows, blocks = prediction.rows(), []
@@ -138,27 +117,27 @@ def component_tables(prediction: Prediction) -> str:
             total = sum(times.values())
             spent = [*map(times.get, names), total]
             shares = [None if time is None else 100 * time / total for time in spent]
-            columns.append((kind, [cell([time], SECONDS) for time in spent]))
-            columns.append(("%", [cell([share], "{:.1f}") for share in shares]))
+            columns.append(
+                (
+                    kind.replace("first draft pass", "first\ndraft"),
+                    [cell([time], SECONDS) for time in spent],
+                )
+            )
+            columns.append(("%", [cell([share], "{:.0f}") for share in shares]))
         blocks.append(f"{title.format_map(row)}\n{align(columns, left=['component'])}")
     return "\n\n".join(blocks)
 
 
 def _components(prediction: Prediction) -> list[dict[str, dict[str, float]]]:
     """Return for each point the seconds of each component, and of the host, by pass."""
-    import numpy as np
+    from specmodel.answers import pass_components
 
-    times, shape = prediction.times, prediction.batch_size.shape
+    table = pass_components(prediction)
     points: list[dict[str, dict[str, float]]] = [{} for _ in range(prediction.batch_size.size)]
-    for kind, time in times.passes.items():
-        if time is None:
-            continue
-        parts = {name: part.total_time for name, part in time.components.items()}
-        if np.any(time.host_time):
-            parts["host"] = np.asarray(time.host_time)
-        flat = [np.broadcast_to(seconds, shape).ravel().tolist() for seconds in parts.values()]
-        for point, seconds in zip(points, zip(*flat, strict=True), strict=True):
-            point[kind] = dict(zip(parts, seconds, strict=True))
+    each = len(table) // len(points)  # the same components at every point
+    spent = table[["pass", "component", "time"]].itertuples(index=False, name=None)
+    for i, (kind, component, seconds) in enumerate(spent):
+        points[i // each].setdefault(kind, {})[component] = seconds
     return points
 
 

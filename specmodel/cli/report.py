@@ -5,23 +5,21 @@ Imports nothing heavy, as commands import it before they know whether only their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmodel import __version__
 from specmodel.base.text import wrap
+from specmodel.prediction.table import Row as Row
+from specmodel.prediction.table import cells as cells
+from specmodel.prediction.table import seconds as seconds
+from specmodel.prediction.table import varies
 
 if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
     from specmodel.prediction.outcome import Prediction
 
-Row = dict[str, Any]
-"""An operating point: values by column."""
-
 JSON_SCHEMA_VERSION = 1
-
-SECONDS = "s"
-"""The form of cells that are times."""
 
 _IDEAL = (
     "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
@@ -71,11 +69,6 @@ def place(row: Row, rows: list[Row]) -> str:
     return place
 
 
-def varies(name: str, rows: list[Row]) -> bool:
-    """Return whether the rows have several values in a column."""
-    return len({row[name] for row in rows}) > 1
-
-
 def behind(deployment: Deployment) -> list[str]:
     """Say in a sentence each whose kernels and engine were taken, and how wrong they were."""
     engine = deployment.engine
@@ -89,13 +82,13 @@ def behind(deployment: Deployment) -> list[str]:
 
 def _kernels(deployment: Deployment) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
-    from specmodel.records.kernels import KINDS, TYPICAL
+    from specmodel.records.kernels import MAIN_KINDS, TYPICAL
 
     kernels, target = deployment.kernels, deployment.target
     if kernels.record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
     told, is_held_out = [], True
-    for kind in KINDS if target.is_moe else KINDS[1:]:
+    for kind in MAIN_KINDS if target.is_moe else MAIN_KINDS[1:]:
         stored = target.stream.stored_dtype(kind)
         arithmetic = target.stream.arithmetic_dtype(stored)
         dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic)
@@ -133,13 +126,9 @@ def page(prediction: Prediction, words: Iterable[str], *parts: str) -> str:
         At most 80 columns wide.
     """
     opening = "\n".join([heading(prediction.deployment), *map(wrap, words)])
-    sections = [opening, *warnings(prediction), *parts, assumptions(prediction)]
+    warnings = map(warning_text, prediction.warnings)
+    sections = [opening, *warnings, *parts, assumed_text(prediction.assumptions)]
     return "\n\n".join(filter(None, sections))
-
-
-def warnings(prediction: Prediction) -> list[str]:
-    """Return what the reader must know, wrapped to 80 columns."""
-    return [warning_text(warning) for warning in prediction.warnings]
 
 
 def warning_text(warning: str) -> str:
@@ -147,49 +136,14 @@ def warning_text(warning: str) -> str:
     return wrap(f"Warning: {warning}.")
 
 
-def assumptions(prediction: Prediction) -> str:
-    """Return what was assumed because the user did not give it, wrapped to 80 columns."""
-    return assumed_text(prediction.assumptions)
-
-
 def assumed_text(assumed: Mapping[str, Any]) -> str:
-    """Return assumed values by name, wrapped to 80 columns."""
-    words = [f"{name}\xa0{value}" for name, value in assumed.items()]
+    """Return by name what was assumed as the user did not give it, wrapped to 80 columns."""
+    from specmodel.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
+
+    low, high = PLAUSIBLE_ROUTING_CORRELATIONS
+    plausible = {"routing_correlation": f" (plausible: {low:g} to {high:g})"}
+    words = [f"{name}\xa0{value}{plausible.get(name, '')}" for name, value in assumed.items()]
     return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
-
-
-def cells(rows: Iterable[Row], form: str, *names: str) -> list[str]:
-    """Return the cells of a column of a table, a dash for what has no meaning.
-
-    Parameters
-    ----------
-    rows
-        Values by name.
-    form
-        `SECONDS`, or a template for the values of `names` in their order, such as ``{:.2f}``.
-    *names
-        Whose values a cell shows.
-
-    Returns
-    -------
-    list of str
-        A cell a row.
-    """
-    return [cell([row[name] for name in names], form) for row in rows]
-
-
-def cell(values: Sequence[Any], form: str) -> str:
-    """Return one cell of a table, as `cells` does for each row."""
-    if None in values:
-        return "-"
-    return seconds(*values) if form == SECONDS else form.format(*values)
-
-
-def seconds(value: float) -> str:
-    """Return a time with a metric prefix and no space, for tables."""
-    from specmodel.base.units import format_si
-
-    return format_si(value, "s").replace(" ", "")
 
 
 def csv_text(rows: Iterable[Row], names: Iterable[str]) -> str:
@@ -225,10 +179,7 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return what was predicted, so that a saved file can be told from another."""
     d = deployment
     return {
-        "target": d.target.name,
-        "drafter": d.drafter.name,
-        "hardware": d.hardware.name,
-        "engine": d.engine.name,
+        **{name: getattr(d, name).name for name in ("target", "drafter", "hardware", "engine")},
         "num_gpus": d.layout.num_gpus,
         "tensor_parallel": d.tensor_parallel,
         "expert_parallel": d.expert_parallel,

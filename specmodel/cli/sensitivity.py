@@ -48,22 +48,8 @@ _ERRORS = {
 class Sensitivity:
     """Three analyses of one operating point, and what they rest on.
 
-    Parameters
-    ----------
-    deployment, point
-        What runs where, and the operating point.
-    outcome
-        Speedup and target efficiency there, by name [-].
-    ranges
-        Ranges of what is uncertain, by name of the input.
-    elasticities, swings, indices
-        The tables of `elasticities`, `tornado` and `sobol`.
-    samples
-        Samples that the indices were estimated from [-].
-    assumptions
-        What was assumed because it was not given, by argument.
-    warnings
-        What the reader must know, one sentence each.
+    `outcome` is what is predicted there, by name; `swings` and `indices` are the tables of
+    `tornado` and `sobol`.
     """
 
     deployment: Deployment
@@ -140,7 +126,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
 
     from specmodel.base.units import check
     from specmodel.cli.options import acceptance_from, deployment_from
-    from specmodel.cost.memory import memory_use, memory_warnings
+    from specmodel.cost.memory import MemoryUse
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
     from specmodel.sensitivity import analyses
     from specmodel.sensitivity.evaluation import evaluate
@@ -168,8 +154,7 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         generator=np.random.default_rng(seed),
         outputs=outputs,
     )
-    tokens = np.asarray(point.draft_length + 1)
-    memory = memory_use(deployment, np.asarray(point.context_length), tokens)
+    memory = MemoryUse(deployment, point.context_length, point.draft_length + 1)
     outcome = evaluate(deployment, point, {})
     return Sensitivity(
         deployment=deployment,
@@ -181,7 +166,10 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         indices=indices,
         samples=options["samples"],
         assumptions=assumed,
-        warnings=memory_warnings(deployment, memory, np.asarray(point.batch_size)),
+        warnings=(
+            *memory.warnings(np.asarray(point.batch_size)),
+            *deployment.warnings(np.asarray(point.batch_size), np.asarray(point.draft_length)),
+        ),
     )
 
 
@@ -322,7 +310,7 @@ def to_json(found: Sensitivity) -> str:
 
 
 def to_csv(found: Sensitivity) -> str:
-    """Return one tidy table: analysis, input, output, quantity, value."""
+    """Return one tidy table: analysis, input, output, quantity, value, unit."""
     import pandas as pd
 
     ends = [(f"{name}_{end}", name, end) for name in found.outcome for end in ("at_low", "at_high")]
@@ -332,13 +320,19 @@ def to_csv(found: Sensitivity) -> str:
         "sobol": (found.indices, [(name, None, name) for name in found.indices.columns[2:]]),
     }
     rows = [
-        (analysis, row["input"], row["output"] if output is None else output, name, row[column])
+        {
+            "analysis": analysis,
+            "input": row["input"],
+            "output": row["output"] if output is None else output,
+            "quantity": name,
+            "value": row[column],
+            "unit": row["unit"] if column in ("low", "high") else "-",
+        }
         for analysis, (table, cells) in tables.items()
         for row in records(table)
         for column, output, name in cells
     ]
-    titles = ["analysis", "input", "output", "quantity", "value"]
-    return pd.DataFrame(rows, columns=titles).to_csv(index=False).rstrip("\n")
+    return pd.DataFrame(rows).to_csv(index=False).rstrip("\n")
 
 
 def _rows_shown(effects: list[float]) -> int:

@@ -1,11 +1,13 @@
 """Options that several commands share, declared once, and what every command does alike."""
 
+import shutil
+import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+import specmodel
 from specmodel.base.errors import InputError
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
@@ -46,6 +48,10 @@ _DETAIL: _Options = {
         "GPUs that experts are spread over; they share the batch.  [default: 1]",
     ),
     "draft_tensor_parallel": (int, "GPUs of a draft model.  [default: 1]"),
+    "memory_utilization": (
+        float,
+        "Share of a GPU's memory that weights and cache may fill.  [default: 0.9]",
+    ),
     "weight_dtype": ("DTYPE", "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."),
     "expert_dtype": ("DTYPE", "Routed experts, where it differs."),
     "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),
@@ -63,18 +69,18 @@ _DETAIL: _Options = {
         "FILE",
         "Chance that a token uses each expert, one a number, summing to experts a token.",
     ),
-    "lookup_time": (float, "Host seconds of a look-up (ngram).  [default: 0]"),
+    "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }
 OPTIONS = _WHERE | _POINT | _ACCEPTANCE | _DETAIL
 """By name: the type of a number, or what stands for a text in the help; and the help."""
 
-_DATA = Path(__file__).parents[1] / "records/data"
-_FOLDERS = {
-    "hardware": (_DATA / "hardware", Path(__file__).parents[2] / "hw_profiles"),
-    "target": (_DATA / "architectures",),
-    "drafter": (_DATA / "architectures",),
-    "engine": (_DATA / "engines",),
+_LISTS = {
+    "target": ["list_architectures"],
+    "drafter": ["list_architectures", "list_drafters"],
+    "hardware": ["list_hardware"],
+    "engine": ["list_engines"],
 }
+"""What lists the names that complete an option."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -85,40 +91,21 @@ def flag(name: str) -> str:
 
 
 def completer(kind: str) -> Callable[..., list[str]]:
-    """Complete names of shipped records for the shell, without reading them."""
+    """Complete names of shipped records for the shell."""
 
     def complete(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-        names = [p.name.removesuffix(".toml") for f in _FOLDERS[kind] for p in f.glob("*.toml")]
-        if kind == "drafter":
-            from specmodel.records.drafters import list_drafters
-
-            names += list_drafters()
+        names = [name for names in _LISTS[kind] for name in getattr(specmodel, names)()]
         return sorted(name for name in names if name.startswith(start))
 
     return complete
 
 
 def option(name: str, more: str = "", **changes: Any) -> Callable[[Command], Command]:
-    """Return the decorator that gives a command one of the shared options.
-
-    Parameters
-    ----------
-    name
-        One of `OPTIONS`.
-    more
-        Added to its help.
-    **changes
-        What `click.option` is told otherwise.
-
-    Returns
-    -------
-    Callable
-        Decorator of a command.
-    """
+    """Add one of `OPTIONS`; `more` follows its help, `changes` are what `click.option` takes."""
     kind, words = OPTIONS[name]
     settings: dict[str, Any] = {"help": words + more}
     settings["metavar" if isinstance(kind, str) else "type"] = kind
-    if name in _FOLDERS:
+    if name in _LISTS:
         settings["shell_complete"] = completer(name)
     return click.option(flag(name), **settings | changes)
 
@@ -187,6 +174,12 @@ def check_forms(as_json: bool, as_csv: bool) -> None:
     """Refuse both at once."""
     if as_json and as_csv:
         raise InputError("csv", True, "one of --json and --csv")
+
+
+def screen_width() -> int:
+    """Return the columns of the terminal, 80 where there is none [-]."""
+    is_watched = sys.stdout.isatty()
+    return max(40, shutil.get_terminal_size().columns) if is_watched else 80
 
 
 def echo_warnings(warnings: Iterable[str]) -> None:

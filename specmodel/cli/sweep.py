@@ -1,7 +1,9 @@
 """The command that sweeps."""
 
 import logging
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.cli.settings import SETTINGS, completer
+from specmodel.cli.settings import OPTIONS, SETTINGS, option
 
 if TYPE_CHECKING:
     from specmodel.sweeps import Plan
@@ -18,51 +20,19 @@ if TYPE_CHECKING:
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
 
-_AXES = {
-    "target": "Models served: names, TOML or config.json.",
-    "drafter": "ngram, eagle, eagle3, mtp, parallel, or models.",
-    "hardware": "GPUs: names or TOML.",
-    "engine": "Overheads of serving stacks.  [default: ideal]",
-    "stack": "Whose kernels: fitted for the GPU, typical or datasheet.",
-    "batch-size": "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2.",
-    "draft-length": "Tokens drafted per sequence and step, 0 for none.",
-    "context-length": "KV entries per sequence before the step.  [default: 1024]",
-    "verify-tokens": "Target tokens per sequence, for trees.  [default: draft length + 1]",
-    "acceptance-rate": "P(token accepted, all before it were): 0.5,0.7 or 0.5:0.9:0.05.",
-    "tokens-per-step": "Mean tokens emitted per step, bonus included.",
-    "step-efficiency": "Tokens per step / (draft length + 1).",
-    "accepted-fraction": "Accepted / drafted, as engines report.",
-    "acceptance-by-position": "Conditional rates of positions 1, 2, ...; one list.",
-    "measured-draft-length": "Draft length of the measured acceptance; one number.",
-    "proposal-rate": "Share of steps with a proposal (ngram).  [default: 1]",
-    "lookup-time": "Host seconds of a look-up (ngram).  [default: 0]",
-    "tensor-parallel": "GPUs of the target.  [default: 1]",
-    "expert-parallel": "GPUs that experts are spread over.  [default: 1]",
-    "draft-tensor-parallel": "GPUs of a draft model.  [default: 1]",
-    "weight-dtype": "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4.",
-    "expert-dtype": "Routed experts, where it differs.",
-    "embedding-dtype": "Embedding and head, likewise.",
-    "activation-dtype": "Arithmetic follows it.",
-    "kv-dtype": "Dtypes of the KV cache.",
-    "routing-correlation": "0: a sequence's tokens route independently.  [default: 0.18]",
-    "popularity": "Files of the chance that a token uses each expert.",
-    "popularity-exponent": "Experts are used as rank to minus this power.  [default: 0]",
-    "max-draft-length": "Longest draft considered for the best one; one number.  [default: 10]",
-}
-_REQUIRED = ("target", "drafter", "hardware", "batch-size", "draft-length")
+_REQUIRED = ("target", "drafter", "hardware", "batch_size", "draft_length")
+_SINGLE = ("measured_draft_length", "max_draft_length")
+"""Options with one value for the whole sweep."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _axis_options(command: Command) -> Command:
-    for name, words in reversed(_AXES.items()):
-        command = click.option(
-            f"--{name}",
-            required=name in _REQUIRED,
-            metavar="VALUES",
-            help=words,
-            shell_complete=completer(name) if name in _REQUIRED[:3] else None,
-        )(command)
+    """Add every shared option, which here takes a list or range."""
+    for name in reversed(OPTIONS):
+        metavar = "VALUE" if name in _SINGLE else "VALUES"
+        add = option(name, type=str, metavar=metavar, required=name in _REQUIRED)
+        command = add(command)
     return command
 
 
@@ -91,6 +61,9 @@ def _axis_options(command: Command) -> Command:
 @click.option("--overwrite", is_flag=True, help="Replace what has that name.")
 @click.option("--workers", type=int, help="Threads.  [default: one for each core]")
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask cluster in place of threads.")
+@click.option(
+    "--worker-timeout", type=float, help="Seconds it may be without workers.  [default: 60]"
+)
 @click.option("--yes", is_flag=True, help="Compute more than 1,000,000,000 points.")
 def sweep(
     *,
@@ -98,6 +71,7 @@ def sweep(
     overwrite: bool,
     workers: int | None,
     scheduler: str | None,
+    worker_timeout: float | None,
     yes: bool,
     **options: Any,
 ) -> None:
@@ -127,7 +101,11 @@ def sweep(
     for reason in plan.skipped:
         click.echo(f"specmodel: skipped: {reason}", err=True)
     where: dict[str, Any] = {"workers": workers, "client": scheduler}
-    with _without_log():
+    if worker_timeout is not None:
+        if scheduler is None:
+            raise InputError("worker_timeout", worker_timeout, "none without --scheduler")
+        where["worker_timeout"] = worker_timeout
+    with _without_log(), _stopping():
         if output is None:
             for text in csv_chunks(plan, **where):
                 click.echo(text, nl=False)
@@ -168,6 +146,20 @@ def _without_log() -> Iterator[None]:
         yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Take a request to end, as of a batch system, for Ctrl-C: what was written is kept."""
+    asking = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        asking = []  # only the main one may say what a signal does
+    before = {each: signal.signal(each, signal.default_int_handler) for each in asking}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextmanager

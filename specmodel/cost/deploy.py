@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype
-from specmodel.cost.deployment import Deployment
+from specmodel.cost.deployment import TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
+from specmodel.records.kernels import KINDS
+from specmodel.records.layers.attention import LatentAttention
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -24,12 +27,14 @@ DEGREES = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
-NAMES = (*RECORDS, "stack", *DEGREES, "routing_correlation", *DTYPES, *LOOKUP, *POPULARITY)
+SHARES = ("routing_correlation", "memory_utilization")
+NAMES = (*RECORDS, "stack", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
 """What `resolve` takes beside fields of records."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
     "routing_correlation": TYPICAL_ROUTING_CORRELATION,
+    "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
     **dict.fromkeys(DEGREES, 1),
 }
 
@@ -46,6 +51,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     tensor_parallel: int | None = None,
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
+    memory_utilization: float | None = None,
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
@@ -56,19 +62,12 @@ def deploy(  # noqa: PLR0913 - all keyword-only
 
     Parameters
     ----------
-    target, hardware, drafter, engine
-        Records, names that ship with the package, or paths; the engine is "ideal" by default.
-    stack
-        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
-        the engine's, else the profile's default, else "typical".
-    routing_correlation
-        How far tokens of one sequence share experts, 0.18 by default [-].
-    popularity
-        Probability that a token uses each expert of the target; equal by default [-].
-    tensor_parallel, expert_parallel, draft_tensor_parallel
-        GPUs that the target and a draft model are spread over, 1 by default [-].
+    target, hardware, drafter, engine, stack, routing_correlation, popularity
+        As `specmodel.predict` takes them [-].
+    tensor_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
+        Likewise [-].
     weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
-        Dtypes of the target; by default its own.
+        Likewise.
 
     Returns
     -------
@@ -121,24 +120,40 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     changes = _changes(values)
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
     chosen = _DEFAULTS | given
-    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
-    target = _record(chosen["target"], Architecture, load_architecture)
-    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    dtypes = _dtypes(given, hardware)
+    load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
+    target = _record(chosen["target"], Architecture, load)
+    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     deployment = Deployment(
         target=target,
         drafter=_drafter(given, target).with_changes(f"{prefix}drafter", changes["drafter"]),
         hardware=hardware,
         engine=engine,
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
-        routing_correlation=_single("routing_correlation", chosen),
         popularity=_popularity(given, target),
-        **{name: chosen[name] for name in DEGREES},
+        **{name: _single(name, chosen) for name in SHARES},
+        **{name: _degree(name, chosen) for name in DEGREES},
     )
     return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
+
+
+def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, str]:
+    """Return the dtypes of the target that are given, and that of activations that follows.
+
+    Weights of fp8 meet activations of fp8 where the GPU computes in fp8; elsewhere, as weights of
+    fewer bits everywhere, they are widened as they are read.
+    """
+    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
+    is_fp8 = dtypes.get("weight_dtype") == "fp8" and "fp8" in hardware.dtype
+    return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
+
+
+def _degree(name: str, values: Mapping[str, Any]) -> Any:
+    return int(check(name, _single(name, values), minimum=1, whole=True))
 
 
 def _single(name: str, values: Mapping[str, Any]) -> Any:
@@ -158,12 +173,33 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
         assumed["popularity"] = "equal"
     if drafter.is_lookup:
         lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
-        assumed |= {k: value for k, value in lookup.items() if getattr(drafter, k) == value}
+        assumed |= {k: v for k, v in lookup.items() if k not in given and getattr(drafter, k) == v}
     else:
         assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
-    return assumed
+    return assumed | _assumed_of_kernels(deployment)
+
+
+def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
+    kernels, target = deployment.kernels, deployment.target
+    if kernels.record is None:
+        return {}
+    assumed: dict[str, Any] = {}
+    if any(isinstance(mixer, LatentAttention) for mixer in target.mixers):
+        assumed["latent_attention"] = "as fast as grouped attention"
+    link = deployment.hardware.link
+    if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
+        assumed["link_efficiency"] = 1.0
+    bounds = []
+    for kind in KINDS if target.is_moe else KINDS[1:]:
+        stored = target.stream.stored_dtype(kind)
+        fit = kernels.record.fit(kind, stored, target.stream.arithmetic_dtype(stored))
+        bounds += (
+            [f"{kind} {name} {getattr(fit, name):.3g}" for name in fit.at_bound] if fit else []
+        )
+    return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
 
 
 def _without_part(deployment: Deployment) -> set[str]:
@@ -214,4 +250,7 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | 
         return zipf_popularity(target.num_experts, target.experts_per_token, float(exponent))
     if isinstance(popularity, str | Path):
         return read_numbers(Path(popularity), "popularity")
-    return check("popularity", popularity, minimum=0)
+    numbers = check("popularity", popularity, minimum=0)
+    if numbers.ndim != 1:
+        raise InputError("popularity", f"shape {numbers.shape}", "a number for each expert")
+    return numbers

@@ -13,6 +13,9 @@ from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.records.layers.batch import Layout
 
+TYPICAL_MEMORY_UTILIZATION = 0.9
+"""Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Deployment:
@@ -36,6 +39,9 @@ class Deployment:
         that broadcasts with the points [-].
     popularity
         Probability that a token uses each expert of the target; equal if None [-].
+    memory_utilization
+        Share of a GPU's memory that weights and cache may fill; engines keep the rest for
+        activations, graphs and buffers [-].
     """
 
     target: Architecture
@@ -47,6 +53,7 @@ class Deployment:
     draft_tensor_parallel: int = 1
     routing_correlation: FloatArray | float = 0.0
     popularity: FloatArray | None = None
+    memory_utilization: float = TYPICAL_MEMORY_UTILIZATION
     kernels: Kernels = DATA_SHEET_KERNELS
     overheads: Overheads | None = None
 
@@ -56,6 +63,7 @@ class Deployment:
             expected = f"1, as {self.target.name} has no routed experts"
             raise InputError("expert_parallel", self.expert_parallel, expected)
         check("routing_correlation", self.routing_correlation, minimum=0, maximum=1)
+        check("memory_utilization", self.memory_utilization, above=0, maximum=1)
         if self.popularity is not None:
             check_popularity(
                 self.popularity, self.target.num_experts, self.target.experts_per_token
@@ -70,7 +78,7 @@ class Deployment:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
         for model in (self.target, *self.drafter.architectures):
-            for group, stored in _stored_dtypes(model).items():
+            for group, stored in model.stream.dtypes.items():
                 dtype = model.stream.arithmetic_dtype(stored)
                 try:
                     computed = self.hardware.compute_dtype(dtype)
@@ -80,23 +88,28 @@ class Deployment:
                     wider[dtype] = computed
         return wider
 
-    @property
+    @cached_property
     def engine_seconds(self) -> Overheads:
         """Seconds that the engine adds."""
         return self.overheads or self.engine.overheads
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """How the target is spread over GPUs."""
         return Layout(self.tensor_parallel, self.expert_parallel, self._gpus_per_node)
 
-    @property
+    @cached_property
     def draft_layout(self) -> Layout:
         """How the drafter is spread over GPUs."""
         if self.drafter.is_head:
             return self.layout
         replicas = self.layout.replicas
         return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, replicas)
+
+    def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[str, ...]:
+        """Return a sentence if its engine was not fitted on what is asked of it, else nothing."""
+        names = self.hardware.name, self.drafter.kind
+        return self.engine.outside(*names, batch_size, draft_length)
 
     @property
     def _gpus_per_node(self) -> int:
@@ -107,6 +120,11 @@ class Deployment:
             return
         for model in self.drafter.architectures:
             model.check_layout(self.draft_layout, "draft_")
+            size, needed = model.vocabulary_size, self.target.vocabulary_size
+            if size != needed:
+                value = f"{model.name}, vocabulary_size {size}"
+                expected = f"a model with the vocabulary_size {needed} of {self.target.name}"
+                raise InputError("drafter", value, expected)
         if self.draft_tensor_parallel > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
@@ -117,14 +135,3 @@ class Deployment:
         if degree > self._gpus_per_node and self.hardware.network is None:
             expected = f"at most {self._gpus_per_node}, as {self.hardware.name} has no network"
             raise InputError(name, degree, expected)
-
-
-def _stored_dtypes(model: Architecture) -> dict[str, str]:
-    """Return what meets activations in arithmetic: weights by group, and the cache."""
-    groups: dict[str, str] = {
-        "activation_dtype": model.activation_dtype,
-        "weight_dtype": model.weight_dtype,
-        "embedding_dtype": model.outer_dtype,
-        "kv_dtype": model.kv_dtype,
-    }
-    return groups | ({"expert_dtype": model.expert_dtype} if model.expert_dtype else {})

@@ -91,7 +91,7 @@ def pass_work(
         "norms": blocks.norms(
             run.num_tokens,
             hidden_size=h,
-            norms=a.num_sublayers + 1,
+            norms=a.num_norms,
             residual_bytes=a.stream.residual_bytes,
             dtype=a.activation_dtype,
         ),

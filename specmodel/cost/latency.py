@@ -1,31 +1,33 @@
 """Seconds of a draft-and-verify step: its passes on a deployment, drafting and rejection."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TypeVar
+from functools import cached_property, partial
 
 import numpy as np
 
-from specmodel.algebra.speculation import proposals
+from specmodel.algebra.acceptance import proposals
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
-from specmodel.records.drafters import DraftPasses
-from specmodel.records.layers.batch import sequence_group
-from specmodel.records.layers.work import PassWork
-
-_Part = TypeVar("_Part")
+from specmodel.records.architecture import Architecture
+from specmodel.records.draft_passes import DraftPasses
+from specmodel.records.engine import Overheads
+from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DraftTime:
-    """Time of draft passes that are alike, and how many a step has [-]."""
+    """Draft passes that are alike, and the time of each of them."""
 
+    passes: DraftPasses
     each: PassTime
-    tokens_per_sequence: FloatArray
-    count: FloatArray
+
+    @property
+    def total_time(self) -> FloatArray:
+        """Time of all that a step has [s]."""
+        return self.passes.count * self.each.total_time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -39,16 +41,15 @@ class StepTimes:
     drafting
         Passes of the drafter, an entry for each of its parts; none for a look-up on the host.
     speculating_chance
-        Chance that any sequence has one; below 1 only for n-gram look-up [-].
-    verify_time, draft_time, reject_time
-        Mean target pass of a step, all drafting, rejection sampling [s].
+        Chance that any sequence has one: 0 without a draft, below 1 for n-gram look-up [-].
+    draft_time, reject_time
+        All drafting, and rejection sampling [s].
     """
 
     forward: PassTime
     speculating: PassTime
     drafting: tuple[DraftTime, ...]
     speculating_chance: FloatArray
-    verify_time: FloatArray
     draft_time: FloatArray
     reject_time: FloatArray
 
@@ -57,11 +58,15 @@ class StepTimes:
         """Plain pass [s]."""
         return self.forward.total_time
 
+    @cached_property
+    def verify_time(self) -> FloatArray:
+        """Mean target pass of a step [s]."""
+        return self._mean(self.forward.total_time, self.speculating.total_time)
+
     @property
     def active_experts_verify(self) -> FloatArray:
         """Distinct experts per layer in the mean target pass of a step [-]."""
-        plain, speculating = self.forward.active_experts, self.speculating.active_experts
-        return _mix(self.speculating_chance, speculating, plain)
+        return self._mean(self.forward.active_experts, self.speculating.active_experts)
 
     @cached_property
     def step_time(self) -> FloatArray:
@@ -71,7 +76,7 @@ class StepTimes:
     @property
     def passes(self) -> dict[str, PassTime]:
         """Each kind of pass by what tables call it."""
-        drafting = {name: part.each for name, part in _numbered(self.drafting).items()}
+        drafting = {part.passes.name: part.each for part in self.drafting}
         return {"forward": self.forward, "verify": self.speculating} | drafting
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
@@ -80,6 +85,9 @@ class StepTimes:
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
         growth["overhead"] = growth["overhead"] + self.reject_time
         return growth | {"drafting": self.draft_time}
+
+    def _mean(self, plain: FloatArray, speculating: FloatArray) -> FloatArray:
+        return plain + self.speculating_chance * (speculating - plain)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,7 +136,8 @@ def step_times(
 
     Notes
     -----
-    Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. Where
+    Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. The host
+    looks up drafts one sequence after another, on each replica its own. Where
     only a share r of the sequences has a proposal, some sequence has one with chance
     ``1 - (1 - r)^B``; the others then carry one token in the same pass.
     """
@@ -137,38 +146,39 @@ def step_times(
     gamma = check("draft_length", draft_length, minimum=0)
     rate = drafter.proposal_rate
     chance, share = proposals(rate, B)
-    forward = known.forward if known else target_pass(deployment, B, 1.0, context_length)
-    speculating = target_pass(deployment, B, verify_tokens, context_length, share, chance)
-    parts = drafter.passes(gamma, verify_tokens)
+    plain = sequence_group(batch_size=B, context_length=context_length)
+    verified = sequence_group(
+        batch_size=B,
+        tokens_per_sequence=verify_tokens,
+        context_length=context_length,
+        speculating_share=share,
+        speculating_chance=chance,
+    )
+    forward = known.forward if known else target_pass(deployment, plain)
+    speculating = target_pass(deployment, verified)
     drafting = tuple(
-        _draft_time(deployment, part, B, context_length, known.drafting[place] if known else None)
-        for place, part in enumerate(parts)
+        _draft_time(deployment, part, plain, known.drafting[place] if known else None)
+        for place, part in enumerate(drafter.passes(gamma, verify_tokens))
     )
     if errors:
         forward, speculating = forward.scaled(errors.forward), speculating.scaled(errors.verify)
         drafting = tuple(replace(part, each=part.each.scaled(errors.draft)) for part in drafting)
-    seconds = (part.count * part.each.total_time for part in drafting)
-    draft_seconds = sum(seconds, np.asarray(drafter.lookup_time))
+    own = B / deployment.layout.replicas
+    drafted = sum((part.total_time for part in drafting), drafter.lookup_time * own)
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
-    rejection = chance * engine.reject_time + by_request * (B * rate / deployment.layout.replicas)
+    rejection = chance * engine.reject_time + by_request * (own * rate)
     return StepTimes(
         forward=forward,
         speculating=speculating,
         drafting=drafting,
-        speculating_chance=chance,
-        verify_time=_mix(chance, speculating.total_time, forward.total_time),
-        draft_time=np.where(gamma > 0, draft_seconds, 0.0),
+        speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
+        draft_time=np.where(gamma > 0, drafted, 0.0),
         reject_time=np.where(gamma > 0, rejection, 0.0),
     )
 
 
 def target_pass(
-    deployment: Deployment,
-    batch_size: Numeric,
-    tokens_per_sequence: Numeric,
-    context_length: Numeric,
-    speculating_share: Numeric = 1.0,
-    speculating_chance: Numeric = 1.0,
+    deployment: Deployment, sequences: SequenceGroup | Sequence[SequenceGroup]
 ) -> PassTime:
     """Return the time of one pass of the target.
 
@@ -176,124 +186,75 @@ def target_pass(
     ----------
     deployment
         What runs where.
-    batch_size, tokens_per_sequence, context_length
-        What the pass carries, broadcasting [request] [token] [token].
-    speculating_share, speculating_chance
-        Share of the sequences that carry `tokens_per_sequence`, the others carry one, and the
-        chance that any does [-].
+    sequences
+        What the pass carries: one group of sequences that are alike, or several.
 
     Returns
     -------
     PassTime
-        Time by component.
+        Time by component; its work can be asked for.
     """
-    work = _target_work(
-        deployment,
-        batch_size=batch_size,
-        tokens_per_sequence=tokens_per_sequence,
-        context_length=context_length,
-        speculating_share=speculating_share,
-        speculating_chance=speculating_chance,
-    )
-    engine = deployment.engine_seconds
-    return pass_time(
-        work,
-        deployment.hardware,
-        deployment.kernels,
-        kernel_time=engine.kernel_time,
-        pass_time=engine.pass_time,
-    )
+    d = deployment
+    return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds)
 
 
-def step_work(
-    deployment: Deployment,
-    *,
-    batch_size: Numeric,
-    draft_length: Numeric,
-    verify_tokens: Numeric,
-    context_length: Numeric,
-) -> dict[str, PassWork]:
-    """Return the work of the passes of a step.
+def draft_pass(
+    deployment: Deployment, model: Architecture, sequences: SequenceGroup | Sequence[SequenceGroup]
+) -> PassTime:
+    """Return the time of one pass of the drafter.
 
     Parameters
     ----------
     deployment
         What runs where.
-    batch_size, draft_length, verify_tokens, context_length
-        As for `step_times` [request] [token] [token] [token].
+    model
+        One of the architectures of the drafter.
+    sequences
+        What the pass carries.
 
     Returns
     -------
-    dict
-        By the names of `StepTimes.passes`.
+    PassTime
+        Time by component; its work can be asked for.
     """
-    B = check("batch_size", batch_size, above=0)
-    chance, share = proposals(deployment.drafter.proposal_rate, B)
-    shape = {"batch_size": B, "context_length": context_length}
-    verify = shape | {"speculating_share": share, "speculating_chance": chance}
-    parts = _numbered(deployment.drafter.passes(draft_length, verify_tokens))
-    return {
-        "forward": _target_work(deployment, **shape),
-        "verify": _target_work(deployment, **verify, tokens_per_sequence=verify_tokens),
-    } | {name: _draft_work(deployment, part, B, context_length) for name, part in parts.items()}
-
-
-def _draft_time(
-    deployment: Deployment,
-    part: DraftPasses,
-    batch_size: FloatArray,
-    context_length: Numeric,
-    known: DraftTime | None,
-) -> DraftTime:
-    """Time draft passes that are alike, unless passes of as many tokens are known."""
-    tokens = part.tokens_per_sequence
-    is_same = known is not None and tokens.ndim == known.tokens_per_sequence.ndim == 0
-    if known and is_same and tokens == known.tokens_per_sequence:
-        return DraftTime(known.each, tokens, part.count)
-    engine = deployment.engine_seconds
-    each = pass_time(
-        _draft_work(deployment, part, batch_size, context_length),
-        deployment.hardware,
-        deployment.kernels,
+    d, engine = deployment, deployment.engine_seconds
+    popularity = d.popularity if d.drafter.is_head and model.is_moe else None
+    seconds = replace(
+        engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
         pass_time=engine.draft_pass_time,
     )
-    return DraftTime(each, tokens, part.count)
+    return _timed(d, model, sequences, popularity, d.draft_layout, seconds)
 
 
-def _target_work(deployment: Deployment, **sequences: Numeric) -> PassWork:
-    return pass_work(
-        deployment.target,
-        sequence_group(**sequences),
-        routing_correlation=deployment.routing_correlation,
-        popularity=deployment.popularity,
-        layout=deployment.layout,
-    )
-
-
-def _draft_work(
-    deployment: Deployment, part: DraftPasses, batch_size: FloatArray, context_length: Numeric
-) -> PassWork:
-    model = part.architecture
-    group = sequence_group(
-        batch_size=batch_size,
-        tokens_per_sequence=part.tokens_per_sequence,
-        context_length=context_length,
-    )
-    has_targets_experts = deployment.drafter.is_head and model.is_moe
-    return pass_work(
+def _timed(
+    deployment: Deployment,
+    model: Architecture,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    popularity: FloatArray | None,
+    layout: Layout,
+    overheads: Overheads,
+) -> PassTime:
+    """Time a pass and let go of its work, whose arrays would crowd the times out of the cache."""
+    work = partial(
+        pass_work,
         model,
-        group,
+        sequences,
         routing_correlation=deployment.routing_correlation,
-        popularity=deployment.popularity if has_targets_experts else None,
-        layout=deployment.draft_layout,
+        popularity=popularity,
+        layout=layout,
     )
+    time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
+    return replace(time, work=work)
 
 
-def _numbered(parts: tuple[_Part, ...]) -> dict[str, _Part]:
-    """Name the parts of a drafter: draft pass, draft pass 2, and so on."""
-    return {f"draft pass {i}" if i > 1 else "draft pass": part for i, part in enumerate(parts, 1)}
-
-
-def _mix(chance: FloatArray, value: FloatArray, otherwise: FloatArray) -> FloatArray:
-    return otherwise + chance * (value - otherwise)
+def _draft_time(
+    deployment: Deployment, part: DraftPasses, plain: SequenceGroup, known: DraftTime | None
+) -> DraftTime:
+    """Time draft passes that are alike, unless passes of as many tokens are known."""
+    tokens = part.tokens_per_sequence
+    if known and np.array_equal(tokens, known.passes.tokens_per_sequence):
+        return DraftTime(part, known.each)
+    logits = part.logits_per_sequence
+    sequences = replace(plain, tokens_per_sequence=tokens, logits_per_sequence=logits)
+    return DraftTime(part, draft_pass(deployment, part.architecture, sequences))

@@ -1,6 +1,6 @@
 """Seconds of one pass from its work: by component, and why one pass takes longer than another."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,9 +8,13 @@ import numpy as np
 
 from specmodel.algebra.roofline import KernelParameters, smooth_maximum
 from specmodel.base.units import FloatArray
+from specmodel.records.engine import Overheads
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.records.layers.work import CAUSES, PassWork, Work
+
+NO_OVERHEADS = Overheads()
+"""Of an engine that takes no time of its own."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,8 +27,8 @@ class ComponentTime:
     link_time: FloatArray
     launch_time: FloatArray | float
     sharpness: float
-    kind: str = "gemm"
-    memory_cause: str = "bandwidth"
+    kind: str
+    memory_cause: str
 
     def scaled(self, factor: FloatArray) -> "ComponentTime":
         """Return it with kernels that take `factor` times as long; messages do not [-]."""
@@ -47,23 +51,22 @@ class ComponentTime:
         return np.asarray(busy + self.activation_time)
 
     @property
-    def waiting_time(self) -> FloatArray:
-        """Time of communication and launches [s]."""
-        return np.asarray(self.link_time + self.launch_time)
-
-    @property
     def total_time(self) -> FloatArray:
         """Time of the component [s]."""
-        return self.busy_time + self.waiting_time
+        return np.asarray(self.busy_time + (self.link_time + self.launch_time))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PassTime:
-    """Time of one pass by component and on the host [s], and the experts it loads per layer [-]."""
+    """Time of one pass by component and on the host [s], and the experts it loads per layer [-].
+
+    `work` returns what the pass does, where that is kept or by computing it anew.
+    """
 
     components: dict[str, ComponentTime]
     host_time: FloatArray | float
     active_experts: FloatArray
+    work: Callable[[], PassWork]
 
     def scaled(self, factors: Mapping[str, FloatArray]) -> "PassTime":
         """Return it with kernels of each kind that take so many times as long [-]."""
@@ -75,9 +78,9 @@ class PassTime:
 
     @cached_property
     def total_time(self) -> FloatArray:
-        """Time of the pass [s]."""
+        """Time of the pass: the host's adds to the GPU's [s]."""
         parts = self.components.values()
-        waiting = sum((part.waiting_time for part in parts), np.asarray(self.host_time))
+        waiting = sum((part.link_time + part.launch_time for part in parts), self.host_time)
         return np.asarray(sum((part.busy_time for part in parts), waiting))
 
 
@@ -120,9 +123,7 @@ def pass_time(
     work: PassWork,
     hardware: HardwareProfile,
     kernels: Kernels = DATA_SHEET_KERNELS,
-    *,
-    kernel_time: FloatArray | float = 0.0,
-    pass_time: FloatArray | float = 0.0,
+    overheads: Overheads = NO_OVERHEADS,
 ) -> PassTime:
     """Return the time of a pass from its work.
 
@@ -134,24 +135,19 @@ def pass_time(
         The GPU.
     kernels
         How kernels use it, by kind and dtype.
-    kernel_time, pass_time
-        Overhead of each kernel and of the pass, beyond the kernels' own [s].
+    overheads
+        Seconds of the engine, of which those of a kernel and of a pass count here.
 
     Returns
     -------
     PassTime
-        Time by component.
+        Time and work by component.
     """
-    components = {
-        name: component_time(
-            part,
-            hardware,
-            kernels.parameters(part.kind, part.stored_dtype, part.dtype),
-            kernel_time,
-        )
-        for name, part in work.components.items()
-    }
-    return PassTime(components, pass_time, work.active_experts)
+    components = {}
+    for name, part in work.components.items():
+        parameters = kernels.parameters(part.kind, part.stored_dtype, part.dtype)
+        components[name] = component_time(part, hardware, parameters, overheads.kernel_time)
+    return PassTime(components, overheads.pass_time, work.active_experts, lambda: work)
 
 
 def component_time(
@@ -181,7 +177,7 @@ def component_time(
     k = parameters
     bytes_per_s = hardware.memory.peak_bytes_per_s
     flops_per_s = k.compute_efficiency * hardware.peak_flops_per_s(part.dtype)
-    streamed = k.tiled_weights(part.weight_bytes, part.width) + part.kv_bytes
+    streamed = k.tiled_weights(part.weight_bytes, part.width) + part.cache_bytes
     activation_time: FloatArray | float = 0.0
     if k.activation_efficiency is None:
         streamed = streamed + part.activation_bytes
@@ -208,7 +204,7 @@ def _communication(part: Work, hardware: HardwareProfile) -> FloatArray:
     if part.collectives and hardware.link:
         link = hardware.link
         seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
-        seconds = seconds + part.link_bytes / link.peak_bytes_per_s
+        seconds = seconds + part.link_bytes / (link.efficiency * link.peak_bytes_per_s)
     if part.network_hops and hardware.network:
         network = hardware.network
         seconds = seconds + part.network_hops * network.hop_latency

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.plots.frames import checked, lines, need_at_most, need_distinct, need_positive
+from specmodel.plots.frames import (
+    checked,
+    fits,
+    lines,
+    need_at_most,
+    need_distinct,
+    need_positive,
+    titled,
+)
 from specmodel.plots.style import (
     COLOURS,
     DASHES,
@@ -17,7 +25,6 @@ from specmodel.plots.style import (
     KIND_MARKERS,
     MARKERS,
     MOST_LINES,
-    SMALL,
     Style,
     counts_axis,
     legend_above,
@@ -47,11 +54,6 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     ax
         Where to draw.
 
-    Returns
-    -------
-    Axes
-        The same.
-
     Examples
     --------
     >>> import pandas as pd
@@ -72,11 +74,6 @@ def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
         As for `speedup`, with the column target_efficiency.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     return _over_batch_size(table, ax, "target_efficiency", "target efficiency")
 
@@ -91,11 +88,6 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
         measured, law and independent; at most six models.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -133,11 +125,6 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
         target_efficiency. At most six draft lengths.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
@@ -152,11 +139,11 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
         sizes = part["batch_size"]
         ax.plot(sizes, part["predicted"], color=colour, linewidth=0.9, linestyle=DASHES[i])
         dots: Style = {"linestyle": "", "marker": MARKERS[i], "markersize": 2.5, "color": colour}
-        dots |= {"linewidth": 0.6, "label": f"draft length {length:g}"}
+        dots |= {"linewidth": 0.6, "label": f"{length:g}"}
         ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
     counts_axis(ax, rows["batch_size"], "batch size (requests)")
     ax.set(ylabel="target efficiency", ylim=(0, 1.05))
-    ax.legend(frameon=False, fontsize=SMALL, loc="lower right")
+    legend_above(ax, titled(["draft_length"]))
     return ax
 
 
@@ -170,11 +157,6 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
         returns it.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     rows = checked(table, ("latency", "predicted"), ("component",))
     need_positive(rows, "latency", "predicted")
@@ -212,11 +194,6 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         and window_utility; of one request, in order.
     axes
         Two, that share the horizontal axis.
-
-    Returns
-    -------
-    sequence of Axes
-        The same.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -235,16 +212,15 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
             top.fill_between([], [], color=_PHASES[phase], label=phase)
     accepted = table["emitted_tokens"] - 1
     top.stairs(accepted, steps, color="0.55", fill=True, label="accepted")
-    top.stairs(table["draft_length"], steps, color=KIND_COLOURS["experts"], label="draft length")
-    top.set(ylabel="tokens", ylim=(0, None))
+    top.stairs(table["draft_length"], steps, color=COLOURS[0], label="draft length")
+    top.set(ylabel="tokens per step", ylim=(0, None))
     utility, window = table["utility"], table["window_utility"]
     is_new = utility.notna() & (utility != utility.shift())
     unity(bottom)
-    colour = KIND_COLOURS["gemm"]
-    bottom.plot(steps[1:], window, color=colour, linewidth=1, label="last 16 iterations")
+    bottom.plot(steps[1:], window, color=COLOURS[1], linewidth=1, label="last 16 iterations")
     if is_new.any():
         dots: Style = {"linestyle": "", "marker": "o", "markersize": 2.5}
-        dots |= {"color": KIND_COLOURS["attention"], "label": "trial, as measured"}
+        dots |= {"color": COLOURS[2], "label": "trial, as measured"}
         bottom.plot(steps[1:][is_new], utility[is_new], **dots)
     bottom.set(xlabel="iteration", ylabel="utility", xlim=(0, len(table)))
     for ax in axes:
@@ -276,30 +252,21 @@ def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -
     handles = ax.get_legend_handles_labels()[0]
     if len(ends) == 2:
         handles.append(Patch(facecolor="0.8", label="80 % interval"))
-    if not _fits(rows).all():
+    if not fits(rows).all():
         pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
         handles.append(Line2D([], [], label="does not fit in memory", **pale))
     legend_above(ax, told, handles)
     return ax
 
 
-def _fits(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Return which points fit in memory, as far as the table says."""
-    if "fits" in rows:
-        return rows["fits"].astype(str).str.lower() != "false"
-    if "max_batch_size" in rows:
-        return rows["batch_size"] <= rows["max_batch_size"]
-    return rows["batch_size"] > 0
-
-
 def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
     """Draw the points that fit in memory boldly, and the others palely."""
-    x, y, fits = part["batch_size"], part[quantity], _fits(part)
+    x, y, inside = part["batch_size"], part[quantity], fits(part)
     marker = MARKERS[i] if len(part) <= _MOST_MARKED else None
     style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": 1, "marker": marker}
-    ax.plot(x[fits], y[fits], label=label or "_none", markersize=3, **style)
-    if not fits.all():
-        joined = ~fits | ~fits.shift(-1, fill_value=True)
+    ax.plot(x[inside], y[inside], label=label or "_none", markersize=3, **style)
+    if not inside.all():
+        joined = ~inside | ~inside.shift(-1, fill_value=True)
         ax.plot(x[joined], y[joined], **(style | {"alpha": 0.4, "marker": None}))
         points: Style = {"linestyle": "", "markerfacecolor": "white", "markersize": 3, "alpha": 0.6}
-        ax.plot(x[~fits], y[~fits], **(style | points))
+        ax.plot(x[~inside], y[~inside], **(style | points))

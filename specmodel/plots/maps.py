@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from specmodel.plots.frames import checked, need_distinct, need_single
+from specmodel.plots.frames import checked, fits, need_distinct, need_single
 from specmodel.plots.style import SMALL, Style, set_ticks, thinned
 
 if TYPE_CHECKING:
@@ -27,14 +27,9 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
         and fits, a row a point.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     rows = checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
-    rows = rows.assign(hatched=_does_not_fit(rows))
+    rows = rows.assign(hatched=~fits(rows))
     _draw(ax, rows, ("best_draft_length", "context_length"), lambda value: f"{value:g}")
     reason = "does not fit" if rows["hatched"].any() else ""
     _label(ax, "best draft length (tokens)", reason, "context_length")
@@ -52,11 +47,6 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
         context, or of one draft length, over whose contexts it is then drawn.
     ax
         Where to draw.
-
-    Returns
-    -------
-    Axes
-        The same.
     """
     quantity = "break_even_acceptance_rate"
     numbers = ("batch_size", "context_length", "draft_length", quantity)
@@ -65,7 +55,7 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
     if y == "draft_length":
         need_single(rows, "context_length")
-    too_large, hopeless = _does_not_fit(rows), rows[quantity].isna()
+    too_large, hopeless = ~fits(rows), rows[quantity].isna()
     rows = rows.assign(hatched=too_large | hopeless)
     # in two digits, without the 0 before the point
     _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"))
@@ -75,14 +65,11 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
     return ax
 
 
-def _does_not_fit(rows: pd.DataFrame) -> pd.Series[bool]:
-    return rows.get("fits", rows["batch_size"]).astype(str).str.lower() == "false"
-
-
 def _draw(
     ax: Axes, rows: pd.DataFrame, names: tuple[str, str], write: Callable[[float], str]
 ) -> None:
     """Draw a cell for each point, with its number if that fits, otherwise with a colour bar."""
+    from matplotlib.collections import PolyCollection
     from matplotlib.ticker import MaxNLocator
 
     quantity, y = names
@@ -91,9 +78,10 @@ def _draw(
     hatched = rows.pivot(index=y, columns="batch_size", values="hatched")
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
     mesh = ax.pcolormesh(cells.to_numpy(), cmap="cividis", edgecolors=edges, linewidth=0.2)
+    places = np.argwhere(hatched.fillna(False).to_numpy(dtype=bool))
+    squares = [[(j, i), (j + 1, i), (j + 1, i + 1), (j, i + 1)] for i, j in places.tolist()]
     lines: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//////", "linewidth": 0}
-    for i, j in np.argwhere(hatched.fillna(False).to_numpy(dtype=bool)):
-        ax.fill_between([j, j + 1], i, i + 1, **lines)
+    ax.add_collection(PolyCollection(squares, **lines))
     ax.tick_params(length=2, labelsize=SMALL)
     for axis, counts in ((ax.xaxis, cells.columns), (ax.yaxis, cells.index)):
         set_ticks(axis, thinned({i + 0.5: float(count) for i, count in enumerate(counts)}))

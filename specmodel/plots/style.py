@@ -27,7 +27,11 @@ KIND_COLOURS = {
     "gemm": "#e69f00",
     "attention": "#009e73",
     "elementwise": "#cc79a7",
+    "message": "#56b4e9",
+    "host": "0.55",
 }
+"""Colours of components by the kind of their kernels, in every figure."""
+
 KIND_MARKERS = {"experts": "o", "gemm": "^", "attention": "s", "elementwise": "D"}
 GREY = "0.35"
 SMALL = "small"
@@ -39,6 +43,8 @@ Style: TypeAlias = dict[str, Any]
 _MOST_COLUMNS = 7
 _MOST_NAMED, _MOST_TICKS = 16, 40
 _MOST_WRITTEN = 1e6
+_DIGIT = 0.64
+"""Width of a digit over the size of its font."""
 
 
 def shortened(text: str, width: int) -> str:
@@ -180,24 +186,15 @@ def set_ticks(axis: XAxis | YAxis, choices: Iterable[Mapping[float, float]]) -> 
     choices
         Counts by their places on the axis, the best choice first [-].
     """
-    along = "intervalx" if axis.axis_name == "x" else "intervaly"
+    ax, along = axis.axes, int(axis.axis_name == "y")
+    size = float(axis.get_major_ticks(1)[0].label1.get_fontsize()) * ax.figure.dpi / 72
     for ticks in choices:
-        axis.set_ticks(list(ticks), [count_label(count) for count in ticks.values()])
-        axis.get_ticklabels()  # puts them in their places
-        labels = [tick.label1 for tick in axis.get_major_ticks()]
-        hidden = [label for label in labels if not label.get_visible()]
-        for (
-            label
-        ) in hidden:  # of an axis that is labelled below another one; hidden, it has no size
-            label.set_visible(True)
-        boxes = [label.get_window_extent() for label in labels]
-        for label in hidden:
-            label.set_visible(False)
-        spans = np.array([getattr(box, along) for box in boxes])
-        widths = np.diff(spans)[:, 0]
-        reach = spans[1:, 1] - spans[:-1, 0]
+        labels = [count_label(count) for count in ticks.values()]
+        axis.set_ticks(list(ticks), labels)
+        places = ax.transData.transform([(place, place) for place in ticks])[:, along]
+        widths = size * np.array([1.0 if along else _DIGIT * len(label) for label in labels])
         # a fifth to spare, as the layout may still narrow the axes for what stands beside them
-        if (reach > 1.2 * (widths[1:] + widths[:-1])).all():
+        if (np.abs(np.diff(places)) > 0.6 * (widths[1:] + widths[:-1])).all():
             return
 
 
@@ -246,7 +243,7 @@ def legend_above(
     for columns in range(min(len(found), _MOST_COLUMNS), 0, -1):
         legend = ax.legend(
             handles=found,
-            title=shortened(title, 44) or None,
+            title=shortened(title, 48) or None,
             title_fontsize=SMALL,
             fontsize=SMALL,
             ncols=columns,
@@ -270,6 +267,15 @@ def unity(ax: Axes, *, vertical: bool = False) -> None:
     """Draw the line at 1, where speculation changes nothing."""
     draw: Callable[..., Any] = ax.axvline if vertical else ax.axhline
     draw(1, color=GREY, linewidth=0.6, zorder=1)
+
+
+def rows_that_fit(ax: Axes, lines: int) -> int:
+    """Return how many rows with labels of so many lines an axes has room for, one at least."""
+    from matplotlib.font_manager import FontProperties
+
+    line = 1.2 * FontProperties(size=SMALL).get_size_in_points() * ax.figure.dpi / 72
+    # the layout may take ten lines from what the axes has, for its legend, ticks and label
+    return max(1, int((1.25 * ax.bbox.height - 10 * line) / (line * lines)))
 
 
 def rows_axis(ax: Axes, names: Sequence[str]) -> None:

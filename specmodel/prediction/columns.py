@@ -32,7 +32,7 @@ class Column:
     form
         How a cell reads: "s" for a time with a metric prefix, or a template such as ``{:.2f}``.
     beside
-        Columns whose values are in the same cell.
+        Columns whose values are in the same cell; throughput_plain is that without speculation.
     """
 
     name: str
@@ -58,15 +58,10 @@ def _point(name: str, unit: str, meaning: str, title: str = "") -> Column:
     )
 
 
-def _time(name: str, meaning: str, of: Callable[[Evaluation], Array], title: str = "") -> Column:
+def _time(name: str, meaning: str, of: Callable[[Evaluation], Array], **shown: Any) -> Column:
+    has_interval = name != "reject_time"
     return Column(
-        name=name,
-        unit="s",
-        meaning=meaning,
-        of=of,
-        has_interval=name != "reject_time",
-        title=title,
-        form="s",
+        name=name, unit="s", meaning=meaning, of=of, has_interval=has_interval, form="s", **shown
     )
 
 
@@ -102,11 +97,17 @@ COLUMNS = (
         meaning="distinct experts per layer that a verify pass loads",
         of=lambda e: e.times.active_experts_verify,
     ),
-    _time("forward_time", "plain pass", lambda e: e.times.forward_time, "forward\npass"),
+    _time(
+        "forward_time",
+        "plain pass, which is the time per output token without speculation",
+        lambda e: e.times.forward_time,
+        title="TPOT\nplain>with",
+        beside=("tpot",),
+    ),
     _time("verify_time", "verify pass", lambda e: e.times.verify_time),
     _time("draft_time", "all drafting of a step", lambda e: e.times.draft_time),
     _time("reject_time", "rejection sampling of a step", lambda e: e.times.reject_time),
-    _time("step_time", "drafting, verification and rejection", lambda e: e.step_time, "step"),
+    _time("step_time", "drafting, verification and rejection", lambda e: e.step_time),
     Column(
         name="target_efficiency",
         unit="-",
@@ -152,6 +153,9 @@ COLUMNS = (
         meaning="output tokens of all requests",
         of=lambda e: e.points["batch_size"] * e.tokens_per_step / e.step_time,
         has_interval=True,
+        title="tokens/s\nplain>with",
+        form="{1:.0f}>{0:.0f}",
+        beside=("throughput_plain",),
     ),
     Column(
         name="limited_by",

@@ -12,12 +12,12 @@ from functools import cached_property
 import numpy as np
 
 from specmodel.algebra import speculation
-from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors, StepTimes, step_times
-from specmodel.cost.memory import MemoryUse, memory_use
+from specmodel.cost.memory import MemoryUse
 from specmodel.records.layers.work import CAUSES
 
 LIMITS = (*CAUSES, "none")
@@ -83,7 +83,7 @@ class Evaluation:
     def memory(self) -> MemoryUse:
         """Memory of the fullest GPU."""
         points = self.points
-        return memory_use(self.deployment, points["context_length"], points["verify_tokens"])
+        return MemoryUse(self.deployment, points["context_length"], points["verify_tokens"])
 
     @cached_property
     def is_chain(self) -> np.ndarray:
@@ -104,10 +104,9 @@ class Evaluation:
     def limit(self) -> np.ndarray:
         """Index into `LIMITS` of what lengthens the step most [-]."""
         growth = self.times.growth_by_cause()
-        stacked = np.stack(np.broadcast_arrays(*(growth[cause] for cause in CAUSES)))
-        largest = stacked.argmax(axis=0).astype(np.int8)
-        is_limited = (self.points["draft_length"] > 0) & (stacked.max(axis=0) > 0)
-        return np.where(is_limited, largest, np.int8(LIMITS.index("none")))
+        largest = speculation.first_of_largest([growth[cause] for cause in CAUSES], floor=0.0)
+        is_limited = (self.points["draft_length"] > 0) & (largest >= 0)
+        return np.where(is_limited, largest, LIMITS.index("none")).astype(np.int8)
 
     @property
     def best_draft_length(self) -> FloatArray:
@@ -151,14 +150,10 @@ def evaluate(
         where drafts are trees, all real-valued and broadcasting.
     acceptance
         Of the tokens drafted where there is a proposal (`Acceptance.where_proposed`).
-    known
-        Times of the same points at other draft lengths, as `step_times` takes them.
-    errors
-        Factors on the time of kernels.
-    step_error
-        Factor on the time of a step with a draft [-].
-    max_draft_length
-        Longest draft considered for the best one [token].
+    known, errors
+        As `step_times` takes them.
+    step_error, max_draft_length
+        As `Evaluation` has them [-] [token].
 
     Returns
     -------
@@ -179,7 +174,7 @@ def evaluate(
         points=points,
         acceptance=acceptance,
         times=times,
-        tokens_per_step=speculation.mean_tokens_per_step(tokens, rate),
+        tokens_per_step=mean_tokens_per_step(tokens, rate),
         step_error=step_error,
         max_draft_length=max_draft_length,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
 from specmodel.prediction.columns import BY_NAME, COLUMN_UNITS, Array
-from specmodel.prediction.evaluate import LIMITS, Evaluation
+from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Prediction:
     Parameters
     ----------
     values
-        Columns by name; that of `limited_by` holds indices into `LIMITS`.
+        Columns by name; those of words hold indices into `Column.words`.
     evaluation
         What they were computed from.
     assumptions
@@ -47,20 +47,18 @@ class Prediction:
     def __getattr__(self, name: str) -> Array:
         if name not in BY_NAME:
             raise AttributeError(f"a prediction has no {name!r}; its columns are in units()")
-        return self.values[name]
+        values, words = self.values[name], BY_NAME[name].words
+        return np.asarray(np.array(words)[values]) if words else values
+
+    def __str__(self) -> str:
+        from specmodel.prediction.table import table
+
+        size, most = self.batch_size.size, 60
+        rest = f"\nThe first {most} of {size} points; to_frame() has all." if size > most else ""
+        return table(self, most=most) + rest
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *BY_NAME})
-
-    @property
-    def limited_by(self) -> np.ndarray[Any, np.dtype[np.str_]]:
-        """What lengthens the step most: one of `CAUSES`, or "none" without a draft."""
-        return np.asarray(np.array(LIMITS)[self.limit])
-
-    @property
-    def limit(self) -> Array:
-        """The same as an index into `LIMITS` [-]."""
-        return self.values["limited_by"]
 
     @property
     def deployment(self) -> Deployment:
@@ -97,11 +95,11 @@ class Prediction:
                 found[f"{name}_high"] = np.ravel(self.intervals[name].high)
         return found
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one plain dict a point; None stands for what has no meaning."""
+    def rows(self, most: int | None = None) -> list[dict[str, Any]]:
+        """Return one plain dict a point, at most so many; None stands for what has no meaning."""
         columns: dict[str, list[Any]] = {}
         for name, array in self.columns().items():
-            values = array.tolist()
+            values = array[:most].tolist()
             if array.dtype.kind == "f" and np.isnan(array).any():
                 values = [None if value != value else value for value in values]
             if name in BY_NAME and BY_NAME[name].is_whole:

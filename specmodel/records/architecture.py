@@ -1,16 +1,18 @@
 """Architectures: a decoder, target or drafter, as a list of groups of layers."""
 
-from collections import Counter
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import Field, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import file_mode
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check
 from specmodel.records.hardware import Dtype
@@ -18,9 +20,13 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
 from specmodel.records.layers.feed_forward import RoutedExperts
-from specmodel.records.layers.group import KINDS, FeedForward, LayerGroup, Mixer
+from specmodel.records.layers.group import FeedForward, LayerGroup, Mixer
 
 FOLDER = Path(__file__).parent / "data/architectures"
+
+_Part = TypeVar("_Part")
+_MOST_CUTS = 1025
+"""Degrees of parallelism below this are offered where one does not do [-]."""
 
 
 class Architecture(Record):
@@ -76,10 +82,7 @@ class Architecture(Record):
             from specmodel.records.version_1 import upgraded  # only old files need it
 
             return handler(upgraded(data, cls.model_fields))
-        try:
-            return handler(data)
-        except ValidationError as error:
-            raise _fault_of_layer(error) or error from None
+        return handler(data)
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:
@@ -97,13 +100,19 @@ class Architecture(Record):
         return copied
 
     @classmethod
-    def from_hf_config(cls, path: str | Path) -> Self:
+    def from_hf_config(
+        cls, path: str | Path, argument: str = "target", *, weight_dtype: str | None = None
+    ) -> Self:
         """Return the architecture that a model's public ``config.json`` describes.
 
         Parameters
         ----------
         path
             The file, or the folder that holds it.
+        argument
+            Name that an error should carry.
+        weight_dtype
+            Dtype of the weights, where it is known and the checkpoint may not say it.
 
         Returns
         -------
@@ -113,7 +122,7 @@ class Architecture(Record):
         Raises
         ------
         InputError
-            If the family, or a key that could change the shape, is not understood.
+            If the family, a key that could change the shape, or a quantisation is not understood.
 
         Examples
         --------
@@ -122,57 +131,44 @@ class Architecture(Record):
         ...
         specmodel.base.errors.InputError: target: got 'no/such/config.json'; expected ...
         """
-        return cls._from_hf_config(Path(path), "target")
-
-    @classmethod
-    def _from_hf_config(cls, path: Path, argument: str) -> Self:
         from specmodel.records.hf import config as hf  # its tables are for this path only
 
-        file = path / "config.json" if path.is_dir() else path
+        file, name = config_file(path)
+        argument_file = f"{argument} {file.name}"
         config = records.read_mapping(file, argument)
-        shape = hf.architecture_fields(config, f"{argument} {file.name}")
-        name = file.resolve().parent.name if file.name == "config.json" else file.stem
+        shape = hf.architecture_fields(config, argument_file)
+        beside = file.with_name("hf_quant_config.json")
+        is_hidden = weight_dtype is None and not config.get("quantization_config")
+        if is_hidden and file_mode(beside):
+            expected = (
+                "a config.json with quantization_config, or weight_dtype to say what it holds"
+            )
+            raise InputError(argument, str(beside), expected)
         data = {"schema_version": 2, "name": name, "source": str(file), **shape}
-        return records.build(cls, data, f"{argument} {file.name}")
+        own = records.build(cls, data, argument_file)
+        return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
-        """Return a validated copy with fields replaced.
+        """Return a validated copy with fields replaced, those of layers in all that have them.
 
-        Parameters
-        ----------
-        argument
-            Name that an error should carry.
-        changes
-            New values by field name; one of a mixer or feed-forward block, such as
-            `experts_per_token`, is replaced in all layers that have it, and `num_layers` where
-            all layers are alike.
-
-        Returns
-        -------
-        Self
-            The changed record.
-
-        Raises
-        ------
-        InputError
-            If a field is unknown or a value does not fit.
+        A field of a mixer or feed-forward block, such as `experts_per_token`, is replaced wherever
+        it stands, and `num_layers` where all layers are alike.
         """
         own = {key: value for key, value in changes.items() if key in type(self).model_fields}
-        changed = super().with_changes(argument, own)
         inner = {key: value for key, value in changes.items() if key not in own}
-        if not inner:
-            return changed
+        if inner:
+            own["layers"] = self._changed_layers(argument, inner)
         try:
-            return changed._with_parts_changed(argument, inner)
+            return super().with_changes(argument, own)
         except InputError as error:  # named as the change was, not by the first layer at fault
             leaf = error.argument.rpartition(".")[2].replace("count", "num_layers")
             name = f"{argument}.{leaf}" if leaf in inner else error.argument
             raise InputError(name, error.value, error.expected) from None
 
-    def _with_parts_changed(self, argument: str, changes: dict[str, Any]) -> Self:
-        """Return a copy with fields replaced in all mixers and blocks that have them."""
+    def _changed_layers(self, argument: str, changes: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the layers with fields replaced in all mixers and blocks that have them."""
         groups = [group.model_dump() for group in self.layers]
-        parts = [group[name] or {} for group in groups for name in KINDS]
+        parts = [group[name] or {} for group in groups for name in ("mixer", "feed_forward")]
         known = set(type(self).model_fields).union(*parts) - {"kind"}
         for key, value in changes.items():
             if key == "num_layers":
@@ -184,7 +180,7 @@ class Architecture(Record):
                 raise InputError(f"{argument}.{key}", value, f"a field: {nearest(key, known)}")
             for part in parts:
                 part.update({key: value} if key in part else {})
-        return records.build(type(self), self.model_dump() | {"layers": groups}, argument)
+        return groups
 
     @property
     def num_layers(self) -> int:
@@ -194,20 +190,12 @@ class Architecture(Record):
     @cached_property
     def mixers(self) -> dict[Mixer, int]:
         """How many layers have each mixer, in order of appearance [-]."""
-        counts: Counter[Mixer] = Counter()
-        for group in self.layers:
-            if group.mixer:
-                counts[group.mixer] += group.count
-        return counts
+        return _counted((group.mixer, group.count) for group in self.layers)
 
     @cached_property
     def feed_forwards(self) -> dict[FeedForward, int]:
         """How many layers have each feed-forward block, in order of appearance [-]."""
-        counts: Counter[FeedForward] = Counter()
-        for group in self.layers:
-            if group.feed_forward:
-                counts[group.feed_forward] += group.count
-        return counts
+        return _counted((group.feed_forward, group.count) for group in self.layers)
 
     @cached_property
     def experts(self) -> RoutedExperts | None:
@@ -255,14 +243,9 @@ class Architecture(Record):
         )
 
     @cached_property
-    def num_sublayers(self) -> int:
-        """Mixers and feed-forward blocks of all layers: each has a norm before it [-]."""
-        return sum(self.mixers.values()) + sum(self.feed_forwards.values())
-
-    @property
-    def norm_parameters(self) -> int:
-        """Weights of all norms, the last one included [-]."""
-        return (self.num_sublayers + 1) * self.hidden_size
+    def num_norms(self) -> int:
+        """Norms: one before each mixer, each feed-forward block and the LM head [-]."""
+        return sum(self.mixers.values()) + sum(self.feed_forwards.values()) + 1
 
     @property
     def embedding_parameters(self) -> int:
@@ -316,7 +299,7 @@ class Architecture(Record):
             weights * stream.bytes_of(self.weight_dtype)
             + sum(part.weight_bytes(stream, layout) * n for part, n in self.feed_forwards.items())
             + self.outer_parameters / n * stream.bytes_of(self.outer_dtype)
-            + self.norm_parameters * stream.residual_bytes
+            + self.num_norms * h * stream.residual_bytes
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -357,9 +340,9 @@ class Architecture(Record):
         n = int(check(f"{prefix}tensor_parallel", layout.tensor_parallel, minimum=1, whole=True))
         for mixer in self.mixers:
             if not mixer.cuts(n):
-                fitting = [str(i) for i in range(1, mixer.num_heads + 1) if mixer.cuts(i)]
-                heads = f"{mixer.num_heads} heads of {self.name}"
-                expected = f"a divisor of the {heads}: {', '.join(fitting)}"
+                fitting = ", ".join(str(i) for i in range(1, _MOST_CUTS) if mixer.cuts(i))
+                kind = mixer.kind.replace("_", " ")
+                expected = f"a degree that cuts the {kind} of {self.name} evenly: {fitting}"
                 raise InputError(f"{prefix}tensor_parallel", n, expected)
         e = int(check(f"{prefix}expert_parallel", layout.expert_parallel, minimum=1, whole=True))
         if e == 1 or not self.experts:
@@ -384,23 +367,28 @@ class Architecture(Record):
         """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
-        return mixers + self.input_projection_size * h + self.norm_parameters
+        return mixers + (self.input_projection_size + self.num_norms) * h
 
 
-def _fault_of_layer(error: ValidationError) -> InputError | None:
-    """Return the first fault by its place, if a check of a layer found it or a kind is unknown."""
-    fault = error.errors(include_url=False)[0]
-    place = ".".join(map(str, fault["loc"]))
-    cause = fault.get("ctx", {}).get("error")
-    if place and isinstance(cause, InputError):
-        return InputError(f"{place}.{cause.argument}", cause.value, cause.expected)
-    if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        part, kind = str(fault["loc"][-1]), fault["input"].get("kind")
-        return InputError(f"{place}.kind", kind, KINDS[part])
-    return None
+def config_file(path: str | Path) -> tuple[Path, str]:
+    """Return the ``config.json`` that a path or its folder names, and the name of its model."""
+    is_folder = stat.S_ISDIR(file_mode(Path(path)))
+    file = Path(path) / "config.json" if is_folder else Path(path)
+    return file, file.resolve().parent.name if file.name == "config.json" else file.stem
 
 
-def load_architecture(name: str | Path, argument: str = "target") -> Architecture:
+def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:
+    """Return how many layers have each part, in order of appearance; None is no part."""
+    counts: dict[_Part, int] = {}
+    for part, count in parts:
+        if part is not None:
+            counts[part] = counts.get(part, 0) + count
+    return counts
+
+
+def load_architecture(
+    name: str | Path, argument: str = "target", *, weight_dtype: str | None = None
+) -> Architecture:
     """Return an architecture by name or path.
 
     Parameters
@@ -410,6 +398,8 @@ def load_architecture(name: str | Path, argument: str = "target") -> Architectur
         the folder that holds it): paths have a slash or a suffix.
     argument
         Name that an error should carry.
+    weight_dtype
+        Dtype of the weights; what is stored if None.
 
     Returns
     -------
@@ -426,10 +416,11 @@ def load_architecture(name: str | Path, argument: str = "target") -> Architectur
     >>> load_architecture("mixtral-8x7b").num_experts
     8
     """
-    is_path = isinstance(name, Path) or records.is_path(str(name))
-    if is_path and Path(name).suffix != ".toml":
-        return Architecture._from_hf_config(Path(name), argument)
-    return records.load(Architecture, name, FOLDER, argument)
+    if records.is_path(name, argument) and Path(name).suffix != ".toml":
+        records.check_no_id(str(name), FOLDER, argument)
+        return Architecture.from_hf_config(name, argument, weight_dtype=weight_dtype)
+    own = records.load(Architecture, name, FOLDER, argument)
+    return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
 
 
 def list_architectures() -> list[str]:

@@ -1,10 +1,11 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
@@ -20,10 +21,10 @@ StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "i
 """Dtypes of weights and caches."""
 
 STANDS_IN = {"elementwise": "gemm"}
-"""Kind whose fit is taken for one that was not measured."""
+"""Kind whose errors are taken for one that has few points of its own."""
 
 MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
-"""Kinds that every stack has, of its own or typical ones, and that have errors of their own."""
+"""Kinds that have errors of their own."""
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -32,9 +33,49 @@ TYPICAL = "typical"
 """Name of the stack that stands in where nothing was fitted."""
 
 _AS = {"fp16": "bf16"}
+_LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
+_ROUNDING = 1e-3
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
+
+
+def check_covariance(
+    table: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
+) -> None:
+    """Refuse what cannot be the covariance of fitted parameters.
+
+    Parameters
+    ----------
+    table
+        Where the fit stands in its record, for the message: its table and a dot, or nothing.
+    varied
+        Names of the parameters.
+    covariance
+        Of their logarithms [-].
+    known
+        Names that there are.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown or there twice, or the matrix is of another size, not symmetric, or
+        gives a sum of parameters a negative variance, rounding aside.
+    """
+    size = len(varied)
+    if not set(varied) <= set(known) or len(set(varied)) < size:
+        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
+    if [len(row) for row in covariance] != [size] * size:
+        raise InputError(f"{table}covariance", covariance, f"{size} rows of {size} numbers")
+    matrix = np.array(covariance).reshape(size, size)
+    largest = np.abs(matrix).max(initial=0.0)
+    is_symmetric = np.abs(matrix - matrix.T).max(initial=0.0) <= _ROUNDING * largest
+    if largest > _LARGEST_VARIANCE or not is_symmetric:
+        expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
+        raise InputError(f"{table}covariance", covariance, expected)
+    if size and np.linalg.eigvalsh(matrix).min() < -_ROUNDING * largest:
+        expected = "variances, and covariances that they allow"
+        raise InputError(f"{table}covariance", covariance, expected)
 
 
 class KernelFit(Record):
@@ -58,6 +99,8 @@ class KernelFit(Record):
     shape_spread, row_spread
         Standard deviation of ln(measured / predicted) that a shape has in common, and of its
         points around that [-].
+    at_bound
+        Parameters that the fit left at a bound: what is taken of them is the bound.
     covariance
         Of the logarithms of `varied` [-].
     varied
@@ -83,16 +126,13 @@ class KernelFit(Record):
     percentile_90_error: Spread
     shape_spread: Spread
     row_spread: Spread
+    at_bound: list[str] = Field(default_factory=list)
     varied: list[str]
     covariance: list[list[float]]
 
     @model_validator(mode="after")
     def _check_covariance(self) -> Self:
-        size = len(self.varied)
-        unknown = set(self.varied) - set(_PARAMETERS)
-        if unknown or [len(row) for row in self.covariance] != [size] * size:
-            expected = f"names of parameters, and a covariance of {size} by {size}"
-            raise InputError("varied", self.varied, expected)
+        check_covariance("", self.varied, self.covariance, _PARAMETERS)
         return self
 
     @property
@@ -115,7 +155,7 @@ class FittedStack(Record):
     is_default
         Whether it is the one taken if none is named.
     experts, gemm, attention, elementwise
-        Fits by dtype; where elementwise kernels were not measured, they take a GEMM's.
+        Fits by dtype; what was not measured takes typical ones.
     """
 
     version: str
@@ -186,8 +226,6 @@ class Kernels:
     ) -> tuple[str, str] | None:
         """Return kind and dtype of the fit that is taken for a kind and dtypes, if there is one."""
         dtype = self.record.dtype_of_fit(kind, stored, arithmetic) if self.record else None
-        if dtype is None and kind in STANDS_IN:
-            return self.taken(STANDS_IN[kind], stored, arithmetic)
         return (kind, dtype) if dtype else None
 
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
@@ -200,21 +238,8 @@ DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
 def stack_kernels(name: str, stack: FittedStack) -> Kernels:
-    """Return the kernels of a fitted stack.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    stack
-        Its fits.
-
-    Returns
-    -------
-    Kernels
-        Its parameters; typical ones of a kind that it has no fit of.
-    """
-    missing = [kind for kind in MAIN_KINDS if FITTED_DTYPE not in getattr(stack, kind)]
+    """Return the kernels of a stack by its fits; typical ones of a kind that it has no fit of."""
+    missing = [kind for kind in KINDS if FITTED_DTYPE not in getattr(stack, kind)]
     if missing and name != TYPICAL:
         typical = load_typical()
         filled = {kind: getattr(typical, kind) | getattr(stack, kind) for kind in missing}

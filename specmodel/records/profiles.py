@@ -13,23 +13,7 @@ _HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
 
 
 def hardware_text(name: str | Path) -> str:
-    """Return the text of a hardware profile by name or path.
-
-    Parameters
-    ----------
-    name
-        As `load_hardware` takes it.
-
-    Returns
-    -------
-    str
-        TOML.
-
-    Raises
-    ------
-    InputError
-        If there is no such profile or it does not fit.
-    """
+    """Return the text of a hardware profile by name or path, which must be a valid one."""
     load_hardware(name)
     return records.find_file(name, FOLDER, "hardware").read_text(encoding="utf-8")
 

@@ -11,14 +11,6 @@ from specmodel.base.records import Record, build
 from specmodel.records.layers.attention import Count, Size
 
 
-class _Latent(Record):
-    kv_lora_rank: Size
-    q_lora_rank: Count
-    qk_nope_head_dim: Size
-    qk_rope_head_dim: Size
-    v_head_dim: Size
-
-
 class _Shape(Record):
     """The fields of version 1 that became groups of layers."""
 
@@ -37,7 +29,7 @@ class _Shape(Record):
     shared_expert_size: Count = 0
     sliding_window: Size | None = None
     num_sliding_layers: Count = 0
-    latent: _Latent | None = None
+    latent: dict[str, int] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -102,7 +94,7 @@ def upgraded(data: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]
 def _mixer(shape: _Shape, *, is_windowed: bool) -> dict[str, Any]:
     if shape.latent:
         kind = {"kind": "latent_attention", "num_heads": shape.num_heads}
-        return kind | shape.latent.model_dump()
+        return kind | shape.latent
     return {
         "kind": "attention",
         "num_heads": shape.num_heads,

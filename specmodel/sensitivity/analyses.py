@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.sensitivity.evaluation import OUTPUTS, evaluate
 from specmodel.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
-from specmodel.sensitivity.inputs import Input, OperatingPoint, list_inputs
+from specmodel.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.sensitivity.uncertainty import Range
 
 if TYPE_CHECKING:
@@ -28,10 +29,8 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
 
     Returns
     -------
@@ -72,10 +71,8 @@ def tornado(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point, where the other inputs stay.
+    deployment, point
+        What runs where, and the operating point, where the other inputs stay.
     ranges
         Ranges by name of the input, as `uncertain_ranges` gives them.
 
@@ -85,6 +82,11 @@ def tornado(
         A row for each input, with columns input, value, unit, low, high, source and, for each of
         `OUTPUTS`, ``<output>_at_low`` and ``<output>_at_high``; the largest swing of the speedup
         first.
+
+    Raises
+    ------
+    InputError
+        If there is no range, or one of what is no input.
 
     Examples
     --------
@@ -96,8 +98,8 @@ def tornado(
     >>> float(table.set_index("input").high["routing_correlation"])
     0.3
     """
-    known = list_inputs(deployment, point)
-    items, ends = [known[name] for name in ranges], [span.ends for span in ranges.values()]
+    items = _inputs_of(deployment, point, ranges)
+    ends = [span.ends for span in ranges.values()]
     table = _table(items)
     table[["low", "high"]] = ends
     table["source"] = [span.source for span in ranges.values()]
@@ -119,10 +121,8 @@ def sobol(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
     ranges
         Ranges by name of the input, as `uncertain_ranges` gives them; inputs vary independently.
     samples
@@ -142,11 +142,14 @@ def sobol(
     Raises
     ------
     InputError
-        If `samples` is not a power of two, or an output does not vary over the ranges.
+        If there is no range, or one of what is no input; if `samples` is not a power of two; or an
+        output is none or does not vary over the ranges.
     """
     import pandas as pd
 
-    names = list(ranges)
+    names = [item.name for item in _inputs_of(deployment, point, ranges)]
+    if not outputs or set(outputs) - set(OUTPUTS):
+        raise InputError("outputs", list(outputs), f"some of {', '.join(OUTPUTS)}")
 
     def function(values: FloatArray) -> FloatArray:
         outcome = evaluate(deployment, point, dict(zip(names, values, strict=True)))
@@ -167,6 +170,16 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
     """Return those of `OUTPUTS` that some row of a `tornado` moves."""
     swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
     return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
+
+
+def _inputs_of(
+    deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
+) -> list[Input]:
+    """Return the inputs that have ranges, of which there must be one."""
+    if not ranges:
+        raise InputError("ranges", {}, "the range of an input at least, as uncertain_ranges gives")
+    known = list_inputs(deployment, point)
+    return [find_input(known, name, "ranges") for name in ranges]
 
 
 def _one_at_a_time(

@@ -8,11 +8,11 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.routing import MAX_POPULARITY_EXPONENT
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
-from specmodel.prediction.intervals import LARGEST
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, MOST
 from specmodel.records.engine import OVERHEADS
 from specmodel.records.hardware import HardwareProfile
@@ -25,11 +25,11 @@ _LEAST_RATE = 1e8
 
 _PARAMETERS = {
     "launch_time": ("s", 0.0, 1.0),
-    "memory_efficiency": ("-", None, LARGEST["memory_efficiency"]),
-    "compute_efficiency": ("-", None, LARGEST["compute_efficiency"]),
+    "memory_efficiency": ("-", None, 1.0),
+    "compute_efficiency": ("-", None, 1.0),
     "activation_efficiency": ("-", None, 100.0),
     "tile_rows": ("-", 0.0, 4096.0),
-    "tile_growth": ("-", 0.0, LARGEST["tile_growth"]),
+    "tile_growth": ("-", 0.0, 0.95),
     "tile_width": ("-", 0.0, 4096.0),
     "group_time": ("s", 0.0, 1e-3),
     "ramp_time": ("s", 0.0, 1.0),
@@ -142,10 +142,8 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
 
     Returns
     -------
@@ -218,6 +216,8 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     if deployment.target.is_moe:
         correlation = float(deployment.routing_correlation)
         found.append(Input("routing_correlation", correlation, maximum=1.0))
+        if deployment.popularity is None:
+            found.append(Input("popularity_exponent", 0.0, maximum=MAX_POPULARITY_EXPONENT))
     if drafter.is_lookup:
         found += [
             Input("proposal_rate", drafter.proposal_rate, maximum=1.0),

@@ -8,11 +8,14 @@ from typing import Literal
 
 import numpy as np
 
+from specmodel.algebra.experts import (
+    PLAUSIBLE_POPULARITY_EXPONENTS,
+    PLAUSIBLE_ROUTING_CORRELATIONS,
+)
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.intervals import CENTRAL, FARTHEST, fits_of_target, likeness_of_passes
-from specmodel.records.kernels import MAIN_KINDS
+from specmodel.prediction.intervals import CENTRAL, fits_of_target, likeness_of_passes
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -22,12 +25,14 @@ from specmodel.sensitivity.inputs import (
     works_of,
 )
 
-ROUTING_CORRELATIONS = (0.0, 0.3)
-"""Where routing correlations of published models lie: 0.157, 0.180 and 0.291 were measured, and
-routers trained hard for balance are near 0 [-]."""
-
+_ROUTING = {
+    "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
+    "popularity_exponent": PLAUSIBLE_POPULARITY_EXPONENTS,
+}
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
+_FARTHEST = 2.0
+"""Most that the logarithm of a parameter moves [-]."""
 _CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
 
 
@@ -83,15 +88,14 @@ def uncertain_ranges(
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point.
+    deployment, point
+        What runs where, and the operating point.
     given
         Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
     routing_is_known
         Whether the routing correlation of the model was measured; if not, it is uniform between
-        those of published models.
+        those of published models, and popularity between equal and as uneven as unions allow,
+        unless one of them is given.
 
     Returns
     -------
@@ -122,9 +126,10 @@ def uncertain_ranges(
     """
     known = list_inputs(deployment, point)
     found = calibrated_ranges(deployment, point)
-    if "routing_correlation" in known and not routing_is_known:
-        low, high = ROUTING_CORRELATIONS
-        found["routing_correlation"] = Range(low=low, high=high, source="published")
+    if not (routing_is_known or _ROUTING.keys() & (given or {}).keys()):
+        for name, (low, high) in _ROUTING.items():
+            if name in known:
+                found[name] = Range(low=low, high=high, source="published")
     for name, ends in (given or {}).items():
         found[name] = _given_range(find_input(known, name, "range"), ends)
     if not found:
@@ -141,10 +146,8 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
 
     Parameters
     ----------
-    deployment
-        What runs where.
-    point
-        The operating point: errors of passes correlate by their tokens.
+    deployment, point
+        What runs where, and the operating point: errors of passes correlate by their tokens.
 
     Returns
     -------
@@ -181,7 +184,7 @@ def _given_range(item: Input, ends: tuple[float, float]) -> Range:
 def _lognormal(item: Input, spread: float) -> Range:
     """Return the range of a positive input from the standard deviation of its logarithm."""
     end = math.exp(_CENTRAL_END * spread)
-    farthest = math.exp(FARTHEST)
+    farthest = math.exp(_FARTHEST)
     return Range(
         low=item.value / end,
         high=item.value * end,
@@ -208,13 +211,12 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
     """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
     likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
     spreads = {}
-    for kind, fit in zip(MAIN_KINDS, fits_of_target(deployment), strict=True):
-        if fit:
-            common, row = fit.shape_spread, fit.row_spread
-            both = math.sqrt((1 + likeness) / 2)
-            spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
-            spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
-            spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
+    for kind, fit in fits_of_target(deployment).items():
+        common, row = fit.shape_spread, fit.row_spread
+        both = math.sqrt((1 + likeness) / 2)
+        spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
+        spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
+        spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
     if deployment.engine.fit:
         spreads["engine.error"] = deployment.engine.fit.spread
     return spreads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
@@ -11,12 +11,11 @@ from specmodel.sweeps.columns import (
     csv_header,
     csv_text,
     data_frame,
-    num_points,
     part_columns,
 )
 from specmodel.sweeps.files import SweepInterrupted, sweep_to_file
 from specmodel.sweeps.plan import Part, Plan, plan_sweep
-from specmodel.sweeps.workers import chosen_workers, results
+from specmodel.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +43,7 @@ def sweep(
     skip_impossible: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
-    progress: Callable[[int], object] | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
 ) -> pd.DataFrame:
     """Predict every combination of the axes.
 
@@ -56,8 +55,8 @@ def sweep(
         Threads; one for each core by default [-].
     client
         A Dask client, or the address of a scheduler, in place of threads.
-    progress
-        Called with the number of points of each part that is done [-].
+    worker_timeout
+        Seconds that the scheduler may be without any worker [s].
 
     Returns
     -------
@@ -73,7 +72,7 @@ def sweep(
     --------
     >>> table = sweep({"target": "mixtral-8x7b", "hardware": ["h100_sxm", "h200_sxm"],
     ...                "drafter": "ngram", "tensor_parallel": 2, "batch_size": [1, 16, 256],
-    ...                "draft_length": 3, "acceptance_rate": 0.5, "engine": "vllm"})
+    ...                "draft_length": 3, "acceptance_rate": 0.5, "engine": "vllm-moesd-2025"})
     >>> len(table), list(table.columns[:4])
     (6, ['target', 'drafter', 'hardware', 'engine'])
     """
@@ -81,19 +80,19 @@ def sweep(
     if plan.num_points > MOST_IN_FRAME:
         expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
         raise InputError("num_points", plan.num_points, expected)
-    found = []
-    with chosen_workers(workers, client) as pool:
-        for labels, part in results(plan, labelled_columns, pool):
-            found.append((labels, part))
-            if progress:
-                progress(num_points(part))
+    with chosen_workers(workers, client, worker_timeout) as pool:
+        found = list(results(plan, labelled_columns, pool))
     frame = data_frame(found)
     frame.attrs["skipped"] = list(plan.skipped)
     return frame
 
 
 def csv_chunks(
-    plan: Plan, *, workers: int | None = None, client: Client | str | None = None
+    plan: Plan,
+    *,
+    workers: int | None = None,
+    client: Client | str | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
 ) -> Iterator[str]:
     """Compute a sweep and give it as CSV text, for a pipe.
 
@@ -101,15 +100,15 @@ def csv_chunks(
     ----------
     plan
         The sweep.
-    workers, client
-        As for `sweep` [-].
+    workers, client, worker_timeout
+        As for `sweep` [-] [s].
 
     Yields
     ------
     str
         The header, then the lines of each part.
     """
-    with chosen_workers(workers, client) as pool:
+    with chosen_workers(workers, client, worker_timeout) as pool:
         yield csv_header(plan)
         yield from results(plan, csv_text, pool)
 

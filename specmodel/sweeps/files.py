@@ -6,9 +6,10 @@ has written stays there as ``NAME.partial.csv`` and can be read.
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,13 +25,20 @@ from specmodel.sweeps.columns import (
     parquet_options,
 )
 from specmodel.sweeps.plan import Part, Plan
-from specmodel.sweeps.workers import chosen_workers, results
+from specmodel.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from distributed import Client
 
+try:
+    import fcntl
+except ImportError:  # where files cannot be locked so
+    fcntl = None  # type: ignore[assignment]
+
 _ARGUMENT = "output"
+_END = 2**14
+"""Bytes at the end of a Parquet file for each row group, at most [B]."""
 
 
 class SweepInterrupted(KeyboardInterrupt):
@@ -57,6 +65,7 @@ def sweep_to_file(
     overwrite: bool = False,
     workers: int | None = None,
     client: Client | str | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
     progress: Callable[[int], object] | None = None,
 ) -> None:
     """Compute a sweep of any size and write it while it is computed, in float32.
@@ -70,8 +79,10 @@ def sweep_to_file(
         encoded where they are computed: the choice past one machine.
     overwrite
         Whether what has the name may be replaced; a folder only if it holds nothing but parts.
-    workers, client, progress
-        As for `sweep` [-].
+    workers, client, worker_timeout
+        As for `sweep` [-] [s].
+    progress
+        Called with the number of points of each part that is done [-].
 
     Raises
     ------
@@ -81,23 +92,26 @@ def sweep_to_file(
     SweepInterrupted
         On Ctrl-C; what was written is kept likewise.
     """
-    sink = _open_sink(plan, output, overwrite=overwrite)
-    try:
-        with chosen_workers(workers, client) as pool:
-            for part, encoded in zip(plan.parts(), results(plan, sink.encode, pool), strict=True):
-                sink.add(encoded, part.num_points)
-                if progress:
-                    progress(part.num_points)
-        sink.finish()
-    except KeyboardInterrupt:
-        raise SweepInterrupted(sink.keep(), sink.working) from None
-    except InputError as error:
-        num_points = sink.keep()
-        kept = f"; {_kept(num_points, sink.working)}" if num_points else ""
-        raise InputError(error.argument, error.value, error.expected + kept) from None
-    except BaseException:
-        sink.keep()
-        raise
+    kind, working = _kind(output), _working(output)
+    with _locked(output, working, kind, overwrite=overwrite):
+        sink = _Sink(plan, output, working, kind)
+        try:
+            with chosen_workers(workers, client, worker_timeout) as pool:
+                encoded = results(plan, sink.encode, pool)
+                for part, content in zip(plan.parts(), encoded, strict=True):
+                    sink.add(content, part.num_points)
+                    if progress:
+                        progress(part.num_points)
+            sink.finish(overwrite=overwrite)
+        except KeyboardInterrupt:
+            raise SweepInterrupted(sink.keep(), working) from None
+        except InputError as error:
+            num_points = sink.keep()
+            kept = f"; {_kept(num_points, working)}" if num_points else ""
+            raise InputError(error.argument, error.value, error.expected + kept) from None
+        except BaseException:
+            sink.keep()
+            raise
 
 
 def _kept(num_points: int, path: Path) -> str:
@@ -106,171 +120,171 @@ def _kept(num_points: int, path: Path) -> str:
     return f"the first {num_points:,} points are kept in {path}"
 
 
-class Sink(ABC):
-    """Takes the parts of a sweep in order.
+class _Sink:
+    """Takes the parts of a sweep in order, in a working file or folder that is locked.
 
     They are written in a thread: as Ctrl-C reaches only the main one, a part is written as a whole
     or not at all.
-
-    Parameters
-    ----------
-    plan
-        The sweep.
-    output
-        The final name.
-    overwrite
-        Whether what has it may be replaced.
     """
 
-    encode: Callable[[Part], Any]
-    """Computes a part in the form that is written; importable where the workers are."""
-
-    def __init__(self, plan: Plan, output: str | Path, *, overwrite: bool) -> None:
-        self.plan = plan
-        self.output = output
-        self.overwrite = overwrite
-        self.working = _working(output)
+    def __init__(self, plan: Plan, output: str | Path, working: Path, kind: str) -> None:
+        self.output, self.working, self.kind = output, working, kind
+        self.encode, written = _FORMS[kind]
         self.num_points = 0
         self._opened = ExitStack()
-        self._open()
-        self._thread = ThreadPoolExecutor(1)
+        with _refusing(output):
+            self._write = self._opened.enter_context(written(plan, working))
+        self._thread = self._opened.enter_context(ThreadPoolExecutor(1))
 
     def add(self, encoded: Any, num_points: int) -> None:
-        """Write a part; where it cannot be written, nothing is left behind."""
-        with self._nothing_left():
-            self._thread.submit(self._add, encoded, num_points).result()
-
-    def keep(self) -> int:
-        """Leave the parts so far readable beside the name; return how many points they have."""
-        with suppress(OSError):
-            self._end()
-            if self.num_points:
-                return self.num_points
-        self._discard()
-        return 0
-
-    def finish(self) -> None:
-        """Give what was written its final name."""
-        with self._nothing_left():
-            self._end()
-        path = Path(self.output)
+        """Write a part."""
         with _refusing(self.output):
-            _check_free(path, _kind(self.output), overwrite=self.overwrite)
-            if path.is_dir():
-                shutil.rmtree(path)
-            self.working.replace(path)
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Create the working file, and put on the stack what is to be closed."""
-
-    @abstractmethod
-    def _write(self, encoded: Any) -> None: ...
+            self._thread.submit(self._add, encoded, num_points).result()
 
     def _add(self, encoded: Any, num_points: int) -> None:
         self._write(encoded)
         self.num_points += num_points
 
-    def _end(self) -> None:
-        self._thread.shutdown()
-        self._opened.close()
-
-    def _discard(self) -> None:
+    def keep(self) -> int:
+        """Leave the parts so far readable beside the name; return how many points they have."""
         with suppress(OSError):
-            self._end()
-        self.num_points = 0
-        _remove(self.working)
+            self._close()
+        if not self.num_points:
+            _remove(self.working)
+        return self.num_points
 
-    @contextmanager
-    def _nothing_left(self) -> Iterator[None]:
-        """Remove what was written if it cannot go on."""
+    def _close(self) -> None:
+        try:
+            self._opened.close()
+        except OSError:
+            self.num_points = 0  # without its end, a file cannot be read
+            raise
+
+    def finish(self, *, overwrite: bool) -> None:
+        """Give what was written its final name."""
+        path = Path(self.output)
         with _refusing(self.output):
+            self._close()
+            _check_free(path, self.kind, overwrite=overwrite)
+            if path.is_dir():
+                shutil.rmtree(path)
+            self.working.replace(path)
+
+
+@contextmanager
+def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) -> Iterator[None]:
+    """Hold the working file or folder, empty; refuse one that is taken or that another holds."""
+    with _refusing(output):
+        for path in (Path(output), working):
+            _check_free(path, kind, overwrite=overwrite)
+        if kind == "/":
+            working.mkdir(exist_ok=True)
+        handle = os.open(working, os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT)
+    try:
+        if fcntl and not _is_first(handle, working):
+            expected = "another name, as another sweep is being written to it"
+            raise InputError(_ARGUMENT, str(output), expected)
+        for part in working.iterdir() if kind == "/" else ():
+            part.unlink()
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_first(handle: int, working: Path) -> bool:
+    """Lock a working file; one that has its final name by now is no longer there to be locked."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(handle), working.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+@contextmanager
+def _csv_file(plan: Plan, working: Path) -> Iterator[Callable[[str], None]]:
+    """Append text; what does not fit is cut off again."""
+    with working.open("wb", buffering=0) as file:
+
+        def write(text: str) -> None:
+            end = file.tell()
+            left = memoryview(((csv_header(plan) if end == 0 else "") + text).encode())
             try:
-                yield
+                while left:
+                    left = left[file.write(left) :]
             except OSError:
-                self._discard()
+                file.truncate(end)
                 raise
 
-
-def _open_sink(plan: Plan, output: str | Path, *, overwrite: bool) -> Sink:
-    """Return where a sweep is to be written, by the name; refuse a name that is taken."""
-    kind = _kind(output)
-    if kind != ".csv":
-        _need_pyarrow(output)
-    with _refusing(output):
-        for path in (Path(output), _working(output)):
-            _check_free(path, kind, overwrite=overwrite)
-        _remove(_working(output))
-        return _SINKS[kind](plan, output, overwrite=overwrite)
+        yield write
 
 
-class _CsvFile(Sink):
-    """Text, appended."""
+@contextmanager
+def _parquet_file(_plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], None]]:
+    """Write a row group for each part.
 
-    encode = staticmethod(csv_text)
+    The file can be read once it has an end, which cannot be written after a row group that did not
+    fit: one for which there is no room is not begun.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def _open(self) -> None:
-        self._file = self._opened.enter_context(self.working.open("wb"))
+    with pa.OSFile(str(working), "wb") as file, ExitStack() as opened:  # without Python's lock
+        writers: list[Any] = []
 
-    def _write(self, encoded: str) -> None:
-        header = "" if self.num_points else csv_header(self.plan)
-        self._file.write((header + encoded).encode())
-        self._file.flush()
+        def write(table: pa.Table) -> None:
+            need = table.nbytes + _END * (1 + file.tell() // table.nbytes)
+            if shutil.disk_usage(working.parent).free < need:
+                raise OSError(errno.ENOSPC, "")
+            if not writers:
+                options = parquet_options(table.column_names)
+                writers.append(
+                    opened.enter_context(pq.ParquetWriter(file, table.schema, **options))
+                )
+            writers[0].write_table(table, row_group_size=len(table))
 
-
-class _ParquetFile(Sink):
-    """One file, with a row group for each part."""
-
-    encode = staticmethod(arrow_table)
-
-    def _open(self) -> None:
-        import pyarrow as pa
-
-        # Arrow's own file writes without Python's lock
-        self._file = self._opened.enter_context(pa.OSFile(str(self.working), "wb"))
-        self._writer: Any = None
-
-    def _write(self, encoded: pa.Table) -> None:
-        import pyarrow.parquet as pq
-
-        if self._writer is None:
-            options = parquet_options(encoded.column_names)
-            self._writer = pq.ParquetWriter(self._file, encoded.schema, **options)
-            self._opened.callback(self._writer.close)
-        self._writer.write_table(encoded, row_group_size=len(encoded))
+        yield write
 
 
-class _ParquetFolder(Sink):
-    """A file for each part, encoded where it was computed."""
+@contextmanager
+def _parquet_folder(plan: Plan, working: Path) -> Iterator[Callable[[bytes], None]]:
+    """Write a file for each part, encoded where it was computed."""
+    numbers = itertools.count()
+    digits = max(len(str(plan.num_parts - 1)), 5)
 
-    encode = staticmethod(parquet_bytes)
+    def write(encoded: bytes) -> None:
+        path = working / f"part-{next(numbers):0{digits}}.parquet"
+        hidden = path.with_name(f".{path.name}")  # readers pass it over until it is whole
+        try:
+            hidden.write_bytes(encoded)
+            hidden.rename(path)
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
 
-    def _open(self) -> None:
-        self._digits = max(len(str(self.plan.num_parts - 1)), 5)
-        self._count = 0
-        self.working.mkdir()
-
-    def _write(self, encoded: bytes) -> None:
-        name = f"part-{self._count:0{self._digits}}.parquet"
-        hidden = self.working / f".{name}"  # readers pass it over until it is whole
-        hidden.write_bytes(encoded)
-        hidden.rename(self.working / name)
-        self._count += 1
+    yield write
 
 
-_SINKS: dict[str, type[Sink]] = {
-    ".csv": _CsvFile,
-    ".parquet": _ParquetFile,
-    "/": _ParquetFolder,
+_FORMS: dict[str, tuple[Callable[[Part], Any], Callable[..., Any]]] = {
+    ".csv": (csv_text, _csv_file),
+    ".parquet": (arrow_table, _parquet_file),
+    "/": (parquet_bytes, _parquet_folder),
 }
+"""By kind: what computes a part in the form that is written, importable where the workers are; and
+what opens the working file or folder for a function that writes a part."""
 
 
 def _kind(output: str | Path) -> str:
     text, path = str(output), Path(output)
     is_folder = text.endswith(("/", os.sep))
     kind = "/" if is_folder else path.suffix
-    if kind not in _SINKS or path.name in ("", ".."):
+    if kind not in _FORMS or path.name in ("", ".."):
         raise InputError(_ARGUMENT, text, "NAME.csv, NAME.parquet, or a folder NAME/ for parts")
+    if kind != ".csv":
+        try:
+            import pyarrow.parquet  # noqa: F401 - whether it is there is the question
+        except ImportError:
+            expected = "NAME.csv, or pip install 'specmodel[sweeps]' for Parquet"
+            raise InputError(_ARGUMENT, text, expected) from None
     return kind
 
 
@@ -297,14 +311,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _need_pyarrow(output: str | Path) -> None:
-    try:
-        import pyarrow.parquet  # noqa: F401 - whether it is there is the question
-    except ImportError:
-        expected = "NAME.csv, or pip install 'specmodel[sweeps]' for Parquet"
-        raise InputError(_ARGUMENT, str(output), expected) from None
 
 
 @contextmanager

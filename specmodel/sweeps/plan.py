@@ -143,13 +143,10 @@ class Plan:
         axes = [axis[cut] for axis, cut in zip(self._axes, block, strict=True)]
         *grid, rates = np.meshgrid(*axes, indexing="ij", sparse=True)
         points = dict(zip(self.points, grid, strict=True))
-        acceptance = self.acceptance
-        if acceptance.form != _BY_POSITION:
-            acceptance = replace(acceptance, **{acceptance.form: rates.ravel()})
         return Part(
             labels=labels,
             deployment=deployment,
-            arguments=self.settings | points | {"acceptance": acceptance},
+            arguments=self.settings | points | {"acceptance": _with_rates(self.acceptance, rates)},
             columns=self.columns,
             num_points=math.prod(cut.stop - cut.start for cut in block),
         )
@@ -203,7 +200,7 @@ def plan_sweep(
     values = {name: _listed(name, value) for name, value in axes.items() if value is not None}
     form = _check_names(values)
     points = {
-        name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0)
+        name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0, whole=True)
         for name in POINT_AXES
         if name in values or name == "context_length"
     }
@@ -283,38 +280,33 @@ def _deployments(
 
 
 def _check_points(plan: Plan) -> None:
-    """Predict each value once, so that none is refused in the middle of a sweep.
+    """Predict the extremes of all axes with each other, so that no value is refused later.
 
-    Beside its range, what a value may be depends on draft length, verify tokens and tokens per
-    step only, and there the extremes decide.
+    Points are whole numbers by now. Whether one can be predicted is a matter of ranges, of its own
+    or together with other axes, as no more tokens are emitted in a step than were drafted and one.
     """
-    firsts = (slice(0, 1),) * (len(plan.points) + 1)
-    for axis, size in enumerate(plan._shape):
-        block = (*firsts[:axis], slice(0, size), *firsts[axis + 1 :])
-        plan.part(0, block).predict(interval=False)
-    if "verify_tokens" in plan.points:
-        for part in _trees(plan).parts():
-            part.predict()
+    *points, rates = (np.unique([axis.min(), axis.max()]) for axis in plan._axes)
+    corners = replace(
+        plan,
+        deployments=plan.deployments[:1],
+        points=dict(zip(plan.points, points, strict=True)),
+        acceptance=_with_rates(plan.acceptance, rates),
+        settings=plan.settings | {"interval": False},
+    )
+    for part in corners.parts():
+        part.predict()
+    first = (slice(0, 1),) * (len(points) + 1)
     for place, (_, deployment) in enumerate(plan.deployments):
         plan.acceptance.where_proposed(deployment.drafter.proposal_rate)
         if plan.settings["interval"]:
-            plan.part(place, firsts).predict()
+            plan.part(place, first).predict()
 
 
-def _trees(plan: Plan) -> Plan:
-    """Return every draft length with every number of verify tokens and the extremes of the rest."""
-    points = {
-        name: np.unique(axis) if name in ("draft_length", "verify_tokens") else axis[:1]
-        for name, axis in plan.points.items()
-    }
-    acceptance = plan.acceptance
-    if acceptance.form != _BY_POSITION:
-        rates = plan._axes[-1]
-        extremes = np.unique([rates.min(), rates.max()])
-        acceptance = replace(acceptance, **{acceptance.form: extremes})
-    settings = plan.settings | {"interval": False}
-    first = plan.deployments[:1]
-    return replace(plan, deployments=first, points=points, acceptance=acceptance, settings=settings)
+def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
+    """Return an acceptance with other numbers, along the axis of the same form."""
+    if acceptance.form == _BY_POSITION:
+        return acceptance
+    return replace(acceptance, **{acceptance.form: rates.ravel()})
 
 
 def with_ends(names: Iterable[str]) -> list[str]:

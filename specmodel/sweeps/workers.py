@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from specmodel import __version__
 from specmodel.base.errors import InputError
+from specmodel.base.units import check
 from specmodel.sweeps.plan import Part, Plan
 
 if TYPE_CHECKING:
@@ -19,14 +21,26 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int]]
-"""What starts a function on an argument and returns its future, and how many can run now [-]."""
+Workers: TypeAlias = tuple[Callable[..., Any], Callable[[], int], Callable[[Any], Any]]
+"""What starts a function on an argument and returns its future, how many can run now [-], and what
+waits for the result of a future."""
 
 AHEAD = 2
 """Parts in work or waiting for each worker [-]."""
 
 PATIENCE = 10
-"""Seconds that a scheduler may take to answer, and to have a worker [s]."""
+"""Seconds that a scheduler may take to answer [s]."""
+
+WORKER_TIMEOUT = 60.0
+"""Seconds that a scheduler may be without workers, unless told otherwise [s]."""
+
+_LONGEST = 1e6
+_LOOK = 1.0
+"""Seconds between two looks at whether there are workers [s]."""
+
+
+class _NoWorkersError(Exception):
+    """A scheduler was without workers for so long."""
 
 
 def results(plan: Plan, function: Callable[[Part], Result], workers: Workers) -> Iterator[Result]:
@@ -48,29 +62,30 @@ def results(plan: Plan, function: Callable[[Part], Result], workers: Workers) ->
     Result
         Of each part. If no more are taken, the parts that were started are cancelled.
     """
-    submit, num_workers = workers
+    submit, num_workers, wait = workers
     waiting: deque[Any] = deque()
     try:
         for part in plan.parts():
             waiting.append(submit(function, part))
             if len(waiting) >= AHEAD * max(num_workers(), 1):
-                yield waiting.popleft().result()
+                yield wait(waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield wait(waiting.popleft())
     finally:
         for future in waiting:
             future.cancel()
 
 
 def chosen_workers(
-    workers: int | None, client: Client | str | None
+    workers: int | None, client: Client | str | None, worker_timeout: float = WORKER_TIMEOUT
 ) -> AbstractContextManager[Workers]:
     """Return the cluster that is given, or else threads: by default one for each core."""
     if client is None:
         return threads(_num_cores() if workers is None else workers)
     if workers is not None:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
-    return dask_workers(client)
+    check("worker_timeout", worker_timeout, above=0, maximum=_LONGEST)
+    return dask_workers(client, worker_timeout)
 
 
 @contextmanager
@@ -80,19 +95,21 @@ def threads(workers: int) -> Iterator[Workers]:
         raise InputError("workers", workers, "at least 1")
     pool = ThreadPoolExecutor(workers)
     try:
-        yield pool.submit, lambda: workers
+        yield pool.submit, lambda: workers, Future.result
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def dask_workers(client: Client | str) -> Iterator[Workers]:
+def dask_workers(client: Client | str, worker_timeout: float = WORKER_TIMEOUT) -> Iterator[Workers]:
     """Give the workers of a Dask cluster; Dask computes again what a lost worker held.
 
     Parameters
     ----------
     client
         A client, or the address of a scheduler, to which one is opened and closed.
+    worker_timeout
+        Seconds to wait for a first worker [s].
 
     Yields
     ------
@@ -112,19 +129,38 @@ def dask_workers(client: Client | str) -> Iterator[Workers]:
         expected = "none, or pip install 'specmodel[dask]' for a cluster"
         raise InputError("scheduler", str(client), expected) from None
     if isinstance(client, str):
-        with _connected(client) as opened, dask_workers(opened) as workers:
+        with _connected(client) as opened, dask_workers(opened, worker_timeout) as workers:
             yield workers
         return
     address = str(client.scheduler.address) if client.scheduler else str(client)
     try:
-        _check_workers(client, address)
+        _check_workers(client, address, worker_timeout)
         # Dask's executor would wait forever for what is lost with the scheduler
-        yield partial(client.submit, pure=False), lambda: sum(client.nthreads().values())
+        wait = partial(_result, client, worker_timeout)
+        yield partial(client.submit, pure=False), lambda: sum(client.nthreads().values()), wait
     except distributed.KilledWorker as error:
         expected = "workers with more memory, as a part ended several of them"
         raise InputError("scheduler", address, expected) from error
+    except _NoWorkersError:
+        expected = "a scheduler that keeps a worker, or a longer worker_timeout"
+        raise InputError("scheduler", address, expected) from None
     except (CancelledError, ClosedClientError, OSError) as error:
         raise InputError("scheduler", address, "a scheduler that stays up") from error
+
+
+def _result(client: Client, worker_timeout: float, future: Any) -> Any:
+    """Wait for a result, but not for ever on a scheduler that has lost all workers."""
+    from distributed import wait
+
+    last_seen = time.monotonic()
+    while not future.done():
+        with suppress(TimeoutError):
+            wait(future, timeout=_LOOK)
+        if client.nthreads():
+            last_seen = time.monotonic()
+        elif time.monotonic() - last_seen > worker_timeout:
+            raise _NoWorkersError
+    return future.result()
 
 
 @contextmanager
@@ -135,7 +171,11 @@ def _connected(address: str) -> Iterator[Client]:
     try:
         get_address_host_port(address)  # a client would fail half open on a malformed address
         client = Client(address, timeout=PATIENCE)
-    except (OSError, TimeoutError, ValueError) as error:
+    except TypeError:  # from Python's ssl, which was given nothing
+        keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"
+        expected = f"certificates in Dask's configuration ({keys}), or another protocol"
+        raise InputError("scheduler", address, expected) from None
+    except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else "no answer"
         expected = f"a Dask scheduler that answers ({reason})"
         raise InputError("scheduler", address, expected) from None
@@ -143,10 +183,10 @@ def _connected(address: str) -> Iterator[Client]:
         yield client
 
 
-def _check_workers(client: Client, address: str) -> None:
+def _check_workers(client: Client, address: str, worker_timeout: float) -> None:
     """Refuse a cluster without workers, or whose workers would compute other numbers."""
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=worker_timeout)
     except TimeoutError:
         raise InputError("scheduler", address, "a scheduler with a worker") from None
     try:

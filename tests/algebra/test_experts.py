@@ -71,7 +71,7 @@ def test_routing_correlation_is_the_correlation_of_use() -> None:
     first, second = rng.random((2, trials)) < p
     measured = np.corrcoef(first, second)[0, 1]
     assert measured == pytest.approx(c, abs=4 * 3 / np.sqrt(trials * rho))
-    union_of_two = experts.sequence_active_experts(2, 128, 8, c)
+    union_of_two = experts.correlated_active_experts(1, 2, 128, 8, c)
     assert union_of_two == pytest.approx(128 * (2 * rho - rho**2 - c * rho * (1 - rho)), rel=1e-12)
 
 
@@ -117,7 +117,7 @@ def _fit(rows: pd.DataFrame) -> tuple[float, np.ndarray]:
     columns = ("num_experts", "experts_per_token", "tokens", "measured")
     E, k, s, measured = (rows[name].to_numpy(float) for name in columns)
     grid = np.linspace(0, 1, 20_001)[:, None]
-    log_error = np.log(experts.sequence_active_experts(s, E, k, grid) / measured)
+    log_error = np.log(experts.correlated_active_experts(1, s, E, k, grid) / measured)
     best = (log_error**2).sum(axis=1).argmin()
     return float(grid[best, 0]), np.expm1(log_error[best])
 
@@ -143,6 +143,16 @@ def test_correlated_union_meets_the_measured_ones() -> None:
     assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
 
 
+@pytest.mark.parametrize(("shape", "c"), [((128, 8), 0.137), ((256, 10), 0.123), ((64, 8), 0.167)])
+def test_popularity_alone_mimics_correlation_in_one_sequence_not_in_a_batch(shape, c) -> None:
+    popularity = routing.zipf_popularity(*shape, 0.8)
+    one, many = ((1 - (1 - popularity) ** tokens).sum() for tokens in (4, 64))
+    assert experts.correlated_active_experts(1, 4, *shape, c) == pytest.approx(one, rel=1e-3)
+    assert many < 0.99 * experts.correlated_active_experts(16, 4, *shape, c)
+    low, high = experts.PLAUSIBLE_ROUTING_CORRELATIONS
+    assert low < c < high
+
+
 def test_the_table_of_unions_has_both_laws_by_hand() -> None:
     """Two tokens: k, and of the second's the share that the first did not use."""
     row = measured_unions().set_index(["model", "tokens"]).loc[("Cohere MoE", 2)]
@@ -157,7 +167,7 @@ def test_measured_overlaps_alone_predict_the_cohere_union() -> None:
     rho = 8 / 128
     correlation = (overlaps - rho) / (1 - rho)
     for c in (correlation.mean(), np.average(correlation[:3], weights=[3, 2, 1])):
-        assert experts.sequence_active_experts(4, 128, 8, c) == pytest.approx(20.36, rel=0.025)
+        assert experts.correlated_active_experts(1, 4, 128, 8, c) == pytest.approx(20.36, rel=0.025)
 
 
 @pytest.mark.parametrize("exponent", [0, 0.3, 1, 3, 5])

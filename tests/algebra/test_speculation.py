@@ -19,10 +19,17 @@ def geometric_sum(rate: float, length: int) -> float:
     return float(sum(rate**i for i in range(length, -1, -1)))
 
 
+def measured(**form: float) -> Acceptance:
+    return Acceptance(**form, measured_draft_length=3)
+
+
 @given(RATES, LENGTHS)
 def test_expected_tokens_are_the_geometric_sum(rate: float, length: int) -> None:
     expected = geometric_sum(rate, length)
-    assert speculation.expected_tokens_per_step(rate, length) == pytest.approx(expected, rel=1e-12)
+    tokens = speculation.expected_tokens_per_step(rate, length)
+    assert tokens == pytest.approx(expected, rel=1e-12)
+    assert tokens >= 1
+    assert speculation.expected_tokens_per_step(rate, 0) == 1
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 1000])
@@ -43,13 +50,14 @@ def test_three_numbers_called_acceptance_rate() -> None:
 @given(RATES, st.integers(1, 200))
 def test_every_form_gives_the_rate_back(rate: float, length: int) -> None:
     tokens = speculation.expected_tokens_per_step(rate, length)
-    solvers = {
-        forms.acceptance_rate_from_step_efficiency: tokens / (length + 1),
-        forms.acceptance_rate_from_accepted_fraction: (tokens - 1) / length,
-        speculation.solve_acceptance_rate: tokens,
+    given = {
+        "step_efficiency": tokens / (length + 1),
+        "accepted_fraction": (tokens - 1) / length,
+        "tokens_per_step": tokens,
     }
-    for solve, value in solvers.items():
-        assert solve(value, length) == pytest.approx(rate, abs=1e-12 * (length + 1))
+    for form, value in given.items():
+        found = Acceptance(**{form: value}, measured_draft_length=length).rate()
+        assert found == pytest.approx(rate, abs=1e-12 * (length + 1))
 
 
 def test_solved_rate_is_exact_to_rounding_everywhere() -> None:
@@ -65,7 +73,7 @@ def test_solved_rate_is_exact_to_rounding_everywhere() -> None:
 
 @given(RATES, st.integers(0, 40))
 def test_pmf_sums_to_one_and_has_the_expected_mean(rate: float, length: int) -> None:
-    pmf = forms.accepted_tokens_pmf(rate, length)
+    pmf = forms.accepted_tokens_pmf([rate] * length)
     assert pmf.shape == (length + 1,)
     assert pmf.sum() == pytest.approx(1, rel=1e-12)
     mean = 1 + (pmf * np.arange(length + 1)).sum()
@@ -77,7 +85,7 @@ def test_pmf_and_mean_against_monte_carlo() -> None:
     rates = np.array([0.9, 0.7, 0.4, 0.6])
     accepted = np.cumprod(rng.random((200_000, rates.size)) < rates, axis=1).sum(axis=1)
     share = np.bincount(accepted, minlength=5) / accepted.size
-    pmf = forms.accepted_tokens_pmf_by_position(rates)
+    pmf = forms.accepted_tokens_pmf(rates)
     error = np.sqrt(pmf * (1 - pmf) / accepted.size)
     assert (np.abs(share - pmf) < 4 * error).all()
     mean = forms.expected_tokens_per_step_by_position(rates, 4)
@@ -167,14 +175,14 @@ def test_broadcasting_changes_no_number(function) -> None:
         (lambda: speculation.solve_acceptance_rate(0.9, 3), "tokens_per_step"),
         (lambda: speculation.solve_acceptance_rate([2, 4.1], 3), "tokens_per_step"),
         (lambda: speculation.solve_acceptance_rate(1, 0), "draft_length"),
-        (lambda: forms.acceptance_rate_from_step_efficiency(0.2, 3), "step_efficiency"),
-        (lambda: forms.acceptance_rate_from_accepted_fraction(1.2, 3), "accepted_fraction"),
+        (lambda: measured(step_efficiency=0.2).rate(), "step_efficiency"),
+        (lambda: measured(accepted_fraction=1.2).rate(), "accepted_fraction"),
         (lambda: forms.conditional_acceptance([0.5, 0.6]), "cumulative_acceptance"),
         (
             lambda: forms.expected_tokens_per_step_by_position([0.5], 2),
             "acceptance_by_position",
         ),
-        (lambda: forms.accepted_tokens_pmf_by_position([0.5, 1.5]), "acceptance_by_position"),
+        (lambda: forms.accepted_tokens_pmf([0.5, 1.5]), "acceptance_by_position"),
         (lambda: speculation.target_efficiency(0, 1), "forward_time"),
         (lambda: speculation.relative_step_time(1, float("inf")), "step_time"),
         (lambda: speculation.best_draft_length([1, 2], [1, 2, 3]), "draft_length"),

@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 from specmodel import deploy, load_architecture, load_engine, predict
-from specmodel.prediction.points import point_speedups
+from specmodel.sensitivity.evaluation import evaluate
+from specmodel.sensitivity.inputs import OperatingPoint
 
 OVERHEADS = {
     "kernel_time": 4e-6,
@@ -55,8 +56,9 @@ def grid() -> int:
 
 
 def flat() -> int:
-    """A million unrelated points; times and speedup."""
-    return int(point_speedups(deploy(**NAMES)[0], **SAMPLE)["speedup"].size)
+    """A million unrelated points; target efficiency and speedup."""
+    point = OperatingPoint(batch_size=1, draft_length=1, acceptance=0.5)
+    return int(evaluate(deploy(**NAMES)[0], point, SAMPLE)["speedup"].size)
 
 
 def one() -> int:

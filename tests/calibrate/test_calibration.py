@@ -1,5 +1,6 @@
 """The shipped calibration against what it was not fitted to, and its intervals."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,8 @@ import pytest
 from published_tables import read_table
 
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.calibrate.datasets import list_tables, read_timings
 from specmodel.calibrate.fitting import fit_engine, fit_kernels, read_serving
 from specmodel.calibrate.measurements import check_measurements
 from specmodel.calibrate.published import STACKS, published_measurements
@@ -31,14 +34,19 @@ BALANCED = {
 PER_CENT_80 = 1.2815515594
 
 
+@cache
+def measured(hardware: str, stack: str, version: str):
+    """Table of measurements of a stack."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    return check_measurements(published_measurements(hardware, stack, version))
+
+
 @pytest.fixture(scope="module", params=list(STACKS), ids="-".join)
 def published(request):
     """Device, stack, table of measurements."""
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
-    hardware, stack, version = request.param
-    table = check_measurements(published_measurements(hardware, stack, version))
-    return load_hardware(hardware), hardware, stack, table
+    hardware, stack, _ = request.param
+    return load_hardware(hardware), hardware, stack, measured(*request.param)
 
 
 def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
@@ -53,6 +61,111 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
                 assert fit is not None
                 assert fit.num_judged > fit.num_points
                 assert 0.01 < np.hypot(fit.shape_spread, fit.row_spread) < 0.25
+
+
+IMPOSSIBLE = [
+    ([[1.0, 0.0]], "2 rows of 2 numbers"),
+    ([[-1.0, 0.0], [0.0, 1.0]], "variances"),
+    ([[1.0, 2.0], [2.0, 1.0]], "covariances that they allow"),
+    ([[1.0, 0.5], [0.1, 1.0]], "a symmetric matrix"),
+    ([[1e300, 0.0], [0.0, 1.0]], "numbers up to 10000"),
+]
+
+
+@pytest.mark.parametrize(("covariance", "expected"), IMPOSSIBLE)
+def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
+    gemm = load_typical().gemm["bf16"]
+    changes = {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
+    with pytest.raises(InputError, match=rf"^stack\.covariance: got .*{expected}"):
+        gemm.with_changes("stack", changes)
+    overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
+    with pytest.raises(InputError, match=rf"^engine\.fit\.covariance: got .*{expected}"):
+        load_engine("vllm-moesd-2025").with_changes("engine", overheads)
+
+
+def test_what_was_varied_is_named_once() -> None:
+    for varied in (["launch_time", "launch_time"], ["launch_time", "launch"]):
+        changes = {"varied": varied, "covariance": [[1.0, 0.0], [0.0, 1.0]]}
+        with pytest.raises(InputError, match=r"^stack\.varied: got .*each once of launch_time"):
+            load_typical().gemm["bf16"].with_changes("stack", changes)
+
+
+def test_experts_that_ship_compute_no_faster_than_dense_products() -> None:
+    for name in list_hardware():
+        for stack in load_hardware(name).fitted.values():
+            computed = {fit.arithmetic_dtype: fit.compute_efficiency for fit in stack.gemm.values()}
+            for fit in stack.experts.values():
+                assert fit.compute_efficiency <= 1.0001 * computed.get(fit.arithmetic_dtype, 1.0)
+
+
+def test_a_parameter_at_a_bound_has_no_variance_and_is_named() -> None:
+    for name in list_hardware():
+        for stack in load_hardware(name).fitted.values():
+            for _, _, fit in stack.fits():
+                assert set(fit.at_bound) <= set(fit.varied)
+                for place, parameter in enumerate(fit.varied):
+                    variance = fit.covariance[place][place]
+                    assert variance < 1e-12 or parameter not in fit.at_bound
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "h200_sxm", "b200", "rtx_pro_6000"])
+def test_links_give_published_all_reduces_back(name: str) -> None:
+    """At the link's peak they come out too short by 20 to 40 % in the median."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    tables = list_tables().query("operation == 'comm' and framework == 'trtllm'")
+    version = tables[tables["hardware"] == name]["version"].max()
+    rows, link = read_timings("comm", name, "trtllm", version), load_hardware(name).link
+    rows = rows[rows["num_gpus"].between(2, 8) & rows["message_bytes"].between(2**11, 2**25)]
+    hops = 2 * (rows["num_gpus"] - 1)
+    sent = hops / rows["num_gpus"] * rows["message_bytes"] / link.peak_bytes_per_s
+    fixed = link.collective_latency + hops * link.hop_latency
+    error = (fixed + sent / link.efficiency) / rows["latency"] - 1
+    assert error.abs().mean() <= (0.25 if name == "a100_sxm_80gb" else 0.16)
+    assert abs(error.median()) <= 0.15
+    assert ((fixed + sent) / rows["latency"] - 1).abs().mean() > 1.4 * error.abs().mean()
+
+
+POINT = {
+    "drafter": "eagle", "batch_size": 1, "draft_length": 3, "acceptance": 0.7,
+    "tensor_parallel": 8,
+}  # fmt: skip
+
+
+def test_what_no_measurement_decides_is_said() -> None:
+    hardware = load_hardware("h200_sxm")
+    at_peak = hardware.with_changes("hardware", {"link.efficiency": 1.0})
+    said = predict(target="deepseek-v3", hardware=at_peak, **POINT).assumptions
+    assert said["latent_attention"] == "as fast as grouped attention"
+    assert said["link_efficiency"] == 1.0
+    fitted = predict(target="deepseek-v3", hardware=hardware, **POINT).assumptions
+    assert "link_efficiency" not in fitted
+    stack = hardware.fitted["trtllm"]
+    bound = stack.experts["fp8"].at_bound
+    assert bound
+    for name in bound:
+        assert f"experts {name} {getattr(stack.experts['fp8'], name):.3g}" in said["bounds_of_fits"]
+    one = {**POINT, "tensor_parallel": 1}
+    plain = predict(target="llama-3.1-8b", hardware="a100_sxm_80gb", **one).assumptions
+    assert not {"latent_attention", "link_efficiency", "bounds_of_fits"} & set(plain)
+    sheet = predict(target="deepseek-v3", hardware="h200_sxm", stack="datasheet", **POINT)
+    assert not {"latent_attention", "link_efficiency", "bounds_of_fits"} & set(sheet.assumptions)
+
+
+@pytest.mark.dataset
+def test_norms_stand_for_rows_that_move_as_many_bytes(published) -> None:
+    device, name, stack, table = published
+    norms = table[table["component"] == "elementwise"]
+    assert (len(norms) > 0) == (name != "a100_sxm_80gb")
+    if len(norms):
+        errors = error_table(predict_measured(table, device, stack)).set_index(
+            ["component", "dtype", "rows"]
+        )
+        assert errors.loc["elementwise", "bf16", "all"]["mean_error"] <= 0.13
+        launch = device.fitted[stack].elementwise["bf16"].launch_time
+        short = norms[(norms["num_tokens"] == 1) & (norms["hidden_size"] <= 2048)]
+        assert launch == pytest.approx(short["latency"].median(), rel=0.25)
 
 
 @pytest.mark.dataset
@@ -87,6 +200,42 @@ def test_intervals_hold_for_kernels_that_were_not_fitted(published) -> None:
 
 @pytest.mark.dataset
 @pytest.mark.slow
+def test_plain_and_verify_passes_err_alike_as_the_law_says() -> None:
+    """Passes of q times the tokens, of the same shape; the law of intervals is q^(-1/2).
+
+    A difference with the spread d of two errors of spread s is one of a correlation of
+    1 - (d / s)^2 / 2; spreads are those of normal distributions with the same central 80 %.
+    """
+    likeness, held = {}, {}
+    for hardware, stack, version in STACKS:
+        device, table = load_hardware(hardware), measured(hardware, stack, version)
+        judged = predict_measured(table[table["component"] != "attention"], device, stack)
+        judged = judged[(judged["dtype"] == "bf16") & (judged["component"] != "elementwise")]
+        judged["missed"] = np.log(judged["latency"] / judged["predicted"])
+        names = ["shape", "expert_size", "distribution"]
+        for kind, rows in judged.groupby("component"):
+            spread = device.fitted[stack].fit(kind, "bf16").row_spread
+            filled = rows.fillna({"expert_size": 0, "distribution": ""})
+            missed = filled.pivot_table(index=names, columns="num_tokens", values="missed")
+            for q in (2, 4, 8, 16):
+                pairs = [(t, t * q) for t in missed if t <= 256 and t * q in missed]
+                apart = np.concatenate([(missed[b] - missed[a]).dropna() for a, b in pairs])
+                half = np.subtract(*np.quantile(apart, [0.9, 0.1])) / 2
+                likeness.setdefault((kind, q), []).append(
+                    1 - (half / PER_CENT_80 / spread) ** 2 / 2
+                )
+                by_law = PER_CENT_80 * spread * np.sqrt(2 * (1 - q**-0.5))
+                held.setdefault((kind, q), []).append((np.abs(apart) <= by_law).mean())
+    found = {key: np.median(values) for key, values in likeness.items()}
+    for q in (2, 4, 8, 16):
+        assert found["experts", q] == pytest.approx(q**-0.5, abs=0.16)
+        assert found["gemm", q] < q**-0.5
+        for kind in ("experts", "gemm"):
+            assert 0.70 <= np.median(held[kind, q]) <= 0.85, (kind, q)
+
+
+@pytest.mark.dataset
+@pytest.mark.slow
 def test_shipped_profiles_are_what_the_fit_gives(published) -> None:
     device, _, stack, table = published
     for (kind, dtype), fitting in fit_kernels(table, device).items():
@@ -98,7 +247,7 @@ def test_shipped_profiles_are_what_the_fit_gives(published) -> None:
 
 def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
     typical = load_typical()
-    limits = {"experts": 0.16, "gemm": 0.12, "attention": 0.25}
+    limits = {"experts": 0.16, "gemm": 0.12, "attention": 0.25, "elementwise": 0.6}
     for kind, limit in limits.items():
         fit = typical.fit(kind, "bf16")
         assert fit is not None
@@ -108,7 +257,7 @@ def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
 @pytest.mark.parametrize(
     ("name", "table", "columns", "largest"),
     [
-        ("vllm", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
+        ("vllm-moesd-2025", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
         ("sglang", "sglang_h200.csv", ["target"], {"target": 0.08}),
     ],
 )
@@ -146,7 +295,7 @@ def test_step_costs_of_sglang_on_h200() -> None:
 
 def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
     """Each cell by an engine fitted without it, and without two others."""
-    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm")
+    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm-moesd-2025")
     assert shipped.fit is not None
     held, num_fits, engines = [], 8, []
     for fold in range(num_fits):
@@ -174,9 +323,10 @@ def test_decode_times_of_a_model_and_engine_that_nothing_was_fitted_to() -> None
             batch_size=int(row["batch_size"]), context_length=int(row["context_length"]),
             tensor_parallel=int(row["tensor_parallel"]), acceptance=0.5,
         )  # fmt: skip
-        errors.append(abs(p.forward_time[()] / float(row["forward_time"]) - 1))
-    assert np.mean(errors) <= 0.08
-    assert max(errors) <= 0.20
+        errors.append(p.forward_time[()] / float(row["forward_time"]) - 1)
+    assert np.mean(np.abs(errors)) <= 0.09
+    assert np.max(np.abs(errors)) <= 0.20
+    assert abs(np.mean(errors)) <= 0.03
 
 
 def test_intervals_are_repeatable_ordered_and_exact_without_a_draft() -> None:
@@ -227,7 +377,8 @@ def test_rejection_is_of_what_was_drafted() -> None:
     from specmodel.records.drafters import ngram_drafter
 
     point = {
-        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm", "batch_size": 64,
+        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025",
+        "batch_size": 64,
         "draft_length": 3, "acceptance": 0.5,
     }  # fmt: skip
     always, rarely = (

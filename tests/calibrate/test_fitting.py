@@ -3,12 +3,15 @@
 from dataclasses import fields
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from specmodel.algebra.moesd import MoESDParameters
 from specmodel.algebra.speculation import step_efficiency
 from specmodel.base.errors import InputError
 from specmodel.calibrate import fitting
+from specmodel.calibrate.fitting.kernels import normal_spreads
+from specmodel.calibrate.fitting.result import ROBUST_SCALE, best_of_starts, log_fit_result
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import load_hardware
 
@@ -97,8 +100,7 @@ def test_noisy_points_are_predicted_within_their_standard_error() -> None:
     jacobian = (moved - predicted) / step[:, None]
     error = np.sqrt(np.einsum("ip,ij,jp->p", jacobian, fit.covariance, jacobian))
     assert (np.abs(predicted - truth) < 3 * error + 1e-4).mean() > 0.97
-    assert 0.005 < fit.median_error < 0.01
-    assert fit.median_error < fit.percentile_90_error
+    assert 0.005 < np.median(np.abs(fit.residuals)) < 0.01
 
 
 def test_bounds_are_one_to_five_reads() -> None:
@@ -126,3 +128,58 @@ def test_bad_tables_name_what_is_wrong(change, argument: str) -> None:
     table, _ = measured(0)
     with pytest.raises(InputError, match=rf"^{argument}: got"):
         fitting.fit_moesd(change(table), BOUNDS, ridge_point=RIDGE_POINT)
+
+
+def location(logs: np.ndarray, clusters: np.ndarray | None = None):
+    """Fit one number to logarithms, each its own cluster unless told otherwise."""
+    best = best_of_starts(
+        lambda x: x - logs, [np.zeros(1)], loss="soft_l1", f_scale=ROBUST_SCALE, xtol=1e-12
+    )
+    clusters = np.arange(logs.size) if clusters is None else clusters
+    return log_fit_result(["level"], best, best.x - logs, clusters)
+
+
+def wild_logs(generator: np.random.Generator, size: int) -> np.ndarray:
+    """Logarithms whose errors are as large as the robust scale, some ten times that."""
+    return ROBUST_SCALE * generator.standard_t(2, size)
+
+
+def test_the_covariance_of_a_location_is_the_closed_form() -> None:
+    """Of an M-estimator: the sum of psi squared over the square of the sum of psi'."""
+    logs = wild_logs(np.random.default_rng(3), 60)
+    fit = location(logs)
+    error = np.log(fit.parameters["level"]) - logs
+    z = (error / ROBUST_SCALE) ** 2
+    psi, slope = error * (1 + z) ** -0.5, (1 + z) ** -1.5
+    assert abs(psi.sum()) < 1e-6 * np.abs(psi).sum()
+    expected = (psi**2).sum() / slope.sum() ** 2 * 60 / 59
+    assert fit.covariance.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_covariance_is_how_far_fits_to_new_points_scatter() -> None:
+    """Clusters of three points that err alike: as if there were a third as many."""
+    generator, clusters = np.random.default_rng(4), np.repeat(np.arange(60), 3)
+    draws = [np.repeat(wild_logs(generator, 60), 3) for _ in range(400)]
+    fits = [location(logs, clusters) for logs in draws]
+    levels = np.log([fit.parameters["level"] for fit in fits])
+    variances = np.array([fit.covariance.item() for fit in fits])
+    scattered = levels.var(ddof=1)
+    error = np.hypot(scattered * np.sqrt(2 / 399), variances.std() / 20)
+    assert abs(variances.mean() - scattered) < 4 * error
+    assert error < 0.1 * scattered
+
+
+def test_spreads_of_series_and_of_their_points_are_told_apart() -> None:
+    generator = np.random.default_rng(5)
+    num_series, num_points = 2000, 40
+    common = 0.2 * generator.standard_normal(num_series)
+    own = 0.1 * generator.standard_normal((num_series, num_points))
+    errors = pd.Series((common[:, None] + own).ravel())
+    series = pd.Series(np.repeat(np.arange(num_series), num_points))
+    found_common, found_own = normal_spreads(errors, series)
+    # half the distance of two quantiles of n normal numbers, over 1.28, errs by 0.95 / n^(1/2)
+    assert abs(found_own / (0.1 * np.sqrt(39 / 40)) - 1) < 4 * 0.95 / errors.size**0.5
+    assert abs(found_common / 0.2 - 1) < 4 * 0.95 / num_series**0.5
+    alone = normal_spreads(errors, pd.Series(np.zeros(errors.size)))
+    assert alone[0] < 0.02
+    assert alone[1] == pytest.approx(np.hypot(0.2, 0.1), rel=4 * 0.95 / num_series**0.5)

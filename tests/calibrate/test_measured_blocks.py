@@ -1,7 +1,5 @@
 """What `measure` times beyond published tables: its work is that of a pass, and fits recover it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,8 +12,8 @@ from specmodel.calibrate.fitting import fit_kernels
 from specmodel.calibrate.fitting.kernels import ON_CPU, predicted_time
 from specmodel.calibrate.measurements import check_measurements, work_of
 from specmodel.records.architecture import load_architecture
-from specmodel.records.hardware import choose_kernels
-from specmodel.records.kernels import STANDS_IN
+from specmodel.records.hardware import choose_kernels, load_hardware
+from specmodel.records.kernels import load_typical
 
 MODEL = load_architecture("qwen3-30b-a3b")
 LAYERS = MODEL.num_layers
@@ -31,7 +29,7 @@ CPU = H200.with_changes(
     },
 )  # fmt: skip
 COMMON = {"hardware": "cpu", "stack": "torch", "version": "2.13", "role": "fit"}
-FIELDS = ("flop", "weight_bytes", "activation_bytes", "kv_bytes", "kernels", "groups")
+FIELDS = ("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels", "groups")
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5, 16])
@@ -46,7 +44,7 @@ def test_attention_of_several_queries_is_that_of_a_verify_pass(queries: int) -> 
     core = work.components["attention_core"]
     for name in FIELDS:
         # published tables count entries read; a pass also writes those of its own tokens
-        written = queries / 600 if name == "kv_bytes" else 0.0
+        written = queries / 600 if name == "cache_bytes" else 0.0
         assert float(np.ravel(getattr(timed, name))[0]) * LAYERS * (1 + written) == pytest.approx(
             float(getattr(core, name)), rel=1e-12
         ), name
@@ -143,19 +141,30 @@ def test_a_gpu_keeps_its_form() -> None:
     assert "group_time" not in fitting.fit.varied
 
 
-def test_elementwise_kernels_take_a_gemms_parameters_until_they_are_measured() -> None:
-    kernels = choose_kernels(H200, "trtllm")
-    assert STANDS_IN == {"elementwise": "gemm"}
-    assert kernels.parameters("elementwise", "bf16") == kernels.parameters("gemm", "bf16")
-    assert kernels.record
-    own = replace(kernels.parameters("gemm", "bf16"), launch_time=1e-3)
-    fit = kernels.record.gemm["bf16"].model_copy(update={"launch_time": 1e-3})
-    measured = replace(
-        kernels,
-        fits={**kernels.fits, "elementwise": {"bf16": own}},
-        record=kernels.record.model_copy(update={"elementwise": {"bf16": fit}}),
-    )
-    assert measured.parameters("elementwise", "bf16").launch_time == 1e-3
+def test_elementwise_kernels_take_typical_ones_until_they_are_measured() -> None:
+    typical = load_typical().elementwise["bf16"].parameters
+    for name in ("a100_sxm_80gb", "h20"):
+        kernels = choose_kernels(load_hardware(name), None)
+        assert kernels.parameters("elementwise", "bf16").launch_time == typical.launch_time
+    measured = choose_kernels(H200, "trtllm")
+    own = H200.fitted["trtllm"].elementwise["bf16"]
+    assert measured.parameters("elementwise", "bf16").launch_time == own.launch_time
+
+
+def test_experts_compute_no_faster_than_dense_products() -> None:
+    """Planted at 0.7 where products reach 0.5: the bound is taken, and said."""
+    table = pd.concat([planted("gemm", compute_efficiency=0.5), planted("experts")])
+    fits = fit_kernels(check_measurements(table), H200)
+    experts, gemm = fits["experts", "bf16"], fits["gemm", "bf16"]
+    assert gemm.fit.compute_efficiency == pytest.approx(0.5, rel=1e-3)
+    assert experts.fit.compute_efficiency == pytest.approx(gemm.fit.compute_efficiency, rel=1e-4)
+    assert "compute_efficiency" in experts.fit.at_bound
+    place = experts.fit.varied.index("compute_efficiency")
+    assert experts.fit.covariance[place][place] < 1e-12
+    assert gemm.fit.at_bound == []
+    alone = fit_kernels(check_measurements(planted("experts")), H200)["experts", "bf16"]
+    assert alone.fit.compute_efficiency == pytest.approx(0.7, rel=1e-3)
+    assert alone.fit.at_bound == []
 
 
 @pytest.mark.parametrize(

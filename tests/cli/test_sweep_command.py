@@ -92,9 +92,9 @@ def test_popularity_may_be_a_list_of_files(run, tmp_path):
 
 
 def test_without_an_output_it_prints_csv(run):
-    status, out, err = run(f"{GOOD} --engine vllm --tensor-parallel 1,2")
+    status, out, err = run(f"{GOOD} --engine vllm-moesd-2025 --tensor-parallel 1,2")
     assert (status, err) == (0, "")
-    frame = sweep(AXES | {"engine": "vllm", "tensor_parallel": [1, 2]})
+    frame = sweep(AXES | {"engine": "vllm-moesd-2025", "tensor_parallel": [1, 2]})
     rows = list(csv.DictReader(io.StringIO(out)))
     assert list(rows[0]) == list(frame)
     for name in frame:
@@ -181,7 +181,9 @@ def test_rows_run_in_the_order_typed(run):
 
 
 def test_intervals(run):
-    frame = as_frame(run(f"{GOOD} --interval --engine vllm --columns speedup,speedup_high")[1])
+    frame = as_frame(
+        run(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,speedup_high")[1]
+    )
     assert list(frame)[-2:] == ["speedup", "speedup_high"]
     assert (frame["speedup_high"] > frame["speedup"]).all()
 
@@ -242,7 +244,7 @@ CASES = [
     (f"{GOOD} --hardware h200_sxm,", "--hardware", "''"),
     (GOOD.replace("--target mixtral-8x7b", ""), "--target"),
     (GOOD.replace("--batch-size 1,8", ""), "--batch-size"),
-    (f"{GOOD} --tensor-parallel 1,3", "--tensor-parallel", "got 3", "divisor"),
+    (f"{GOOD} --tensor-parallel 1,3", "--tensor-parallel", "got 3", "evenly"),
     (
         f"{GOOD} --tensor-parallel 3,5 --skip-impossible",
         *("--tensor-parallel", "got 3", "no combination can be"),
@@ -329,8 +331,15 @@ def kept_bytes(left, num_points):
     return text
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_ctrl_c_keeps_the_first_rows_and_says_so(output, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("output", "sent"),
+    [
+        *((output, signal.SIGINT) for output in OUTPUTS),
+        ("one.parquet", signal.SIGTERM),
+        ("one.csv", signal.SIGHUP),
+    ],
+)
+def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_path, monkeypatch):
     needs_pyarrow(output)
     path, part = tmp_path / output, 4000  # as in `CUT`
     left = path.with_name(f"{path.stem}.partial{path.suffix}")
@@ -341,7 +350,7 @@ def test_ctrl_c_keeps_the_first_rows_and_says_so(output, tmp_path, monkeypatch):
         if size > 100_000:
             break
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
     assert list(tmp_path.iterdir()) == [left]

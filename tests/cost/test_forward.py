@@ -11,9 +11,12 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.passes import growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.engine import Overheads
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.layers.batch import Layout
 from specmodel.records.layers.work import PassWork
+
+LAUNCHES = Overheads(kernel_time=1e-6)
 
 
 def work_of(model: str | Architecture, **changes: object) -> PassWork:
@@ -24,7 +27,7 @@ def work_of(model: str | Architecture, **changes: object) -> PassWork:
 
 def seconds(architecture: Architecture, gpu: HardwareProfile, **point: object) -> float:
     work = pass_of(architecture, **point)
-    return float(pass_time(work, gpu, kernel_time=0, pass_time=0).total_time)
+    return float(pass_time(work, gpu).total_time)
 
 
 def total(work: PassWork, field: str) -> float:
@@ -36,7 +39,7 @@ def test_dense_pass_reads_every_active_weight_once() -> None:
     work = work_of("llama-3.1-8b", batch_size=3)
     active = load_architecture("llama-3.1-8b").active_parameters
     assert total(work, "weight_bytes") == 2 * active
-    kv = work.components["attention_core"].kv_bytes
+    kv = work.components["attention_core"].cache_bytes
     assert kv == 3 * (1001 + 1) * 32 * 2 * 8 * 128 * 2
     attention = work.components["attention_core"].flop
     assert attention == 3 * 32 * 4 * 32 * 128 * 1001
@@ -61,7 +64,9 @@ def test_moe_pass_reads_the_union() -> None:
 def test_kv_is_read_once_however_many_tokens_are_verified() -> None:
     one, five = (work_of("llama-3.1-8b", tokens_per_sequence=q) for q in (1, 5))
     entry = 32 * 2 * 8 * 128 * 2
-    grown = five.components["attention_core"].kv_bytes - one.components["attention_core"].kv_bytes
+    grown = (
+        five.components["attention_core"].cache_bytes - one.components["attention_core"].cache_bytes
+    )
     assert grown == (4 + 4) * entry  # four more to read, four more to write
 
 
@@ -79,7 +84,7 @@ def test_sliding_window_counts_what_each_query_sees(context: int) -> None:
     ]
     seen = [set(range(max(0, last - 7), last + 1)) for last in range(context, context + q)]
     assert part.flop == 32 * 4 * 32 * 128 * sum(map(len, seen))
-    assert part.kv_bytes == 32 * (len(set().union(*seen)) + q) * 2 * 8 * 128 * 2
+    assert part.cache_bytes == 32 * (len(set().union(*seen)) + q) * 2 * 8 * 128 * 2
 
 
 def test_window_at_least_as_long_as_the_context_changes_nothing() -> None:
@@ -88,7 +93,7 @@ def test_window_at_least_as_long_as_the_context_changes_nothing() -> None:
     for tokens in (1, 5):
         windowed, plain = (work_of(m, tokens_per_sequence=tokens) for m in (phi, full))
         assert total(windowed, "flop") == total(plain, "flop")
-        assert total(windowed, "kv_bytes") == total(plain, "kv_bytes")
+        assert total(windowed, "cache_bytes") == total(plain, "cache_bytes")
 
 
 @given(architectures(), hardware(), st.floats(1, 1e4), st.floats(1, 16), st.floats(0, 1e5))
@@ -167,8 +172,7 @@ def test_growth_by_cause_sums_exactly(
                 routing_correlation=correlation,
             ),
             gpu,
-            kernel_time=1e-6,
-            pass_time=1e-4,
+            overheads=Overheads(kernel_time=1e-6, pass_time=1e-4),
         )
         for q in (1.0, tokens)
     )
@@ -186,7 +190,7 @@ def test_broadcasting_changes_no_number() -> None:
         tokens_per_sequence=tokens[:, None],
         context_length=context,
     )
-    grid = pass_time(work, gpu, kernel_time=1e-6, pass_time=0).total_time
+    grid = pass_time(work, gpu, overheads=LAUNCHES).total_time
     assert grid.shape == (3, 2, 3)
     for i, j, k in np.ndindex(grid.shape):
         point = pass_of(
@@ -195,14 +199,14 @@ def test_broadcasting_changes_no_number() -> None:
             tokens_per_sequence=tokens[j].item(),
             context_length=context[k].item(),
         )
-        one = pass_time(point, gpu, kernel_time=1e-6, pass_time=0).total_time
+        one = pass_time(point, gpu, overheads=LAUNCHES).total_time
         assert grid[i, j, k] == one
 
 
 def test_plain_and_speculating_sequences_mix_linearly_in_tokens() -> None:
     half = work_of("llama-3.1-8b", batch_size=2, tokens_per_sequence=5, speculating_share=0.5)
     one, five = (work_of("llama-3.1-8b", tokens_per_sequence=q) for q in (1, 5))
-    for field in ("flop", "kv_bytes", "activation_bytes"):
+    for field in ("flop", "cache_bytes", "activation_bytes"):
         assert total(half, field) == pytest.approx(total(one, field) + total(five, field))
 
 
@@ -220,7 +224,7 @@ def test_tensor_parallel_cuts_the_work_and_adds_communication() -> None:
 def test_key_value_heads_are_replicated_beyond_their_number() -> None:
     four, eight = (work_of("qwen3-30b-a3b", layout=Layout(n)) for n in (4, 8))
     core = "attention_core"
-    assert four.components[core].kv_bytes == eight.components[core].kv_bytes
+    assert four.components[core].cache_bytes == eight.components[core].cache_bytes
     assert four.components[core].flop == 2 * eight.components[core].flop
 
 
@@ -242,22 +246,22 @@ def mla_core(tokens: int, **changes: object) -> tuple[float, float]:
     """Arithmetic and cache bytes of DeepSeek-V3's attention core, one sequence, long context."""
     work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=100_000, **changes)
     part = work.components["attention_core"]
-    return float(part.flop), float(part.kv_bytes)
+    return float(part.flop), float(part.cache_bytes)
 
 
 def test_latent_attention_by_hand() -> None:
     """Absorbed MLA: 2 heads (2 kv_lora + rope) FLOP a query and entry, kv_lora + rope elements."""
-    flop, kv_bytes = mla_core(1)
+    flop, cache_bytes = mla_core(1)
     assert flop == 61 * 2 * 128 * (2 * 512 + 64) * 100_001
-    assert kv_bytes == 61 * (100_001 + 1) * (512 + 64) * 2
-    assert flop / kv_bytes == pytest.approx(242, rel=0.005)
+    assert cache_bytes == 61 * (100_001 + 1) * (512 + 64) * 2
+    assert flop / cache_bytes == pytest.approx(242, rel=0.005)
     assert np.divide(*mla_core(4)) == pytest.approx(967, rel=0.005)
 
 
 def test_latents_are_on_every_rank() -> None:
-    (flop, kv_bytes), (cut_flop, same_bytes) = mla_core(1), mla_core(1, layout=Layout(8))
+    (flop, cache_bytes), (cut_flop, same_bytes) = mla_core(1), mla_core(1, layout=Layout(8))
     assert cut_flop == flop / 8
-    assert same_bytes == kv_bytes
+    assert same_bytes == cache_bytes
 
 
 @pytest.mark.parametrize(("tokens", "is_compute_bound"), [(1, False), (4, True)])
@@ -265,7 +269,7 @@ def test_latent_attention_turns_compute_bound_when_verifying(
     tokens: int, is_compute_bound: bool
 ) -> None:
     work = work_of("deepseek-v3", tokens_per_sequence=tokens, context_length=32_000)
-    time = pass_time(work, load_hardware("h100_sxm"), kernel_time=0, pass_time=0)
+    time = pass_time(work, load_hardware("h100_sxm"))
     core = time.components["attention_core"]
     assert bool(core.compute_time > core.memory_time) == is_compute_bound
 

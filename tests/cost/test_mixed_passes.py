@@ -39,7 +39,7 @@ def test_what_goes_by_token_or_by_sequence_adds_up_over_groups(name: str) -> Non
     """Tokens, attention pairs and KV bytes: full heads, windows, latents, shared experts."""
     mixed, decode, chunk = mixed_and_apart(name)
     for component, work in mixed.components.items():
-        for field in ("flop", "kv_bytes", "activation_bytes"):
+        for field in ("flop", "cache_bytes", "activation_bytes"):
             parts = (getattr(one.components[component], field) for one in (decode, chunk))
             expected = pytest.approx(sum(parts), rel=1e-12)
             assert getattr(work, field) == expected, (component, field)
@@ -62,7 +62,7 @@ def test_attention_of_two_groups_by_hand() -> None:
     chunk = sum(range(701, 1201))
     assert core.flop == 32 * 4 * 32 * 128 * (decode + chunk)
     entries = 6 * (3004 + 4) + (1200 + 500)  # read, and written
-    assert core.kv_bytes == entries * 32 * 2 * 8 * 128 * 2
+    assert core.cache_bytes == entries * 32 * 2 * 8 * 128 * 2
 
 
 def test_only_the_last_token_of_a_chunk_has_logits() -> None:
@@ -87,7 +87,7 @@ def test_a_share_that_speculates_is_as_two_groups_but_for_the_union() -> None:
     groups = [sequence_group(**three), sequence_group(**three | {"tokens_per_sequence": 1})]
     one, two = (pass_work(model, sequences).components for sequences in (share, groups))
     for component, work in one.items():
-        for field in ("flop", "kv_bytes"):
+        for field in ("flop", "cache_bytes"):
             expected = pytest.approx(getattr(two[component], field), rel=1e-12)
             assert getattr(work, field) == expected, (component, field)
 

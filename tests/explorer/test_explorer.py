@@ -69,7 +69,7 @@ def test_the_sweet_spot_and_the_words_are_about_what_fits() -> None:
     assert f"most at batch size {shown.spot.peak_batch_size}: {gains.max():.2f}x" in shown.text
     assert f"Considered: up to {fits}." in shown.text.replace("\n", " ")
     assert "Warning: batch size 512 needs" in shown.text
-    assert "Assumed: routing_correlation 0.18" in shown.text
+    assert "Assumed: routing_correlation 0.18 (plausible: 0 to 0.3)" in shown.text
     assert max(map(len, shown.text.splitlines())) <= 80
 
 
@@ -192,7 +192,7 @@ def test_an_input_error_is_one_line_and_the_picture_comes_back(widgets) -> None:
     shown = widgets()
     before = shown.image.value, shown.words.value
     shown.move("tensor parallel", 8)
-    assert "tensor_parallel: got 8; expected a divisor of the 28 heads" in shown.words.value
+    assert "tensor_parallel: got 8; expected a degree that cuts the attention" in shown.words.value
     assert "\n" not in shown.words.value
     assert shown.image.layout.display == "none"
     shown.move("tensor parallel", 2)

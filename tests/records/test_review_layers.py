@@ -39,13 +39,15 @@ num_experts = 8
 experts_per_token = 2
 expert_size = 256
 """
-MIXER, EXPERTS = r"layers\.1\.mixer\S*", r"layers\.1\.feed_forward\S*"
+MIXER, EXPERTS = r"layers\[1\]\.mixer", r"layers\[1\]\.feed_forward"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
         ("num_kv_heads = 4", "num_kv_heads = 4\nwindw = 3", rf"{MIXER}\.windw: got 3; .*window"),
+        ("num_kv_heads = 4", "num_kv_head = 4", rf"{MIXER}\.num_kv_head: got 4; .*num_kv_heads"),
+        ("hidden_size", "hiden_size", "hiden_size: got 512; expected a known field: hidden_size"),
         ("num_kv_heads = 4\n", "", rf"{MIXER}\.num_kv_heads: got None; .*given"),
         ("num_kv_heads = 4", "num_kv_heads = 3", rf"{MIXER}\.num_kv_heads: got 3; .*divisor"),
         ("num_kv_heads = 4", 'num_kv_heads = "4"', rf"{MIXER}\.num_kv_heads: got '4'; .*integer"),
@@ -53,9 +55,13 @@ MIXER, EXPERTS = r"layers\.1\.mixer\S*", r"layers\.1\.feed_forward\S*"
         ('kind = "experts"\n', "", rf"{EXPERTS}\.kind: got None; expected dense or experts"),
         ("per_token = 2", "per_token = 9", rf"{EXPERTS}\.experts_per_token: got 9; .*num_experts"),
         ("= 256", "= 256\nnum_shared_experts = 1", rf"{EXPERTS}\.shared_expert_size: got 0"),
-        ("count = 3\n", "", r"layers\.1\.count: got None"),
+        ("count = 3\n", "", r"layers\[1\]\.count: got None"),
         ("name =", 'weight_dtype = "bf17"\nname =', r"weight_dtype: got 'bf17'; .*'bf16'"),
-        ("expert_size = 256", "expert_size = 256\n[[layers]]\ncount = 1", r"layers\.2\.mixer: got"),
+        (
+            "expert_size = 256",
+            "expert_size = 256\n[[layers]]\ncount = 1",
+            r"layers\[2\]\.mixer: got",
+        ),
     ],
 )
 def test_fault_of_a_layer_is_one_line_that_names_file_key_and_value(tmp_path, old, new, fault):

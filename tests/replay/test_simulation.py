@@ -14,6 +14,7 @@ from specmodel import predict
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
+from specmodel.records.architecture import load_architecture
 from specmodel.replay import (
     ReplayTimes,
     Sample,
@@ -43,7 +44,8 @@ from specmodel.replay.traces import Trace, iid_process, load_preset, make_trace,
 from specmodel.replay.walk import replay_lanes, replay_policy
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
-OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm"}
+SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})
+OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm-moesd-2025"}
 POLICIES = (
     "none", "fixed:1", "fixed:3", "best-fixed", "cascade", "cascade:backoff_factor=1", "goodput",
     "sglang", "bandit", "bandit:method=thompson", "table:1-8=2:9-64=1", "greedy", "oracle",
@@ -85,7 +87,7 @@ def iid_sample(rate: float, num_requests: int = 400, output_tokens: int = 400) -
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
-@pytest.mark.parametrize("drafter", ["ngram", "eagle", "qwen2-0.5b"])
+@pytest.mark.parametrize("drafter", ["ngram", "eagle", SMALL], ids=["ngram", "eagle", "model"])
 def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter) -> None:
     deployment, _ = deploy(**OLMOE, drafter=drafter)
     times = replay_times(deployment, max_draft_length=7, context_length=700)

@@ -60,7 +60,7 @@ def test_independent_tokens_give_the_formula_at_every_draft_length(alpha: float)
     trace = draw(iid_process(alpha, 7), 60, 5040, seed=1)
     for length in range(8):
         expected = float(speculation.expected_tokens_per_step(alpha, length))
-        pmf = acceptance.accepted_tokens_pmf(alpha, length)
+        pmf = acceptance.accepted_tokens_pmf([alpha] * length)
         check_against_formula(trace, length, expected, pmf)
 
 
@@ -72,7 +72,7 @@ def test_rates_by_position_give_the_formula_at_every_draft_length() -> None:
     trace = draw(process, 60, 5000, seed=2)
     for length in range(11):
         expected = float(acceptance.expected_tokens_per_step_by_position(rates, length))
-        pmf = acceptance.accepted_tokens_pmf_by_position(rates[:length])
+        pmf = acceptance.accepted_tokens_pmf(rates[:length])
         check_against_formula(trace, length, expected, pmf)
 
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 import specmodel
 from specmodel import Acceptance, InputError, deploy, load_engine, load_hardware, predict
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.prediction import intervals
 from specmodel.sensitivity import (
     OUTPUTS,
@@ -24,7 +25,7 @@ from specmodel.sensitivity import (
     varying_outputs,
 )
 
-ENGINE = load_engine("vllm").with_changes(
+ENGINE = load_engine("vllm-moesd-2025").with_changes(
     "engine", {"kernel_time": 1e-6, "pass_time": 2e-4, "draft_pass_time": 1e-4, "reject_time": 1e-4}
 )
 CASES = {
@@ -32,7 +33,7 @@ CASES = {
         "target": "qwen3-30b-a3b",
         "drafter": "eagle",
         "hardware": "h200_sxm",
-        "engine": "vllm",
+        "engine": "vllm-moesd-2025",
     },
     "model": {
         "target": "qwen2-57b-a14b",
@@ -81,6 +82,10 @@ def changed_prediction(case, name, value):
         given["acceptance"] = value
     elif name == "routing_correlation":
         given[name] = value
+    elif name == "popularity_exponent":
+        target = deployed(case).target
+        shape = target.num_experts, target.experts_per_token
+        given["popularity"] = zipf_popularity(*shape, value)
     elif name in ("proposal_rate", "lookup_time"):
         given["drafter"] = dataclasses.replace(given["drafter"], **{name: value})
     elif table == "hardware":
@@ -104,6 +109,8 @@ def test_one_changed_input_is_a_changed_record(case):
         value = AXES.get(item.name, 0.9 * item.value)
         if item.value == 0 and item.name.startswith("engine."):
             value = 1e-4
+        if item.name == "popularity_exponent":
+            value = 0.7
         ours = evaluate(deployment, POINT, {item.name: [value, item.value]})
         theirs = changed_prediction(case, item.name, value)
         base = predict(**CASES[case], **SHAPE)
@@ -204,9 +211,9 @@ def test_errors_scale_kernels_of_a_kind(case):
             continue
         forward = seconds(p.times.forward, factors[0])
         verify = chance * seconds(p.times.speculating, factors[1]) + (1 - chance) * forward
-        draft = float(p.draft_time)
-        for part in p.times.drafting:
-            draft = 3 * seconds(part.each, factors[2])
+        parts = p.times.drafting
+        drafted = sum(float(part.passes.count) * seconds(part.each, factors[2]) for part in parts)
+        draft = drafted if parts else float(p.draft_time)
         ours = evaluate(deployment, POINT, {path: 1.2})
         speedup = float(p.tokens_per_step) * forward / (verify + draft + float(p.reject_time))
         assert ours["speedup"] == pytest.approx(speedup, rel=1e-12)
@@ -352,7 +359,8 @@ def test_no_parameter_goes_astray_by_orders():
 
 def test_engine_ranges_are_normal_and_not_negative():
     found = calibrated_ranges(deployed("head"), POINT)
-    fit, seconds = load_engine("vllm").fit, load_engine("vllm").reject_time_per_token
+    engine = load_engine("vllm-moesd-2025")
+    fit, seconds = engine.fit, engine.reject_time_per_token
     place = fit.varied.index("reject_time_per_token")
     law = stats.norm(seconds, seconds * np.sqrt(fit.covariance[place][place]))
     span = found["engine.reject_time_per_token"]
@@ -362,7 +370,9 @@ def test_engine_ranges_are_normal_and_not_negative():
     assert not any("verify_error" in name or "draft_error" in name for name in found)
 
 
-@pytest.mark.parametrize(("case", "engine"), [("nodes", None), ("head", None), ("head", "vllm")])
+@pytest.mark.parametrize(
+    ("case", "engine"), [("nodes", None), ("head", None), ("head", "vllm-moesd-2025")]
+)
 def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypatch):
     """Independent factors have the joint law of the correlated errors of intervals."""
     monkeypatch.setattr(intervals, "DRAWS", 20_000)
@@ -403,7 +413,7 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
         assert high == pytest.approx(float(theirs[output].high), abs=0.03 * width)
 
 
-@pytest.mark.parametrize("engine", [None, "vllm"])
+@pytest.mark.parametrize("engine", [None, "vllm-moesd-2025"])
 def test_factors_of_passes_correlate_as_measured_errors_do(engine):
     """Of both passes e r^(-1/2) and e r^(1/2): variances and covariance, in closed form."""
     deployment = deployed("head", engine=engine)
@@ -424,7 +434,8 @@ def test_given_ranges_go_before_others_and_are_needed_on_the_data_sheet():
     bare = deployed("head", stack="datasheet", engine=None)
     found = uncertain_ranges(bare, POINT, {"routing_correlation": (0.1, 0.2)})
     assert found == {"routing_correlation": Range(low=0.1, high=0.2)}
-    assert uncertain_ranges(bare, POINT)["routing_correlation"].ends == (0.0, 0.3)
+    published = {name: found.ends for name, found in uncertain_ranges(bare, POINT).items()}
+    assert published == {"routing_correlation": (0.0, 0.3), "popularity_exponent": (0.0, 0.8)}
     with pytest.raises(InputError, match=r"range: got None; .*datasheet kernels state no error"):
         uncertain_ranges(bare, POINT, routing_is_known=True)
     dense = deployed("dense", stack="datasheet")
@@ -627,3 +638,23 @@ def test_one_acceptance_and_one_routing_correlation():
         evaluate(deployed("head"), point, {})
     with pytest.raises(InputError, match=r"routing_correlation: .*one number"):
         deployed("head", routing_correlation=[0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("analysis", "more"),
+    [(tornado, {}), (sobol, {"samples": 64, "generator": np.random.default_rng(0)})],
+)
+def test_ranges_are_of_inputs_and_there_is_one(analysis, more):
+    deployment = deployed("head")
+    with pytest.raises(InputError, match=r"^ranges: got {}; expected the range of an input"):
+        analysis(deployment, POINT, {}, **more)
+    with pytest.raises(InputError, match=r"^ranges: got 'batch'; expected an input: batch_size"):
+        analysis(deployment, POINT, {"batch": Range(low=1, high=2)}, **more)
+
+
+@pytest.mark.parametrize("outputs", [[], ["tpot"], ["speedup", "tpot"]])
+def test_outputs_are_those_there_are(outputs):
+    ranges = {"acceptance_rate": Range(low=0.5, high=0.6)}
+    given = {"samples": 64, "generator": np.random.default_rng(0), "outputs": outputs}
+    with pytest.raises(InputError, match=r"^outputs: .*some of speedup, target_efficiency"):
+        sobol(deployed("head"), POINT, ranges, **given)

@@ -2,7 +2,9 @@
 
 import os
 import shlex
+import shutil
 import signal
+import subprocess
 
 import pandas as pd
 import pytest
@@ -48,6 +50,7 @@ def client():
 def small_parts(monkeypatch):
     monkeypatch.setattr("specmodel.sweeps.plan.PART", 40)
     monkeypatch.setattr("specmodel.sweeps.workers.PATIENCE", 1)
+    monkeypatch.setattr("specmodel.sweeps.workers._LOOK", 0.1)
 
 
 @pytest.fixture
@@ -138,8 +141,56 @@ def test_a_scheduler_without_workers(tmp_path):
         distributed.Client(cluster) as client,
         pytest.raises(InputError, match=message),
     ):
-        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
+        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client, worker_timeout=1)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path):
+    with start(1) as cluster:
+        leave = at_part(3, lambda: cluster.scale(0))
+        plan, output = plan_sweep(AXES), f"{tmp_path}/x/"
+        with pytest.raises(InputError, match=r"^scheduler: .* a longer worker_timeout; the first"):
+            sweep_to_file(
+                plan, output, client=cluster.scheduler_address, worker_timeout=1, progress=leave
+            )
+    kept = content(tmp_path / "x.partial")
+    assert 3 <= len(kept) < len(expected)
+    assert kept.items() <= expected.items()
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """One that vouches for itself, as Dask's configuration names it."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    cert, key = (str(tmp_path / f"tls.{kind}") for kind in ("crt", "key"))
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
+    subprocess.run([*make.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+    files = {"ca-file": cert}
+    for role in ("client", "worker", "scheduler"):
+        files |= {f"{role}.cert": cert, f"{role}.key": key}
+    return {f"distributed.comm.tls.{name}": path for name, path in files.items()}
+
+
+def test_a_scheduler_that_wants_certificates(certificate, tmp_path):
+    import dask
+
+    plan = plan_sweep(AXES)
+    with pytest.raises(InputError, match=r"^scheduler: got 'tls://.*certificates.*ca-file"):
+        sweep_to_file(plan, tmp_path / "one.csv", client="tls://127.0.0.1:1")
+    with (
+        dask.config.set(certificate),
+        distributed.LocalCluster(
+            n_workers=1,
+            processes=False,
+            protocol="tls://",
+            security=distributed.Security(),
+            dashboard_address=None,
+        ) as cluster,
+    ):
+        assert cluster.scheduler_address.startswith("tls://")
+        sweep_to_file(plan, tmp_path / "two.csv", client=cluster.scheduler_address)
+    assert len(pd.read_csv(tmp_path / "two.csv")) == plan.num_points
 
 
 def test_workers_of_another_version(client, tmp_path):

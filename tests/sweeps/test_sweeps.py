@@ -1,8 +1,10 @@
 """Sweeps against predictions point by point; how they are cut; what is written and what is left."""
 
 import itertools
+import resource
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -49,7 +51,7 @@ CASES = {
         "context_length": 512,
         "target": ["qwen3-30b-a3b", "olmoe-1b-7b"],
         "hardware.memory.peak_bytes_per_s": [1e12, 3e12],
-        "engine": "vllm",
+        "engine": "vllm-moesd-2025",
         "engine.pass_time": [1e-4],
         "target.num_layers": [16, 24],
         "drafter.ffn_size": 8192,
@@ -68,10 +70,11 @@ CASES = {
     },
     "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
     "draft model": {
-        "drafter": "olmoe-1b-7b",
+        "target": "qwen3-235b-a22b",
+        "drafter": "qwen3-30b-a3b",
         "tensor_parallel": 4,
         "draft_tensor_parallel": [1, 2],
-        "engine": ["vllm", "sglang"],
+        "engine": ["vllm-moesd-2025", "sglang"],
         "expert_parallel": [1, 8],
     },
     "tokens per step": MEASURED | {"tokens_per_step": [1.0, 2.5, 4.9]},
@@ -179,7 +182,7 @@ def test_a_sweep_is_predict_point_by_point(name):
 
 
 def test_intervals_are_those_of_predict():
-    axes = case("look-up") | {"batch_size": [1, 30], "engine": "vllm"}
+    axes = case("look-up") | {"batch_size": [1, 30], "engine": "vllm-moesd-2025"}
     frame, expected = sweep(axes, interval=True), expected_frame(axes, interval=True)
     assert (frame["speedup_low"] < frame["speedup_high"]).any()
     for column in expected:
@@ -228,13 +231,13 @@ def test_labels_are_names_as_given():
             "target": [load_architecture("olmoe-1b-7b"), "mixtral-8x7b"],
             "hardware": [h200, "h100_sxm"],
             "hardware.num_multiprocessors": [100, 50],
-            "engine": [load_engine("vllm")],
+            "engine": [load_engine("vllm-moesd-2025")],
             "routing_correlation": [0, 0.5],
         }
     )
     assert list(frame["hardware"].cat.categories) == [h200.name, "h100_sxm"]
     assert list(frame["target"].cat.categories) == ["OLMoE-1B-7B", "mixtral-8x7b"]
-    assert set(frame["engine"]) == {load_engine("vllm").name}
+    assert set(frame["engine"]) == {load_engine("vllm-moesd-2025").name}
     assert frame["routing_correlation"].dtype == np.float64
     assert set(sweep(BASE)["engine"]) == {"ideal"}
 
@@ -305,13 +308,6 @@ def test_threads_compute_what_no_thread_does(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(inline), sweep(BASE, workers=5)["step_time"])
 
 
-def test_progress_adds_up(monkeypatch):
-    monkeypatch.setattr("specmodel.sweeps.plan.PART", 5)
-    told = []
-    assert len(sweep(BASE, progress=told.append)) == sum(told)
-    assert len(told) > 3
-
-
 WRONG = {
     "batch_size": [
         ([0, 1], "batch_size: got 0"),
@@ -342,7 +338,7 @@ WRONG = {
     "hardware": [("h200", "hardware: got 'h200'; .*h200_sxm")],
     "drafter": [(["eagle", "egle"], "drafter: got 'egle'")],
     "engine": [("vlm", "engine: got 'vlm'; .*vllm")],
-    "tensor_parallel": [([1, 3], "tensor_parallel: got 3; .*divisor")],
+    "tensor_parallel": [([1, 3], "tensor_parallel: got 3; .*evenly")],
     "weight_dtype": [(["bf16", "bf17"], "weight_dtype: got 'bf17'; .*fp8")],
     "proposal_rate": [(0.5, "proposal_rate: got 0.5; .*ngram")],
     "popularity": [([0.25] * 8, "popularity: got .*popularity_exponent")],
@@ -603,6 +599,51 @@ def test_a_name_taken_in_the_meantime_is_left_alone(tmp_path, small_parts):
         sweep_to_file(plan, path, progress=lambda _: path.write_text("of another"))
     assert path.read_text() == "of another"
     check_written(tmp_path / "one.partial.csv", sweep(BASE))
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_two_sweeps_never_write_one_file(output, tmp_path, small_parts):
+    """Not even if both may replace it; what the first has written stays as it was."""
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+    path, other = f"{tmp_path}/{output}", plan_sweep(BASE | {"batch_size": [2, 3, 4]})
+
+    def intrude(_num_points):
+        with pytest.raises(InputError, match=r"^output: got .*another sweep is being written"):
+            sweep_to_file(other, path, overwrite=True)
+
+    sweep_to_file(plan_sweep(BASE), path, overwrite=True, progress=intrude)
+    check_written(tmp_path / output, sweep(BASE))
+    sweep_to_file(other, path, overwrite=True)
+    assert set(text_of(tmp_path / output)["batch_size"]) == {2, 3, 4}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_parts, monkeypatch):
+    if output not in outputs():
+        pytest.skip("needs pyarrow")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    parts = []
+
+    def fill(num_points):
+        """Let a part of what comes next fit; a Parquet file could not be ended then."""
+        parts.append(num_points)
+        (path,) = tmp_path.iterdir()
+        room = path.stat().st_size + 50 if path.is_file() else 50
+        if len(parts) == 2 and output == "one.parquet":
+            monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=50))
+        elif len(parts) == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+
+    said = r"^output: .* with room .*\); the first 12 points are kept in .*partial"
+    try:
+        with pytest.raises(InputError, match=said):
+            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", progress=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (path,) = tmp_path.iterdir()
+    check_written(path, sweep(BASE).head(sum(parts)))
 
 
 @pytest.mark.parametrize(

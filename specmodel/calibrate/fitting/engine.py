@@ -18,9 +18,13 @@ from specmodel.calibrate.fitting.result import (
     log_fit_result,
     rounded,
 )
+from specmodel.calibrate.measurements import need_known
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
+from specmodel.records.architecture import load_architecture
+from specmodel.records.drafters import load_drafter
 from specmodel.records.engine import EngineProfile
+from specmodel.records.hardware import load_hardware
 
 COLUMNS = (
     "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",
@@ -46,11 +50,11 @@ PLAUSIBLE = (0.05, 20.0)
 """Range accepted for the median of predicted over measured, after the fit [-]."""
 
 _NUMBERS: dict[str, dict[str, Any]] = {
-    "value": {"maximum": 1e6},
-    "draft_length": {"above": -1, "minimum": 0, "whole": True},
-    "context_length": {"above": -1, "minimum": 0},
-    "tensor_parallel": {"whole": True},
-    "expert_parallel": {"whole": True},
+    "value": {"above": 1e-12, "maximum": 1e6},
+    "draft_length": {"above": -1, "minimum": 0, "maximum": 1e6, "whole": True},
+    "context_length": {"above": -1, "minimum": 0, "maximum": 1e9},
+    "tensor_parallel": {"maximum": 1e6, "whole": True},
+    "expert_parallel": {"maximum": 1e6, "whole": True},
 }
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 
@@ -85,6 +89,7 @@ def fit_engine(
     *,
     date: str,
     leave_out: Sequence[str] = (),
+    version: str = "",
 ) -> EngineFitting:
     """Fit overheads of an engine to measured serving.
 
@@ -100,6 +105,8 @@ def fit_engine(
         Day of the fit, as 2026-11-21.
     leave_out
         Columns whose values are left out in turn, the fit judged on them.
+    version
+        Version of the engine that was measured; not known if empty.
 
     Returns
     -------
@@ -141,12 +148,27 @@ def fit_engine(
         "mean_error": rounded(result.mean_error),
         "left_out_error": errors,
         "spread": rounded(np.sqrt(np.mean(missed**2))),
-        "varied": list(vary),
-        "covariance": [[rounded(value) for value in row] for row in result.covariance.tolist()],
+        **result.record,
+        "fitted_on": _fitted_on(table, version),
     }
     seconds = {name: rounded(value) for name, value in result.parameters.items()}
     profile = base.with_changes("engine", {**seconds, "fit": record})
     return EngineFitting(profile=profile, result=result, predicted=predicted, left_out=left_out)
+
+
+def _fitted_on(table: pd.DataFrame, version: str) -> dict[str, Any]:
+    """Return what the rows are of, as `FittedOn` has it."""
+    pairs = table[["drafter", "target"]].astype(str).drop_duplicates().itertuples(index=False)
+    drafters = {load_drafter(drafter, load_architecture(target)).kind for drafter, target in pairs}
+    sizes = np.concatenate([_batch_sizes(text) for text in table["batch_size"]])
+    lengths = table["draft_length"]
+    return {
+        "version": version or "version not recorded",
+        "hardware": sorted({load_hardware(str(name)).name for name in table["hardware"]}),
+        "drafters": sorted(drafters),
+        "batch_size": [int(sizes.min()), int(sizes.max())],
+        "draft_length": [int(lengths.min()), int(lengths.max())],
+    }
 
 
 def _check_unit(ratio: float) -> None:
@@ -164,13 +186,9 @@ def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str])
     if len(table) <= len(vary):
         expected = f"more than {len(vary)}, one an overhead"
         raise InputError(ARGUMENT, f"{len(table)} rows", expected)
-    unknown = table["quantity"][~table["quantity"].isin(QUANTITIES)]
-    if len(unknown):
-        expected = f"one of {', '.join(QUANTITIES)}"
-        raise InputError(f"{ARGUMENT}.quantity", unknown.iloc[0], expected)
-    degrees = ("tensor_parallel", "expert_parallel")
-    filled = {name: table[name].fillna(1) if name in table else 1 for name in degrees}
-    table = table.assign(**filled)
+    need_known(table, "quantity", QUANTITIES)
+    for name in ("tensor_parallel", "expert_parallel"):
+        table = table.assign(**{name: table[name].fillna(1) if name in table else 1})
     table = table.assign(**{name: numbers(table, name, **_NUMBERS[name]) for name in _NUMBERS})
     speedups = table[table["quantity"] == "speedup"]
     if speedups.empty:
@@ -207,15 +225,14 @@ class _Linear:
 
     def value(self, seconds: FloatArray) -> float:
         forward, step, verify = self.times + np.tensordot(seconds, self.slopes, 1)
-        if self.quantity == "speedup":
-            return float((self.tokens * forward / step).max())
         values = {
-            "forward_time": forward,
-            "step_time": step,
-            "relative_step_time": step / forward,
-            "target_efficiency": forward / verify,
+            "forward_time": forward.mean(),
+            "step_time": step.mean(),
+            "relative_step_time": (step / forward).mean(),
+            "target_efficiency": (forward / verify).mean(),
+            "speedup": (self.tokens * forward / step).max(),
         }
-        return float(values[self.quantity].mean())
+        return float(values[self.quantity])
 
 
 def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear:
@@ -255,7 +272,7 @@ def _batch_sizes(text: object) -> FloatArray:
         values = [float(size) for size in sizes]
     except ValueError:
         values = []
-    return check("measurements.batch_size", values or text, minimum=1)
+    return check("measurements.batch_size", values or text, minimum=1, maximum=1e9)
 
 
 def _predicted(rows: Sequence[_Linear], seconds: FloatArray) -> FloatArray:

@@ -46,7 +46,7 @@ PARAMETERS = {
         "group_time": (1e-11, 1e-6, 2e-8),
         "ramp_time": (1e-8, 1e-4, 5e-6),
     },
-    "elementwise": {"launch_time": (1e-7, 1e-4, 4e-6), "memory_efficiency": (0.02, 1.0, 0.5)},
+    "elementwise": {"launch_time": (1e-7, 1e-4, 3e-6), "activation_efficiency": (0.02, 20.0, 0.6)},
 }
 """Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
 
@@ -58,8 +58,13 @@ many. Where streaming hides arithmetic, T is known from above only: on few rows 
 ON_CPU = {kind: {"launch_time": (1e-7, 1e-3, 4e-5)} for kind in PARAMETERS}
 ON_CPU["experts"]["group_time"] = (1e-7, 1e-3, 5e-5)
 ON_CPU["attention"]["group_time"] = (1e-11, 1e-4, 1e-6)
+ON_CPU["elementwise"]["memory_efficiency"] = (0.02, 1.0, 0.5)
 """What differs on a CPU. Experts run one after another there: what each takes beyond its bytes and
-arithmetic is fitted in place of `tile_width`."""
+arithmetic is fitted in place of `tile_width`. Norms read from memory; on a GPU their rows stay in
+its cache."""
+
+NOT_ON_CPU = {"experts": "tile_width", "elementwise": "activation_efficiency"}
+"""Parameters that are not fitted there."""
 
 ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
 """Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
@@ -67,6 +72,7 @@ ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
 SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Exponents tried: powers of two, which are cheap to take [-]."""
 
+_ALWAYS = ("memory_efficiency", "compute_efficiency")  # recorded whether fitted or held
 _NORMAL_80 = 1.2815515594  # 80 % of a normal distribution lie within so many deviations
 _FOLDS = 4
 
@@ -78,17 +84,13 @@ class KernelFitting:
     Parameters
     ----------
     fit
-        What a profile records; its errors are those of `judged`.
+        What a profile records; its errors are of the rows judged, those fitted if there are none.
     result
         Parameters, covariance and residuals of the points fitted.
-    judged
-        Rows judged with their ``error``, predicted over measured less one; those fitted where
-        the table leaves none.
     """
 
     fit: KernelFit
     result: FitResult
-    judged: pd.DataFrame
 
 
 def fit_kernels(
@@ -119,16 +121,22 @@ def fit_kernels(
     two starts for each sharpness: an error of 10 % counts alike in a kernel of a microsecond and in
     one of a second. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen:
     it bounds the launch. One query token does not show how fast attention computes: unless more
-    were timed, it is taken to compute as GEMMs do.
+    were timed, it is taken to compute as GEMMs do. Nor do experts show it that stream for as long
+    as they compute: they are taken to compute at most as fast as dense products of their
+    arithmetic, since a grouped product is one of those cut up.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
-    for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] == "attention"):
-        gemm = found.get(("gemm", FITTED_DTYPE))
+    computed: dict[str, float] = {}
+    for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] != "gemm"):
+        arithmetic = work_of(kind, rows).dtype
+        bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
         held = KernelParameters()
-        if kind == "attention" and gemm:
-            held = replace(held, compute_efficiency=gemm.fit.compute_efficiency)
-        found[kind, dtype] = _fit(kind, rows, hardware, held)
+        if kind == "attention":
+            held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
+        found[kind, dtype] = fitting = _fit(_Problem(kind, hardware, held, bounds), rows)
+        if kind == "gemm":
+            computed.setdefault(arithmetic, fitting.fit.compute_efficiency)
     return found
 
 
@@ -161,6 +169,14 @@ def predicted_time(
 ) -> FloatArray:
     """Return the predicted time of a component's rows, which are of one dtype [s]."""
     return component_time(work_of(kind, table), hardware, parameters).total_time
+
+
+def judge(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> pd.DataFrame:
+    """Return a component's rows with their ``predicted`` time [s] and its ``error`` [-]."""
+    predicted = predicted_time(kind, rows, hardware, parameters)
+    return rows.assign(predicted=predicted, error=predicted / rows["latency"] - 1)
 
 
 def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
@@ -227,11 +243,8 @@ class _Problem:
         return min(found, key=lambda fit: float(fit[0].cost))
 
 
-def _fit(
-    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, held: KernelParameters
-) -> KernelFitting:
-    problem = _Problem(kind, hardware, held, _bounds(kind, rows, hardware))
-    names = list(problem.bounds)
+def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
+    kind, hardware, names = problem.kind, problem.hardware, list(problem.bounds)
     fitted = rows[rows["role"] == "fit"]
     if len(fitted) <= len(names):
         expected = f"more than {len(names)}, one a parameter, with role 'fit'"
@@ -244,14 +257,12 @@ def _fit(
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
     parameters = problem.parameters(best.x, sharpness)
-    judged = judged_rows(rows)
-    missed = predicted_time(kind, judged, hardware, parameters) / judged["latency"] - 1
-    judged = judged.assign(error=missed)
+    judged = judge(kind, judged_rows(rows), hardware, parameters)
     told = rows[rows["role"].isin(["fit", "spread"])]
     shape_spread, row_spread = _spreads(problem, told, sharpness)
     record = {
         **{name: rounded(value) for name, value in result.parameters.items()},
-        "compute_efficiency": rounded(float(parameters.compute_efficiency)),
+        **{name: rounded(float(getattr(parameters, name))) for name in _ALWAYS},
         "sharpness": sharpness,
         "arithmetic_dtype": work.dtype,
         "num_points": len(fitted),
@@ -260,29 +271,34 @@ def _fit(
         **shape_errors(judged),
         "shape_spread": shape_spread,
         "row_spread": row_spread,
-        "varied": names,
-        "covariance": [[rounded(value) for value in row] for row in result.covariance.tolist()],
+        "at_bound": list(result.at_bound),
+        **result.record,
     }
     fit = build(KernelFit, record, f"measurements.{kind}")
-    return KernelFitting(fit=fit, result=result, judged=judged)
+    return KernelFitting(fit=fit, result=result)
 
 
 def _bounds(
-    kind: str, rows: pd.DataFrame, hardware: HardwareProfile
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: float
 ) -> dict[str, tuple[float, float, float]]:
     """Return lower bound, upper bound and start of what is fitted.
 
     Large products do not tell a launch from what else does not grow with them: that of a GEMM is
-    at most all that the shortest fifth of those measured take.
+    at most all that the shortest fifth of those measured take. `computed` is the compute
+    efficiency of dense products, which experts do not exceed.
     """
     bounds = dict(PARAMETERS[kind])
     if hardware.kind == "cpu":
         bounds |= ON_CPU[kind]
-        bounds.pop("tile_width", None)
+        bounds.pop(NOT_ON_CPU.get(kind, ""), None)
     if kind == "gemm":
         low, high, start = bounds["launch_time"]
         shortest = float(rows["latency"].quantile(0.2))
         bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
+    if kind == "experts":
+        low, high, start = bounds["compute_efficiency"]
+        high = max(min(high, computed), low * 1.001)
+        bounds["compute_efficiency"] = (low, high, min(start, high))
     if kind == "attention" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
         bounds["compute_efficiency"] = ATTENTION_ARITHMETIC
     return bounds
@@ -335,6 +351,6 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
 
 def _series(table: pd.DataFrame) -> NDArray[np.intp]:
     """Return a number for each run of points that differ in their tokens only."""
-    sliced = pd.Series(table.get("expert_size", 0), table.index).fillna(0).astype(int)
-    load = pd.Series(table.get("distribution", ""), table.index).fillna("")
-    return pd.factorize(table["shape"] + "/" + sliced.astype(str) + "/" + load)[0]
+    names = ["shape", "expert_size", "distribution"]
+    parts = table.reindex(columns=names).groupby(names, sort=False, dropna=False)
+    return np.asarray(parts.ngroup())

@@ -9,18 +9,13 @@ from specmodel.algebra import moesd
 from specmodel.algebra.moesd import MoESDParameters
 from specmodel.base.errors import InputError
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
-from specmodel.calibrate.fitting.result import FitResult, best_of_starts, fit_result
+from specmodel.calibrate.fitting.result import FitResult, best_of_starts, not_pinned_down
 from specmodel.records.architecture import Architecture
 from specmodel.records.hardware import HardwareProfile
 
 MOESD_COLUMNS = (
-    "batch_size",
-    "draft_length",
-    "step_efficiency",
-    "num_experts",
-    "experts_per_token",
-    "speedup",
-)
+    "batch_size", "draft_length", "step_efficiency", "num_experts", "experts_per_token", "speedup",
+)  # fmt: skip
 """Columns that `fit_moesd` needs."""
 
 _NAMES = [field.name for field in fields(MoESDParameters)]
@@ -143,13 +138,13 @@ def fit_moesd(
     degrees = max(best.jac.shape[0] - kept.sum(), 1)
     scaled = directions[kept] / singular[kept, None] * scale
     values = best.x * scale
-    return fit_result(
-        _NAMES,
-        values,
-        best.active_mask,
+    undetermined = (directions[~kept] ** 2).sum(axis=0)
+    return FitResult(
+        parameters=dict(zip(_NAMES, values.tolist(), strict=True)),
         covariance=2 * best.cost / degrees * scaled.T @ scaled,
-        undetermined=(directions[~kept] ** 2).sum(axis=0),
         residuals=moesd_speedup(columns, values, ridge_point) / columns["speedup"] - 1,
+        at_bound=tuple(name for name, side in zip(_NAMES, best.active_mask, strict=True) if side),
+        warnings=not_pinned_down(_NAMES, values, best.active_mask, undetermined),
     )
 
 

@@ -28,13 +28,16 @@ class FitResult:
         Covariance of the parameters on the subspace that the data determine, shape (n, n).
     residuals
         Predicted over measured, less one, one for each point [-].
+    at_bound
+        Parameters at a bound of what was tried.
     warnings
-        A sentence for each parameter at a bound or not determined.
+        A sentence for each of them, and for each that is not determined.
     """
 
     parameters: dict[str, float]
     covariance: FloatArray
     residuals: FloatArray
+    at_bound: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -48,14 +51,11 @@ class FitResult:
         return float(np.abs(self.residuals).mean())
 
     @property
-    def median_error(self) -> float:
-        """Median of the absolute residuals [-]."""
-        return float(np.median(np.abs(self.residuals)))
-
-    @property
-    def percentile_90_error(self) -> float:
-        """90th percentile of the absolute residuals [-]."""
-        return float(np.quantile(np.abs(self.residuals), 0.9))
+    def record(self) -> dict[str, Any]:
+        """What a profile records of the covariance."""
+        rows = self.covariance.tolist()
+        covariance = [[rounded(value) for value in row] for row in rows]
+        return {"varied": list(self.parameters), "covariance": covariance}
 
 
 def best_of_starts(
@@ -136,9 +136,14 @@ def log_fit_result(
     np.add.at(gradients, clusters, jacobian * weighted[:, None])
     meat = gradients.T @ gradients * count / max(count - int(kept.sum()), 1)
     undetermined = (directions[~kept] ** 2).sum(axis=0) * is_free
-    covariance = inverse @ meat @ inverse
     values = np.exp(best.x)
-    return fit_result(names, values, best.active_mask, covariance, undetermined, np.expm1(errors))
+    return FitResult(
+        parameters=dict(zip(names, values.tolist(), strict=True)),
+        covariance=inverse @ meat @ inverse,
+        residuals=np.expm1(errors),
+        at_bound=tuple(name for name, side in zip(names, best.active_mask, strict=True) if side),
+        warnings=not_pinned_down(names, values, best.active_mask, undetermined),
+    )
 
 
 def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
@@ -146,15 +151,10 @@ def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def fit_result(
-    names: Sequence[str],
-    values: FloatArray,
-    at_bound: FloatArray,
-    covariance: FloatArray,
-    undetermined: FloatArray,
-    residuals: FloatArray,
-) -> FitResult:
-    """Return the result of a fit, with a warning for each parameter that is not pinned down.
+def not_pinned_down(
+    names: Sequence[str], values: FloatArray, at_bound: FloatArray, undetermined: FloatArray
+) -> tuple[str, ...]:
+    """Return a sentence for each parameter at a bound, or that the points do not determine.
 
     Parameters
     ----------
@@ -162,17 +162,13 @@ def fit_result(
         The parameters, in the units of the model [-] [s].
     at_bound
         Negative at a lower bound, positive at an upper one, else 0 [-].
-    covariance
-        Of the parameters [-].
     undetermined
         Share of each parameter outside the subspace that the points determine [-].
-    residuals
-        Predicted over measured, less one [-].
 
     Returns
     -------
-    FitResult
-        With its warnings.
+    tuple of str
+        The warnings of a `FitResult`.
     """
     notes = []
     for name, value, side, loose in zip(names, values, at_bound, undetermined, strict=True):
@@ -181,9 +177,4 @@ def fit_result(
             notes.append(f"{name} is at its {bound} bound, {value:.4g}")
         elif loose > _LOOSE_SHARE:
             notes.append(f"{name} is not determined by the points")
-    return FitResult(
-        parameters=dict(zip(names, values.tolist(), strict=True)),
-        covariance=covariance,
-        residuals=residuals,
-        warnings=tuple(notes),
-    )
+    return tuple(notes)

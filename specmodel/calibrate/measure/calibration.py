@@ -22,22 +22,19 @@ from specmodel.records.profiles import hardware_text, with_stack
 DRIFT = 0.1
 """Drift of the references over a run from which a device is flagged [-]."""
 
+NOISY = 0.4
+"""Mean error of a fit from which its timings are doubted [-]."""
+
 _FASTEST_PCIE = 7e10
 _LAUNCHES = {0: "eager", 1: "graph"}
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How well repeats of a point agree, medians over points.
+    """How well repeats of a point agree: relative differences [-], medians over points.
 
-    Parameters
-    ----------
-    raw
-        Standard deviation over mean of the times of a point [-].
-    ratio
-        Standard deviation over mean of their ratios to the reference [-].
-    split_half
-        Difference between the medians of odd and of even repeats, over their mean [-].
+    Standard deviation of its times, of their ratios to the reference, and difference between the
+    medians of odd and of even repeats.
     """
 
     raw: float
@@ -141,12 +138,12 @@ def calibrate_rows(
         text = toml_text(profile) + "\n"
     else:
         profile, text = load_hardware(start), hardware_text(start)
-    fits = fit_kernels(check_measurements(rows), profile)
+    fits, unfit = _fit_what_can_be(check_measurements(rows), profile)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
     link, moved = measured_link(rows), drift(rows)
-    flags = _session_flags(Path(path).with_suffix(".json"))
+    flags = [*_session_flags(Path(path).with_suffix(".json")), *unfit]
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
@@ -160,10 +157,34 @@ def calibrate_rows(
     )
 
 
+def _fit_what_can_be(
+    table: pd.DataFrame, profile: HardwareProfile
+) -> tuple[dict[tuple[str, str], KernelFitting], list[str]]:
+    """Return fits, and what is wrong with them: a kind that cannot be fitted is left out."""
+    flags, kept = [], table
+    try:
+        fits = fit_kernels(table, profile)
+    except InputError:
+        for kind, part in table.groupby("component"):
+            try:
+                fit_kernels(part, profile)
+            except InputError as error:
+                kept = kept[kept["component"] != kind]
+                if kept.empty:
+                    raise
+                flags.append(
+                    f"{kind} is not in the profile ({error}); --again {kind} times it anew"
+                )
+        fits = fit_kernels(kept, profile)
+    for (kind, _), fitting in fits.items():
+        if fitting.fit.mean_error > NOISY:
+            missed = f"{kind} is missed by {fitting.fit.mean_error:.0%} on average"
+            flags.append(f"{missed}, as by timings of a busy device; --again {kind} times it anew")
+    return fits, flags
+
+
 def _session_flags(path: Path) -> list[str]:
     """Return what the sessions of a file of rows recorded against them, each once."""
-    if not path.exists():
-        return []
     sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
     return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))
 
@@ -181,18 +202,7 @@ def noise(rows: pd.DataFrame) -> Noise:
 
 
 def drift(rows: pd.DataFrame) -> float:
-    """Return by how much references grew from the first to the last third of the repeats [-].
-
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them.
-
-    Returns
-    -------
-    float
-        The ratio of the medians of a group, less one; the median over groups [-].
-    """
+    """Return by how much references grew from the first third of repeats to the last [-]."""
     timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
     medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
@@ -243,18 +253,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
 
 
 def measured_link(rows: pd.DataFrame) -> Link | None:
-    """Return the link that timed all-reduces show; None if there were none.
-
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them.
-
-    Returns
-    -------
-    Link or None
-        Hops take no time of their own: its latency is that of all the GPUs there were.
-    """
+    """Return the link that timed all-reduces show, its latency that of all GPUs; None of none."""
     reduced = rows[rows["component"] == "all_reduce"]
     if reduced.empty:
         return None

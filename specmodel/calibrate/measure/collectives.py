@@ -15,8 +15,7 @@ import pandas as pd
 
 from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
-from specmodel.base.tables import ARGUMENT, need_columns, numbers
-from specmodel.base.units import FloatArray, check
+from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.calibrate.measure import device as devices
 
 SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
@@ -61,13 +60,12 @@ def time_all_reduces(
     Raises
     ------
     InputError
-        If an argument does not do, there are too few GPUs, or a rank fails or waits too long.
+        If a rank fails or waits too long for the others.
     """
-    _check(kind, num_ranks, sizes, repeats)
     processes = devices.import_torch().multiprocessing
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
-        job = (kind, num_ranks, [int(size) for size in sizes], repeats, path)
+        job = (kind, num_ranks, sizes, repeats, path)
         try:
             # daemons end with a parent that is interrupted
             processes.spawn(_run, job, nprocs=num_ranks, daemon=True)
@@ -87,8 +85,7 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     Parameters
     ----------
     rows
-        As `time_all_reduces` returns them, of one or several numbers of GPUs; rows of other
-        components are left out.
+        As `time_all_reduces` returns them, of one or several numbers of GPUs.
 
     Returns
     -------
@@ -98,11 +95,19 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     Raises
     ------
     InputError
-        If a column is missing, a number does not do, or times do not grow with the bytes.
+        If a number does not do, or times do not grow with the bytes.
     """
     from scipy.optimize import nnls
 
-    num_gpus, size, latency = _medians(rows)
+    checked = pd.DataFrame({
+        "num_gpus": numbers(rows, "num_gpus", minimum=2, whole=True),
+        "bytes": numbers(rows, "bytes"),
+        "latency": numbers(rows, "latency"),
+    })  # fmt: skip
+    medians = checked.groupby(["num_gpus", "bytes"], as_index=False).median()
+    num_gpus, size, latency = medians.to_numpy().T
+    if len(medians) < 2:
+        raise InputError(f"{ARGUMENT}.bytes", size.tolist(), f"{_COMPONENT} of at least two sizes")
     shares = [ranks.all_reduce(int(n), int(n)).link_share for n in num_gpus]
     parts = np.stack([1 / latency, size * shares / latency], axis=1)
     scale = np.linalg.norm(parts, axis=0)
@@ -112,33 +117,9 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
     return float(fixed), float(1 / per_byte)
 
 
-def _medians(rows: pd.DataFrame) -> list[FloatArray]:
-    """Return GPUs [-], bytes [B] and median latency [s] of each size."""
-    need_columns(rows, ("component", "num_gpus", "bytes", "latency"))
-    timed = rows[rows["component"] == _COMPONENT]
-    columns = {"num_gpus": numbers(timed, "num_gpus", minimum=2, whole=True)}
-    columns |= {name: numbers(timed, name) for name in ("bytes", "latency")}
-    medians = pd.DataFrame(columns).groupby(["num_gpus", "bytes"], as_index=False).median()
-    if len(medians) < 2:
-        found = medians["bytes"].tolist()
-        raise InputError(f"{ARGUMENT}.bytes", found, f"{_COMPONENT} of at least two sizes")
-    return [medians[name].to_numpy() for name in columns]
-
-
-def _check(kind: str, num_ranks: int, sizes: Sequence[int], repeats: int) -> None:
-    check("num_ranks", num_ranks, minimum=2, whole=True)
-    check("repeats", repeats, minimum=1, whole=True)
-    odd = [size for size in check("sizes", sizes, minimum=1, whole=True) if size % _VALUE_BYTES]
-    if odd:
-        raise InputError("sizes", int(odd[0]), "even numbers: a value has 2 bytes")
-    if kind not in ("cpu", "cuda"):
-        raise InputError("device", kind, "cpu or cuda")
-    devices.find_device(kind)
-    if kind == "cuda" and num_ranks > (found := devices.import_torch().cuda.device_count()):
-        raise InputError("num_ranks", num_ranks, f"at most the {found} GPUs that torch can see")
-
-
-def _run(rank: int, kind: str, num_ranks: int, sizes: list[int], repeats: int, path: Path) -> None:
+def _run(
+    rank: int, kind: str, num_ranks: int, sizes: Sequence[int], repeats: int, path: Path
+) -> None:
     """Time all-reduces as one of several processes; the first of them writes the rows."""
     _defer_alarm()
     import torch

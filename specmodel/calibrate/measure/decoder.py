@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
+from specmodel.calibrate.measure.bench import captured
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import GroupedAttention
@@ -29,14 +30,12 @@ Routing = Callable[[int], Tensor | None]
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    norms: tuple[Tensor, Tensor]
     qkv: Tensor
     out: Tensor
-    dense: tuple[Tensor, Tensor] | None
-    routed: ExpertWeights | None
+    feed_forward: tuple[Tensor, Tensor] | ExpertWeights
 
 
-def _is_built(part: Mixer | FeedForward) -> bool:
+def _is_built(part: Mixer | FeedForward | None) -> bool:
     """Tell whether a decoder here has layers of this kind."""
     if isinstance(part, GroupedAttention):
         return part.window is None
@@ -74,8 +73,8 @@ class Decoder:
         seed: int = 0,
     ) -> None:
         a = architecture
-        mixers, blocks = list(a.mixers), list(a.feed_forwards)
-        if not all(map(_is_built, [*mixers, *blocks])) or len(mixers) != 1:
+        mixers, parts = list(a.mixers), [p for g in a.layers for p in (g.mixer, g.feed_forward)]
+        if not all(map(_is_built, parts)) or len(mixers) != 1:
             expected = "plain attention and gated blocks without shared experts"
             raise InputError("architecture", a.name, expected)
         self.architecture, self.device, self.dtype = a, device, dtype
@@ -84,7 +83,11 @@ class Decoder:
         self._embedding = self._draw(a.vocabulary_size, a.hidden_size, scale=1.0)
         self._head = self._draw(a.vocabulary_size, a.hidden_size)
         self._norm = torch.ones(a.hidden_size, device=device, dtype=dtype)
-        self._layers = [self._layer(g.feed_forward) for g in a.layers for _ in range(g.count)]
+        self._layers = [
+            self._layer(g.feed_forward)  # type: ignore[arg-type] # as was checked
+            for g in a.layers
+            for _ in range(g.count)
+        ]
         size = self._mixer.head_dim
         powers = torch.arange(0, size, 2, device=device) / size
         self._frequencies = _ROTARY_BASE**-powers
@@ -94,17 +97,17 @@ class Decoder:
         spread = shape[-1] ** -0.5 if scale is None else scale
         return weights.normal_(0.0, spread, generator=self._generator)
 
-    def _layer(self, block: FeedForward | None) -> _Layer:
+    def _layer(self, block: DenseFeedForward | RoutedExperts) -> _Layer:
         h, m = self.architecture.hidden_size, self._mixer
         q, kv = m.num_heads * m.head_dim, m.num_kv_heads * m.head_dim
-        dense = routed = None
-        if isinstance(block, DenseFeedForward):
-            dense = (self._draw(2 * block.ffn_size, h), self._draw(h, block.ffn_size))
-        elif block:
+        weights: tuple[Tensor, Tensor] | ExpertWeights
+        if isinstance(block, RoutedExperts):
             E, w = block.num_experts, block.expert_size
-            routed = ExpertWeights(self._draw(E, h), self._draw(E, 2 * w, h), self._draw(E, h, w))
-        norms = (torch.ones_like(self._norm), torch.ones_like(self._norm))
-        return _Layer(norms, self._draw(q + 2 * kv, h), self._draw(h, q), dense, routed)
+            weights = ExpertWeights(self._draw(E, h), self._draw(E, 2 * w, h), self._draw(E, h, w))
+        else:
+            w = block.ffn_size
+            weights = self._draw(2 * w, h), self._draw(h, w)
+        return _Layer(self._draw(q + 2 * kv, h), self._draw(h, q), weights)
 
     def new_cache(self, batch_size: int, capacity: int) -> list[Tensor]:
         """Return a random KV cache for each layer: a context that was never run costs as usual."""
@@ -151,15 +154,15 @@ class Decoder:
         x = torch.zeros_like(residual)
         routed = 0
         for layer, kv in zip(self._layers, cache, strict=True):
-            x, residual = layers.add_norm(x, residual, layer.norms[0])
+            x, residual = layers.add_norm(x, residual, self._norm)
             x = self._attention(x.view(batch, count, -1), layer, kv, span, turn)
-            x, residual = layers.add_norm(x, residual, layer.norms[1])
-            if layer.routed is None:
-                x = layers.feed_forward(x, *layer.dense)  # type: ignore[misc] # dense or routed
-            else:
+            x, residual = layers.add_norm(x, residual, self._norm)
+            if isinstance(layer.feed_forward, ExpertWeights):
                 forced = None if routing is None else routing[routed]
-                x = layers.experts(x, layer.routed, a.experts_per_token, forced)
+                x = layers.experts(x, layer.feed_forward, a.experts_per_token, forced)
                 routed += 1
+            else:
+                x = layers.feed_forward(x, *layer.feed_forward)
         x, _ = layers.add_norm(x, residual, self._norm)
         asked = wanted or count
         x = x.view(batch, count, -1)[:, count - asked :].reshape(batch * asked, -1)
@@ -211,15 +214,16 @@ class Pass:
         if device.type != "cuda" or not (is_dense or layers.has_grouped_kernel(device)):
             return
         self._tokens = torch.zeros((batch, count), dtype=torch.int64, device=device)
-        self._first = torch.zeros(batch, dtype=torch.int64, device=device)
+        # what is written before it is replayed lies where nothing is read that is not written anew
+        self._first = torch.full((batch,), cache[0].shape[2] - count, device=device)
         forced = routing(count)
         self._forced = None if forced is None else forced.clone()
         for _ in range(3):
             self._run(self._tokens, self._first, self._forced)
         torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._out = self._run(self._tokens, self._first, self._forced)
+        self._graph, self._out = captured(
+            lambda: self._run(self._tokens, self._first, self._forced)
+        )
 
     def _run(self, tokens: Tensor, first: Tensor, forced: Tensor | None) -> Tensor:
         return self._decoder.forward(tokens, first, self._cache, forced, self._wanted)

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pandas as pd
@@ -63,101 +62,78 @@ class RowFile:
         self, path: str | Path, identity: Mapping[str, Any], session: Mapping[str, Any]
     ) -> None:
         self.path = Path(path)
-        self.identity = dict(identity)
-        self._session = dict(session)
+        self.provenance_path = self.path.with_suffix(".json")
+        self.identity, self._session = dict(identity), dict(session)
         self.done: set[tuple[str, int]] = set()
         self.skipped: set[str] = set()
-        self._file = -1
         self._synced = 0.0
-
-    @property
-    def provenance_path(self) -> Path:
-        """Where provenance is."""
-        return self.path.with_suffix(".json")
 
     def __enter__(self) -> Self:
         from filelock import FileLock, Timeout
 
-        if not self.path.parent.is_dir():
-            raise self._error("a file that can be written in a folder that exists")
-        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"))
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise self._error("one run at a time; another one is writing to it") from None
-        except OSError as error:
-            raise self._error(f"a file that can be written ({error.strerror})") from None
-        try:
-            self._open()
-        except BaseException:
-            self._lock.release()
-            raise
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(FileLock(self.path.with_name(f".{self.path.name}.lock"), 0))
+                self._provenance = self._checked_provenance()
+                text = self._checked_rows()
+                self.note_session()
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+                stack.callback(os.close, self._file)
+                os.ftruncate(self._file, len(text.encode()))
+                os.lseek(self._file, 0, os.SEEK_END)
+            except Timeout:
+                raise self._error("one run at a time; another one is writing to it") from None
+            except OSError as error:
+                raise self._error(f"a file that can be written ({error.strerror})") from None
+            if not text:
+                self._write(",".join(COLUMNS) + "\n")
+            self._opened = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._file >= 0:
-            with contextlib.suppress(OSError):
-                os.fsync(self._file)
-            os.close(self._file)
-            self._file = -1
-        self._lock.release()
+    def __exit__(self, *_: object) -> None:
+        with self._opened, contextlib.suppress(OSError):
+            os.fsync(self._file)
 
-    def _open(self) -> None:
-        provenance = self._checked_provenance()
+    def _checked_rows(self) -> str:
+        """Return the rows that are there, after counting them."""
         text = _whole_lines(self.path)
         if text is None:
             raise self._error("rows as calibrate writes them, in UTF-8")
-        header = ",".join(COLUMNS)
-        if text and text.splitlines()[0] != header:
+        if text and text.splitlines()[0] != ",".join(COLUMNS):
             raise self._error("rows as calibrate writes them; this file has other columns")
         for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
             if not (row["repeat"] or "").isdigit() or row["note"] is None:
                 raise self._error(f"whole rows; line {number} is damaged")
             self._count(row)
-        provenance["sessions"].append(self._session)
-        self._write_provenance(provenance)
-        try:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-            os.ftruncate(self._file, len(text.encode()))
-            os.lseek(self._file, 0, os.SEEK_END)
-        except OSError as error:
-            raise self._error(f"a file that can be written ({error.strerror})") from None
-        if not text:
-            self._write(header + "\n")
+        return text
 
     def _checked_provenance(self) -> dict[str, Any]:
-        path = self.provenance_path
-        has_rows = self.path.exists() and self.path.stat().st_size > 0
+        """Return the provenance of the rows that are there, and this run's as its last session."""
+        path, has_rows = self.provenance_path, self.path.exists() and self.path.stat().st_size > 0
+        new = {"identity": self.identity, "sessions": [self._session]}
         if not path.exists():
             if has_rows:
                 raise self._error(f"its provenance {path.name} beside it, or another output")
-            return {"identity": self.identity, "sessions": []}
+            return new
         try:
             provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             known = provenance["identity"]
-            provenance["sessions"].append  # noqa: B018 - reading it is the check
+            provenance["sessions"].append(self._session)
+            differing = [name for name in self.identity if known.get(name) != self.identity[name]]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise InputError("output", str(path), "provenance as calibrate writes it") from None
-        for name, value in self.identity.items():
-            if has_rows and known.get(name) != value:
-                expected = f"rows of {name} {value!r}, or another output; they are kept"
-                raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
-        return provenance if has_rows else {"identity": self.identity, "sessions": []}
-
-    def _write_provenance(self, provenance: Mapping[str, Any]) -> None:
-        text = json.dumps(provenance, indent=2, ensure_ascii=False) + "\n"
-        write_text(self.provenance_path, text)
+        if not has_rows:
+            return new
+        for name in differing:
+            expected = f"rows of {name} {self.identity[name]!r}, or another output; they are kept"
+            raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
+        return provenance
 
     def note_session(self, **facts: Any) -> None:
         """Record facts of this run in the provenance, such as flags and when it ended."""
-        provenance = json.loads(self.provenance_path.read_text(encoding="utf-8"))
-        provenance["sessions"][-1] |= facts
-        self._write_provenance(provenance)
+        self._provenance["sessions"][-1] |= facts
+        text = json.dumps(self._provenance, indent=2, ensure_ascii=False) + "\n"
+        write_text(self.provenance_path, text)
 
     def has(self, point: str, repeat: int) -> bool:
         """Return whether a timing is there, or was noted as one that cannot be taken."""

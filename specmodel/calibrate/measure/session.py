@@ -5,14 +5,13 @@ slows the machine down for a while then lengthens one repeat of many points, and
 it. Each repeat stands between two of its reference, so that what drifts over the whole run shows.
 """
 
-import gc
-import math
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import device as devices
@@ -21,129 +20,18 @@ from specmodel.calibrate.measure.rows import RowFile
 from specmodel.calibrate.measure.suite import DTYPE, REPEATS, Device, Length, Point, plain, suite
 from specmodel.calibrate.measurements import COLUMNS
 
+if TYPE_CHECKING:
+    from specmodel.calibrate.measure.bench import Bench
+
 BLOCK = {"cpu": 10**6, "cuda": 48}
 """Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
 
-OUT_OF_MEMORY = "out of memory"
-"""Note of a point that the device has too little memory for."""
 
-NO_KERNEL = "no grouped kernel before Hopper"
-"""Note of experts on a GPU where torch runs them one after another and waits for the host."""
-
-_KEPT_FREE = 0.85
-_TINY_BYTES = 2**22
-
-
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """Timings done or skipped, and those of the whole suite."""
 
     done: int
     total: int
-
-
-class _NoKernelError(Exception):
-    """Torch has no kernel for this on the device."""
-
-
-class Bench:
-    """The device with its arena of weights, and the workloads that are ready on it.
-
-    Parameters
-    ----------
-    info
-        The device.
-    points
-        Those that it will be asked for: the arena holds the largest that fits.
-    """
-
-    def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
-        from specmodel.calibrate.measure import workloads
-
-        torch = devices.import_torch()
-        self._torch, self._workloads = torch, workloads
-        self._has_graphs = info.kind == "cuda"
-        self._device, self._info = torch.device(info.kind), info
-        self._started = time.monotonic()
-        self._ready: dict[str, tuple[Any, Any]] = {}
-        self.clear()
-        least = workloads.CACHE_MULTIPLE * info.l2_bytes
-        room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
-        sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
-        if max(sizes) < _TINY_BYTES:
-            least = 0.0
-        self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
-        with torch.inference_mode():
-            workloads.check_attention(self._device)
-            self._arena = workloads.Arena(self._arena_bytes, self._device)
-
-    def clear(self) -> None:
-        """Let go of what is ready; graphs to come share memory of their own."""
-        self._ready.clear()
-        gc.collect()
-        self._pool = self._torch.cuda.graph_pool_handle() if self._has_graphs else None
-
-    def measure(self, point: Point) -> dict[str, Any]:
-        """Return the columns that timing a point between two of its reference gives."""
-        elapsed = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
-        gc.disable()  # a collection in the middle of a timing would count as the kernel's
-        try:
-            with self._torch.inference_mode():
-                return self._timed(point) | elapsed
-        except (self._torch.OutOfMemoryError, MemoryError):
-            self.clear()
-            return elapsed | {"note": OUT_OF_MEMORY}
-        except _NoKernelError:
-            return elapsed | {"note": NO_KERNEL}
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            expected = f"a device and a torch that run {point.name} ({reason})"
-            raise InputError("device", self._info.name, expected) from None
-        finally:
-            gc.enable()
-
-    def _timed(self, point: Point) -> dict[str, str]:
-        if point.sizes == point.reference_sizes:
-            seconds, active = self._time(point, point.sizes, point.name)
-            of_reference = seconds
-        else:
-            reference = point.reference_sizes, f"{point.group} reference"
-            before, _ = self._time(point, *reference)
-            seconds, active = self._time(point, point.sizes, point.name)
-            after, _ = self._time(point, *reference)
-            of_reference = (before + after) / 2
-        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{of_reference:.6g}"}
-        return timed | ({"active_experts": f"{active:.6g}"} if active else {})
-
-    def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
-        """Return the time of a workload, and the mean of the experts that its calls loaded."""
-        if name not in self._ready:
-            self._ready[name] = self._make(point.component, sizes, name)
-        workload, stopwatch = self._ready[name]
-        seconds, calls = stopwatch.time()
-        active = workload.active_experts
-        loaded = sum(active[i % len(active)] for i in calls) / len(calls) if active else 0.0
-        return seconds / workload.work, loaded
-
-    def _make(self, component: str, sizes: dict[str, float], name: str) -> tuple[Any, Any]:
-        workloads = self._workloads
-        too_large = workloads.weight_bytes(component, sizes) > self._arena_bytes
-        needed = workloads.needed_bytes(component, sizes)
-        if too_large or needed > _KEPT_FREE * devices.free_bytes(self._info.kind):
-            raise MemoryError
-        is_slow = self._has_graphs and not workloads.layers.has_grouped_kernel(self._device)
-        if component == "experts" and is_slow:
-            raise _NoKernelError
-        workload = workloads.prepare(component, sizes, self._arena, name)
-        cold = workloads.CACHE_MULTIPLE * self._info.l2_bytes / max(workload.read_bytes, 1.0)
-        stopwatch = workloads.Stopwatch(
-            workload.call,
-            self._device,
-            least_calls=math.ceil(cold) if self._has_graphs and cold < 1e6 else 1,
-            has_graph=workload.has_graph,
-            pool=self._pool,
-        )
-        return workload, stopwatch
 
 
 def run_suite(
@@ -187,9 +75,13 @@ def run_suite(
         done = total - len(missing)
         yield Progress(done, total)
         if missing:
-            for _ in _timed(rows, Bench(info, points), missing, info, flags):
+            from specmodel.calibrate.measure.bench import Bench
+
+            bench = Bench(info, points)
+            for _ in _timed(rows, bench, missing, info, flags):
                 done += 1
                 yield Progress(done, total)
+            bench.close()
         flags += _time_collectives(rows, info)
         rows.note_session(
             clocks_after=devices.clocks(info.kind),
@@ -217,6 +109,10 @@ def _timed(
                     seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
                 if not rows.has(point.name, repeat):
                     rows.append(_row(bench.measure(point), point, repeat, info))
+                if bench.fault:
+                    expected = f"one that answers after {point.name} ({bench.fault}); this point "
+                    expected += "is noted, and the same command goes on behind it"
+                    raise InputError("device", info.name, expected)
                 yield
             flags += seen.result() if seen else []
         bench.clear()

@@ -78,7 +78,14 @@ def plain(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
 
 
-# hidden_size, expert_size, num_experts, experts_per_token
+_SHAPES = {
+    "copy": ("bytes",),
+    "launch": ("graphs",),
+    "experts": ("hidden_size", "expert_size", "num_experts", "experts_per_token"),
+    "gemm": ("input_size", "output_size"),
+    "attention": ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length"),
+    "elementwise": ("hidden_size",),
+}
 _EXPERTS = {
     "cpu": {
         "fit": [
@@ -96,7 +103,6 @@ _EXPERTS = {
         ],
     },
 }  # fmt: skip
-# input_size, output_size
 _GEMM = {
     "cpu": {
         "fit": [
@@ -112,7 +118,6 @@ _GEMM = {
         "judge": [(896, 9728), (4096, 2048), (5120, 6144), (3584, 37888), (4096, 32000)],
     },
 }  # fmt: skip
-# num_heads, num_kv_heads, head_dim
 _ATTENTION = {
     "cpu": {"fit": [(8, 2, 64), (16, 4, 64), (16, 4, 128)], "judge": [(12, 4, 64), (32, 8, 64)]},
     "cuda": {
@@ -164,23 +169,25 @@ def suite(device: Device, length: Length) -> list[Point]:
     """
     if length == "tiny":
         return list(_tiny())
-    tokens = _TOKENS[device]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
+    tokens = _TOKENS[device]
     loads = [(count, 1, 0.0) for count in tokens] + [(*load, CORRELATION) for load in correlated]
-    caches = list(product(_CACHES[device], _QUERIES))
+    launched = (0, 1) if device == "cuda" else (0,)
     return [
-        *(_alone("copy", {"bytes": size}) for size in _COPIED[device]),
-        *(
-            _alone("launch", {"graphs": graphs})
-            for graphs in ((0, 1) if device == "cuda" else (0,))
-        ),
+        *(_alone("copy", size) for size in _COPIED[device]),
+        *(_alone("launch", graphs) for graphs in launched),
         *(_routed(*shape, load) for shape, load in product(_by_role(_EXPERTS[device]), loads)),
-        *(_product(*shape, count) for shape, count in product(_by_role(_GEMM[device]), tokens)),
+        *(_counted("gemm", *s, count) for s, count in product(_by_role(_GEMM[device]), tokens)),
         *(
-            _cached(*shape, *cache, queries)
-            for shape, (cache, queries) in product(_by_role(_ATTENTION[device]), caches)
+            _cached(*shape, cache, queries)
+            for shape, cache, queries in product(
+                _by_role(_ATTENTION[device]), _CACHES[device], _QUERIES
+            )
         ),
-        *(_norm(*shape, count) for shape, count in product(_by_role(_HIDDEN[device]), tokens)),
+        *(
+            _counted("elementwise", *shape, count)
+            for shape, count in product(_by_role(_HIDDEN[device]), tokens)
+        ),
     ]
 
 
@@ -189,64 +196,48 @@ def _by_role(shapes: Mapping[str, Sequence[Shape]]) -> list[tuple[str, Shape]]:
     return [(role, shape) for role, some in shapes.items() for shape in some]
 
 
-def _alone(component: str, sizes: Sizes) -> Point:
-    return Point(component=component, role="skip", fixed=sizes, varied={}, reference={})
-
-
-def _counted(component: str, role: str, fixed: Sizes, num_tokens: int) -> Point:
-    varied, reference = {"num_tokens": num_tokens}, {"num_tokens": 1}
+def _point(component: str, role: str, shape: Shape, varied: Sizes, **reference: float) -> Point:
+    fixed: Sizes = dict(zip(_SHAPES[component], shape, strict=True))
     return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
 
 
-def _product(role: str, shape: Shape, num_tokens: int) -> Point:
-    fixed: Sizes = dict(zip(("input_size", "output_size"), shape, strict=True))
-    return _counted("gemm", role, fixed, num_tokens)
+def _alone(component: str, size: int) -> Point:
+    return _point(component, "skip", (size,), {})
 
 
-def _norm(role: str, shape: Shape, num_tokens: int) -> Point:
-    return _counted("elementwise", role, {"hidden_size": shape[0]}, num_tokens)
+def _counted(component: str, role: str, shape: Shape, num_tokens: int) -> Point:
+    return _point(component, role, shape, {"num_tokens": num_tokens}, num_tokens=1)
 
 
 def _routed(role: str, shape: Shape, load: tuple[int, int, float]) -> Point:
     batch, tokens, correlation = load
-    columns = ("hidden_size", "expert_size", "num_experts", "experts_per_token")
     varied = {
         "num_tokens": batch * tokens,
         "tokens_per_sequence": tokens,
         "routing_correlation": correlation,
     }
-    return Point(
-        component="experts",
-        role="spread" if correlation and role == "fit" else role,
-        fixed=dict(zip(columns, shape, strict=True)),
-        varied=varied,
-        reference={"num_tokens": 1, "tokens_per_sequence": 1, "routing_correlation": 0.0},
+    one = {"num_tokens": 1, "tokens_per_sequence": 1, "routing_correlation": 0.0}
+    return _point(
+        "experts", "spread" if correlation and role == "fit" else role, shape, varied, **one
     )
 
 
-def _cached(role: str, shape: Shape, batch: int, context: int, queries: int) -> Point:
-    columns = ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length")
-    return Point(
-        component="attention",
-        role=role,
-        fixed=dict(zip(columns, (*shape, batch, context), strict=True)),
-        varied={"query_tokens": queries},
-        reference={"query_tokens": 1},
-    )
+def _cached(role: str, shape: Shape, cache: Shape, queries: int) -> Point:
+    return _point("attention", role, shape + cache, {"query_tokens": queries}, query_tokens=1)
 
 
 def _tiny() -> Iterator[Point]:
     """Yield enough points of each component for a fit, on matrices that take microseconds."""
-    yield _alone("copy", {"bytes": 2**20})
-    yield _alone("launch", {"graphs": 0})
+    yield _alone("copy", 2**20)
+    yield _alone("launch", 0)
     for tokens in (1, 2, 4, 8, 16, 32):
         yield _routed("fit", (64, 64, 8, 2), (tokens, 1, 0.0))
         yield _routed("fit", (128, 32, 8, 2), (tokens, 1, 0.0))
     yield _routed("judge", (64, 32, 8, 2), (4, 1, 0.0))
     yield _routed("judge", (64, 32, 8, 2), (2, 4, CORRELATION))
     for tokens, size in product((1, 4, 16), (64, 256)):
-        yield _product("fit", (size, 128), tokens)
-        yield _norm("fit", (size,), tokens)
+        yield _counted("gemm", "fit", (size, 128), tokens)
+        yield _counted("elementwise", "fit", (size,), tokens)
     for context, queries in product((32, 128, 512), (1, 4)):
-        yield _cached("fit", (4, 2, 16), 2, context, queries)
-        yield _cached("fit", (4, 2, 32), 1, context, queries)
+        yield _cached("fit", (4, 2, 16), (2, context), queries)
+        yield _cached("fit", (4, 2, 32), (1, context), queries)

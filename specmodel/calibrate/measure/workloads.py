@@ -1,16 +1,9 @@
-"""What is run at a point of the suite, the blocks of `layers`, and how long it takes.
-
-Weights rotate through more memory than the last-level cache holds: timed in a loop on the same
-ones, a kernel would read them from cache, which a pass over a whole model never does. On a CPU a
-monotonic clock is read around the calls; on a GPU the calls are one CUDA graph between two events.
-"""
+"""What is run at a point of the suite: the blocks of `layers` on weights from an arena."""
 
 import math
-import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specmodel.algebra.routing import sample_routing
-from specmodel.base.errors import InputError
 from specmodel.calibrate.measure import layers
 from specmodel.calibrate.measure.suite import Sizes
 
@@ -27,25 +19,12 @@ VALUE_BYTES = 2
 ROUTINGS = 8
 """Draws of the routing that the calls of a point take in turn [-]."""
 
-CACHE_MULTIPLE = 1.5
-"""Inputs rotate through this multiple of the last-level cache [-]."""
-
 LAUNCHES = 50
 """Kernels in a row whose launches are timed [-]."""
-
-FLASH_TOLERANCE = 0.05
-"""Largest difference of bf16 attention from fp32 that is rounding [-]."""
-
-LEAST_SECONDS = 3e-3
-"""A timing repeats short calls until they take about this long [s]."""
-
-MOST_CALLS = 200
-"""Most calls of one timing [-]."""
 
 Call = Callable[[int], None]
 """Does the work; its argument counts the calls, so that each can take other inputs."""
 
-_WARM_UP = 3
 _TILE = 2**24
 _SPREAD = 0.02
 
@@ -58,8 +37,6 @@ class Workload:
     ----------
     call
         The work; its argument counts the calls [-].
-    read_bytes
-        Weights or KV that a call reads [B].
     active_experts
         Distinct experts of each routing that calls take in turn; empty but for experts [-].
     has_graph
@@ -69,7 +46,6 @@ class Workload:
     """
 
     call: Call
-    read_bytes: float
     active_experts: tuple[int, ...] = ()
     has_graph: bool = True
     work: int = 1
@@ -109,62 +85,36 @@ class Arena:
         return self.values[: math.prod(shape)].view(shape) / _SPREAD
 
 
-def check_attention(device: torch.device) -> None:
-    """Refuse a GPU whose flash kernel does not compute attention.
-
-    Parameters
-    ----------
-    device
-        Where it is tried.
-
-    Raises
-    ------
-    InputError
-        If it is not there, or wrong.
-    """
-    if device.type != "cuda":
-        return
-    expected = "a GPU and a torch with flash attention over caches of unequal length"
-    name = torch.cuda.get_device_name(device)
-    try:
-        error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
-    except (RuntimeError, TypeError) as failure:
-        reason = str(failure).splitlines()[0]
-        raise InputError("device", name, f"{expected} ({reason})") from None
-    if not error < FLASH_TOLERANCE:
-        raise InputError("device", f"attention wrong by {error:.2g} on {name}", expected)
-
-
-def needed_bytes(component: str, sizes: Sizes) -> float:
-    """Return the memory that a point takes beside the arena, four times its activations [B]."""
-    return 4 * _values(component, sizes)[1] * VALUE_BYTES
-
-
-def weight_bytes(component: str, sizes: Sizes) -> float:
+def weight_bytes(component: str, s: Sizes) -> float:
     """Return the weights or KV of a point, which the arena must hold [B]."""
-    return _values(component, sizes)[0] * VALUE_BYTES
-
-
-def _values(component: str, s: Sizes) -> tuple[float, float]:
-    """Return how many values a point reads as weights or KV, and has as activations."""
     if component == "copy":
-        return s["bytes"], 0.0
+        return 2 * s["bytes"]
     if component == "experts":
-        h, w = s["hidden_size"], s["expert_size"]
+        values = s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1)
+    elif component == "gemm":
+        values = s["input_size"] * s["output_size"]
+    elif component == "attention":
+        values = 2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
+    else:
+        values = 0.0
+    return values * VALUE_BYTES
+
+
+def needed_bytes(component: str, s: Sizes) -> float:
+    """Return the memory that a point takes beside the arena, four times its activations [B]."""
+    if component == "experts":
         pairs = s["num_tokens"] * s["experts_per_token"]
-        return s["num_experts"] * h * (3 * w + 1), pairs * (2 * h + 3 * w)
-    if component == "gemm":
-        inputs, outputs = s["input_size"], s["output_size"]
-        return inputs * outputs, s["num_tokens"] * (inputs + outputs)
-    if component == "attention":
-        entries = s["batch_size"] * s["context_length"]
+        values = pairs * (2 * s["hidden_size"] + 3 * s["expert_size"])
+    elif component == "gemm":
+        values = s["num_tokens"] * (s["input_size"] + s["output_size"])
+    elif component == "attention":
         rows = s["batch_size"] * s["query_tokens"] * s["num_heads"]
-        scores = s["context_length"] / s["num_kv_heads"]
-        read = 2 * entries * s["num_kv_heads"] * s["head_dim"]
-        return read, rows * (3 * s["head_dim"] + scores)
-    if component == "elementwise":
-        return 0.0, 4 * s["num_tokens"] * s["hidden_size"]
-    return 0.0, 0.0
+        values = rows * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
+    elif component == "elementwise":
+        values = 4 * s["num_tokens"] * s["hidden_size"]
+    else:
+        values = 0.0
+    return 4 * values * VALUE_BYTES
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
@@ -203,7 +153,7 @@ def _copy(s: dict[str, int], arena: Arena) -> Workload:
         to, of = arena.take(2, size)
         to.copy_(of)
 
-    return Workload(call, 2.0 * s["bytes"])
+    return Workload(call)
 
 
 def _launch(s: dict[str, int], arena: Arena) -> Workload:
@@ -213,7 +163,7 @@ def _launch(s: dict[str, int], arena: Arena) -> Workload:
         for _ in range(LAUNCHES):
             x.neg_()
 
-    return Workload(call, 0.0, has_graph=bool(s["graphs"]), work=LAUNCHES)
+    return Workload(call, has_graph=bool(s["graphs"]), work=LAUNCHES)
 
 
 def _gemm(s: dict[str, int], arena: Arena) -> Workload:
@@ -223,7 +173,7 @@ def _gemm(s: dict[str, int], arena: Arena) -> Workload:
     def call(_: int) -> None:
         F.linear(x, arena.take(outputs, inputs))
 
-    return Workload(call, float(inputs * outputs * VALUE_BYTES))
+    return Workload(call)
 
 
 def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
@@ -232,7 +182,7 @@ def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
     def call(_: int) -> None:
         layers.add_norm(x, residual, arena.take(s["hidden_size"]))
 
-    return Workload(call, 4.0 * x.numel() * VALUE_BYTES)
+    return Workload(call)
 
 
 def _attention(s: dict[str, int], arena: Arena) -> Workload:
@@ -248,7 +198,7 @@ def _attention(s: dict[str, int], arena: Arena) -> Workload:
         cache = layers.laid_out(flat, batch, capacity, groups, dim)
         layers.attend(query, key, value, cache, span)
 
-    return Workload(call, weight_bytes("attention", {k: float(v) for k, v in s.items()}))
+    return Workload(call)
 
 
 def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
@@ -264,80 +214,4 @@ def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> 
         )
         layers.experts(x, weights, k, forced[index % ROUTINGS])
 
-    active = tuple(len(np.unique(d)) for d in drawn)
-    read = np.mean(active) * 3 * h * w * VALUE_BYTES
-    return Workload(call, float(read), active)
-
-
-class Stopwatch:
-    """Times one workload again and again.
-
-    A few calls come first: they load code, fill caches of the allocator and let clocks rise; the
-    last of them tells how many calls a timing needs.
-
-    Parameters
-    ----------
-    call
-        The work.
-    device
-        Where it runs.
-    least_calls
-        Calls of one timing at least: as many as the inputs need to leave the cache [-].
-    has_graph
-        Whether its kernels are replayed as one CUDA graph; ignored on a CPU.
-    pool
-        Memory pool that graphs share; None for one of its own.
-    """
-
-    def __init__(
-        self,
-        call: Call,
-        device: torch.device,
-        *,
-        least_calls: int = 1,
-        has_graph: bool = True,
-        pool: Any = None,
-    ) -> None:
-        self._call, self._device = call, device
-        self._next = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
-        self.calls = min(max(enough, least_calls), MOST_CALLS)
-        if device.type == "cuda" and has_graph:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, pool=pool):
-                for index in range(self.calls):
-                    call(index)
-            self.time()  # the first replay uploads the graph
-
-    def _warm_up(self) -> float:
-        """Return the time of the last of a few calls [s]."""
-        started = 0.0
-        for index in range(_WARM_UP):
-            started = time.perf_counter()
-            self._call(index)
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)
-        return time.perf_counter() - started
-
-    def time(self) -> tuple[float, range]:
-        """Return the mean time of a call, and the indices that the calls had [s]."""
-        if self._device.type == "cpu":
-            indices = range(self._next, self._next + self.calls)
-            self._next = indices.stop
-            started = time.perf_counter()
-            for index in indices:
-                self._call(index)
-            return (time.perf_counter() - started) / self.calls, indices
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        if self._graph is not None:
-            self._graph.replay()  # the device is busy while the host launches what is timed
-            start.record()
-            self._graph.replay()
-        else:
-            start.record()
-            for index in range(self.calls):
-                self._call(index)
-        stop.record()
-        stop.synchronize()
-        return start.elapsed_time(stop) / 1e3 / self.calls, range(self.calls)
+    return Workload(call, tuple(len(np.unique(d)) for d in drawn))

@@ -5,8 +5,7 @@ of attention or quantisation and is not listed for its family, is refused by nam
 multi-token prediction are drafters and no part of the shape.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specmodel.base.errors import InputError, nearest
@@ -54,15 +53,20 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
     specmodel.base.errors.InputError: config model_type: got 'gpt2'; expected one of: deepseek, ...
     """
     reader = _Reader(_text_config(config, argument), argument)
+    if is_draft_head(config):
+        expected = "a model of its own, as this is a draft head: the drafter of its target"
+        raise reader.fault("architectures", expected)
     family = reader.family()
-    reader.refuse_unknown_keys(family)
     num_heads, num_layers = reader.whole("num_attention_heads"), reader.whole("num_hidden_layers")
     fields: dict[str, Any] = {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
     }
-    attention = _attention(reader, family, num_heads, num_layers)
+    if family.attention_types:
+        hint = ": layers of another type have linear attention"
+        reader.by_layer(family.attention_types, num_layers, (1,), hint)
+    attention = _attention(reader, family, num_heads)
     if family.positions_offset is not None:
         fields["max_positions"] = reader.whole("max_position_embeddings") + family.positions_offset
         embedding_size = reader.whole("word_embed_proj_dim", fields["hidden_size"])
@@ -75,9 +79,72 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
     ]
     fields["layers"] = _grouped(mixers, blocks)
     dtype = reader.dtype()
+    reader.refuse_other_keys(family)
     if reader.config.get("quantization_config"):
         return fields | quantised_dtypes(reader.config, argument, dtype, fields["layers"])
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def is_draft_head(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration is that of a head, which looks like a model of one layer."""
+    names = str(config.get("architectures")).lower()
+    kinds = ("draft_vocab_size", "speculators_model_type", "eagle_config")
+    return "eagle" in names or "medusa" in names or any(config.get(key) for key in kinds)
+
+
+def eagle3_fields(
+    config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
+) -> dict[str, Any]:
+    """Return the fields of an `Architecture` that the configuration of an EAGLE-3 head describes.
+
+    Parameters
+    ----------
+    config
+        Content of its ``config.json``, as SGLang and SpecForge write it or as speculators does.
+    argument
+        Name that an error should carry.
+    hidden_size, vocabulary_size
+        Those of the target that it was trained for [-] [token].
+
+    Returns
+    -------
+    dict
+        Fields by name, without `schema_version`, `name` and `source`.
+
+    Raises
+    ------
+    InputError
+        If it is a head of another kind or target, or has more than one layer or other attention.
+    """
+    layer = config.get("transformer_layer_config")
+    reader = _Reader({**config, **layer} if isinstance(layer, dict) else config, argument)
+    kinds = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
+    if "eagle3" not in kinds and not config.get("draft_vocab_size"):
+        expected = "an EAGLE-3 head, as others are not read; eagle and mtp are made for a target"
+        raise reader.fault("architectures", expected)
+    for key in ("kv_lora_rank", "quantization_config", "num_experts", "num_local_experts"):
+        if reader.config.get(key):
+            raise reader.fault(key, "none, as in a head it is not known here")
+    if reader.whole("num_hidden_layers") != 1:
+        raise reader.fault("num_hidden_layers", "1 in a head")
+    width, num_heads = reader.whole("hidden_size"), reader.whole("num_attention_heads")
+    for key, value, needed in (
+        ("target_hidden_size", reader.whole("target_hidden_size", width), hidden_size),
+        ("vocab_size", reader.whole("vocab_size"), vocabulary_size),
+    ):
+        if value != needed:
+            raise reader.fault(key, f"that of the target, {needed}, not {value}")
+    taps = (reader.config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    taps = taps or reader.config.get("eagle_aux_hidden_state_layer_ids") or [0, 0, 0]
+    dtype = reader.dtype()
+    mixer = _attention(reader, FAMILIES["llama"], num_heads) | {"input_size": 2 * width}
+    block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
+    return {
+        "hidden_size": width,
+        "vocabulary_size": reader.whole("draft_vocab_size", vocabulary_size),
+        "input_projection_size": len(taps) * hidden_size,
+        "layers": [{"count": 1, "mixer": mixer, "feed_forward": block}],
+    } | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
 def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
@@ -99,15 +166,9 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     return outer | given | {"model_type": "llama4"}
 
 
-def _attention(
-    reader: "_Reader", family: Family, num_heads: int, num_layers: int
-) -> dict[str, Any]:
-    types = reader.config.get("attn_type_list")
-    if types is not None and types != [1] * num_layers:
-        expected = f"{num_layers} entries, each 1: layers of another type have linear attention"
-        raise reader.fault("attn_type_list", expected)
+def _attention(reader: "_Reader", family: Family, num_heads: int) -> dict[str, Any]:
     if family.has_latent:
-        has_query_latent = reader.config.get("q_lora_rank", 0) is not None
+        has_query_latent = reader.get("q_lora_rank", 0) is not None
         return {
             "kind": "latent_attention",
             "num_heads": num_heads,
@@ -119,12 +180,13 @@ def _attention(
         }
     hidden_size = reader.whole("hidden_size")
     head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
+    num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
+    if num_heads % num_kv_heads:
+        raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
     return {
         "kind": "attention",
         "num_heads": num_heads,
-        "num_kv_heads": reader.part_of(
-            "num_key_value_heads", num_heads, family.kv_heads or num_heads
-        ),
+        "num_kv_heads": num_kv_heads,
         "head_dim": reader.whole("head_dim", head_dim or None),
     }
 
@@ -147,8 +209,9 @@ def _feed_forwards(reader: "_Reader", family: Family, num_layers: int) -> list[d
     is_dense = [True] * num_layers
     routed: dict[str, Any] = {}
     if family.experts and family.expert_size:
-        find_dense = _DENSE_LAYERS[family.dense_layers][0] if family.dense_layers else None
-        is_dense = find_dense(reader, num_layers) if find_dense else [False] * num_layers
+        is_dense = [False] * num_layers
+        if family.dense_layers:
+            is_dense = _DENSE_LAYERS[family.dense_layers](reader, num_layers)
         routed = _experts(reader, family, family.experts, family.expert_size)
     dense: dict[str, Any] = {"kind": "dense", "is_gated": family.is_gated}
     if any(is_dense):
@@ -183,11 +246,10 @@ def _dense_by_step(reader: "_Reader", num_layers: int) -> list[bool]:
 
 def _dense_leading(reader: "_Reader", num_layers: int) -> list[bool]:
     num_leading = reader.whole("first_k_dense_replace", minimum=0)
-    pattern = reader.config.get("moe_layer_freq")
-    if not isinstance(pattern, list):
+    if not isinstance(reader.get("moe_layer_freq"), list):
         step = reader.whole("moe_layer_freq", 1)
         return [i < num_leading or i % step > 0 for i in range(num_layers)]
-    pattern = reader.switches("moe_layer_freq", num_layers)
+    pattern = reader.by_layer("moe_layer_freq", num_layers, (0, 1))
     if any(pattern[:num_leading]):
         expected = f"0 for the layers of first_k_dense_replace = {num_leading}"
         raise reader.fault("moe_layer_freq", expected)
@@ -201,34 +263,12 @@ def _dense_interleaved(reader: "_Reader", num_layers: int) -> list[bool]:
     return [i not in sparse for i in range(num_layers)]
 
 
-def _types_alternating(reader: "_Reader", num_layers: int) -> list[str]:
-    return ["full_attention" if i % 2 else "sliding_attention" for i in range(num_layers)]
-
-
-def _types_by_rotary_embedding(reader: "_Reader", num_layers: int) -> list[str]:
-    interval = reader.whole("no_rope_layer_interval", 4)
-    rotary = [int((i + 1) % interval > 0) for i in range(num_layers)]
-    if reader.config.get("no_rope_layers"):
-        rotary = reader.switches("no_rope_layers", num_layers)
-    return ["chunked_attention" if has_rope else "full_attention" for has_rope in rotary]
-
-
-_DenseLayers = Callable[["_Reader", int], list[bool]]
-_DENSE_LAYERS: dict[str, tuple[_DenseLayers, set[str]]] = {
-    "by step": (_dense_by_step, {"decoder_sparse_step", "mlp_only_layers"}),
-    "leading": (_dense_leading, {"first_k_dense_replace", "moe_layer_freq"}),
-    "interleaved": (_dense_interleaved, {"interleave_moe_layer_step", "moe_layers"}),
+_DENSE_LAYERS: dict[str, Callable[["_Reader", int], list[bool]]] = {
+    "by step": _dense_by_step,
+    "leading": _dense_leading,
+    "interleaved": _dense_interleaved,
 }
-"""Rules for which layers are dense, and the keys that they read."""
-
-_LAYER_TYPES: dict[str, tuple[Callable[["_Reader", int], list[str]], set[str]]] = {
-    "alternating": (_types_alternating, set()),
-    "by rotary embedding": (
-        _types_by_rotary_embedding,
-        {"no_rope_layers", "no_rope_layer_interval"},
-    ),
-}
-"""Rules for which layers have a window where `layer_types` is missing, and the keys they read."""
+"""Rules for which layers are dense."""
 
 
 def _windows(reader: "_Reader", family: Family, num_layers: int) -> list[int | None]:
@@ -236,14 +276,18 @@ def _windows(reader: "_Reader", family: Family, num_layers: int) -> list[int | N
 
     Windows are off by a switch (Qwen), listed by layer, on the upper layers, or on all.
     """
-    key = family.window_key
-    whole: list[int | None] = [None] * num_layers
+    key, whole = family.window_key, list[int | None]([None] * num_layers)
+    window = reader.get(key, family.sliding_window)
     types = _layer_types(reader, family, num_layers)
     if family.window_switch and not reader.flag(family.window_switch, False):
         return whole
-    window = reader.config.get(key, family.sliding_window)
-    is_windowed = _windowed_layers(reader, family, types, num_layers)
-    if types is not None and any(is_windowed) and window is None:
+    is_windowed = [True] * num_layers
+    if types:
+        is_windowed = [kind == family.window_type for kind in types]
+    elif family.window_switch:
+        first = reader.whole("max_window_layers", 28, minimum=0)
+        is_windowed = [i >= first for i in range(num_layers)]
+    if types and any(is_windowed) and window is None:
         raise reader.fault(key, f"the window of the {family.window_type} layers")
     if not any(is_windowed) or window is None:
         return whole
@@ -253,36 +297,51 @@ def _windows(reader: "_Reader", family: Family, num_layers: int) -> list[int | N
     return [window if has_window else None for has_window in is_windowed]
 
 
-def _windowed_layers(
-    reader: "_Reader", family: Family, types: list[str] | None, num_layers: int
-) -> list[bool]:
-    """Return which layers have a window, if there is one."""
-    if types is not None:
-        return [kind == family.window_type for kind in types]
-    if not family.window_switch:
-        return [True] * num_layers
-    first = reader.whole("max_window_layers", 28, minimum=0)
-    return [i >= first for i in range(num_layers)]
+def _layer_types(reader: "_Reader", family: Family, num_layers: int) -> list[str]:
+    """Return the kind of attention of each layer, as listed or by the family's rule, if any."""
+    kinds = ("full_attention", family.window_type)
+    listed: list[str] = []
+    if reader.get("layer_types") is not None:
+        hint = ": linear attention is not known here"
+        listed = reader.by_layer("layer_types", num_layers, kinds, hint)
+    if family.layer_types == "alternating":
+        return listed or [kinds[1 - i % 2] for i in range(num_layers)]
+    if family.layer_types == "by rotary embedding":
+        return _types_by_rotary_embedding(reader, num_layers, listed)
+    return listed
 
 
-def _layer_types(reader: "_Reader", family: Family, num_layers: int) -> list[str] | None:
-    """Return the kind of attention of each layer, as listed or by the family's rule."""
-    listed = reader.layer_types(num_layers, family.window_type)
-    if not family.layer_types or (listed is not None and not reader.config.get("no_rope_layers")):
-        return listed
-    by_rule = _LAYER_TYPES[family.layer_types][0](reader, num_layers)
-    if listed not in (None, by_rule):
+def _types_by_rotary_embedding(reader: "_Reader", num_layers: int, listed: list[str]) -> list[str]:
+    interval = reader.whole("no_rope_layer_interval", 4)
+    rotary = [int((i + 1) % interval > 0) for i in range(num_layers)]
+    is_given = bool(reader.get("no_rope_layers"))
+    if is_given:
+        rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
+    types = ["chunked_attention" if has_rope else "full_attention" for has_rope in rotary]
+    if is_given and listed not in ([], types):
         raise reader.fault("layer_types", "the layers that no_rope_layers gives a 1 in chunks")
-    return by_rule
+    return listed or types
 
 
-@dataclass(frozen=True)
 class _Reader:
-    config: Mapping[str, Any]
-    argument: str
+    """Values of a configuration by their keys, which are known once they were read."""
+
+    def __init__(self, config: Mapping[str, Any], argument: str) -> None:
+        self.config, self.argument = config, argument
+        self._known = {"quantization_config", *HARMLESS_KEYS}
 
     def fault(self, key: str, expected: str) -> InputError:
         return InputError(f"{self.argument} {key}", self.config.get(key), expected)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value; other names of its key must agree with it."""
+        value = self.config.get(key, default)
+        for alias in ALIASES.get(key, ()):
+            other = self.config.get(alias)
+            if None not in (value, other) and other != value:
+                raise self.fault(alias, f"the same as {key} = {value!r}, another name for it")
+        self._known |= {key, *ALIASES.get(key, ())}
+        return value
 
     def family(self) -> Family:
         model_type = self.config.get("model_type")
@@ -295,35 +354,17 @@ class _Reader:
             raise self.fault("model_type", expected)
         return FAMILIES[model_type]
 
-    def refuse_unknown_keys(self, family: Family) -> None:
-        known: set[str | None] = {*HARMLESS_KEYS, *family.harmless, family.window_key}
-        known |= {"quantization_config"}
-        if family.experts:
-            known |= {family.experts, family.expert_size, family.shared_size, family.num_shared}
-            known |= self.aliases(family.experts) | self.aliases("num_experts_per_tok")
-        if family.dense_layers:
-            known |= _DENSE_LAYERS[family.dense_layers][1]
-        if family.layer_types:
-            known |= _LAYER_TYPES[family.layer_types][1]
-        if family.has_latent:
-            known |= {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "v_head_dim"}
+    def refuse_other_keys(self, family: Family) -> None:
+        """Refuse a key that was not read though it looks as if it changed the shape."""
         for key, value in self.config.items():
-            if SUSPECT_KEY.search(key) and value and key not in known:
+            is_other = key not in self._known and key not in family.harmless
+            if is_other and value and SUSPECT_KEY.search(key):
                 model_type = self.config["model_type"]
                 expected = f"no such key, as its meaning in a {model_type} model is not known here"
                 raise self.fault(key, expected)
 
-    def aliases(self, key: str) -> set[str]:
-        """Return a key and its other names, which must agree with it."""
-        value = self.config.get(key)
-        for alias in ALIASES[key]:
-            other = self.config.get(alias)
-            if None not in (value, other) and other != value:
-                raise self.fault(alias, f"the same as {key} = {value!r}, another name for it")
-        return {key, *ALIASES[key]}
-
     def whole(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
-        value = self.config.get(key)
+        value = self.get(key)
         if value is None and default is not None:
             return default
         if type(value) is not int or not minimum <= value <= _MAX_SIZE:
@@ -332,62 +373,43 @@ class _Reader:
 
     def count(self, key: str) -> int:
         """Return a number of parts, where null means none but a missing key means nothing."""
-        is_null = key in self.config and self.config[key] is None
-        return 0 if is_null else self.whole(key, minimum=0)
-
-    def part_of(self, key: str, whole: int, default: int) -> int:
-        value = self.whole(key, default)
-        if whole % value:
-            raise self.fault(key, f"a divisor of num_attention_heads = {whole}")
-        return value
+        return 0 if self.get(key, "missing") is None else self.whole(key, minimum=0)
 
     def flag(self, key: str, default: bool) -> bool:
-        value = self.config.get(key, default)
+        value = self.get(key, default)
         if not isinstance(value, bool):
             raise self.fault(key, "true or false")
         return value
 
     def layer_numbers(self, key: str) -> set[int] | None:
-        listed = self.config.get(key)
+        listed = self.get(key)
         if listed is None:
             return None
         if not isinstance(listed, list) or not all(type(i) is int for i in listed):
             raise self.fault(key, "a list of layer numbers")
         return set(listed)
 
-    def switches(self, key: str, num_layers: int) -> list[int]:
-        """Return a list of one 0 or 1 for each layer."""
-        listed = self.config.get(key)
-        if (
-            not isinstance(listed, list)
-            or len(listed) != num_layers
-            or any(type(i) is not int or i not in (0, 1) for i in listed)
+    def by_layer(
+        self, key: str, num_layers: int, known: Sequence[int | str], hint: str = ""
+    ) -> list[Any]:
+        """Return a list with one of the known values for each layer, the first if it is missing."""
+        listed, kind = self.get(key), type(known[0])
+        if listed is None:
+            return [known[0]] * num_layers
+        if not (
+            isinstance(listed, list)
+            and len(listed) == num_layers
+            and all(type(value) is kind and value in known for value in listed)
         ):
-            raise self.fault(key, f"{num_layers} entries, each 0 or 1")
+            each = " or ".join(map(str, known))
+            raise self.fault(key, f"{num_layers} entries, each {each}{hint}")
         return listed
 
-    def layer_types(self, num_layers: int, window_type: str) -> list[str] | None:
-        types = self.config.get("layer_types")
-        known = ("full_attention", window_type)
-        if types is None:
-            return None
-        if (
-            not isinstance(types, list)
-            or len(types) != num_layers
-            or any(kind not in known for kind in types)
-        ):
-            expected = f"{num_layers} entries, each {' or '.join(known)}"
-            if isinstance(types, list) and "linear_attention" in types:
-                expected += ": linear attention is not known here"
-            raise self.fault("layer_types", expected)
-        return types
-
     def dtype(self) -> str:
-        old, new = self.config.get("torch_dtype"), self.config.get("dtype")
+        old, new = self.get("torch_dtype"), self.get("dtype")
         if None not in (old, new) and old != new:
             raise self.fault("torch_dtype", f"the same as dtype = {new!r}")
-        key = "dtype" if old is None else "torch_dtype"
-        value = self.config.get(key)
+        key, value = ("dtype", new) if old is None else ("torch_dtype", old)
         if value is None:
             return "bf16"
         if not isinstance(value, str) or value not in _DTYPES:

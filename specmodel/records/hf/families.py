@@ -30,31 +30,14 @@ ALIASES = {
 
 OTHER_KINDS = {
     "linear attention": (
-        "qwen3_next",
-        "qwen3_5",
-        "qwen3_5_text",
-        "qwen3_5_moe",
-        "qwen3_5_moe_text",
-        "kimi_linear",
-        "minimax",
-        "minimax_m1",
-        "minimax_text_01",
-        "olmo_hybrid",
-        "bailing_hybrid",
+        "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear",
+        "minimax", "minimax_m1", "minimax_text_01", "olmo_hybrid", "bailing_hybrid",
     ),
     "state-space layers": (
-        "mamba",
-        "mamba2",
-        "falcon_mamba",
-        "bamba",
-        "jamba",
-        "falcon_h1",
-        "granitemoehybrid",
-        "nemotron_h",
-        "zamba",
-        "zamba2",
+        "mamba", "mamba2", "falcon_mamba", "bamba", "jamba", "falcon_h1", "granitemoehybrid",
+        "nemotron_h", "zamba", "zamba2",
     ),
-}
+}  # fmt: skip
 """Families with layers of another kind than attention, by what these are."""
 
 
@@ -71,6 +54,7 @@ class Family:
     kv_heads: int | None = None
     head_dim: int | None = None
     has_latent: bool = False
+    attention_types: str | None = None
     has_windows: bool = False
     window_key: str = "sliding_window"
     window_type: str = "sliding_attention"
@@ -130,8 +114,8 @@ FAMILIES = {
         dense_size=None,
         kv_heads=8,
         head_dim=128,
+        attention_types="attn_type_list",
         harmless=(
-            "attn_type_list",
             "layernorm_linear_attention_beta",
             "shared_moe_mode",
             "use_mtp",

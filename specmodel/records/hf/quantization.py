@@ -5,7 +5,7 @@ families, so that a name, glob or regex that hits only part of a group is refuse
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from specmodel.base.errors import InputError
@@ -107,14 +107,13 @@ def quantised_dtypes(
     >>> quantised_dtypes(config, "config", "bf16", layers)["weight_dtype"]
     'int4'
     """
-    reader = _Reader(config[_KEY], argument)
+    reader = _Reader(config[_KEY], argument, dtype, _layers_by_group(layers))
     method = reader.method()
-    weight, activation = _narrow_dtypes(reader, method, dtype)
+    weight, activation = reader.narrow_dtypes(method)
     expert = weight
-    counts = _layers_by_group(layers)
-    kept = _kept_groups(reader, method, counts)
+    kept = reader.kept_groups(method)
     if method == "mxfp4" or "attention" in kept:
-        if not counts["experts"] or "experts" in kept:
+        if not reader.layers["experts"] or "experts" in kept:
             raise reader.fault(None, "a quantisation of attention, or of routed experts")
         weight = dtype
     elif "experts" in kept:
@@ -127,7 +126,7 @@ def quantised_dtypes(
         "expert_dtype": expert if expert != weight else None,
         "embedding_dtype": dtype if dtype != weight else None,
         "activation_dtype": activation,
-        "kv_dtype": _kv_dtype(reader, dtype),
+        "kv_dtype": reader.kv_dtype(),
     }
 
 
@@ -144,11 +143,13 @@ def _layers_by_group(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 class _Reader:
-    def __init__(self, quantisation: Any, argument: str) -> None:
-        self.argument = argument
-        if not isinstance(quantisation, dict):
-            raise InputError(f"{argument} {_KEY}", quantisation, "an object")
-        self.config: dict[str, Any] = quantisation
+    """A `quantization_config`, the dtype of what it leaves out, and layers by group of modules."""
+
+    def __init__(self, config: Any, argument: str, dtype: str, layers: dict[str, int]) -> None:
+        self.argument, self.dtype, self.layers = argument, dtype, layers
+        if not isinstance(config, dict):
+            raise InputError(f"{argument} {_KEY}", config, "an object")
+        self.config: dict[str, Any] = config
 
     def fault(self, key: str | None, expected: str, value: object = None) -> InputError:
         name = f"{self.argument} {_KEY}" + (f".{key}" if key else "")
@@ -156,180 +157,159 @@ class _Reader:
             value = self.config.get(key) if key else self.config
         return InputError(name, value, expected)
 
+    def one_of(self, key: str, known: Collection[str]) -> str:
+        value = self.config.get(key)
+        if not isinstance(value, str) or value not in known:
+            raise self.fault(key, f"one of: {', '.join(known)}")
+        return value
+
     def method(self) -> str:
-        method = self.config.get("quant_method")
-        if not isinstance(method, str) or method not in _METHODS:
-            raise self.fault("quant_method", f"one of: {', '.join(_METHODS)}")
+        method = self.one_of("quant_method", _METHODS)
         for key, value in self.config.items():
             is_dense = isinstance(value, dict) and value.get("format") == "dense"
             if _SUSPECT_KEY.search(key) and value and not is_dense:
                 raise self.fault(key, "no such key, as what it changes is not known here")
         return method
 
+    def narrow_dtypes(self, method: str) -> tuple[str, str]:
+        """Return the dtypes of quantised weights and of the activations they meet."""
+        if method == "fp8":
+            if self.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
+                raise self.fault("activation_scheme", "dynamic or static")
+            return "fp8", "fp8"
+        if method == "mxfp4":
+            return "mxfp4", self.dtype
+        if method in ("awq", "gptq"):
+            bits = self.config.get("bits")
+            if type(bits) is not int or bits not in (4, 8):
+                raise self.fault("bits", "4 or 8")
+            return f"int{bits}", self.dtype
+        if method == "modelopt":
+            dtype = _MODELOPT_DTYPES[self.one_of("quant_algo", _MODELOPT_DTYPES)]
+            return dtype, dtype
+        pairs = set()
+        for name, group in self.config_groups().items():
+            weights, inputs = (
+                f"config_groups.{name}.{n}" for n in ("weights", "input_activations")
+            )
+            activation = self.tensor_dtype(inputs, group.get("input_activations"), self.dtype)
+            pairs.add((self.tensor_dtype(weights, group.get("weights")), activation))
+        if len(pairs) > 1:
+            raise self.fault("config_groups", "the same weights and input_activations in each")
+        return pairs.pop()
 
-def _narrow_dtypes(reader: _Reader, method: str, dtype: str) -> tuple[str, str]:
-    """Return the dtypes of quantised weights and of the activations they meet."""
-    if method == "fp8":
-        if reader.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
-            raise reader.fault("activation_scheme", "dynamic or static")
-        return "fp8", "fp8"
-    if method == "mxfp4":
-        return "mxfp4", dtype
-    if method in ("awq", "gptq"):
-        bits = reader.config.get("bits")
-        if type(bits) is not int or bits not in (4, 8):
-            raise reader.fault("bits", "4 or 8")
-        return f"int{bits}", dtype
-    if method == "modelopt":
-        algorithm = reader.config.get("quant_algo")
-        if not isinstance(algorithm, str) or algorithm not in _MODELOPT_DTYPES:
-            raise reader.fault("quant_algo", f"one of: {', '.join(_MODELOPT_DTYPES)}")
-        return _MODELOPT_DTYPES[algorithm], _MODELOPT_DTYPES[algorithm]
-    pairs = {
-        (
-            _tensor_dtype(reader, f"config_groups.{name}.weights", group.get("weights")),
-            _tensor_dtype(
-                reader,
-                f"config_groups.{name}.input_activations",
-                group.get("input_activations"),
-                dtype,
-            ),
-        )
-        for name, group in _config_groups(reader).items()
-    }
-    if len(pairs) > 1:
-        raise reader.fault("config_groups", "the same weights and input_activations in each")
-    return pairs.pop()
+    def config_groups(self) -> dict[str, dict[str, Any]]:
+        groups = self.config.get("config_groups")
+        if not isinstance(groups, dict) or not groups:
+            raise self.fault("config_groups", "an object of groups")
+        for name, group in groups.items():
+            if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
+                raise self.fault(f"config_groups.{name}", "an object with targets, a list", group)
+        return groups
 
+    def tensor_dtype(self, key: str, spec: Any, missing: str | None = None) -> str:
+        if spec is None and missing:
+            return missing
+        form = [spec.get("type"), spec.get("num_bits")] if isinstance(spec, dict) else []
+        dtype = next((name for known, name in _TENSOR_DTYPES.items() if [*known] == form), None)
+        if dtype is None:
+            raise self.fault(key, "num_bits 4 or 8 of type float or int", spec)
+        is_mx = dtype == "fp4" and spec.get("group_size") == 32 and missing is None
+        return "mxfp4" if is_mx else dtype
 
-def _config_groups(reader: _Reader) -> dict[str, dict[str, Any]]:
-    groups = reader.config.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
-        raise reader.fault("config_groups", "an object of groups")
-    for name, group in groups.items():
-        if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
-            raise reader.fault(f"config_groups.{name}", "an object with targets, a list", group)
-    return groups
+    def kv_dtype(self) -> str:
+        key = "kv_cache_quant_algo"
+        if self.config.get(key) is not None:
+            return _MODELOPT_DTYPES[self.one_of(key, _MODELOPT_DTYPES)]
+        scheme = self.config.get("kv_cache_scheme")
+        return self.tensor_dtype("kv_cache_scheme", scheme, missing=self.dtype)
 
+    def kept_groups(self, method: str) -> set[str]:
+        """Return the groups of modules that keep the dtype of the checkpoint."""
+        kept = set()
+        for key in _IGNORED_KEYS:
+            entries = self.config.get(key) or []
+            if not isinstance(entries, list):
+                raise self.fault(key, "a list of names")
+            kept |= self.groups(key, entries)
+        if method == "gptq" and self.config.get("dynamic"):
+            rules = self.config["dynamic"]
+            if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):
+                raise self.fault(
+                    "dynamic", "only rules that start with -:, which leave modules out"
+                )
+            kept |= self.groups("dynamic", ["re:" + rule.removeprefix("-:") for rule in rules])
+        return kept | self.not_targeted(kept) if method == "compressed-tensors" else kept
 
-def _tensor_dtype(reader: _Reader, key: str, spec: Any, missing: str | None = None) -> str:
-    if spec is None and missing:
-        return missing
-    form = (spec.get("type"), spec.get("num_bits")) if isinstance(spec, dict) else None
-    dtypes = {known: name for known, name in _TENSOR_DTYPES.items() if known == form}
-    if not dtypes:
-        raise reader.fault(key, "num_bits 4 or 8 of type float or int", spec)
-    is_mx = form == ("float", 4) and spec.get("group_size") == 32 and missing is None
-    return "mxfp4" if is_mx else dtypes.popitem()[1]
+    def not_targeted(self, kept: set[str]) -> set[str]:
+        """Return the groups of modules that no `config_groups` of compressed-tensors targets."""
+        targets = [target for group in self.config_groups().values() for target in group["targets"]]
+        rest: set[str] = set()
+        if "Linear" not in targets:
+            present = {group for group, count in self.layers.items() if count}
+            rest = present - self.groups("config_groups.targets", targets)
+        if "LM head" not in kept | rest:
+            raise self.fault("ignore", "lm_head in it: a quantised LM head is not known here")
+        return rest
 
+    def groups(self, key: str, entries: list[Any]) -> set[str]:
+        """Return the groups that entries name, attention and experts wholly or not at all."""
+        found = self.modules_named(key, entries)
+        named = {
+            group
+            for group, namings in _GROUPS.items()
+            if self.layers[group] and any(not found.keys().isdisjoint(n) for n in namings)
+        }
+        for group in ("attention", "experts"):
+            count = self.layers[group]
+            whole = {m for m, which in found.items() if -1 in which or len(which) >= count}
+            if group in named and not any(map(whole.issuperset, _GROUPS[group])):
+                raise self.fault(key, f"all modules of the {group} in every layer, or none")
+        return named
 
-def _kv_dtype(reader: _Reader, dtype: str) -> str:
-    key = "kv_cache_quant_algo"
-    algorithm = reader.config.get(key)
-    if algorithm is not None:
-        if not isinstance(algorithm, str) or algorithm not in _MODELOPT_DTYPES:
-            raise reader.fault(key, f"one of: {', '.join(_MODELOPT_DTYPES)}")
-        return _MODELOPT_DTYPES[algorithm]
-    scheme = reader.config.get("kv_cache_scheme")
-    return _tensor_dtype(reader, "kv_cache_scheme", scheme, missing=dtype)
+    def modules_named(self, key: str, entries: list[Any]) -> dict[str, set[int]]:
+        """Return the modules that entries name, and in which layers, -1 for all."""
+        found: dict[str, set[int]] = {}
+        for entry, numbers in self.by_layer(key, entries).items():
+            hits = self.modules_of(key, entry)
+            if not hits and not _UNQUANTISED.search(entry):
+                expected = f"{', '.join(self.layers)}, embedding, router, norms or vision"
+                raise self.fault(key, expected, entry)
+            for module in hits:
+                found.setdefault(module, set()).update(numbers)
+        return found
 
+    def by_layer(self, key: str, entries: list[Any]) -> dict[str, set[int]]:
+        """Return entries with any layer in place of theirs, and the layers named, -1 for all."""
+        numbers: dict[str, set[int]] = {}
+        for entry in entries:
+            if not isinstance(entry, str):
+                raise self.fault(key, "names of modules", entry)
+            if not _is_regex(entry) and _OUTSIDE.search(entry):
+                continue
+            match = re.search(r"\blayers\\?\.(\d{1,7})(?=\\?\.|$)", entry)
+            if match is None:
+                numbers.setdefault(entry, set()).add(-1)
+            elif int(match[1]) < self.layers["attention"]:
+                general = entry[: match.start(1)] + _ANY + entry[match.end(1) :]
+                numbers.setdefault(general, set()).add(int(match[1]))
+        return numbers
 
-def _kept_groups(reader: _Reader, method: str, layers: dict[str, int]) -> set[str]:
-    """Return the groups of modules that keep the dtype of the checkpoint."""
-    kept = set()
-    for key in _IGNORED_KEYS:
-        entries = reader.config.get(key) or []
-        if not isinstance(entries, list):
-            raise reader.fault(key, "a list of names")
-        kept |= _groups(reader, key, entries, layers)
-    if method == "gptq" and reader.config.get("dynamic"):
-        kept |= _groups(reader, "dynamic", _left_out(reader), layers)
-    return kept | _not_targeted(reader, kept, layers) if method == "compressed-tensors" else kept
-
-
-def _not_targeted(reader: _Reader, kept: set[str], layers: dict[str, int]) -> set[str]:
-    """Return the groups of modules that no `config_groups` of compressed-tensors targets."""
-    targets = [target for group in _config_groups(reader).values() for target in group["targets"]]
-    rest: set[str] = set()
-    if "Linear" not in targets:
-        present = {group for group, count in layers.items() if count}
-        rest = present - _groups(reader, "config_groups.targets", targets, layers)
-    if "LM head" not in kept | rest:
-        raise reader.fault("ignore", "lm_head in it: a quantised LM head is not known here")
-    return rest
-
-
-def _left_out(reader: _Reader) -> list[str]:
-    rules = reader.config["dynamic"]
-    if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):
-        raise reader.fault("dynamic", "only rules that start with -:, which leave modules out")
-    return ["re:" + rule.removeprefix("-:") for rule in rules]
-
-
-def _groups(reader: _Reader, key: str, entries: list[Any], layers: dict[str, int]) -> set[str]:
-    """Return the groups that entries name, attention and experts wholly or not at all."""
-    found = _modules_named(reader, key, entries, layers)
-    named = {
-        group
-        for group, namings in _GROUPS.items()
-        if layers[group] and any(not found.keys().isdisjoint(naming) for naming in namings)
-    }
-    for group in ("attention", "experts"):
-        whole = {m for m, which in found.items() if -1 in which or len(which) >= layers[group]}
-        if group in named and not any(map(whole.issuperset, _GROUPS[group])):
-            raise reader.fault(key, f"all modules of the {group} in every layer, or none")
-    return named
-
-
-def _modules_named(
-    reader: _Reader, key: str, entries: list[Any], layers: dict[str, int]
-) -> dict[str, set[int]]:
-    """Return the modules that entries name, and in which layers, -1 for all."""
-    found: dict[str, set[int]] = {}
-    for entry, numbers in _by_layer(reader, key, entries, layers["attention"]).items():
-        hits = _modules_of(reader, key, entry)
-        if not hits and not _UNQUANTISED.search(entry):
-            expected = f"{', '.join(layers)}, embedding, router, norms or vision"
-            raise reader.fault(key, expected, entry)
-        for module in hits:
-            found.setdefault(module, set()).update(numbers)
-    return found
-
-
-def _by_layer(
-    reader: _Reader, key: str, entries: list[Any], num_layers: int
-) -> dict[str, set[int]]:
-    """Return entries with any layer in place of theirs, and the layers they name, -1 for all."""
-    numbers: dict[str, set[int]] = {}
-    for entry in entries:
-        if not isinstance(entry, str):
-            raise reader.fault(key, "names of modules", entry)
-        if not _is_regex(entry) and _OUTSIDE.search(entry):
-            continue
-        match = re.search(r"\blayers\\?\.(\d{1,7})(?=\\?\.|$)", entry)
-        if match is None:
-            numbers.setdefault(entry, set()).add(-1)
-        elif int(match[1]) < num_layers:
-            general = entry[: match.start(1)] + _ANY + entry[match.end(1) :]
-            numbers.setdefault(general, set()).add(int(match[1]))
-    return numbers
+    def modules_of(self, key: str, entry: str) -> set[str]:
+        """Return the modules that an entry matches: a name also those below it."""
+        if _is_regex(entry):
+            text = f"(?:{entry.removeprefix('re:')}).*"
+        else:
+            name = re.sub(r"^.*?(?=\blayers\.)", "", entry)
+            glob = re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
+            text = rf"(?:.*\.)?{glob}(?:\..*)?"
+        try:
+            pattern = re.compile(text)
+        except (re.error, RecursionError, OverflowError):
+            raise self.fault(key, "a well-formed regex", entry) from None
+        modules = {m for namings in _GROUPS.values() for naming in namings for m in naming}
+        return {m for m in modules if any(pattern.fullmatch(prefix + m) for prefix in _PREFIXES)}
 
 
 def _is_regex(entry: str) -> bool:
     return entry.startswith("re:") or bool(_REGEX_SIGNS.search(entry))
-
-
-def _modules_of(reader: _Reader, key: str, entry: str) -> set[str]:
-    """Return the modules that an entry matches: a name also those below it."""
-    if _is_regex(entry):
-        text = f"(?:{entry.removeprefix('re:')}).*"
-    else:
-        name = re.sub(r"^.*?(?=\blayers\.)", "", entry)
-        glob = re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
-        text = rf"(?:.*\.)?{glob}(?:\..*)?"
-    try:
-        pattern = re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        raise reader.fault(key, "a well-formed regex", entry) from None
-    modules = {m for namings in _GROUPS.values() for naming in namings for m in naming}
-    return {m for m in modules if any(pattern.fullmatch(prefix + m) for prefix in _PREFIXES)}

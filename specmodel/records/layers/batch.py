@@ -11,6 +11,9 @@ from specmodel.records.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
 
+_STORED = {"attention": "kv_dtype", "experts": "expert_dtype"}
+"""Fields of what kernels of a kind read, where this is not the weights of linear layers."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -89,11 +92,20 @@ class Stream:
         """Return the dtype in which activations meet weights or a cache of a dtype."""
         return wider_dtype(self.activation_dtype, stored)
 
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """What meets activations in arithmetic, by field of a model: weights, caches and states."""
+        return {
+            "activation_dtype": self.activation_dtype,
+            "weight_dtype": self.weight_dtype,
+            "embedding_dtype": self.outer_dtype,
+            "kv_dtype": self.kv_dtype,
+            "expert_dtype": self.expert_dtype,
+        }
+
     def stored_dtype(self, kind: str) -> str:
-        """Return the dtype of the weights, or of the cache, that kernels of a kind read."""
-        return {"attention": self.kv_dtype, "experts": self.expert_dtype}.get(
-            kind, self.weight_dtype
-        )
+        """Return the dtype of what kernels of a kind read: weights, or a cache or state."""
+        return self.dtypes[_STORED.get(kind, "weight_dtype")]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

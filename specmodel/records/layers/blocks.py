@@ -228,7 +228,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
     return Work(
         flop=batch_size * pairs * (2 * values),
         activation_bytes=num_tokens * (values * layers * residual_bytes),
-        kv_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
+        cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
         groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
         kernels=layers,
         kind="attention",
@@ -239,24 +239,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
 
 
 def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: float) -> Work:
-    """Return the work of collectives of one kind.
-
-    Parameters
-    ----------
-    sent
-        What each GPU sends in one, by the share of the tensor, and the hops it waits for.
-    sent_bytes
-        Size of the tensors of all of them [B].
-    collectives
-        How many are started [-].
-    rounds
-        How many times the hops of one are waited for [-].
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of collectives on tensors of `sent_bytes`, whose hops `rounds` wait for."""
     return Work(
         kind="message",
         link_bytes=sent_bytes * sent.link_share,

@@ -1,7 +1,7 @@
 """Groups of layers that are alike, and the kinds of parts that a layer may have.
 
-A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer` and `KINDS`. It
-has a `kind`, `num_heads` (what tensor parallelism cuts), and four methods: `cuts(degree)`,
+A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer`. It has a
+`kind` and four methods: `cuts(degree)`, which says whether tensor parallelism can cut it,
 `weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)` for its
 cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
 `parameters`, `active_parameters`, `weight_bytes`, `reductions` and `work`.
@@ -18,9 +18,6 @@ from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExpert
 
 Mixer = Annotated[GroupedAttention | LatentAttention, Field(discriminator="kind")]
 FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
-
-KINDS = {"mixer": "attention or latent_attention", "feed_forward": "dense or experts"}
-"""Parts of a layer, and the kinds that each may have."""
 
 
 class LayerGroup(Record):

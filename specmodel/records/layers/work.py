@@ -22,7 +22,7 @@ class Work:
     ----------
     flop
         Arithmetic [FLOP].
-    weight_bytes, activation_bytes, kv_bytes
+    weight_bytes, activation_bytes, cache_bytes
         Traffic to device memory [B].
     link_bytes, network_bytes
         Traffic sent to GPUs of the node and of other nodes [B].
@@ -45,7 +45,7 @@ class Work:
     flop: FloatArray | float = 0.0
     weight_bytes: FloatArray | float = 0.0
     activation_bytes: FloatArray | float = 0.0
-    kv_bytes: FloatArray | float = 0.0
+    cache_bytes: FloatArray | float = 0.0
     link_bytes: FloatArray | float = 0.0
     network_bytes: FloatArray | float = 0.0
     kernels: float = 0.0

@@ -48,7 +48,7 @@ TRACES = [
 ]
 
 STEP_TIMES = [
-    times_case("absent.csv", "--step-times: got 'absent.csv'", "no such file"),
+    times_case("absent.csv", "--step-times: got 'absent.csv'", "No such file"),
     times_case("folder.csv", "--step-times: got 'folder.csv'", "directory"),
     times_case("trace.jsonl", "--step-times: got 'trace.jsonl'", ".csv or .parquet"),
     times_case("''", "--step-times:", ".csv or .parquet"),
@@ -73,7 +73,12 @@ STEP_TIMES = [
     *(
         (f"{MEASURED} {option}", "--step-times: got 'times.csv'", f"no {option.split()[0]} with it")
         for option in (
-            *("--target mixtral-8x7b", "--drafter ngram", "--hardware l4", "--engine vllm"),
+            *(
+                "--target mixtral-8x7b",
+                "--drafter ngram",
+                "--hardware l4",
+                "--engine vllm-moesd-2025",
+            ),
             *("--stack typical", "--tensor-parallel 1", "--expert-parallel 1"),
             *("--draft-tensor-parallel 1", "--weight-dtype fp8", "--expert-dtype fp8"),
             *("--embedding-dtype fp8", "--activation-dtype bf16", "--kv-dtype fp8"),

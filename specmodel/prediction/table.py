@@ -1,0 +1,95 @@
+"""The points of a prediction as a table of text.
+
+Imports nothing heavy, as commands import it before they know whether only their help is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.text import align, table_width, wrap
+
+if TYPE_CHECKING:
+    from specmodel.prediction.outcome import Prediction
+
+Row = dict[str, Any]
+"""An operating point: values by column."""
+
+SECONDS = "s"
+"""The form of cells that are times."""
+
+SPARE = (
+    *("active_experts", "break_even_acceptance_rate", "target_efficiency", "limited_by"),
+    *("throughput", "best_draft_length", "forward_time", "interval"),
+)
+"""Left out, in this order, of a table that is too wide."""
+
+
+def table(prediction: Prediction, width: int = 80, most: int | None = None) -> str:
+    """Return the operating points as a table.
+
+    Parameters
+    ----------
+    prediction
+        Its points are the rows; coordinates that do not vary are no columns.
+    width
+        Most characters of a line; columns that have no room are named below the table [-].
+    most
+        Most points, the first ones; all of them if None [-].
+
+    Returns
+    -------
+    str
+        Lines, the last one without an end.
+    """
+    from specmodel.prediction.columns import COLUMNS
+
+    rows = prediction.rows(most)
+    for row in rows:
+        row["throughput_plain"] = row["batch_size"] / row["forward_time"]
+    left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}
+    if not prediction.deployment.target.is_moe:
+        left_out.add("active_experts")
+    columns: dict[str, tuple[str, list[str]]] = {}
+    for column in sorted(COLUMNS, key=lambda column: bool(column.words)):  # words stand last
+        name, ends = column.name, [f"{column.name}_low", f"{column.name}_high"]
+        if column.title and name not in left_out:
+            columns[name] = column.title, cells(rows, column.form, name, *column.beside)
+        if name == "speedup" and ends[0] in rows[0]:
+            columns["interval"] = "80 %\ninterval", cells(rows, "{:.2f}-{:.2f}", *ends)
+    left = []
+    for spare in SPARE:
+        if spare in columns and table_width([*columns.values()]) > width:
+            left.append(columns.pop(spare)[0].replace("\n", " "))
+    text = align([*columns.values()])
+    return "\n".join([text, wrap(f"No room for: {', '.join(left)}.")]) if left else text
+
+
+def varies(name: str, rows: list[Row]) -> bool:
+    """Return whether the rows have several values in a column."""
+    return len({row[name] for row in rows}) > 1
+
+
+def cells(rows: Iterable[Row], form: str, *names: str) -> list[str]:
+    """Return the cells of a column of a table, each of the values of `names` in a row."""
+    return [cell([row[name] for name in names], form) for row in rows]
+
+
+def cell(values: Sequence[Any], form: str) -> str:
+    """Return one cell of a table: a time (`SECONDS`) or a filled template, a dash for None."""
+    if None in values:
+        return "-"
+    if form != SECONDS:
+        return form.format(*values)
+    texts = [seconds(value) for value in values]
+    units = [text.lstrip("0123456789.e+-") for text in texts]
+    shared = units[0] if len(set(units)) == 1 else ""
+    return ">".join(text.removesuffix(shared) for text in texts) + shared
+
+
+def seconds(value: float) -> str:
+    """Return a time with a metric prefix and no space, for tables."""
+    from specmodel.base.units import format_si
+
+    return format_si(value, "s").replace(" ", "")

@@ -1,0 +1,106 @@
+"""The command line as a process: encodings, closed streams, signals, and errors in one line."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from specmodel import cli
+
+WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm --acceptance-rate 0.7"
+PREDICT = f"predict {WHERE} --batch-size 4 --draft-length 3"
+SWEET = f"sweet-spot {WHERE} --batch-size 1:4 --draft-length 3"
+KILL = """
+import os, signal
+from specmodel.cli import options
+options.predict_from = lambda _: os.kill(os.getpid(), signal.{})
+"""
+INTERRUPTED_IMPORT = """
+import sys
+class Interrupt:
+    def find_spec(name, *_):
+        if name == "{}":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt)
+"""
+
+
+def run(command: str, code: str = "", **options: object) -> tuple[int, str, str]:
+    """Run the program in a process of its own, after some code."""
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heed}\n{code}\nfrom specmodel.cli import run; raise SystemExit(run())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *shlex.split(command)],
+        capture_output=True,
+        check=False,
+        **options,
+    )
+    err = done.stderr.decode("latin-1").removeprefix("\n")  # what a terminal shows after ^C
+    return done.returncode, done.stdout.decode("latin-1"), err
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_terminals_without_a_root_sign(encoding: str) -> None:
+    status, out, err = run(SWEET, env=os.environ | {"PYTHONIOENCODING": encoding})
+    assert (status, err) == (0, "")
+    assert "peak/sqrt 2" in out
+
+
+def test_what_a_terminal_cannot_print_is_escaped() -> None:
+    env = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    status, _, err = run(f"{PREDICT} --batch-size π", env=env)
+    assert status == 2
+    assert r"'\u03c0'" in err
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "command", "status", "said"),
+    [
+        (0, "plot speedup - --output out.svg", 2, "table: got '-'"),
+        (1, PREDICT, 2, "specmodel: error: output: "),
+        (2, PREDICT, 0, ""),
+        (2, "predit", 2, ""),
+    ],
+)
+def test_a_closed_stream(descriptor: int, command: str, status: int, said: str, tmp_path) -> None:
+    if descriptor == 0:
+        pytest.importorskip("matplotlib")
+    found, out, err = run(command, cwd=tmp_path, preexec_fn=lambda: os.close(descriptor))
+    assert found == status
+    assert said in err
+    assert len(err.splitlines()) == bool(said)
+    assert bool(out) == (status == 0)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_it_silently(name: str) -> None:
+    assert run(PREDICT, KILL.format(name)) == (130, "", "")
+
+
+@pytest.mark.parametrize("module", ["click", "numpy"])
+def test_an_interrupted_import_is_silent(module: str) -> None:
+    assert run(PREDICT, INTERRUPTED_IMPORT.format(module)) == (130, "", "")
+
+
+@pytest.mark.parametrize("strange", ["x" * 5000, "x " * 2500, "a\nb", "\x1b[31mred", "\udcff"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("{}", "list {}", "show {}", "predict {}", "predict --{}", "fit {} --output a.toml"),
+        *(f"{PREDICT} {{}}", f"{PREDICT} --tensor-parallel {{}}", f"{PREDICT} --set {{}}"),
+        *(f"{PREDICT} --set target.{{}}=1", f"{PREDICT} --hardware {{}}", "acceptance {}"),
+    ],
+)
+def test_errors_are_one_short_line(command: str, strange: str, capsys) -> None:
+    words = [word.replace("{}", strange) for word in shlex.split(command)]
+    assert cli.main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("specmodel: error: ")
+    assert err.endswith("\n")
+    assert err[:-1].isprintable()
+    assert max(map(len, err.split())) <= 82
+    assert err.count("x") < 200
