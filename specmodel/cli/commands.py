@@ -94,14 +94,9 @@ def _command(words: Sequence[str]) -> click.Command:
 def carry_out(words: Sequence[str]) -> int:
     """Run a command and return the exit status; what cannot be used is said in one line."""
     try:
-        status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
-        sys.stdout.flush()
-        return int(status or 0)
+        return _status(words)
     except InputError as error:
         message = _error_line(error, words)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 2
     except click.ClickException as error:
         message = error.format_message()
     except click.Abort:
@@ -114,6 +109,17 @@ def carry_out(words: Sequence[str]) -> int:
         message = f"output: {error.strerror}"
     click.echo(f"specmodel: error: {_in_one_line(message, words)}", err=True)
     return 2
+
+
+def _status(words: Sequence[str]) -> int:
+    """Run a command and return its status; one without any of its words explains itself."""
+    try:
+        status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        status = 2
+    sys.stdout.flush()
+    return int(status or 0)
 
 
 def _in_one_line(message: str, words: Sequence[str]) -> str:
