@@ -1,6 +1,5 @@
 """Commands by name, each imported when it is typed, and what becomes of their errors."""
 
-import contextlib
 import errno
 import os
 import re
@@ -102,8 +101,7 @@ def carry_out(words: Sequence[str]) -> int:
     except click.Abort:
         raise KeyboardInterrupt from None
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError):  # what could not be written is let go
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go()
         if error.errno == errno.EPIPE:
             return 1
         message = f"output: {error.strerror}"
@@ -120,6 +118,14 @@ def _status(words: Sequence[str]) -> int:
         status = 2
     sys.stdout.flush()
     return int(status or 0)
+
+
+def _let_go() -> None:
+    """Drop what standard output cannot take, which would be tried again at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _in_one_line(message: str, words: Sequence[str]) -> str:
