@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from specmodel import __version__
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
@@ -22,9 +22,6 @@ _COMMANDS = (
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS} | dict.fromkeys(
     ("list", "show"), "catalog"
 )
-
-MOST_QUOTED = 80
-"""Characters of what was typed that an error repeats."""
 
 
 class _Commands(click.Group):
@@ -105,7 +102,7 @@ def carry_out(words: Sequence[str]) -> int:
         if error.errno == errno.EPIPE:
             return 1
         message = f"output: {error.strerror}"
-    click.echo(f"specmodel: error: {_in_one_line(message, words)}", err=True)
+    click.echo(f"specmodel: error: {_short(message, words)}", err=True)
     return 2
 
 
@@ -128,15 +125,9 @@ def _let_go() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _in_one_line(message: str, words: Sequence[str]) -> str:
-    """Cut what was typed at more than 80 characters, escape control characters."""
-    line = " ".join(message.split())
-    for typed in (" ".join(part.split()) for word in words for part in (word, *word.split("="))):
-        if len(typed) > MOST_QUOTED:
-            line = line.replace(typed, _cut(typed))
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    return " ".join(_cut(word) if len(word) > MOST_QUOTED else word for word in line.split(" "))
-
-
-def _cut(text: str) -> str:
-    return f"{text[:60]}...{text[63 - MOST_QUOTED :]}"
+def _short(message: str, words: Sequence[str]) -> str:
+    """Return a message in one line, in which what was typed at length is cut."""
+    line = in_one_line(message)
+    for typed in (in_one_line(part) for word in words for part in (word, *word.split("="))):
+        line = line.replace(typed, cut(typed)) if len(typed) > 80 else line
+    return " ".join(map(cut, line.split(" ")))
