@@ -11,7 +11,7 @@ class ReadableCascade:
     def __init__(self, settings: CascadeSettings | None = None) -> None:
         self.settings = settings or CascadeSettings()
         self.utility = float("nan")  # of the last trial
-        self._start = self.settings.first_draft_length
+        self._known: dict[int, float] = {}  # last utility of the lengths that were set
         self._set_length = self.settings.set_iterations
         self._base = float("nan")
         self._since_baseline = 0
@@ -48,7 +48,9 @@ class ReadableCascade:
         self._since_baseline = 0
 
     def _start_test(self) -> None:
-        first = self._start if self.settings.climb else 1
+        first = max(sorted(self._known), key=self._known.get, default=None)
+        first = first or self.settings.first_draft_length
+        first = first if self.settings.climb else 1
         self._low = self._high = first
         self._trials = 0
         self._best, self._best_utility = first, float("-inf")
@@ -59,6 +61,8 @@ class ReadableCascade:
         previous, tried = self.utility, self._draft_length
         self.utility = self._tokens * self._base / self._time
         self._trials += 1
+        if tried in self._known:
+            self._known[tried] = self.utility
         rose = self.utility > self._best_utility
         if rose:
             self._best, self._best_utility = tried, self.utility
@@ -109,7 +113,8 @@ class ReadableCascade:
     def _set(self, draft_length: int) -> None:
         """Hold a draft length; each time none is chosen, for longer."""
         if draft_length:
-            self._start, self._set_length = draft_length, self.settings.set_iterations
+            self._known[draft_length] = self._best_utility
+            self._set_length = self.settings.set_iterations
         else:
             self._set_length *= self.settings.backoff_factor
         self._enter(SET, draft_length, self._set_length)
@@ -117,6 +122,8 @@ class ReadableCascade:
     def _end_set(self) -> None:
         if self._draft_length == 0:
             self._take_baseline()
+        else:
+            self._known[self._draft_length] = self._tokens * self._base / self._time
         if self._since_baseline >= self.settings.baseline_interval:
             self._enter(BASELINE, 0, self.settings.baseline_iterations)
         else:

@@ -114,8 +114,20 @@ class Dies(Fixed):
         return 1
 
 
+class Helped(Fixed):
+    """Imports a module beside its own."""
+
+    from test_simulate_helper import LENGTH
+
+    def __init__(self):
+        self.length = self.LENGTH
+
+
 class Bare:
-    pass
+    made = 0
+
+    def __init__(self):
+        Bare.made += 1
 
 
 class Half:
@@ -209,6 +221,8 @@ FILES = {
     "list.json": b"[]",
     "malformed.json": b"[[1, 16,",
     "deep.json": b"[" * 100_000,
+    "shlex.py": b"raise RuntimeError('the folder was on the path')\n",
+    "test_simulate_helper.py": b"LENGTH = 3\n",
     "kept.csv": b"kept",
     "kept.png": b"kept",
 }  # fmt: skip

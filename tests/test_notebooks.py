@@ -1,6 +1,11 @@
-"""Notebooks: few cells, stored without output, and every cell runs, top to bottom."""
+"""Notebooks: few cells, stored without output; each runs, with the wheel, in another folder."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,22 +13,84 @@ import pytest
 pytest.importorskip("matplotlib")
 
 NEEDS = {"explorer": "ipywidgets"}
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+RUN = """if True:
+    import ast, json, sys
+    from pathlib import Path
+
+    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
+    from texts import unreadable
+
+    names, shown = {"__name__": "__main__"}, []
+    notebook = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    for number, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "code":
+            *body, last = ast.parse("".join(cell["source"])).body
+            name = f"{sys.argv[1]}[{number}]"
+            exec(compile(ast.Module(body, []), name, "exec"), names)
+            if isinstance(last, ast.Expr):
+                shown.append(eval(compile(ast.Expression(last.value), name, "eval"), names))
+            else:
+                exec(compile(ast.Module([last], []), name, "exec"), names)
+    import specmodel
+
+    assert Path(specmodel.__file__).is_relative_to(sys.argv[2]), specmodel.__file__
+    figures = [value for value in shown if isinstance(value, Figure)]
+    figures += map(plt.figure, plt.get_fignums())
+    assert [fault for figure in figures for fault in unreadable(figure)] == []
+    print(len(figures), "figures")
+"""
+
+
+@pytest.fixture(scope="session")
+def elsewhere(tmp_path_factory) -> Path:
+    """The package as its wheel lays it out, and the notebooks, away from the checkout."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    copies = {name: name for name in wheel["packages"]} | wheel["force-include"]
+    for source, target in copies.items():
+        shutil.copytree(ROOT / source, folder / "site" / target)
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    return folder
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_is_stored_without_output(path: Path, monkeypatch) -> None:
-    pytest.importorskip(NEEDS.get(path.stem, "matplotlib"))
-    monkeypatch.setenv("MPLBACKEND", "agg")
+def test_a_notebook_is_short_and_stored_without_output(path: Path) -> None:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     assert 1 < len(cells) <= 15
-    names: dict[str, object] = {"__name__": "__main__"}
-    for number, cell in enumerate(cells):
-        if cell["cell_type"] != "code":
-            continue
-        assert cell["outputs"] == []
-        assert cell["execution_count"] is None
-        exec(compile("".join(cell["source"]), f"{path.name}[{number}]", "exec"), names)
-    import matplotlib.pyplot as plt
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
 
-    plt.close("all")
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_with_the_wheel_in_another_folder(path: Path, elsewhere) -> None:
+    pytest.importorskip(NEEDS.get(path.stem, "matplotlib"))
+    paths = os.pathsep.join([str(elsewhere / "site"), str(Path(__file__).parent)])
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUN, path.name, str(elsewhere)],
+        cwd=elsewhere / "notebooks",
+        env=os.environ | {"PYTHONPATH": paths, "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_what_a_notebook_reads_is_what_was_measured() -> None:
+    import pandas as pd
+
+    from specmodel.calibrate.measurements import read_measurements
+
+    copied = ROOT / "notebooks/measured"
+    measured = ROOT / "calibration/results/intel_xeon_2_threads"
+    for name in ("cpu.toml", "closed_loop_summary.csv"):
+        assert (copied / name).read_bytes() == (measured / name).read_bytes()
+    medians = read_measurements(copied / "timings.csv")
+    repeats = read_measurements(measured / "cpu.csv")
+    pd.testing.assert_frame_equal(medians, repeats[list(medians)])

@@ -6,6 +6,8 @@ experts that each token uses.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,7 +89,8 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: i
 def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     """Return the expected distinct experts of a batch whose sequences are independent.
 
-    Experts are taken in as many groups as keep the arrays at some megabytes.
+    Points are taken in as many parts as keep the arrays at some megabytes. A point is summed over
+    experts as it would be alone, to the last digit.
 
     Parameters
     ----------
@@ -107,11 +110,14 @@ def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     >>> float(union_by_expert(np.array(2.0), np.array([1.0, 0.5, 0.0])))
     1.75
     """
-    batch, one, total = batch_size[..., None], np.ones(()), np.zeros(())
-    size, num_experts = np.prod(np.broadcast_shapes(batch.shape, use.shape)), use.shape[-1]
-    for experts in np.array_split(np.arange(num_experts), np.clip(size // 10**6, 1, num_experts)):
-        total = total + union(batch, use[..., experts], one).sum(axis=-1)
-    return np.asarray(total)
+    shape, size = np.broadcast_shapes(batch_size.shape, use.shape[:-1]), use.shape[-1]
+    axis = int(np.argmax(shape)) if shape else 0
+    batch, use = np.broadcast_to(batch_size, shape), np.broadcast_to(use, (*shape, size))
+    parts = min(math.prod(shape) * size // 10**6, max(shape, default=1))
+    if parts <= 1:
+        return np.asarray(union(batch[..., None], use, np.ones(())).sum(axis=-1))
+    halves = zip(*(np.array_split(array, 2, axis=axis) for array in (batch, use)), strict=True)
+    return np.concatenate([union_by_expert(*half) for half in halves], axis=axis)
 
 
 def sample_routing(

@@ -342,9 +342,11 @@ def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = Fals
 
 
 def _tokens_per_step(alpha: FloatArray, gamma: FloatArray) -> FloatArray:
+    """Return ``1 + α (1 - α^γ) / (1 - α)``, exactly 1 at α = 0 and at γ = 0 and never below."""
+    logarithm = np.log(np.maximum(alpha, np.finfo(float).tiny))
     with np.errstate(divide="ignore", invalid="ignore"):
-        geometric = -np.expm1((gamma + 1) * np.log1p(alpha - 1)) / (1 - alpha)
-    return np.where(alpha == 1, gamma + 1, geometric)
+        before = -np.expm1(gamma * logarithm) / (1 - alpha)
+    return 1 + alpha * np.where(alpha == 1, gamma, before)
 
 
 def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatArray) -> FloatArray:

@@ -8,14 +8,9 @@ from specmodel.answers.curves import (
     sweet_spot,
     sweet_spots,
 )
+from specmodel.answers.dialects import DIALECTS, Dialect, dialect
 from specmodel.answers.explain import Explanation, explain, pass_components
-from specmodel.answers.schedule import (
-    DIALECTS,
-    Dialect,
-    Schedule,
-    draft_length_schedule,
-    draft_ranges,
-)
+from specmodel.answers.schedule import Schedule, draft_length_schedule, draft_ranges
 
 __all__ = [
     "DIALECTS",
@@ -26,6 +21,7 @@ __all__ = [
     "best_draft_lengths",
     "break_even",
     "compare",
+    "dialect",
     "draft_length_schedule",
     "draft_ranges",
     "explain",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import factorial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
 
 SPEEDUP_TERMS = (*CAUSES, "rejection")
 """What can take from the speedup: the same, drafting, and drafted tokens that are rejected."""
+
+CHUNK = 8_192
+"""Points explained at a time [-]."""
 
 _COORDINATES = ("batch_size", "draft_length", "context_length")
 
@@ -122,15 +126,30 @@ def explain(prediction: Prediction) -> Explanation:
     of_pass = np.stack(relative[: len(VERIFY_TERMS)])
     of_pass[VERIFY_TERMS.index("overhead")] -= times.reject_time / times.forward_time
     ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
-    cost = 1 + coalition_sums(np.stack(relative))
-    efficiency = shapley_values(1 / (1 + coalition_sums(of_pass)))
-    speedup = shapley_values(np.concatenate([ideal / cost, prediction.tokens_per_step / cost]))
+    tokens = np.stack([ideal, prediction.tokens_per_step])
+    efficiency = _in_chunks(lambda s: shapley_values(1 / (1 + coalition_sums(s))), of_pass)
+    speedup = _in_chunks(_speedup_terms, np.concatenate([tokens, relative]))
     return Explanation(
         prediction=prediction,
         target_efficiency=dict(zip(VERIFY_TERMS, efficiency, strict=True)),
         ideal_speedup=ideal,
         speedup=dict(zip(SPEEDUP_TERMS, speedup, strict=True)),
     )
+
+
+def _speedup_terms(columns: FloatArray) -> FloatArray:
+    """Return what causes and rejection take, from tokens with and without it and causes' costs."""
+    ideal, tokens, *relative = columns
+    cost = 1 + coalition_sums(np.stack(relative))
+    return shapley_values(np.concatenate([ideal / cost, tokens / cost]))
+
+
+def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
+    """Call a function of columns for some points at a time, as it holds 2^8 numbers for each."""
+    flat = columns.reshape(len(columns), -1)
+    starts = range(0, flat.shape[1], CHUNK)
+    parts = [function(flat[:, start : start + CHUNK]) for start in starts]
+    return np.concatenate(parts, axis=1).reshape(-1, *columns.shape[1:])
 
 
 def coalition_sums(terms: FloatArray) -> FloatArray:

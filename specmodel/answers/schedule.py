@@ -1,9 +1,7 @@
-"""Draft length by batch size: the most speedup with few changes, and as engines' configuration."""
+"""Draft length by batch size: the most speedup with few changes."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +43,17 @@ class Schedule:
     best_draft_length, best_speedup
         The length with the largest speedup at each batch size, without regard to changes between
         neighbours [token], and that speedup [-].
+    single_draft_length, single_speedup
+        The one length for all batch sizes whose mean speedup is largest, 0 for none [token], and
+        the speedup with it at each [-].
     """
 
     draft_length: IntArray
     speedup: FloatArray
     best_draft_length: IntArray
     best_speedup: FloatArray
+    single_draft_length: int
+    single_speedup: FloatArray
 
     @property
     def batch_size(self) -> IntArray:
@@ -81,6 +84,11 @@ class Schedule:
     def mean_loss(self) -> float:
         """Share of the mean of the best speedups that is given up [-]."""
         return 1 - mean_speedup(self.speedup) / mean_speedup(self.best_speedup)
+
+    @property
+    def gain_over_single(self) -> float:
+        """Mean speedup over that of the best single length [-]."""
+        return mean_speedup(self.speedup) / mean_speedup(self.single_speedup)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a plain dict for each batch size, rising."""
@@ -151,11 +159,14 @@ def draft_length_schedule(
     best = speculation.best_draft_length(gain, candidates).astype(np.int64)
     gain = np.column_stack([np.ones(len(gain)), gain])
     lengths = _longest_first(gain, bound) if longest_first else _cheapest_path(_losses(gain, bound))
+    single = int(np.argmax([mean_speedup(column) for column in gain.T]))
     return Schedule(
         draft_length=lengths,
         speedup=_along(gain, lengths),
         best_draft_length=best,
         best_speedup=_along(gain, best),
+        single_draft_length=single,
+        single_speedup=gain[:, single],
     )
 
 
@@ -271,74 +282,3 @@ def _cheapest_path(losses: FloatArray) -> IntArray:
     for row in range(len(losses) - 1, 0, -1):
         path[row - 1] = came_from[row, path[row]]
     return path
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How the configuration of an engine states a schedule.
-
-    Parameters
-    ----------
-    name
-        Name of the engine, for people.
-    place
-        Where in its configuration the fragment goes.
-    fragment
-        Function that writes the schedule as text of the configuration.
-    longest_first
-        Whether no draft may be longer than that at batch size 1.
-    """
-
-    name: str
-    place: str
-    fragment: Callable[[Schedule], str]
-    longest_first: bool = False
-
-
-def _vllm(schedule: Schedule) -> str:
-    """Return JSON with ranges of batch sizes, both ends included.
-
-    The engine wants a largest length of at least 1, even if no range has it.
-    """
-    ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
-    longest = max(schedule.max_draft_length, 1)
-    table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
-    return f'{{"num_speculative_tokens": {longest},\n{table}'
-
-
-def _tensorrt_llm(schedule: Schedule) -> str:
-    """Return YAML in which each length holds from its batch size on."""
-    if schedule.max_draft_length > schedule.draft_length[0]:
-        expected = "one whose longest draft is at batch size 1, by longest_first=True"
-        raise InputError("schedule", schedule.ranges, expected)
-    thresholds = [f"{first}: {length}" for first, _, length in schedule.ranges]
-    table = _fill("draft_len_schedule: {", thresholds, "}")
-    return f"max_draft_len: {schedule.draft_length[0]}\n{table}"
-
-
-def _sglang(schedule: Schedule) -> str:
-    """Return JSON with one candidate number of steps from each batch size on."""
-    return _fill("{", [f'"{first}": [{length}]' for first, _, length in schedule.ranges], "}")
-
-
-def _fill(opening: str, entries: list[str], closing: str) -> str:
-    """Wrap a list to 80 columns, breaking lines between its entries only."""
-    unbroken = [entry.replace(" ", "\xa0") for entry in entries]
-    text = opening.replace(" ", "\xa0") + ", ".join(unbroken) + closing
-    lines = textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False)
-    return lines.replace("\xa0", " ")
-
-
-DIALECTS = {
-    "vllm": Dialect("vLLM", "in --speculative-config, beside the method and its model", _vllm),
-    "tensorrt-llm": Dialect(
-        "TensorRT-LLM",
-        "under speculative_config, beside the decoding type",
-        _tensorrt_llm,
-        longest_first=True,
-    ),
-    "sglang": Dialect(
-        "SGLang", "the file of --speculative-adaptive-config, with --speculative-adaptive", _sglang
-    ),
-}
-"""How each engine that takes a schedule is configured, by the name that a user types."""

@@ -11,7 +11,7 @@ class InputError(ValueError):
     argument
         Name of the argument, key or file at fault.
     value
-        What was given; abbreviated in the message.
+        What was given; cut to 80 characters in the message.
     expected
         What would be accepted.
 
@@ -23,7 +23,7 @@ class InputError(ValueError):
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
         message = f"{argument}: got {_abbreviate(value)}; expected {expected}"
-        super().__init__(" ".join(message.split()))
+        super().__init__(_printable(message))
         self.argument = argument
         self.value = value
         self.expected = expected
@@ -32,9 +32,24 @@ class InputError(ValueError):
         return type(self), (self.argument, self.value, self.expected)
 
 
-def _abbreviate(value: object, width: int = 60) -> str:
+def _printable(text: str) -> str:
+    """Return a text in one line, in which control characters stand as escapes."""
+    line = " ".join(text.split())
+    return (
+        line if line.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in line)
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _abbreviate(value: object, width: int = 80) -> str:
     """Return the representation of a value in one line, cut in the middle."""
-    text = " ".join(repr(value).split())
+    try:
+        text = _printable(repr(value))
+    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+        text = f"a {type(value).__name__} too large to show"
     if len(text) <= width:
         return text
     tail = (width - 3) // 3

@@ -1,30 +1,55 @@
-"""Files written as a whole or not at all."""
+"""Files that are read only if they are ordinary ones, and written as a whole or not at all."""
 
 import errno
 import os
-import tempfile
+import secrets
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from specmodel.base.errors import InputError
 
 
-def write_text(path: str | Path, text: str, argument: str = "output") -> None:
-    """Write a text file in UTF-8 as `write_bytes` does."""
-    write_bytes(path, text.encode(), argument)
+def file_mode(path: Path) -> int:
+    """Return the mode of a file, its links followed; 0 where nothing is, or nothing can be [-]."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def check_readable(path: Path, argument: str, kind: str) -> None:
+    """Refuse what is no ordinary file: a pipe may never end; `kind` says what it should be."""
+    try:
+        mode = path.stat().st_mode
+        reason = "it is a directory" if stat.S_ISDIR(mode) else "it is no ordinary file"
+        if stat.S_ISREG(mode):
+            return
+    except (OSError, ValueError) as error:
+        reason = _reason(error)
+    raise InputError(argument, str(path), f"a readable {kind} file ({reason})")
 
 
 def check_writable(path: str | Path, argument: str = "output") -> None:
     """Refuse a path that `write_bytes` could not write to, before anything is computed."""
-    folder, fault = Path(path).resolve().parent, None
-    if Path(path).is_dir():
-        fault = errno.EISDIR
-    elif not folder.is_dir():
-        fault = errno.ENOENT
-    elif not os.access(folder, os.W_OK):
-        fault = errno.EACCES
-    if fault:
-        expected = f"a file that can be written ({os.strerror(fault)})"
-        raise InputError(argument, str(path), expected)
+    try:
+        folder = _followed(Path(path)).parent
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
+        fault = 0 if is_folder else errno.ENOTDIR
+        fault = fault or (0 if os.access(folder, os.W_OK) else errno.EACCES)
+        fault = errno.EISDIR if stat.S_ISDIR(file_mode(Path(path))) else fault
+    except (OSError, ValueError) as error:
+        reason = _reason(error)
+    else:
+        reason = os.strerror(fault)
+        if not fault:
+            return
+    raise InputError(argument, str(path), f"a file that can be written ({reason})")
+
+
+def write_text(path: str | Path, text: str, argument: str = "output") -> None:
+    """Write a text file in UTF-8 as `write_bytes` does."""
+    write_bytes(path, text.encode(), argument)
 
 
 def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> None:
@@ -33,7 +58,7 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
     Parameters
     ----------
     path
-        Where; a file that is there is replaced.
+        Where; a file that is there is replaced and keeps its mode, a link is followed.
     content
         Its content.
     argument
@@ -44,22 +69,33 @@ def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> N
     InputError
         If it cannot be written; then nothing has changed.
     """
-    typed, path = str(path), Path(path).resolve()
-    temporary = None
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)  # a device; a folder raises
+        target = _followed(Path(path))
+        mode = file_mode(target)
+        if mode and not stat.S_ISREG(mode):
+            target.write_bytes(content)  # a device; a folder raises
             return
-        mode = path.stat().st_mode if path.exists() else 0o644
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(content)
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        reason = error.strerror or str(error)
-        raise InputError(argument, typed, f"a file that can be written ({reason})") from None
+        temporary = target.with_name(f".specmodel-{secrets.token_hex(8)}")
+        try:
+            new = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # less the umask
+            with os.fdopen(new, "wb") as file:
+                file.write(content)
+            if mode:
+                temporary.chmod(stat.S_IMODE(mode))
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = f"a file that can be written ({_reason(error)})"
+        raise InputError(argument, str(path), reason) from None
+
+
+def _followed(path: Path) -> Path:
+    """Return where links lead, which need not exist; an error if they go in a circle."""
+    with suppress(FileNotFoundError):
+        path.stat()
+    return path.resolve()
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return str(getattr(error, "strerror", None) or error)

@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -13,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import check_readable
 from specmodel.base.units import FloatArray
 
 MAX_FILE_BYTES = 4_000_000
@@ -71,10 +74,12 @@ def build(cls: type[RecordType], data: object, argument: str) -> RecordType:
         raise _first_fault(cls, data, error, argument) from None
 
 
-def is_path(name: str | Path) -> bool:
+def is_path(name: str | Path, argument: str = "name") -> bool:
     """Return whether what the user typed means a file, by a slash or a suffix, and not a name."""
     if isinstance(name, Path):
         return True
+    if not isinstance(name, str):
+        raise InputError(argument, name, "a record, a name or a path")
     return "/" in name or "\\" in name or name.endswith((".toml", ".json"))
 
 
@@ -91,13 +96,21 @@ def spellings(name: str) -> tuple[str, str, str]:
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
     """Return the file of a record that ships in a folder, or a path as given, which may be none."""
-    if is_path(name):
+    if is_path(name, argument):
+        check_no_id(str(name), folder, argument)
         return Path(name)
     text, names = str(name), list_names(folder)
     for candidate in spellings(text):
         if candidate in names:
             return folder / f"{candidate}.toml"
     raise InputError(argument, text, f"a path, or a known name such as {nearest(text, names)}")
+
+
+def check_no_id(text: str, folder: Path, argument: str) -> None:
+    """Refuse what is no file but may be the id of a model on a hub: owner/model."""
+    if "." not in text[:1] and not text.endswith((".toml", ".json")) and not os.path.lexists(text):
+        close = nearest(Path(text).name, list_names(folder))
+        raise InputError(argument, text, f"a file that is there, or a known name such as {close}")
 
 
 def load(cls: type[RecordType], name: str | Path, folder: Path, argument: str) -> RecordType:
@@ -136,9 +149,11 @@ def toml_text(record: Record, table: str = "") -> str:
 
 
 def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
-    plain = {key: value for key, value in data.items() if not _is_table(value)}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
-    for key, value in data.items():
+    named = {_toml_key(key): value for key, value in data.items()}
+    lines = [
+        f"{key} = {_toml_value(value)}" for key, value in named.items() if not _is_table(value)
+    ]
+    for key, value in named.items():
         if isinstance(value, dict) and value:
             nested = _toml_lines(value, f"{prefix}{key}.")
             has_own = any(not isinstance(inner, dict) for inner in value.values())
@@ -147,6 +162,11 @@ def _toml_lines(data: dict[str, Any], prefix: str) -> list[str]:
             for item in value:
                 lines += ["", f"[[{prefix}{key}]]", *_toml_lines(item, f"{prefix}{key}.")]
     return lines
+
+
+def _toml_key(key: str) -> str:
+    """Return a key as TOML has it: in quotes unless it is letters, digits, - and _ only."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _is_table(value: object) -> bool:
@@ -188,6 +208,7 @@ def read_numbers(path: Path, argument: str) -> FloatArray:
 
 def read_text(path: Path, argument: str, kind: str) -> str:
     """Return a small text in UTF-8; `kind` says in errors what it should have been."""
+    check_readable(path, argument, kind)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -1,5 +1,8 @@
 """Tables of measurements from files, and their columns as checked numbers."""
 
+import csv
+import io
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -8,10 +11,20 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray
+from specmodel.base.files import check_readable
+from specmodel.base.units import LARGEST_NUMBER, FloatArray
 
 ARGUMENT = "measurements"
 """Name that errors carry unless told otherwise, a column after a dot."""
+
+MOST_BYTES = 4_000_000_000
+"""Most memory that a Parquet table may take, 8 bytes a value [B]."""
+MAX_COLUMNS = 1000
+"""Most columns that a table may have [-]."""
+
+
+_LONGEST_HEADER = 1_000_000
+"""Longest line of names that is read [B]."""
 
 
 def read_table(
@@ -41,12 +54,10 @@ def read_table(
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(argument, str(path), "a .csv or .parquet file")
-    if not path.is_file():
-        reason = "it is a directory" if path.is_dir() else "no such file"
-        raise InputError(argument, str(path), f"a readable CSV or Parquet file ({reason})")
+    check_readable(path, argument, "CSV or Parquet")
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
+            return _read_parquet(path, argument)
         with path.open("rb") as file:
             return parse_csv(file, text_columns, str(path), argument)
     except ImportError:
@@ -67,9 +78,42 @@ def parse_csv(
     """Return the table that a stream of CSV holds; errors say that `name` was given."""
     kinds = dict.fromkeys(text_columns, str)
     try:
+        if not stream.seekable():
+            stream = io.BytesIO(stream.read())
+        _check_header(stream, name, argument)
+        stream.seek(0)
         return pd.read_csv(stream, comment="#", dtype=kinds, low_memory=False, compression=None)
+    except InputError:
+        raise
     except ValueError as error:
         raise _malformed(argument, name, error) from None
+
+
+def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
+    """Return a table that takes no more memory than `MOST_BYTES`, by what its end says of it."""
+    from pyarrow.parquet import read_metadata
+
+    found = read_metadata(path)
+    size = 8 * found.num_rows * found.num_columns
+    if size > MOST_BYTES:
+        shape = f"{found.num_rows:,} rows of {found.num_columns} columns"
+        expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
+        raise InputError(argument, str(path), expected)
+    return pd.read_parquet(path)
+def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
+    """Refuse names that come too often or are too many, which pandas would number for hours."""
+    while line := stream.readline(_LONGEST_HEADER):
+        if len(line) == _LONGEST_HEADER:
+            raise ValueError(f"a line of more than {_LONGEST_HEADER:,} bytes before any row")
+        text = line.decode("utf-8-sig").partition("#")[0].strip()
+        if text:
+            columns = next(csv.reader([text]))
+            if len(columns) > MAX_COLUMNS:
+                raise InputError(argument, name, f"a table of at most {MAX_COLUMNS} columns")
+            for column, count in Counter(columns).items():
+                if count > 1 and column:
+                    raise InputError(argument, column, "each column once")
+            return
 
 
 def _malformed(argument: str, name: str, error: ValueError) -> InputError:
@@ -112,7 +156,7 @@ def numbers(
     *,
     above: float = 0.0,
     minimum: float = -np.inf,
-    maximum: float = np.inf,
+    maximum: float = LARGEST_NUMBER,
     whole: bool = False,
     of: str = "",
     argument: str = ARGUMENT,
@@ -157,5 +201,5 @@ def numbers(
     culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
     kind = "a whole number" if whole else "a number"
     low = f"above {above:g}" if above > minimum else f"of at least {minimum:g}"
-    high = f" and at most {maximum:g}" if maximum < np.inf else ""
-    raise InputError(f"{argument}.{name}", culprit, f"{kind} {low}{high}{of and f' in {of}'}")
+    bounds = f"{kind} {low} and at most {maximum:g}"
+    raise InputError(f"{argument}.{name}", culprit, f"{bounds}{of and f' in {of}'}")

@@ -29,6 +29,15 @@ ARITHMETIC_BITS = {
 }
 """Width of the arithmetic on a dtype [-]: scales do not count."""
 
+LONGEST_TIME = 1e6
+"""Longest time that is taken from anyone: eleven days [s]."""
+
+LARGEST_RATE = 1e18
+"""Largest bandwidth or arithmetic rate of one device that is taken [B/s] [FLOP/s]."""
+
+LARGEST_NUMBER = 1e15
+"""Largest number that a table may hold where nothing narrower is known [-]."""
+
 _PREFIXES = {1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n"}
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specmodel.base.errors import InputError
 from specmodel.base.text import align, wrap
 from specmodel.cli.settings import SETTINGS
 
@@ -36,6 +37,10 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
     """
     from specmodel.calibrate.scrapes import scraped_acceptance
 
+    for path in (file, later):
+        if path == "-" or (path and "://" in path):
+            url = path if path != "-" else "http://localhost:8000/metrics"
+            raise InputError("file", path, f"a saved scrape: curl -s {url} > run.prom")
     measured = scraped_acceptance(file, later, model)
     click.echo(_json(measured) if as_json else _text(measured))
 

@@ -16,6 +16,9 @@ from specmodel.cli.settings import SETTINGS
 if TYPE_CHECKING:
     from specmodel.base.records import Record
 
+MOST_NAMED = 200
+"""Characters of names that an error lists."""
+
 Row = dict[str, str]
 """What tells one record from the others of its kind, by title; its name comes first."""
 
@@ -146,7 +149,12 @@ def _find(name: str) -> Record:
     for spelling in spellings(name):
         if spelling in known:
             return known[spelling](spelling)
-    raise InputError("name", name, f"a path, or a known name such as {nearest(name, known)}")
+        if spelling in specmodel.list_drafters():
+            expected = f"a record; this drafter follows from its target: --drafter {spelling}"
+            raise InputError("name", name, expected)
+    close = nearest(name, known)
+    named = f"known name such as {close}" if len(close) < MOST_NAMED else "name of specmodel list"
+    raise InputError("name", name, f"a path, or a {named}")
 
 
 def _notes(record: Record) -> Row:

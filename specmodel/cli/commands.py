@@ -11,7 +11,7 @@ from importlib import import_module
 import click
 
 from specmodel import __version__
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, nearest
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
@@ -41,6 +41,13 @@ class _Commands(click.Group):
                 if isinstance(command, click.Command) and command.name == name:
                     self.add_command(command)
         return super().get_command(ctx, name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _HOME and not args[0].startswith("-"):
+            raise InputError("command", args[0], nearest(args[0], _HOME))
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Commands, context_settings=SETTINGS, no_args_is_help=True)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MOST_EXPLAINED = 5
 """Most points explained side by side [-]."""
 
+MOST_PRINTED = 10_000
+"""Most points explained to programs, each in some twenty rows [-]."""
+
 _TITLES = {
     "target_efficiency": "Target efficiency, from 1: verifying takes no longer",
     "speedup": "Speedup, from all drafts accepted and no step longer",
@@ -38,8 +41,13 @@ def explain(**options: Any) -> answers.Answer:
     from specmodel.answers.explain import explain as explained
 
     p = answers.drafted_from(options)
-    if p.speedup.size > MOST_EXPLAINED and not (options["as_json"] or options["as_csv"]):
-        expected = f"at most {MOST_EXPLAINED} points side by side, or --json or --csv"
+    most, expected = (
+        MOST_EXPLAINED,
+        f"at most {MOST_EXPLAINED} points side by side, or --json or --csv",
+    )
+    if options["as_json"] or options["as_csv"]:
+        most, expected = MOST_PRINTED, f"at most {MOST_PRINTED} points"
+    if p.speedup.size > most:
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
     found = explained(p)
     return {"": p}, found.to_frame(), lambda: answers.page(p, verdict(found), tables(found))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -25,8 +26,19 @@ LEAST_WIDTH, MOST_WIDTH = 3.0, 20.0
     metavar="NAME",
     help="Of tornado and sobol: speedup or target_efficiency.  [default: speedup]",
 )
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="COLUMN=VALUES",
+    help="Draw these rows only, e.g. draft_length=1,3,5 or target=olmoe-1b-7b.",
+)
 def plot(
-    kind: str, table: str | None, output: str, width: float | None, outcome: str | None
+    kind: str,
+    table: str | None,
+    output: str,
+    width: float | None,
+    outcome: str | None,
+    where: tuple[str, ...],
 ) -> None:
     """Draw a table as a figure for a paper.
 
@@ -69,7 +81,8 @@ def plot(
     if not LEAST_WIDTH <= inches <= MOST_WIDTH:
         raise InputError("width", width, f"inches from {LEAST_WIDTH:g} to {MOST_WIDTH:g}")
     check_figure("output", output)
-    save_figure(name, _table(name, table), output, "output", width=inches, **settings)
+    rows = _chosen(_table(name, table), where)
+    save_figure(name, rows, output, "output", width=inches, **settings)
     click.echo(f"Wrote {output}.")
 
 
@@ -87,3 +100,25 @@ def _table(kind: str, path: str | None) -> "pd.DataFrame":
     if path == "-":
         return parse_csv(sys.stdin.buffer, TEXT, path, ARGUMENT)
     return read_table(path, TEXT, ARGUMENT)
+
+
+def _chosen(table: "pd.DataFrame", where: tuple[str, ...]) -> "pd.DataFrame":
+    """Return the rows whose columns have one of the values asked for, of each column."""
+    from pandas.api.types import is_bool_dtype, is_integer_dtype, is_numeric_dtype
+
+    for text in where:
+        name, has_values, values = text.partition("=")
+        if not has_values or name not in table:
+            expected = f"COLUMN=VALUES with a column such as {nearest(name, map(str, table))}"
+            raise InputError("where", text, expected)
+        column = table[name]
+        if is_numeric_dtype(column) and not is_bool_dtype(column):
+            parse = parse_values if is_integer_dtype(column) else parse_numbers
+            is_chosen = column.isin(parse("where", values))
+        else:
+            is_chosen = column.astype(str).isin([value.strip() for value in values.split(",")])
+        if not is_chosen.any():
+            some = ", ".join(map(str, column.unique()[:5]))
+            raise InputError("where", text, f"values that rows have, such as {some}")
+        table = table[is_chosen]
+    return table

@@ -117,8 +117,13 @@ def component_tables(prediction: Prediction) -> str:
             total = sum(times.values())
             spent = [*map(times.get, names), total]
             shares = [None if time is None else 100 * time / total for time in spent]
-            columns.append((kind, [cell([time], SECONDS) for time in spent]))
-            columns.append(("%", [cell([share], "{:.1f}") for share in shares]))
+            columns.append(
+                (
+                    kind.replace("first draft pass", "first\ndraft"),
+                    [cell([time], SECONDS) for time in spent],
+                )
+            )
+            columns.append(("%", [cell([share], "{:.0f}") for share in shares]))
         blocks.append(f"{title.format_map(row)}\n{align(columns, left=['component'])}")
     return "\n\n".join(blocks)
 

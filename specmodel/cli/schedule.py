@@ -34,7 +34,12 @@ _MOST_COLUMNS = 9
     type=click.Choice(["vllm", "tensorrt-llm", "sglang"]),
     help="Whose configuration the schedule is written in.",
 )
-@settings.where_options(required=True, engine="that of --for, or ideal")
+@click.option(
+    "--engine-version",
+    metavar="VERSION",
+    help="Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]",
+)
+@settings.where_options(required=True)
 @settings.acceptance_options(one_length=False)
 @settings.option(
     "context_length",
@@ -58,7 +63,8 @@ def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any
     """Schedule draft lengths for an engine.
 
     At each batch size the draft length is one whose speedup is within the tolerance of the best
-    there, 0 where none pays; the schedule changes it as seldom as that allows.
+    there, 0 where none pays; the schedule changes it as seldom as that allows. Where no batch
+    size gains, nothing is written: speculation is left off by not turning it on.
 
     \b
     Examples:
@@ -74,13 +80,15 @@ def schedule(*, as_json: bool, as_csv: bool, fragment_only: bool, **options: Any
     plan = plan_from(options)
     if as_json:
         click.echo(to_json(plan))
-    elif as_csv or fragment_only:
+    elif as_csv:
         rows = plan.schedule.rows()
-        click.echo(report.csv_text(rows, rows[0]) if as_csv else plan.fragment)
+        click.echo(report.csv_text(rows, rows[0]))
         settings.echo_warnings(warnings(plan))
+    elif fragment_only:
+        click.echo(plan.fragment, nl=bool(plan.fragment))
+        settings.echo_warnings([*warnings(plan), *plan.caveats])
     else:
-        fragment = f"{wrap(f'For {plan.format.name}, {plan.format.place}:')}\n{plan.fragment}"
-        parts = [fragment, ranges_table(plan.schedule), contexts_table(plan)]
+        parts = [_for_engine(plan), ranges_table(plan.schedule), contexts_table(plan)]
         click.echo(report.page(plan.prediction, verdict(plan), *parts))
 
 
@@ -94,6 +102,7 @@ class Plan:
 
     dialect: str
     format: Dialect
+    drafter: str
     schedule: Schedule
     unbound: Schedule
     context_length: list[int]
@@ -105,7 +114,17 @@ class Plan:
     @property
     def fragment(self) -> str:
         """The schedule in the words of the engine."""
-        return self.format.fragment(self.schedule)
+        return self.format.fragment(self.schedule, self.drafter)
+
+    @property
+    def place(self) -> str:
+        """Where that goes, and what else must be set; nothing where there is nothing to write."""
+        return self.format.place(self.schedule, self.drafter) if self.fragment else ""
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """When the engine does otherwise than the schedule says, a sentence each."""
+        return self.format.caveats if self.fragment else ()
 
     @property
     def cost_of_rule(self) -> float:
@@ -117,19 +136,23 @@ def plan_from(options: dict[str, Any]) -> Plan:
     """Return the schedule that the options of the command line ask for."""
     import numpy as np
 
-    from specmodel.answers import DIALECTS, draft_length_schedule
+    from specmodel.answers import draft_length_schedule
+    from specmodel.answers.dialects import dialect
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
     from specmodel.cli.options import MAX_POINTS, acceptance_from, longest_draft, predict_from
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
 
-    dialect, engine = options["dialect"], options["engine"]
-    if engine is None and dialect in specmodel.list_engines():
-        engine = dialect
+    name = options["dialect"]
+    form = dialect(name, options["engine_version"])
+    drafter = options["drafter"] if options["drafter"] in specmodel.list_drafters() else "model"
+    if form.drafters and drafter not in form.drafters:
+        expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
+        raise InputError("drafter", options["drafter"], expected)
     longest = longest_draft(acceptance_from(options), options["max_draft_length"])
     contexts = [DEFAULT_CONTEXT_LENGTH]
     if options["context_length"] is not None:
         contexts = parse_values("context_length", options["context_length"])
-    largest, end = _largest_batch(options | {"engine": engine}, max(contexts), longest)
+    largest, end = _largest_batch(options, max(contexts), longest)
     points = largest * longest * len(contexts)
     if points > MAX_POINTS:
         given = {"--max-batch-size": largest, "--max-draft-length": longest}
@@ -138,19 +161,21 @@ def plan_from(options: dict[str, Any]) -> Plan:
     tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
     used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
     axes = {"draft_length": f"1:{longest}", "batch_size": f"1:{largest}"}
-    prediction = predict_from(options | used | axes | {"engine": engine})
+    prediction = predict_from(options | used | axes)
     shape = (len(contexts), longest, largest)
     gain = np.broadcast_to(prediction.speedup, shape).swapaxes(1, 2)
     unbound = chosen = draft_length_schedule(gain, tolerance=tolerance)
-    if DIALECTS[dialect].longest_first:
+    if form.longest_first:
         chosen = draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
     lengths = chosen.draft_length[None, :, None]
     taken = np.take_along_axis(gain, np.maximum(lengths - 1, 0), axis=-1)
-    used["engine"] = engine or f"ideal (none ships for {dialect})"
+    fitted = f"--engine {name} is fitted" if name in specmodel.list_engines() else "none ships"
+    used["engine"] = f"ideal ({fitted})"
     assumed = {name: value for name, value in used.items() if options[name] is None}
     return Plan(
-        dialect=dialect,
-        format=DIALECTS[dialect],
+        dialect=name,
+        format=form,
+        drafter=drafter,
         schedule=chosen,
         unbound=unbound,
         context_length=contexts,
@@ -188,7 +213,8 @@ def verdict(plan: Plan) -> list[str]:
             f" Against the best length at each, the schedule gives up {schedule.mean_loss:.1%} on"
             f" average, {schedule.loss.max():.1%} at most."
         )
-    words = [_gain(plan, report.verbs(deployment)[0]), sizes, _rule(plan), _slowest(plan)]
+    gain = _gain(plan, report.verbs(deployment)[0])
+    words = [gain, _single(schedule), sizes, _rule(plan), _slowest(plan)]
     return [*filter(None, words), *report.behind(deployment)]
 
 
@@ -219,6 +245,29 @@ def _gain(plan: Plan, pays: str) -> str:
         f"Speculation {pays} {where}: {schedule.mean_speedup:.2f}x on average up to {last}, with"
         f" batch sizes equally likely on a logarithmic scale{contexts}; {top}."
     )
+
+
+def _single(schedule: Schedule) -> str:
+    """Say what the schedule gains over the best length that never changes."""
+    from specmodel.answers.schedule import mean_speedup
+
+    single, mean = schedule.single_draft_length, mean_speedup(schedule.single_speedup)
+    if not schedule.max_draft_length:
+        return ""
+    if len(schedule.ranges) == 1:
+        return "One length does at every batch size: the engine needs no schedule."
+    told = f"{single}, has {mean:.2f}x" if single else "0, has 1.00x"
+    more = f"{schedule.gain_over_single - 1:.1%}"
+    return f"The best single length, {told} on average: the schedule has {more} more."
+
+
+def _for_engine(plan: Plan) -> str:
+    """Return what the engine is to be given, and when it does otherwise."""
+    if not plan.fragment:
+        return ""
+    head = wrap(f"For {plan.format.name}, {plan.place}:")
+    notes = wrap(f"{'. '.join(plan.caveats)}.")
+    return f"{head}\n{plan.fragment}\n{notes}"
 
 
 def _nothing(plan: Plan) -> str:
@@ -314,9 +363,13 @@ def to_json(plan: Plan) -> str:
     fields = {
         "warnings": warnings(plan),
         "for": plan.dialect,
-        "fragment": plan.fragment,
+        "fragment": plan.fragment or None,
+        "place": plan.place or None,
+        "caveats": plan.caveats,
         "ranges": _ranges(schedule),
         "mean_speedup": schedule.mean_speedup,
+        "single_draft_length": schedule.single_draft_length,
+        "gain_over_single": schedule.gain_over_single,
         "mean_loss": schedule.mean_loss,
         "max_loss": float(schedule.loss.max()),
         "loss_at_batch_size_1": float(schedule.loss[0]),

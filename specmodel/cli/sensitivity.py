@@ -307,7 +307,7 @@ def to_json(found: Sensitivity) -> str:
 
 
 def to_csv(found: Sensitivity) -> str:
-    """Return one tidy table: analysis, input, output, quantity, value."""
+    """Return one tidy table: analysis, input, output, quantity, value, unit."""
     import pandas as pd
 
     ends = [(f"{name}_{end}", name, end) for name in found.outcome for end in ("at_low", "at_high")]
@@ -317,13 +317,19 @@ def to_csv(found: Sensitivity) -> str:
         "sobol": (found.indices, [(name, None, name) for name in found.indices.columns[2:]]),
     }
     rows = [
-        (analysis, row["input"], row["output"] if output is None else output, name, row[column])
+        {
+            "analysis": analysis,
+            "input": row["input"],
+            "output": row["output"] if output is None else output,
+            "quantity": name,
+            "value": row[column],
+            "unit": row["unit"] if column in ("low", "high") else "-",
+        }
         for analysis, (table, cells) in tables.items()
         for row in records(table)
         for column, output, name in cells
     ]
-    titles = ["analysis", "input", "output", "quantity", "value"]
-    return pd.DataFrame(rows, columns=titles).to_csv(index=False).rstrip("\n")
+    return pd.DataFrame(rows).to_csv(index=False).rstrip("\n")
 
 
 def _rows_shown(effects: list[float]) -> int:

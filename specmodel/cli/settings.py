@@ -69,7 +69,7 @@ _DETAIL: _Options = {
         "FILE",
         "Chance that a token uses each expert, one a number, summing to experts a token.",
     ),
-    "lookup_time": (float, "Host seconds of a look-up (ngram).  [default: 0]"),
+    "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }
 OPTIONS = _WHERE | _POINT | _ACCEPTANCE | _DETAIL
 """By name: the type of a number, or what stands for a text in the help; and the help."""

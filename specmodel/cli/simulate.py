@@ -3,8 +3,7 @@
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,18 +133,19 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     from specmodel.base.files import write_text
     from specmodel.replay import simulate as replay
     from specmodel.replay import summarise
+    from specmodel.replay.choices import choose
 
     _check_files(options)
     source, times, said = _replay_from(options)
     policies = _policies(options["policies"], times)
     luck = {"seed": options["seed"], "variation": _variation(options, times, said["assumptions"])}
     steps = None
-    with _current_folder():
-        if options["timeline"] is not None:
-            steps = _steps(source, times, policies, options, luck)
-        with progress_bar(source.num_requests) as bar:
-            shared = {"workers": options["workers"], "progress": bar.update}
-            records = replay(source, times, policies, **luck, **shared)
+    if options["timeline"] is not None:
+        steps = _steps(source, times, policies, options, luck)
+    chosen = [choose(policy, Path.cwd()) for policy in policies]
+    with progress_bar(source.num_requests) as bar:
+        shared = {"workers": options["workers"], "progress": bar.update}
+        records = replay(source, times, chosen, **luck, **shared)
     summary = summarise(records, np.random.default_rng(options["seed"]))
     if steps is not None:
         from specmodel.plots.figures import TWO_COLUMNS, save_figure
@@ -186,6 +186,7 @@ def _given(options: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
 def _check_files(options: dict[str, Any]) -> None:
     """Refuse files that cannot be written, before anything is computed."""
     from specmodel.base.files import check_writable
+    from specmodel.cli.trace import refuse_inputs
     from specmodel.plots.figures import check_figure
 
     if options["timeline"] is not None:
@@ -194,6 +195,16 @@ def _check_files(options: dict[str, Any]) -> None:
         if Path(options["records"]).suffix != ".csv":
             raise InputError("records", options["records"], "a .csv file")
         check_writable(options["records"], "records")
+        refuse_inputs("records", options["records"], _inputs(options))
+
+
+def _inputs(options: dict[str, Any]) -> dict[str, str | None]:
+    """Return what may be a file that is read, by the option that names it."""
+    names = ("trace", "step_times", "popularity", "target", "drafter", "hardware", "engine")
+    tables = [name for name in (options["policies"] or "").split(",") if name.startswith("table:")]
+    return {flag(name): options[name] for name in names} | {
+        f"that of --policy {table}": table.partition(":")[2] for table in tables
+    }
 
 
 def _replay_from(options: dict[str, Any]) -> tuple["Source", "ReplayTimes", dict[str, Any]]:
@@ -287,17 +298,6 @@ def _policies(typed: str | None, times: "ReplayTimes") -> list[str]:
     return ["none", *(f"fixed:{k}" for k in lengths), "best-fixed", "cascade", "oracle"]
 
 
-@contextmanager
-def _current_folder() -> Iterator[None]:
-    """Let a policy of the user's own be imported from the current folder."""
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
-
-
 def _steps(
     source: "Source",
     times: "ReplayTimes",
@@ -307,13 +307,15 @@ def _steps(
 ) -> "pd.DataFrame":
     """Return the steps of the request that is to be drawn."""
     from specmodel.replay import timeline
+    from specmodel.replay.choices import choose
 
     chosen = options["timeline_policy"]
     if chosen is None:
         single = [name for name in policies if name != "best-fixed"]
         chosen = "cascade" if "cascade" in single else (single or policies)[-1]
     try:
-        return timeline(source, times, chosen, request=options["request"] or 0, **luck)
+        policy = choose(chosen, Path.cwd())
+        return timeline(source, times, policy, request=options["request"] or 0, **luck)
     except InputError as error:
         if chosen in policies and chosen != "best-fixed":
             raise

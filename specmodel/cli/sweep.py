@@ -151,14 +151,15 @@ def _without_log() -> Iterator[None]:
 @contextmanager
 def _stopping() -> Iterator[None]:
     """Take a request to end, as of a batch system, for Ctrl-C: what was written is kept."""
+    asking = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main one may say what a signal does
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        asking = []  # only the main one may say what a signal does
+    before = {each: signal.signal(each, signal.default_int_handler) for each in asking}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 Nothing heavy is imported before they run.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,8 +71,9 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
 
     This needs no model and no GPU. Each line of INPUT.jsonl is a request with prompt_token_ids
     and output_token_ids of greedy decoding; or, with a tokenizer, with the texts prompt and
-    output. Texts and Parquet need the extra [traces]. The defaults are the choice of a public
-    benchmark of n-gram speculation.
+    output. Texts and Parquet need the extra [traces]. The public benchmark that the n-gram presets
+    were fitted to looks for 7 to 3 tokens. The share of steps that propose is what predict takes
+    as --proposal-rate.
 
     \b
     Example:
@@ -81,22 +83,28 @@ def ngram(input_: str, output: str, tokenizer: str | None, **options: Any) -> No
     from specmodel.replay.traces import ngram_trace, read_tokens, write_trace
     from specmodel.replay.traces.files import trace_suffix
 
-    for path, kind in ((input_, "input"), (tokenizer, "tokenizer")):
-        if path is not None and Path(output).resolve() == Path(path).resolve():
-            raise InputError("output", output, f"another file than the {kind}")
+    refuse_inputs("output", output, {"the input": input_, "the tokenizer": tokenizer})
     trace_suffix(output, "output")
     prompts, outputs = read_tokens(input_, tokenizer)
     made = ngram_trace(prompts, outputs, metadata={"source": Path(input_).name}, **options)
     write_trace(made, output)
-    has_proposal = made.proposed_tokens > 0
-    click.echo(f"{made.num_requests} requests, {len(has_proposal)} output positions")
+    click.echo(_steps_table(made))
     sizes = "the last {max_ngram} to {min_ngram} tokens, {match} match".format(**options)
     click.echo(f"Look-up of {sizes}, at most {made.max_draft_length} proposed")
-    click.echo(f"Positions with a proposal: {has_proposal.mean():.1%}")
-    if has_proposal.any():
-        accepted = made.accepted_tokens[has_proposal].mean()
-        click.echo(f"Accepted where proposed: {accepted:.2f} tokens on average")
+    click.echo(f"{made.num_requests} requests, {len(made.proposed_tokens)} output tokens")
     click.echo(f"Written: {output}")
+
+
+def _steps_table(trace: "Trace") -> str:
+    """Return what a look-up gives at fixed draft lengths, step by step."""
+    from specmodel.replay.traces.statistics import DRAFT_LENGTHS, steps_at
+
+    lengths = [length for length in DRAFT_LENGTHS if length <= trace.max_draft_length]
+    columns: Columns = [("draft length", ["tokens per step", "steps that propose"])]
+    for length in lengths:
+        tokens, share = steps_at(trace, length)
+        columns.append((str(length), [f"{tokens:.2f}", f"{share:.1%}"]))
+    return align(columns, left=("draft length",))
 
 
 @trace.command(context_settings=SETTINGS)
@@ -120,6 +128,7 @@ def sample(preset: str, output: str, requests: int, output_tokens: int, seed: in
     from specmodel.replay.traces import write_trace
     from specmodel.replay.traces.files import trace_suffix
 
+    refuse_inputs("output", output, {"the preset": preset})
     trace_suffix(output, "output")
     drawn = _drawn(preset, requests, output_tokens, seed)
     write_trace(drawn, output)
@@ -151,6 +160,20 @@ def describe(names: tuple[str, ...]) -> None:
     click.echo(_statistics_table(rows))
 
 
+def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) -> None:
+    """Refuse to write a file that is read, under another name or by a link too."""
+    for kind, path in inputs.items():
+        if path is not None and _is_same(Path(path), Path(output)):
+            raise InputError(argument, output, f"another file than {kind}")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one is not there yet
+        return one.resolve() == other.resolve()
+
+
 def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:
     """Return a row for each trace in at most 80 columns, and what the columns are."""
     from specmodel.replay.traces.statistics import DRAFT_LENGTHS
@@ -178,9 +201,13 @@ def _drawn(preset: str, requests: int, output_tokens: int, seed: int) -> "Trace"
 
     from specmodel.base.units import check
     from specmodel.replay.traces import load_preset, sample_trace
+    from specmodel.replay.traces.files import check_positions
 
-    for name, value, least in (("requests", requests, 1), ("seed", seed, 0)):
+    for name, value, least in (
+        ("requests", requests, 1), ("output_tokens", output_tokens, 1), ("seed", seed, 0)
+    ):  # fmt: skip
         check(name, value, minimum=least, whole=True)
+    check_positions(requests * output_tokens, "requests")
     generator = np.random.default_rng(seed)
     return sample_trace(load_preset(preset), requests, output_tokens, generator)
 

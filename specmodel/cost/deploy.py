@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,14 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     changes = _changes(values)
     given = {name: values[name] for name in NAMES if values.get(name) is not None}
     chosen = _DEFAULTS | given
-    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
-    target = _record(chosen["target"], Architecture, load_architecture)
-    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    dtypes = _dtypes(given, hardware)
+    load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
+    target = _record(chosen["target"], Architecture, load)
+    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     deployment = Deployment(
         target=target,
         drafter=_drafter(given, target).with_changes(f"{prefix}drafter", changes["drafter"]),
@@ -137,6 +139,17 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         **{name: chosen[name] for name in DEGREES},
     )
     return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
+
+
+def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, str]:
+    """Return the dtypes of the target that are given, and that of activations that follows.
+
+    Weights of fp8 meet activations of fp8 where the GPU computes in fp8; elsewhere, as weights of
+    fewer bits everywhere, they are widened as they are read.
+    """
+    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
+    is_fp8 = dtypes.get("weight_dtype") == "fp8" and "fp8" in hardware.dtype
+    return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
 
 
 def _single(name: str, values: Mapping[str, Any]) -> Any:

@@ -115,6 +115,11 @@ class Deployment:
             return
         for model in self.drafter.architectures:
             model.check_layout(self.draft_layout, "draft_")
+            size, needed = model.vocabulary_size, self.target.vocabulary_size
+            if size != needed:
+                value = f"{model.name}, vocabulary_size {size}"
+                expected = f"a model with the vocabulary_size {needed} of {self.target.name}"
+                raise InputError("drafter", value, expected)
         if self.draft_tensor_parallel > self.tensor_parallel:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)

@@ -41,7 +41,7 @@ class StepTimes:
     drafting
         Passes of the drafter, an entry for each of its parts; none for a look-up on the host.
     speculating_chance
-        Chance that any sequence has one; below 1 only for n-gram look-up [-].
+        Chance that any sequence has one: 0 without a draft, below 1 for n-gram look-up [-].
     draft_time, reject_time
         All drafting, and rejection sampling [s].
     """
@@ -75,11 +75,8 @@ class StepTimes:
 
     @property
     def passes(self) -> dict[str, PassTime]:
-        """Each kind of pass by what tables call it: draft pass, draft pass 2, and so on."""
-        drafting = {
-            f"draft pass {i}" if i > 1 else "draft pass": part.each
-            for i, part in enumerate(self.drafting, 1)
-        }
+        """Each kind of pass by what tables call it."""
+        drafting = {part.passes.name: part.each for part in self.drafting}
         return {"forward": self.forward, "verify": self.speculating} | drafting
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
@@ -139,7 +136,8 @@ def step_times(
 
     Notes
     -----
-    Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. Where
+    Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. The host
+    looks up drafts one sequence after another, on each replica its own. Where
     only a share r of the sequences has a proposal, some sequence has one with chance
     ``1 - (1 - r)^B``; the others then carry one token in the same pass.
     """
@@ -165,14 +163,15 @@ def step_times(
     if errors:
         forward, speculating = forward.scaled(errors.forward), speculating.scaled(errors.verify)
         drafting = tuple(replace(part, each=part.each.scaled(errors.draft)) for part in drafting)
-    drafted = sum((part.total_time for part in drafting), np.asarray(drafter.lookup_time))
+    own = B / deployment.layout.replicas
+    drafted = sum((part.total_time for part in drafting), drafter.lookup_time * own)
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
-    rejection = chance * engine.reject_time + by_request * (B * rate / deployment.layout.replicas)
+    rejection = chance * engine.reject_time + by_request * (own * rate)
     return StepTimes(
         forward=forward,
         speculating=speculating,
         drafting=drafting,
-        speculating_chance=chance,
+        speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
         draft_time=np.where(gamma > 0, drafted, 0.0),
         reject_time=np.where(gamma > 0, rejection, 0.0),
     )
@@ -256,5 +255,6 @@ def _draft_time(
     tokens = part.tokens_per_sequence
     if known and np.array_equal(tokens, known.passes.tokens_per_sequence):
         return DraftTime(part, known.each)
-    sequences = replace(plain, tokens_per_sequence=tokens)
+    logits = part.logits_per_sequence
+    sequences = replace(plain, tokens_per_sequence=tokens, logits_per_sequence=logits)
     return DraftTime(part, draft_pass(deployment, part.architecture, sequences))

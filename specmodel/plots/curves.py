@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from specmodel.plots.frames import checked, fits, lines, need_at_most, need_distinct, need_positive
+from specmodel.plots.frames import (
+    checked,
+    fits,
+    lines,
+    need_at_most,
+    need_distinct,
+    need_positive,
+    titled,
+)
 from specmodel.plots.style import (
     COLOURS,
     DASHES,
@@ -17,7 +25,6 @@ from specmodel.plots.style import (
     KIND_MARKERS,
     MARKERS,
     MOST_LINES,
-    SMALL,
     Style,
     counts_axis,
     legend_above,
@@ -132,11 +139,11 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
         sizes = part["batch_size"]
         ax.plot(sizes, part["predicted"], color=colour, linewidth=0.9, linestyle=DASHES[i])
         dots: Style = {"linestyle": "", "marker": MARKERS[i], "markersize": 2.5, "color": colour}
-        dots |= {"linewidth": 0.6, "label": f"draft length {length:g}"}
+        dots |= {"linewidth": 0.6, "label": f"{length:g}"}
         ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
     counts_axis(ax, rows["batch_size"], "batch size (requests)")
     ax.set(ylabel="target efficiency", ylim=(0, 1.05))
-    ax.legend(frameon=False, fontsize=SMALL, loc="lower right")
+    legend_above(ax, titled(["draft_length"]))
     return ax
 
 
@@ -205,16 +212,15 @@ def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
             top.fill_between([], [], color=_PHASES[phase], label=phase)
     accepted = table["emitted_tokens"] - 1
     top.stairs(accepted, steps, color="0.55", fill=True, label="accepted")
-    top.stairs(table["draft_length"], steps, color=KIND_COLOURS["experts"], label="draft length")
-    top.set(ylabel="tokens", ylim=(0, None))
+    top.stairs(table["draft_length"], steps, color=COLOURS[0], label="draft length")
+    top.set(ylabel="tokens per step", ylim=(0, None))
     utility, window = table["utility"], table["window_utility"]
     is_new = utility.notna() & (utility != utility.shift())
     unity(bottom)
-    colour = KIND_COLOURS["gemm"]
-    bottom.plot(steps[1:], window, color=colour, linewidth=1, label="last 16 iterations")
+    bottom.plot(steps[1:], window, color=COLOURS[1], linewidth=1, label="last 16 iterations")
     if is_new.any():
         dots: Style = {"linestyle": "", "marker": "o", "markersize": 2.5}
-        dots |= {"color": KIND_COLOURS["attention"], "label": "trial, as measured"}
+        dots |= {"color": COLOURS[2], "label": "trial, as measured"}
         bottom.plot(steps[1:][is_new], utility[is_new], **dots)
     bottom.set(xlabel="iteration", ylabel="utility", xlim=(0, len(table)))
     for ax in axes:

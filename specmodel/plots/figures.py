@@ -63,8 +63,8 @@ KINDS = {
         Kind(passes.roofline, 2.4),
         Kind(passes.components, 2.3),
         Kind(rows.waterfalls, 1.1, 0.24, panels=2),
-        Kind(rows.tornado, 0.5, 0.36),
-        Kind(rows.sobol, 0.5, 0.28),
+        Kind(rows.tornado, 0.65, 0.36),
+        Kind(rows.sobol, 0.8, 0.3),
         Kind(curves.predicted_against_measured, 3.2),
         Kind(curves.closed_loop, 2.2),
         Kind(curves.timeline, 2.8, panels=2),
@@ -173,7 +173,8 @@ def draw_figure(
     from matplotlib.figure import Figure
 
     chosen = KINDS[kind]
-    figure = Figure(figsize=(width, _DRAFT_HEIGHT), dpi=_DPI, layout="constrained")
+    draft = chosen.most_height if chosen.row_height else _DRAFT_HEIGHT
+    figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
     axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind == "timeline")[:, 0]
     chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)

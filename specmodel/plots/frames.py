@@ -21,6 +21,7 @@ TEXT = (
 )
 """Columns that are read as text even if they look like numbers."""
 
+_UNITS = {"token": "tokens", "request": "requests"}
 _POINT = ("draft_length", "context_length", "verify_tokens")
 _RESULTS = {*COLUMN_UNITS, "fits", "tpot_plain", "throughput_plain", "throughput_per_gpu"}
 
@@ -136,7 +137,7 @@ def lines(
     for key, part in groups:
         need_distinct(part, [x])
         found.append((", ".join(map(plain, key)), part.sort_values(x, kind="stable")))
-    return told, found
+    return titled(names), found
 
 
 def fits(rows: pd.DataFrame) -> pd.Series[bool]:
@@ -146,6 +147,15 @@ def fits(rows: pd.DataFrame) -> pd.Series[bool]:
     if "max_batch_size" in rows:
         return rows["batch_size"] <= rows["max_batch_size"]
     return rows["batch_size"] > 0
+
+
+def titled(names: Sequence[str]) -> str:
+    """Return columns as a legend's title says them, with their units."""
+    units = {name: _UNITS.get(COLUMN_UNITS.get(name, "-"), "") for name in names}
+    return ", ".join(
+        words(name) + (f" ({unit})" if unit and unit not in name else "")
+        for name, unit in units.items()
+    )
 
 
 def words(name: str) -> str:

@@ -17,7 +17,6 @@ from specmodel.plots.frames import (
     words,
 )
 from specmodel.plots.style import (
-    COLOURS,
     GREY,
     HATCHES,
     KIND_COLOURS,
@@ -35,7 +34,12 @@ if TYPE_CHECKING:
 
 _POINT = ("batch_size", "draft_length", "context_length")
 _ROOFS = ("peak_flops_per_s", "peak_bytes_per_s", "fitted_flops_per_s", "fitted_bytes_per_s")
-_PASSES = {"forward": "P plain", "verify": "V verify", "draft pass": "D draft"}
+_PASSES = {
+    "forward": "P plain",
+    "verify": "V verify",
+    "first draft pass": "F first draft",
+    "draft pass": "D draft",
+}
 _MARKERS = (*MARKERS[:5], "p", ">", "h", "<", "*", "P", "X")
 _MOST_SIZES = 6
 _MOST_SHOWN = 7
@@ -110,9 +114,9 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     places = _bar_places(bars.index)
     scale, unit = next((s for s in _SCALES if bars.sum(axis=1).max() >= s[0]), _SCALES[-1])
     bottom = np.zeros(len(bars))
-    for i, name in enumerate([n for n in (*kept, "others") if n in bars]):
+    styles = _styles(rows, [n for n in (*kept, "others") if n in bars])
+    for name, style in styles.items():
         heights = bars[name].to_numpy() / scale
-        style: Style = {"color": (*COLOURS, "0.55", "0.85")[i], "hatch": HATCHES[i]}
         style |= {"label": shortened(words(str(name)), 24), "edgecolor": "white", "linewidth": 0}
         ax.bar(places, heights, 0.85, bottom, **style)
         bottom += heights
@@ -121,6 +125,18 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     ax.set_ylim(0, 1.04 * bottom.max() or 1)
     legend_above(ax, side="right")
     return ax
+
+
+def _styles(rows: pd.DataFrame, names: list[str]) -> dict[str, Style]:
+    """Return the colour of the kind of each component, and a hatch that tells it from its like."""
+    kinds = dict(rows.groupby("shown")["kind"].first()) if "kind" in rows else {}
+    styles, used = {}, dict.fromkeys([*KIND_COLOURS, ""], 0)
+    for name in names:
+        kind = kinds.get(name, "") if name != "others" else ""
+        kind = kind if kind in KIND_COLOURS else ""
+        styles[name] = {"color": KIND_COLOURS.get(kind, "0.8"), "hatch": HATCHES[used[kind]]}
+        used[kind] += 1
+    return styles
 
 
 def _roofs(ax: Axes, rows: pd.DataFrame, x: Any) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,16 +10,17 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.plots.frames import ARGUMENT, checked, need_at_most, need_distinct, words
+from specmodel.base.units import format_si
+from specmodel.plots.frames import ARGUMENT, checked, need_at_most, need_distinct, titled, words
 from specmodel.plots.style import (
     COLOURS,
     GREY,
     HATCHES,
-    SMALL,
     Style,
     folded,
     legend_above,
     rows_axis,
+    rows_that_fit,
     unity,
 )
 
@@ -73,8 +75,7 @@ def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
         rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
         ax.set_xlim(0, 1.03 * max(ax.get_xlim()[1], 1))
         ax.set_xlabel(words(quantity))
-    told = ", ".join(words(name) for name in varying)
-    legend_above(axes[0], told, side="right")
+    legend_above(axes[0], titled(varying), side="right")
     return axes
 
 
@@ -99,20 +100,20 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     rows = checked(table, columns, ("input",))
     need_distinct(rows, ("input",))
     swings = (rows[ends[1]] - rows[ends[0]]).abs()
-    shown = _largest(rows, swings)
+    ranges = map(_range, rows["low"], rows["high"], rows.get("unit", itertools.repeat("-")))
+    names = [folded(name, _WIDTH) for name in rows["input"]]
+    rows["label"] = [f"{name}\n{span}" for name, span in zip(names, ranges, strict=True)]
+    shown = _largest(ax, rows, swings)
     places = np.arange(len(shown))
     low, high = shown[ends[0]], shown[ends[1]]
     ax.barh(places, high - low, 0.55, low, color="0.85", edgecolor="none")
     ends_style: Style = {"linestyle": "", "markersize": 4, "color": COLOURS[0]}
     ax.plot(low, places, marker="o", mfc="white", label="at the low end of the range", **ends_style)
     ax.plot(high, places, marker="o", label="at the high end", **ends_style)
-    inputs = zip(shown["input"], shown["low"], shown["high"], strict=True)
-    names = [f"{folded(name, _WIDTH)}\n{a:.3g} to {b:.3g}" for name, a, b in inputs]
-    _inputs_axis(ax, names, len(rows))
+    _inputs_axis(ax, shown, len(rows), words(outcome))
     least, most = min(high.min(), low.min()), max(high.max(), low.max())
     margin = 0.08 * (most - least or 0.1)
     ax.set_xlim(least - margin, most + margin)
-    ax.set_xlabel(words(outcome))
     legend_above(ax, side="right")
     return ax
 
@@ -142,7 +143,8 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
     if rows.empty:
         raise InputError(f"{ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves")
     need_distinct(rows, ("input",))
-    shown = _largest(rows, rows["total"])
+    rows = rows.assign(label=[folded(name, _WIDTH) for name in rows["input"]])
+    shown = _largest(ax, rows, rows["total"])
     places = np.arange(len(shown))
     for i, (name, told) in enumerate(zip(indices, ("by itself", "in all"), strict=True)):
         value = shown[name].clip(lower=0)
@@ -151,9 +153,8 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         style["xerr"] = np.stack([(value - low).clip(lower=0), (high - value).clip(lower=0)])
         style["error_kw"] = {"linewidth": 0.6, "ecolor": "0.2"}
         ax.barh(places + (i - 0.5) * 0.36, value, 0.34, linewidth=0.3, label=told, **style)
-    _inputs_axis(ax, [folded(name, _WIDTH) for name in shown["input"]], len(rows))
+    _inputs_axis(ax, shown, len(rows), f"share of the variance\nof {words(outcome)}")
     ax.set_xlim(0, None)
-    ax.set_xlabel(f"share of the variance of {words(outcome)}")
     legend_above(ax, "with 95 % intervals", side="right")
     return ax
 
@@ -221,22 +222,32 @@ def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: s
     if found.empty:
         raise InputError(f"{ARGUMENT}.output", outcome, "an outcome that some range moves")
     wide = found.pivot(index="input", columns="name", values="value")
+    if "unit" in found and "low" in columns:
+        wide["unit"] = found[found["name"] == "low"].set_index("input")["unit"]
     return wide.reindex(rows["input"].unique()).dropna().rename_axis("input").reset_index()
 
 
-def _largest(rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
-    """Return the rows with the largest effects: those that can be seen, and one at least."""
+def _range(low: float, high: float, unit: str) -> str:
+    """Return both ends of a range, the unit once where the prefix is the same."""
+    if unit in ("-", "token", "request"):
+        return f"{low:.3g} to {high:.3g}" + ("" if unit == "-" else f" {unit}s")
+    (first, of_first), (last, of_last) = (format_si(end, unit).split(" ") for end in (low, high))
+    return f"{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
+
+
+def _largest(ax: Axes, rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
+    """Return the rows with the largest effects: those that can be seen and have room, or one."""
     order = effects.sort_values(ascending=False, kind="stable")
     count = max(1, min(MOST_INPUTS, int((order >= _VISIBLE).sum())))
-    return rows.loc[order.index[:count]]
+    lines = 1 + int(rows["label"].loc[order.index[:count]].str.count("\n").max())
+    return rows.loc[order.index[: min(count, rows_that_fit(ax, lines))]]
 
 
-def _inputs_axis(ax: Axes, names: list[str], total: int) -> None:
-    rows_axis(ax, names)
-    if total > len(names):
-        rest = total - len(names)
-        note = f"and {rest} input{'s' if rest > 1 else ''} with less"
-        ax.annotate(note, (1, 0), (-2, 2), "axes fraction", "offset points", size=SMALL, ha="right")
+def _inputs_axis(ax: Axes, shown: pd.DataFrame, total: int, label: str) -> None:
+    rows_axis(ax, list(shown["label"]))
+    rest = total - len(shown)
+    note = f"\nand {rest} input{'s' if rest > 1 else ''} with less" if rest else ""
+    ax.set_xlabel(label + note)
 
 
 def _check_outcome(outcome: str) -> None:

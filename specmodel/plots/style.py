@@ -27,7 +27,11 @@ KIND_COLOURS = {
     "gemm": "#e69f00",
     "attention": "#009e73",
     "elementwise": "#cc79a7",
+    "message": "#56b4e9",
+    "host": "0.55",
 }
+"""Colours of components by the kind of their kernels, in every figure."""
+
 KIND_MARKERS = {"experts": "o", "gemm": "^", "attention": "s", "elementwise": "D"}
 GREY = "0.35"
 SMALL = "small"
@@ -239,7 +243,7 @@ def legend_above(
     for columns in range(min(len(found), _MOST_COLUMNS), 0, -1):
         legend = ax.legend(
             handles=found,
-            title=shortened(title, 44) or None,
+            title=shortened(title, 48) or None,
             title_fontsize=SMALL,
             fontsize=SMALL,
             ncols=columns,
@@ -263,6 +267,15 @@ def unity(ax: Axes, *, vertical: bool = False) -> None:
     """Draw the line at 1, where speculation changes nothing."""
     draw: Callable[..., Any] = ax.axvline if vertical else ax.axhline
     draw(1, color=GREY, linewidth=0.6, zorder=1)
+
+
+def rows_that_fit(ax: Axes, lines: int) -> int:
+    """Return how many rows with labels of so many lines an axes has room for, one at least."""
+    from matplotlib.font_manager import FontProperties
+
+    line = 1.2 * FontProperties(size=SMALL).get_size_in_points() * ax.figure.dpi / 72
+    # the layout may take ten lines from what the axes has, for its legend, ticks and label
+    return max(1, int((1.25 * ax.bbox.height - 10 * line) / (line * lines)))
 
 
 def rows_axis(ax: Axes, names: Sequence[str]) -> None:

@@ -1,15 +1,18 @@
 """Architectures: a decoder, target or drafter, as a list of groups of layers."""
 
+import stat
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.files import file_mode
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check
 from specmodel.records.hardware import Dtype
@@ -97,7 +100,9 @@ class Architecture(Record):
         return copied
 
     @classmethod
-    def from_hf_config(cls, path: str | Path, argument: str = "target") -> Self:
+    def from_hf_config(
+        cls, path: str | Path, argument: str = "target", *, weight_dtype: str | None = None
+    ) -> Self:
         """Return the architecture that a model's public ``config.json`` describes.
 
         Parameters
@@ -106,6 +111,8 @@ class Architecture(Record):
             The file, or the folder that holds it.
         argument
             Name that an error should carry.
+        weight_dtype
+            Dtype of the weights, where it is known and the checkpoint may not say it.
 
         Returns
         -------
@@ -115,7 +122,7 @@ class Architecture(Record):
         Raises
         ------
         InputError
-            If the family, or a key that could change the shape, is not understood.
+            If the family, a key that could change the shape, or a quantisation is not understood.
 
         Examples
         --------
@@ -126,12 +133,22 @@ class Architecture(Record):
         """
         from specmodel.records.hf import config as hf  # its tables are for this path only
 
-        file = Path(path) / "config.json" if Path(path).is_dir() else Path(path)
+        is_folder = stat.S_ISDIR(file_mode(Path(path)))
+        file = Path(path) / "config.json" if is_folder else Path(path)
         argument_file = f"{argument} {file.name}"
-        shape = hf.architecture_fields(records.read_mapping(file, argument), argument_file)
+        config = records.read_mapping(file, argument)
+        shape = hf.architecture_fields(config, argument_file)
+        beside = file.with_name("hf_quant_config.json")
+        is_hidden = weight_dtype is None and not config.get("quantization_config")
+        if is_hidden and file_mode(beside):
+            expected = (
+                "a config.json with quantization_config, or weight_dtype to say what it holds"
+            )
+            raise InputError(argument, str(beside), expected)
         name = file.resolve().parent.name if file.name == "config.json" else file.stem
         data = {"schema_version": 2, "name": name, "source": str(file), **shape}
-        return records.build(cls, data, argument_file)
+        own = records.build(cls, data, argument_file)
+        return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
         """Return a validated copy with fields replaced, those of layers in all that have them.
@@ -364,7 +381,9 @@ def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:
     return counts
 
 
-def load_architecture(name: str | Path, argument: str = "target") -> Architecture:
+def load_architecture(
+    name: str | Path, argument: str = "target", *, weight_dtype: str | None = None
+) -> Architecture:
     """Return an architecture by name or path.
 
     Parameters
@@ -374,6 +393,8 @@ def load_architecture(name: str | Path, argument: str = "target") -> Architectur
         the folder that holds it): paths have a slash or a suffix.
     argument
         Name that an error should carry.
+    weight_dtype
+        Dtype of the weights; what is stored if None.
 
     Returns
     -------
@@ -390,9 +411,11 @@ def load_architecture(name: str | Path, argument: str = "target") -> Architectur
     >>> load_architecture("mixtral-8x7b").num_experts
     8
     """
-    if records.is_path(name) and Path(name).suffix != ".toml":
-        return Architecture.from_hf_config(name, argument)
-    return records.load(Architecture, name, FOLDER, argument)
+    if records.is_path(name, argument) and Path(name).suffix != ".toml":
+        records.check_no_id(str(name), FOLDER, argument)
+        return Architecture.from_hf_config(name, argument, weight_dtype=weight_dtype)
+    own = records.load(Architecture, name, FOLDER, argument)
+    return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
 
 
 def list_architectures() -> list[str]:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import is_path
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.base.records import build, is_path, spellings
+from specmodel.base.units import BYTES_PER_ELEMENT, LONGEST_TIME, FloatArray, Numeric, check
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention
@@ -40,33 +40,65 @@ class DraftPasses:
         Tokens of each sequence in one pass [token].
     count
         Passes of a step [-].
+    logits_per_sequence
+        Tokens of each whose logits are computed; all of them if None [token].
+    name
+        What tables call one of them.
     """
 
     architecture: Architecture
     tokens_per_sequence: FloatArray
     count: FloatArray
+    logits_per_sequence: FloatArray | None = None
+    name: str = "draft pass"
 
 
-Rule = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
-"""Tokens of each sequence in a pass [token] and passes of a step [-], from the draft length and the
-tokens to be verified beside the target's own, which are more if they form a tree [token]."""
+Rule = Callable[[Architecture, FloatArray, FloatArray], tuple[DraftPasses, ...]]
+"""Passes that an architecture makes, from the draft length and the tokens to be verified beside the
+target's own, which are more if they form a tree [token]."""
 
 
 def one_at_a_time(
-    draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
     """Return one pass for each drafted token; in a tree each carries the width of a level."""
-    depth = np.maximum(draft_length, 1.0)
-    if (drafted_tokens == depth).all():
-        return np.ones(()), draft_length
-    return np.maximum(drafted_tokens / depth, 1.0), draft_length
+    return (DraftPasses(model, _width(draft_length, drafted_tokens), draft_length),)
+
+
+def verified_first(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return a pass over all tokens just verified, which drafts one, and one for each other."""
+    # it gives the head's cache what the target has computed of them, accepted or not, as vLLM and
+    # SGLang run it; only the last accepted one of each sequence needs logits
+    first = np.minimum(draft_length, 1.0)
+    return (
+        DraftPasses(model, drafted_tokens + 1, first, np.ones(()), "first draft pass"),
+        DraftPasses(model, _width(draft_length, drafted_tokens), draft_length - first),
+    )
+
+
+def features_first(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return the passes of `verified_first`, of which the first alone projects the features."""
+    first, rest = verified_first(model, draft_length, drafted_tokens)
+    later = model.model_copy(update={"input_projection_size": 0})
+    return first, replace(rest, architecture=later)
 
 
 def all_at_once(
-    draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
     """Return one pass for the whole draft, and none without a draft."""
-    return drafted_tokens, np.minimum(draft_length, 1.0)
+    return (DraftPasses(model, drafted_tokens, np.minimum(draft_length, 1.0)),)
+
+
+def _width(draft_length: FloatArray, drafted_tokens: FloatArray) -> FloatArray:
+    """Return the tokens of a level: one in a chain."""
+    depth = np.maximum(draft_length, 1.0)
+    is_chain = bool((drafted_tokens == depth).all())
+    return np.ones(()) if is_chain else np.maximum(drafted_tokens / depth, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +115,7 @@ class Drafter:
         Whether it sits on the target: shares its embedding and, at the same vocabulary, its LM
         head, and runs at its tensor parallelism.
     lookup_time
-        Host time of a look-up, once a step [s].
+        Host time of looking up the draft of one sequence [s].
     proposal_rate
         Share of the steps of a sequence that have a proposal at all [-].
     trained_positions
@@ -98,7 +130,7 @@ class Drafter:
     trained_positions: int | None = None
 
     def __post_init__(self) -> None:
-        check("lookup_time", self.lookup_time, minimum=0)
+        check("lookup_time", self.lookup_time, minimum=0, maximum=LONGEST_TIME)
         check("proposal_rate", self.proposal_rate, minimum=0, maximum=1)
 
     @property
@@ -126,12 +158,12 @@ class Drafter:
         Returns
         -------
         tuple of DraftPasses
-            One entry for each part.
+            Passes that are alike together, in the order of the step.
         """
         gamma = check("draft_length", draft_length, minimum=0)
         verified = gamma + 1 if verify_tokens is None else verify_tokens
         drafted = np.maximum(check("verify_tokens", verified, minimum=1) - 1, 1.0)
-        return tuple(DraftPasses(model, *rule(gamma, drafted)) for model, rule in self.parts)
+        return tuple(part for model, rule in self.parts for part in rule(model, gamma, drafted))
 
     def with_changes(self, argument: str, changes: Mapping[str, Any]) -> "Drafter":
         """Return a copy with fields of `Architecture` replaced in what runs on the GPU."""
@@ -165,6 +197,8 @@ def eagle_drafter(
 ) -> Drafter:
     """Return an EAGLE head: a 2h-to-h projection, one dense layer, an LM head; not quantised.
 
+    Its first pass of a step carries all tokens that were verified, the others one each.
+
     Parameters
     ----------
     target
@@ -186,7 +220,9 @@ def eagle_drafter(
     >>> head.architectures[0].layers[0].feed_forward.ffn_size
     14336
     """
-    return _head(target, "EAGLE head", 2, ffn_size, vocabulary_size or target.vocabulary_size)
+    block = ffn_size or _dense_size(target) or 7 * target.hidden_size // 2
+    size = vocabulary_size or target.vocabulary_size
+    return _head(target, "EAGLE head", _full_mixer(target), 2, block, size, verified_first)
 
 
 def eagle3_drafter(
@@ -197,12 +233,16 @@ def eagle3_drafter(
 ) -> Drafter:
     """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer, a reduced LM head.
 
+    Queries, keys and values read the embedding beside the features, so twice the hidden size. The
+    projection runs once a step, on the tokens that were verified, as the first pass does.
+
     Parameters
     ----------
     target
         The model it sits on.
     ffn_size
-        As for `eagle_drafter` [-].
+        Width of its feed-forward block; by default that of a dense target, or 6 times the hidden
+        size for an MoE, the median of heads published by SpecForge [-].
     vocabulary_size
         Draft vocabulary [token].
 
@@ -211,7 +251,14 @@ def eagle3_drafter(
     Drafter
         The head.
     """
-    return _head(target, "EAGLE-3 head", 3, ffn_size, vocabulary_size)
+    h, mixer = target.hidden_size, _full_mixer(target)
+    if not isinstance(mixer, GroupedAttention):  # heads for MLA targets have grouped heads
+        heads = max(h // 128, 1)
+        kv_heads = 8 if heads % 8 == 0 else heads
+        mixer = GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+    mixer = mixer.model_copy(update={"input_size": 2 * h})
+    block = ffn_size or (0 if target.is_moe else _dense_size(target)) or 6 * h
+    return _head(target, "EAGLE-3 head", mixer, 3, block, vocabulary_size, features_first)
 
 
 def mtp_drafter(target: Architecture) -> Drafter:
@@ -225,7 +272,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     Returns
     -------
     Drafter
-        The head, run once for each token.
+        The head, run once for each token, first on all that were verified.
     """
     routed = (part for part in target.feed_forwards if isinstance(part, RoutedExperts))
     feed_forward = next(routed, None) or next(iter(target.feed_forwards))
@@ -236,7 +283,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "input_projection_size": 2 * target.hidden_size,
     }
     head = target.model_copy(update=changes)
-    parts = ((head, one_at_a_time),)
+    parts = ((head, verified_first),)
     return Drafter(name="MTP head", parts=parts, is_head=True, trained_positions=1)
 
 
@@ -257,8 +304,10 @@ def parallel_drafter(
     Drafter
         The head; its pass carries `draft_length` tokens of each sequence.
     """
-    size = vocabulary_size or target.vocabulary_size
-    return _head(target, "parallel head", 2, ffn_size, size, all_at_once)
+    head = eagle_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
+    name = {"name": f"parallel head on {target.name}"}
+    parts = ((model.model_copy(update=name), all_at_once) for model in head.architectures)
+    return replace(head, name="parallel head", parts=tuple(parts))
 
 
 def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
@@ -267,7 +316,7 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     Parameters
     ----------
     lookup_time
-        Host time of a look-up, once a step [s].
+        Host time of looking up the draft of one sequence [s].
     proposal_rate
         Share of the steps of a sequence that have a proposal; the others are plain passes [-].
 
@@ -333,40 +382,43 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     >>> load_drafter("ngram", load_architecture("mixtral-8x7b")).name
     'n-gram look-up'
     """
-    if isinstance(name, Path) or is_path(name):
+    if is_path(name, "drafter"):
         return model_drafter(load_architecture(name, "drafter"))
-    if name in _NAMED:
-        return _NAMED[name][0](target)
+    if str(name) in _NAMED:
+        return _NAMED[str(name)][0](target)
     known = [*list_drafters(), *list_architectures()]
-    if name.lower().replace("_", "-") not in known:
-        raise InputError("drafter", name, f"a path, or a known name such as {nearest(name, known)}")
+    if not {*spellings(str(name))} & {*known}:
+        expected = f"a path, or a known name such as {nearest(str(name), known)}"
+        raise InputError("drafter", name, expected)
     return model_drafter(load_architecture(name, "drafter"))
 
 
 def _head(
     target: Architecture,
     kind: str,
+    mixer: Mixer,
     inputs: int,
-    ffn_size: int | None,
+    ffn_size: int,
     vocabulary_size: int,
-    rule: Rule = one_at_a_time,
+    rule: Rule,
 ) -> Drafter:
     h = target.hidden_size
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
-    block = DenseFeedForward(ffn_size=ffn_size or _dense_size(target) or 7 * h // 2)
-    head = Architecture(
-        schema_version=2,
-        name=f"{kind} on {target.name}",
-        source="derived from the target",
-        hidden_size=h,
-        layers=(LayerGroup(count=1, mixer=_full_mixer(target), feed_forward=block),),
-        vocabulary_size=vocabulary_size,
-        input_projection_size=inputs * h,
-        weight_dtype=dtype,
-        activation_dtype=dtype,
-        kv_dtype=target.kv_dtype,
-    )
+    block = {"kind": "dense", "ffn_size": ffn_size}
+    shape = {
+        "schema_version": 2,
+        "name": f"{kind} on {target.name}",
+        "source": "derived from the target",
+        "hidden_size": h,
+        "layers": [{"count": 1, "mixer": mixer.model_dump(), "feed_forward": block}],
+        "vocabulary_size": vocabulary_size,
+        "input_projection_size": inputs * h,
+        "weight_dtype": dtype,
+        "activation_dtype": dtype,
+        "kv_dtype": target.kv_dtype,
+    }
+    head = build(Architecture, shape, "drafter")
     return Drafter(name=kind, parts=((head, rule),), is_head=True)
 
 

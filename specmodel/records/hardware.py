@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
 from specmodel.records.kernels import (
     DATA_SHEET_KERNELS,
     TYPICAL,
@@ -42,21 +43,23 @@ Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 
 Source = Annotated[str, Field(min_length=3)]
 Latency = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=LARGEST_RATE)]
+Capacity = Annotated[float, Field(gt=0, le=LARGEST_NUMBER)]
 
 
 class DtypePeak(Record):
     """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from."""
 
-    peak_flops_per_s: PositiveFloat
+    peak_flops_per_s: Rate
     source: Source
 
 
 class Memory(Record):
     """Device memory: capacity [B], peak bandwidth [B/s] and last-level cache [B]."""
 
-    capacity_bytes: PositiveFloat
-    peak_bytes_per_s: PositiveFloat
-    l2_bytes: PositiveFloat
+    capacity_bytes: Capacity
+    peak_bytes_per_s: Rate
+    l2_bytes: Capacity
     source: Source
 
 
@@ -69,7 +72,7 @@ class Link(Record):
 
     kind: Literal["nvlink", "pcie", "infinity_fabric"]
     num_gpus: Annotated[int, Field(ge=1)]
-    peak_bytes_per_s: PositiveFloat
+    peak_bytes_per_s: Rate
     efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
     collective_latency: Latency
     hop_latency: Latency
@@ -81,7 +84,7 @@ class Link(Record):
 class Network(Record):
     """Network between nodes: share of one GPU in one direction [B/s], and time of a hop [s]."""
 
-    peak_bytes_per_s: PositiveFloat
+    peak_bytes_per_s: Rate
     hop_latency: Latency
     source: Source
 

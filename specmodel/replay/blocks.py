@@ -185,7 +185,7 @@ def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: Float
         )
     if choice.planner is not None:
         plan = Plan(choice.planner(trace, times))
-        return replay_lanes(plan, trace, times, luck, times.forward_time)
+        return replay_lanes(plan, trace, times, luck, choice.plain_time(times))
     make = policy_maker(choice, times, block.seed)
     if choice.is_cascade:
         lanes = CascadeLanes(cast(Cascade, make(0)).settings, trace.num_requests)

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import read_text
 from specmodel.replay.chance import POLICY, stream
 from specmodel.replay.plans import constant_plan, greedy_plan, oracle_plan
 from specmodel.replay.policies import (
@@ -48,35 +50,50 @@ class Choice:
     name
         The policy as typed.
     draft_length
-        The constant draft length of a plan that has one [token].
+        The constant draft length of a plan that has one, else None [token].
     planner
         Gives the plan of a policy that is settled beforehand.
     factory
         Gives a policy that learns; `policy_maker` calls it once a request.
     settings
         Arguments of the factory.
+    folder
+        Where a module of the user's own was looked for first. Another process imports it anew.
     """
 
     name: str
-    draft_length: int = 0
+    draft_length: int | None = None
     planner: Planner | None = None
     factory: Callable[..., Policy] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | ({"factory": None} if self.folder else {})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.folder:
+            vars(self)["factory"] = choose(self.name, self.folder).factory
 
     @property
     def is_cascade(self) -> bool:
         """Whether it is Cascade, which has a fast form."""
         return self.factory is _cascade
 
+    def plain_time(self, times: ReplayTimes) -> float:
+        """Return the time of a step at draft length 0: with upkeep, if it may draft later [s]."""
+        return times.paused_time if self.draft_length is None else times.forward_time
 
-PolicyLike = str | CascadeSettings | Callable[..., Policy]
+
+PolicyLike = str | CascadeSettings | Callable[..., Policy] | Choice
 """What `choose` takes for a policy."""
 
-_PLANNERS: dict[str, Planner] = {
-    "none": partial(constant_plan, draft_length=0),
+_PLANNERS: dict[str, Planner | None] = {
+    "none": None,  # the constant plan of length 0
     "greedy": greedy_plan,
     "oracle": oracle_plan,
-    BEST_FIXED: partial(constant_plan, draft_length=0),  # never replayed: `run` replays all lengths
+    BEST_FIXED: None,  # never replayed: `run` replays all lengths
 }
 
 
@@ -91,6 +108,11 @@ def _cascade(step_time: Sequence[float], **settings: Any) -> Cascade:
     return Cascade(CascadeSettings(**first | {"max_draft_length": asked} | settings))
 
 
+def _fast(factory: Callable[..., Policy]) -> Callable[..., Policy]:
+    """Return what makes Cascade in the way that has a fast form; anything else as it is."""
+    return _cascade if factory is Cascade else factory
+
+
 _FACTORIES: dict[str, Callable[..., Policy]] = {
     "cascade": _cascade,
     "goodput": Goodput,
@@ -99,7 +121,7 @@ _FACTORIES: dict[str, Callable[..., Policy]] = {
 }
 
 
-def choose(policy: PolicyLike) -> Choice:
+def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
     """Return a policy by name, settings or class.
 
     Parameters
@@ -109,6 +131,9 @@ def choose(policy: PolicyLike) -> Choice:
         ``table:1-16=3:17-64=2`` (by batch size), ``cascade``, ``goodput``, ``sglang``, ``bandit``,
         or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; settings of
         Cascade; or a class or function that gives a policy (`policy_maker`).
+    folder
+        Where ``my_module`` is looked for first; only while it is imported, so that nothing else in
+        the folder is taken for a module.
 
     Returns
     -------
@@ -125,6 +150,8 @@ def choose(policy: PolicyLike) -> Choice:
     >>> choose("cascade:tolerance=0.05").settings
     {'tolerance': 0.05}
     """
+    if isinstance(policy, Choice):
+        return policy
     if isinstance(policy, CascadeSettings):
         defaults = vars(CascadeSettings())
         changes = {name: v for name, v in vars(policy).items() if v != defaults[name]}
@@ -144,7 +171,7 @@ def choose(policy: PolicyLike) -> Choice:
     if not name or not words or not words[0]:
         raise InputError("policy", policy, f"module:Class, or {known}")
     try:
-        return _imported(policy.strip(), name, words)
+        return _imported(policy.strip(), name, words, folder)
     except ModuleNotFoundError as error:
         expected = f"a module that can be imported from here, or {known} ({error})"
         raise InputError("policy", policy, expected) from None
@@ -153,7 +180,7 @@ def choose(policy: PolicyLike) -> Choice:
 def check_choice(choice: Choice, times: ReplayTimes) -> None:
     """Refuse a policy that cannot be made or asks for too long a draft, before any replay."""
     longest = times.max_draft_length
-    if choice.draft_length > longest:
+    if choice.draft_length is not None and choice.draft_length > longest:
         expected = f"at most {longest}, the longest draft considered (max_draft_length)"
         raise InputError("policy", choice.name, expected)
     if choice.planner is None:
@@ -199,9 +226,7 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
         except (Exception, SystemExit) as error:
             text = f"{type(error).__name__}: {error}"
             raise InputError(f"policy {choice.name}", text, "one that can be made") from error
-        if not all(callable(getattr(policy, name, None)) for name in ("propose", "observe")):
-            expected = "a policy with propose() and observe(emitted_tokens, step_time)"
-            raise InputError(f"policy {choice.name}", f"a {type(policy).__name__}", expected)
+        _check_methods(policy, type(policy).__name__, choice.name)
         return policy
 
     return make
@@ -216,7 +241,7 @@ def _given(policy: object) -> Choice:
     name = _named(getattr(function, "__name__", type(function).__name__), bound)
     if name in (*_PLANNERS, *_FACTORIES):
         raise InputError("policy", policy, f"another name than {name}, which is taken")
-    return Choice(name=name, factory=policy)
+    return Choice(name=name, factory=_fast(policy))
 
 
 def _named(name: str, settings: dict[str, Any]) -> str:
@@ -226,7 +251,8 @@ def _named(name: str, settings: dict[str, Any]) -> str:
 def _planned(policy: str, words: Sequence[str]) -> Choice:
     if words:
         raise InputError("policy", policy, "no settings, as it has none")
-    return Choice(name=policy, planner=_PLANNERS[policy])
+    planner = _PLANNERS[policy]
+    return Choice(name=policy, planner=planner) if planner else _constant(policy, 0)
 
 
 def _fixed(policy: str, words: Sequence[str]) -> Choice:
@@ -244,12 +270,13 @@ def _by_batch_size(policy: str, words: Sequence[str]) -> Choice:
     """Take the draft length at batch size 1 of a schedule, from a file or as typed."""
     try:
         if len(words) == 1 and "=" not in words[0]:
-            schedule = json.loads(Path(words[0]).read_text(encoding="utf-8"))
+            schedule = json.loads(read_text(Path(words[0]), "policy table", "JSON"))
         else:
             schedule = [[*map(int, word.replace("=", "-").split("-"))] for word in words]
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        reason = error.expected if isinstance(error, InputError) else error
         expected = "entries such as table:1-16=3:17-64=2, or a JSON file of [[1, 16, 3], ...]"
-        raise InputError("policy", policy, f"{expected} ({error})") from None
+        raise InputError("policy", policy, f"{expected} ({reason})") from None
     with _of_policy():
         return _constant(policy, scheduled_draft_length(schedule, 1))
 
@@ -263,19 +290,43 @@ def _learning(policy: str, words: Sequence[str]) -> Choice:
     return Choice(name=policy, factory=factory, settings=_settings(policy, words, known))
 
 
-def _imported(policy: str, module: str, words: Sequence[str]) -> Choice:
+def _imported(policy: str, module: str, words: Sequence[str], folder: Path | None) -> Choice:
     """Take a class or function of a module of the user's own."""
     try:
-        factory = getattr(importlib.import_module(module), words[0])
+        with _on_path(folder):
+            factory = getattr(importlib.import_module(module), words[0])
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
             raise
         given = f"{type(error).__name__}: {error}"
         expected = f"a module that can be imported from here and has {words[0]} ({given})"
         raise InputError("policy", policy, expected) from None
-    if not callable(factory):
-        raise InputError("policy", policy, "a class or function")
-    return Choice(name=policy, factory=factory, settings=_settings(policy, words[1:]))
+    if not callable(factory) or inspect.isbuiltin(factory):
+        raise InputError("policy", policy, "a class or function in Python")
+    settings = _settings(policy, words[1:])
+    if inspect.isclass(factory):
+        _check_methods(factory, factory.__name__, policy)
+    return Choice(name=policy, factory=_fast(factory), settings=settings, folder=folder)
+
+
+@contextmanager
+def _on_path(folder: Path | None) -> Iterator[None]:
+    """Let modules be imported from a folder."""
+    if folder is None:
+        yield
+        return
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _check_methods(policy: object, kind: str, name: str) -> None:
+    """Refuse what has not the methods of a policy."""
+    if not all(callable(getattr(policy, method, None)) for method in ("propose", "observe")):
+        expected = "a policy with propose() and observe(emitted_tokens, step_time)"
+        raise InputError(f"policy {name}", f"a {kind}", expected)
 
 
 def _settings(

@@ -1,7 +1,8 @@
 """Draft lengths that are settled before a replay: constant ones, and those that know the trace.
 
 The greedy plan is the best for each step, the oracle's the best of all: bounds to measure policies
-by. Plans pay no upkeep for a drafter that pauses, and know nothing of luck.
+by. They pay the upkeep of a drafter that pauses, as any policy that may draft, and know nothing of
+luck.
 """
 
 import numpy as np
@@ -118,7 +119,7 @@ def _plan_backwards(
 
 def _step_times(proposed: NDArray[np.uint8], times: ReplayTimes) -> FloatArray:
     """Return the step time of each draft length, shape (positions, longest + 1)."""
-    base, _ = times.by_column(times.forward_time)
+    base, _ = times.by_column(times.paused_time)
     asked = np.arange(times.max_draft_length + 1)
     offered = np.arange(256)[:, None]
     table = base[np.minimum(asked, offered) + (asked > 0)]

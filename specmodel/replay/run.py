@@ -192,11 +192,11 @@ def timeline(
     its = luck.of(number, slice(start, start + int(one.output_tokens[0])))
     follower: Policy
     if choice.planner is not None:
-        follower, plain_time = OneLane(Plan(choice.planner(one, times))), times.forward_time
+        follower = OneLane(Plan(choice.planner(one, times)))
     else:
-        follower, plain_time = policy_maker(choice, times, seed)(request), times.paused_time
+        follower = policy_maker(choice, times, seed)(request)
     steps: list[dict[str, Any]] = []
-    replay_policy(lambda _: follower, one, times, its, plain_time, steps)
+    replay_policy(lambda _: follower, one, times, its, choice.plain_time(times), steps)
     table = pd.DataFrame(steps)
     tokens, seconds = (
         table[name].rolling(WINDOW).sum() for name in ("emitted_tokens", "step_time")
@@ -225,7 +225,8 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
         bootstrap (speedup_low, speedup_high), too wide for drawn requests, which are stratified;
         slowdown, tokens_per_step, drafted tokens a step, share of steps in tests, and percentiles
         of tpot over requests; and, if the oracle is there, regret: by which share the expected
-        time is longer than the oracle's.
+        time is longer than the oracle's, which pays the upkeep of a drafter that pauses; without
+        speculation there is none to pay, so that regret may be negative.
 
     Examples
     --------

@@ -5,10 +5,12 @@ of arrays: all take a step together, and from time to time the lanes whose reque
 dropped.
 """
 
+import inspect
 import operator
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -133,7 +135,8 @@ def _replay(
     log: list[dict[str, Any]] | None,
 ) -> tuple[int, int, int, float, float]:
     """Return the steps, test steps, drafted tokens, time and expected time of one request."""
-    propose, observe = policy.propose, policy.observe
+    propose, is_told = policy.propose, _takes_drafted(type(policy))
+    observe: Any = policy.observe  # with or without its optional argument
     proposed, accepted = request.proposed, request.accepted
     experts, noise = request.experts, request.noise
     has_phase, longest, length = hasattr(policy, "phase"), len(base) - 2, len(proposed)
@@ -150,7 +153,10 @@ def _replay(
         emitted = emitted if emitted < left else left  # min() is slower
         column = verified + 1 if asked else 0
         seconds = (base[column] + slope[column] * experts[position]) * noise[position]
-        observe(emitted, seconds)
+        if is_told:
+            observe(emitted, seconds, drafted_tokens=verified)
+        else:
+            observe(emitted, seconds)
         if log is not None:
             utility = getattr(policy, "utility", float("nan"))
             log.append({
@@ -166,6 +172,15 @@ def _replay(
         total += seconds
         expected += base[column]
     return steps, tested, drafted, total, expected
+
+
+@cache
+def _takes_drafted(kind: type) -> bool:
+    """Return whether policies of a class want to know how many tokens were drafted."""
+    try:
+        return "drafted_tokens" in inspect.signature(kind.observe).parameters  # type: ignore[attr-defined] # it has one
+    except (AttributeError, TypeError, ValueError):
+        return False
 
 
 def _place(error: BaseException) -> str:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.sensitivity.evaluation import OUTPUTS, evaluate
 from specmodel.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
-from specmodel.sensitivity.inputs import Input, OperatingPoint, list_inputs
+from specmodel.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.sensitivity.uncertainty import Range
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ def tornado(
         `OUTPUTS`, ``<output>_at_low`` and ``<output>_at_high``; the largest swing of the speedup
         first.
 
+    Raises
+    ------
+    InputError
+        If there is no range, or one of what is no input.
+
     Examples
     --------
     >>> from specmodel import deploy
@@ -92,8 +98,8 @@ def tornado(
     >>> float(table.set_index("input").high["routing_correlation"])
     0.3
     """
-    known = list_inputs(deployment, point)
-    items, ends = [known[name] for name in ranges], [span.ends for span in ranges.values()]
+    items = _inputs_of(deployment, point, ranges)
+    ends = [span.ends for span in ranges.values()]
     table = _table(items)
     table[["low", "high"]] = ends
     table["source"] = [span.source for span in ranges.values()]
@@ -136,11 +142,14 @@ def sobol(
     Raises
     ------
     InputError
-        If `samples` is not a power of two, or an output does not vary over the ranges.
+        If there is no range, or one of what is no input; if `samples` is not a power of two; or an
+        output is none or does not vary over the ranges.
     """
     import pandas as pd
 
-    names = list(ranges)
+    names = [item.name for item in _inputs_of(deployment, point, ranges)]
+    if not outputs or set(outputs) - set(OUTPUTS):
+        raise InputError("outputs", list(outputs), f"some of {', '.join(OUTPUTS)}")
 
     def function(values: FloatArray) -> FloatArray:
         outcome = evaluate(deployment, point, dict(zip(names, values, strict=True)))
@@ -161,6 +170,16 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
     """Return those of `OUTPUTS` that some row of a `tornado` moves."""
     swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
     return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
+
+
+def _inputs_of(
+    deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
+) -> list[Input]:
+    """Return the inputs that have ranges, of which there must be one."""
+    if not ranges:
+        raise InputError("ranges", {}, "the range of an input at least, as uncertain_ranges gives")
+    known = list_inputs(deployment, point)
+    return [find_input(known, name, "ranges") for name in ranges]
 
 
 def _one_at_a_time(

@@ -26,7 +26,10 @@ def measured(**form: float) -> Acceptance:
 @given(RATES, LENGTHS)
 def test_expected_tokens_are_the_geometric_sum(rate: float, length: int) -> None:
     expected = geometric_sum(rate, length)
-    assert speculation.expected_tokens_per_step(rate, length) == pytest.approx(expected, rel=1e-12)
+    tokens = speculation.expected_tokens_per_step(rate, length)
+    assert tokens == pytest.approx(expected, rel=1e-12)
+    assert tokens >= 1
+    assert speculation.expected_tokens_per_step(rate, 0) == 1
 
 
 @pytest.mark.parametrize("length", [0, 1, 7, 1000])

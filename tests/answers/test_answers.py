@@ -1,6 +1,8 @@
 """Answers from predictions, against brute force, closed forms and MoESD's own definitions."""
 
 import itertools
+import tracemalloc
+from importlib import import_module
 from math import factorial
 
 import numpy as np
@@ -375,3 +377,15 @@ def test_an_explanation_as_a_table_has_both_ends():
         assert rows["term"].iloc[-1] == "predicted"
         steps = rows["value"].iloc[:-1].sum()
         assert steps == pytest.approx(rows["value"].iloc[-1], abs=1e-12)
+
+
+def test_explaining_many_points_takes_room_for_few(monkeypatch):
+    many = grid("eagle", batch_size=range(1, 10_001))
+    tracemalloc.start()
+    found = explain(many).speedup
+    peak = tracemalloc.get_traced_memory()[1] / many.speedup.size
+    tracemalloc.stop()
+    assert peak < 2500, "bytes a point; all coalitions of all points at once take 6,000"
+    monkeypatch.setattr(import_module("specmodel.answers.explain"), "CHUNK", 7)
+    for name, values in explain(grid("eagle", batch_size=range(1, 41))).speedup.items():
+        np.testing.assert_allclose(values, found[name][:, :40], rtol=1e-12, atol=1e-12)

@@ -25,8 +25,9 @@ def test_passes_sum_to_their_times_point_by_point(prediction) -> None:
     sums = sums.loc[list(points.itertuples(index=False, name=None))]
     np.testing.assert_allclose(sums["forward"], p.forward_time.ravel(), rtol=1e-12)
     np.testing.assert_allclose(sums["verify"], p.verify_time.ravel(), rtol=1e-12)
-    drafting = p.draft_time / p.draft_length
-    np.testing.assert_allclose(sums["draft pass"], drafting.ravel(), rtol=1e-12)
+    lengths = np.repeat([3, 5], 2)
+    drafting = sums["first draft pass"] + (lengths - 1) * sums["draft pass"]
+    np.testing.assert_allclose(drafting, p.draft_time.ravel(), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("kind", "tokens"), [("forward", 1), ("verify", 4)])

@@ -1,17 +1,28 @@
 """Draft length by batch size: against brute force, and as each engine reads it."""
 
+import bisect
+import importlib.util
 import itertools
 import json
 import math
+import os
 import re
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import specmodel
-from specmodel.answers import DIALECTS, Schedule, draft_length_schedule, draft_ranges
+from specmodel.answers import (
+    DIALECTS,
+    Schedule,
+    dialect,
+    draft_length_schedule,
+    draft_ranges,
+)
 from specmodel.answers.schedule import mean_speedup
 from specmodel.base.errors import InputError
 from specmodel.cost.memory import MemoryUse
@@ -203,22 +214,36 @@ def test_bad_input_is_named(speedup, tolerance, culprit):
 def schedule_of(lengths):
     lengths, ones = np.array(lengths), np.ones(len(lengths))
     return Schedule(
-        draft_length=lengths, speedup=ones, best_draft_length=lengths, best_speedup=ones
+        draft_length=lengths,
+        speedup=ones,
+        best_draft_length=lengths,
+        best_speedup=ones,
+        single_draft_length=int(lengths[0]),
+        single_speedup=ones,
     )
 
 
-def from_thresholds(thresholds, largest):
-    """Each length from its batch size on, until the next."""
-    assert min(thresholds) == 1
-    return [
-        thresholds[max(first for first in thresholds if first <= size)]
-        for size in range(1, largest + 1)
-    ]
+def test_the_best_single_length_has_the_largest_mean():
+    gain = [[1.5, 1.4, 0.9], [1.2, 1.4, 1.3], [0.9, 1.1, 1.2]]
+    schedule = draft_length_schedule(gain)
+    means = [mean_speedup(column) for column in np.transpose(gain)]
+    assert schedule.single_draft_length == int(np.argmax(means)) + 1 == 2
+    assert schedule.single_speedup.tolist() == [1.4, 1.4, 1.1]
+    assert schedule.gain_over_single == pytest.approx(schedule.mean_speedup / max(means))
+    assert draft_length_schedule([[1.2], [0.5]]).single_draft_length == 0
+    assert draft_length_schedule([[1.2], [0.5]]).gain_over_single == pytest.approx(1.2 ** (2 / 3))
+
+
+@given(tables(st.floats(0.3, 3), most_sizes=30, most_lengths=6))
+def test_no_single_length_is_much_better(table):
+    assert draft_length_schedule(table, tolerance=0.01).gain_over_single >= 0.99
 
 
 def read_vllm(text, largest):
     config = json.loads(text)
-    assert set(config) == {"num_speculative_tokens", "num_speculative_tokens_per_batch_size"}
+    assert set(config) <= {
+        *("method", "num_speculative_tokens", "num_speculative_tokens_per_batch_size")
+    }
     longest = config["num_speculative_tokens"]
     assert longest >= 1
     ranges = config["num_speculative_tokens_per_batch_size"]
@@ -241,63 +266,159 @@ def read_yaml(text):
 
 
 def read_tensorrt_llm(text, largest):
-    longest, thresholds = read_yaml(text)
-    assert thresholds[1] == longest == max(thresholds.values())
-    return from_thresholds(thresholds, largest)
+    """Transcribed from TensorRT-LLM 1.3 (its PR 10860), whose own code is not run here."""
+    longest, schedule = read_yaml(text)
+    assert schedule[min(schedule)] == longest == max(schedule.values())
+    sizes = sorted(schedule)
+    places = [bisect.bisect_left(sizes, size) for size in range(1, largest + 1)]
+    return [schedule[sizes[i]] if i < len(sizes) else 0 for i in places]
+
+
+def read_tensorrt_llm_1_2(text, largest):
+    """Likewise of TensorRT-LLM 1.2: each length from its batch size on, and one from 1 on."""
+    longest, schedule = read_yaml(text)
+    assert schedule[1] == longest == max(schedule.values())
+    sizes = sorted(schedule)
+    return [schedule[sizes[bisect.bisect(sizes, size) - 1]] for size in range(1, largest + 1)]
 
 
 def read_sglang(text, largest):
-    thresholds = {int(size): candidates for size, candidates in json.loads(text).items()}
-    lengths = from_thresholds(thresholds, largest)
+    slots = {int(size): slot["candidate_steps"] for size, slot in json.loads(text).items()}
+    sizes = sorted(slots)
+    assert sizes[0] == 1
+    lengths = [slots[sizes[bisect.bisect(sizes, size) - 1]] for size in range(1, largest + 1)]
     assert all(len(candidates) == 1 for candidates in lengths)
     return [candidates[0] for candidates in lengths]
 
 
-READERS = {"vllm": read_vllm, "tensorrt-llm": read_tensorrt_llm, "sglang": read_sglang}
+READERS = {
+    ("vllm", None): read_vllm,
+    ("tensorrt-llm", None): read_tensorrt_llm,
+    ("tensorrt-llm", "1.3.0rc20"): read_tensorrt_llm,
+    ("tensorrt-llm", "1.2"): read_tensorrt_llm_1_2,
+    ("sglang", None): read_sglang,
+}
+LENGTHS = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(
+    lambda lengths: [max(1, *lengths), *lengths]
+)
+"""The longest first, as one of the engines wants it."""
 
 
-def longest_to_front(lengths):
-    return [max(lengths), *lengths]
-
-
-@pytest.mark.parametrize("engine", DIALECTS)
-@given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60).map(longest_to_front))
-def test_engines_read_back_the_lengths(engine, lengths):
-    text = DIALECTS[engine].fragment(schedule_of(lengths))
-    assert READERS[engine](text, len(lengths)) == lengths
+@pytest.mark.parametrize(("engine", "version"), READERS)
+@given(lengths=LENGTHS)
+def test_engines_read_back_the_lengths(engine, version, lengths):
+    text = dialect(engine, version).fragment(schedule_of(lengths))
+    assert READERS[engine, version](text, len(lengths)) == lengths
     assert max(map(len, text.splitlines())) <= 80
 
 
-@given(lengths=st.lists(st.integers(0, 12), min_size=1, max_size=60).map(longest_to_front))
+SOURCES = {
+    "vllm": "vllm/v1/spec_decode/dynamic/utils.py",
+    "sglang": "sglang/srt/speculative/adaptive_spec_params.py",
+}
+
+
+def own_parser(engine):
+    """The module of an engine that reads a schedule, without the engine.
+
+    It is taken out of the engine if that is installed, or out of its wheel in a folder that the
+    environment variable SPECMODEL_ENGINE_WHEELS names, such as that of
+    ``pip download --no-deps --dest FOLDER sglang vllm``.
+    """
+    path, folder = SOURCES[engine], os.environ.get("SPECMODEL_ENGINE_WHEELS")
+    wheels = sorted(Path(folder).glob(f"{engine}-*.whl")) if folder else []
+    found = importlib.util.find_spec(engine)
+    if wheels:
+        text = zipfile.ZipFile(wheels[-1]).read(path).decode()
+    elif found and found.origin:
+        text = (Path(found.origin).parents[1] / path).read_text(encoding="utf-8")
+    else:
+        pytest.skip(f"needs {engine} or its wheel")
+    # what the module takes from the rest of the engine plays no part in reading a file
+    text = re.sub(r"^from sglang.*? import (\(.*?\)|[^\n]*)", "", text, flags=re.M | re.S)
+    names = {"__name__": f"{engine}_parser", "log_info_on_rank0": lambda *_: None}
+    exec(compile(text, path, "exec"), names)
+    return names
+
+
+@pytest.mark.engine
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(lengths=LENGTHS, more=st.integers(0, 9))
+def test_vllm_itself_reads_back_the_lengths(lengths, more):
+    parser = own_parser("vllm")
+    config = json.loads(dialect("vllm").fragment(schedule_of(lengths)))
+    found = parser["build_dynamic_sd_schedule_lookup"](
+        config["num_speculative_tokens_per_batch_size"],
+        vllm_max_batch_size=len(lengths) + more,
+        vllm_num_speculative_tokens=config["num_speculative_tokens"],
+    )
+    assert found[1:] == lengths + more * lengths[-1:]
+
+
+@pytest.mark.engine
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(lengths=LENGTHS, accepted=st.lists(st.integers(0, 12), min_size=1, max_size=40))
+def test_sglang_itself_reads_back_the_lengths_and_keeps_them(lengths, accepted, tmp_path):
+    parser, path = own_parser("sglang"), tmp_path / "schedule.json"
+    schedule = schedule_of(lengths)
+    path.write_text(dialect("sglang").fragment(schedule), encoding="utf-8")
+    flags = dialect("sglang").place(schedule, "eagle3").split()
+    first = int(flags[flags.index("--speculative-num-steps") + 1])
+    assert first in parser["resolve_candidate_steps_from_config"](str(path))
+    params = parser["AdaptiveSpeculativeParams"](first, str(path))
+    sizes = range(1, len(lengths) + 1)
+    assert [params.get_steps_for_batch(size) for size in sizes] == lengths
+    for count in accepted:
+        for size in sizes:
+            assert params.on_verify_complete([min(count, lengths[size - 1])], size) is None
+    assert [params.get_steps_for_batch(size) for size in sizes] == lengths
+
+
+@given(lengths=LENGTHS)
 def test_yaml_is_what_a_reader_of_yaml_takes_it_for(lengths):
     yaml = pytest.importorskip("yaml")
-    text = DIALECTS["tensorrt-llm"].fragment(schedule_of(lengths))
+    text = dialect("tensorrt-llm").fragment(schedule_of(lengths))
     longest, thresholds = read_yaml(text)
     assert yaml.safe_load(text) == {"max_draft_len": longest, "draft_len_schedule": thresholds}
 
 
 def test_fragments_of_known_schedules():
     lengths = [3] * 16 + [2] * 48 + [0] * 36
-    vllm = json.loads(DIALECTS["vllm"].fragment(schedule_of(lengths)))
     ranges = [[1, 16, 3], [17, 64, 2], [65, 100, 0]]
-    assert vllm == {
-        "num_speculative_tokens": 3,
-        "num_speculative_tokens_per_batch_size": ranges,
+    for drafter, method in {"mtp": {"method": "mtp"}, "model": {"method": "draft_model"}}.items():
+        assert json.loads(dialect("vllm").fragment(schedule_of(lengths), drafter)) == method | {
+            "num_speculative_tokens": 3,
+            "num_speculative_tokens_per_batch_size": ranges,
+        }
+    falling = schedule_of([4] * 3 + [2] * 4 + [0] * 5)
+    newest, older = dialect("tensorrt-llm"), dialect("tensorrt-llm", "1.2")
+    assert newest.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {3: 4, 7: 2}"
+    assert older.fragment(falling) == "max_draft_len: 4\ndraft_len_schedule: {1: 4, 4: 2, 8: 0}"
+    sglang = json.loads(dialect("sglang").fragment(schedule_of(lengths)))
+    assert sglang == {
+        str(first): {"candidate_steps": [length]} for first, length in ((1, 3), (17, 2), (65, 0))
     }
-    tensorrt = DIALECTS["tensorrt-llm"].fragment(schedule_of([4] * 3 + [2] * 4 + [0] * 5))
-    assert tensorrt.splitlines() == ["max_draft_len: 4", "draft_len_schedule: {1: 4, 4: 2, 8: 0}"]
-    sglang = json.loads(DIALECTS["sglang"].fragment(schedule_of(lengths)))
-    assert sglang == {"1": [3], "17": [2], "65": [0]}
 
 
-def test_where_nothing_pays_the_fragment_still_reads():
-    for engine, read in READERS.items():
-        assert read(DIALECTS[engine].fragment(schedule_of([0] * 9)), 9) == [0] * 9
+@pytest.mark.parametrize("engine", DIALECTS)
+def test_where_nothing_pays_there_is_nothing_to_load(engine):
+    assert dialect(engine).fragment(schedule_of([0] * 9)) == ""
 
 
-def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut():
+def test_versions_are_those_of_tensorrt_llm():
+    for version in ("1.3", "1.3.0rc20", "2.0", "10.1.4"):
+        assert dialect("tensorrt-llm", version) == dialect("tensorrt-llm")
+    for version in ("newest", "1", "1.x", "", "-1.2", "1.2 beta"):
+        with pytest.raises(InputError, match=r"^engine_version: got .*1\.2 or 1\.3"):
+            dialect("tensorrt-llm", version)
+    with pytest.raises(InputError, match=r"^engine_version: got '0.33'; expected none with vllm"):
+        dialect("vllm", "0.33")
+
+
+@pytest.mark.parametrize("version", [None, "1.2"])
+def test_tensorrt_llm_refuses_a_schedule_that_it_would_cut(version):
     with pytest.raises(InputError, match=r"schedule: got .*longest_first"):
-        DIALECTS["tensorrt-llm"].fragment(schedule_of([1, 2]))
+        dialect("tensorrt-llm", version).fragment(schedule_of([1, 2]))
 
 
 MODELS = ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b", "phi-3.5-moe", "llama-3.1-70b"]
@@ -320,7 +441,7 @@ def smallest_deployment(target, hardware):
 @pytest.mark.parametrize("target", MODELS)
 def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, hardware):
     degree, largest = smallest_deployment(target, hardware)
-    for engine, read in READERS.items():
+    for (engine, version), read in READERS.items():
         prediction = specmodel.predict(
             target=target,
             hardware=hardware,
@@ -333,10 +454,10 @@ def test_on_real_pairs_no_constant_length_is_better_whatever_the_engine(target, 
             engine=engine if engine in specmodel.list_engines() else None,
         )
         assert not prediction.warnings
-        first = DIALECTS[engine].longest_first
+        first = dialect(engine, version).longest_first
         schedule = draft_length_schedule(prediction.speedup, longest_first=first)
         assert_no_constant_is_better(prediction.speedup, schedule, everywhere=not first)
-        lengths = read(DIALECTS[engine].fragment(schedule), largest)
+        lengths = read(dialect(engine, version).fragment(schedule), largest)
         assert lengths == schedule.draft_length.tolist()
         on = schedule.draft_length > 0
         assert (schedule.speedup[on][first:] >= 1).all()

@@ -42,12 +42,15 @@ OUT_OF_MEMORY = "out of memory"
 class FakeBench:
     """Times that depend on the point and on how often it was timed, by a smooth law."""
 
-    pause = 0.0
+    pause, fault = 0.0, ""
 
     def __init__(self, info: DeviceInfo, points: list[Point]) -> None:
         self.calls: dict[str, int] = {}
 
     def clear(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def measure(self, point: Point) -> dict[str, str]:
@@ -297,6 +300,38 @@ def test_a_drifting_machine_is_flagged(tmp_path: Path, monkeypatch: pytest.Monke
     assert any("drifted" in flag for flag in made.flags)
     assert made.noise.raw > 0.1
     assert made.noise.ratio < 1e-3  # the reference drifted alike
+
+
+@pytest.mark.parametrize(
+    ("factor", "told", "is_kept"),
+    [
+        (20.0, "gemm is missed by", True),
+        (1e5, "gemm is not in the profile (measurements", False),
+    ],
+)
+def test_noisy_timings_are_kept_and_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, told: str, is_kept: bool
+) -> None:
+    """A kind that cannot be fitted used to end the command: days of timings and no profile."""
+    generator = random.Random(3)
+
+    class Noisy(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            timed = super().measure(point)
+            if point.component == "gemm":
+                timed["latency"] = str(float(timed["latency"]) * factor ** -generator.random())
+            return timed
+
+    put(Noisy, monkeypatch)
+    list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
+    made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
+    (flag,) = (flag for flag in made.flags if "gemm" in flag)
+    assert flag.startswith(told)
+    assert flag.endswith("--again gemm times it anew")
+    assert {kind for kind, _ in made.fits} >= {"experts", "attention", "elementwise"}
+    assert (("gemm", "bf16") in made.fits) is is_kept
+    (tmp_path / "made.toml").write_text(made.text)
+    assert load_hardware(tmp_path / "made.toml").fitted["torch"].experts
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

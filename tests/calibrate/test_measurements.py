@@ -86,7 +86,7 @@ def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path) -> None:
 def test_a_missing_file_is_named(suffix: str, tmp_path) -> None:
     message = refusal(read_measurements, tmp_path / f"none{suffix}")
     assert f"none{suffix}" in message
-    assert "no such file" in message
+    assert "No such file" in message
 
 
 @pytest.mark.parametrize("name", ["none", "a.zip", "a.xz", "a.csv.gz", "a.CSV.bak"])

@@ -30,7 +30,8 @@ COMMANDS = [
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
     *(EVEN, EVEN + " --engine sglang --context-length 0,4096", EVEN + NGRAM),
-    EVEN + " --hardware t4 --target opt-30b --weight-dtype int4 --drafter llama-3.1-70b",
+    EVEN + " --hardware t4 --target opt-30b --weight-dtype int4 --drafter llama-3.1-70b"
+    " --set drafter.vocabulary_size=50272",
     *(COMPARE, COMPARE + " --engine vllm,sglang,ideal", COMPARE + " --drafter eagle3,mtp"),
     COMPARE.replace("--target qwen3-30b-a3b", "--target mixtral-8x22b,qwen3-32b"),
     COMPARE.replace("--acceptance-rate 0.4,0.7", "--acceptance-rate 0.6") + NGRAM,
@@ -282,6 +283,10 @@ def test_bad_input_is_one_line(command, fragments, capsys):
         assert fragment in err
 
 
-def test_more_points_are_explained_to_programs(run):
+def test_more_points_are_explained_to_programs_but_not_any_number(run, capsys):
+    command = EXPLAIN + " --batch-size 1:100:1 --context-length 1:101 --csv"
+    assert cli.main(shlex.split(command)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--batch-size: got '10100 points'; expected at most 10000 points" in line
     rows = parse(run(EXPLAIN + " --batch-size 1:6 --json"))["rows"]
     assert len({row["batch_size"] for row in rows}) == 6

@@ -379,7 +379,7 @@ VALIDATE = "validate {folder}/plain/h200_sxm.toml {folder}/gemm.csv"
 
 FAULTS = [
     # tables of kernels
-    ("fit {folder}/none.csv --output out.toml", "measurements", "none.csv", "no such file"),
+    ("fit {folder}/none.csv --output out.toml", "measurements", "none.csv", "No such file"),
     ("fit {folder}/folder.toml --output out.toml", "measurements", "folder.toml", ".parquet"),
     *(
         (f"{command.format(table)}", *fragments)
@@ -419,7 +419,7 @@ FAULTS = [
     *(
         (ENGINE.replace("engine.csv", f"{table}.csv"), *fragments)
         for table, *fragments in (
-            ("none", "measurements", "none.csv", "no such file"),
+            ("none", "measurements", "none.csv", "No such file"),
             ("empty", "measurements", "empty.csv"),
             ("engine_header", "measurements", "0 rows", "more than 3"),
             ("engine_few", "measurements", "3 rows", "more than 3"),
@@ -479,7 +479,7 @@ FAULTS = [
     # validate
     ("validate", "Missing argument", "PROFILE"),
     ("validate h200_sxm", "Missing argument", "MEASUREMENTS"),
-    ("validate h200_sxm {folder}/none.csv", "measurements", "none.csv", "no such file"),
+    ("validate h200_sxm {folder}/none.csv", "measurements", "none.csv", "No such file"),
     ("validate h200 {folder}/gemm.csv", "error: profile: got 'h200'", "h200_sxm"),
     (
         "validate {folder}/second/h200_sxm.toml {folder}/gemm.csv",

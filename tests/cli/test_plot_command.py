@@ -93,6 +93,32 @@ def test_the_outcome_is_passed_on(run, monkeypatch) -> None:
     assert told["outcome"] == "target_efficiency"
 
 
+@pytest.mark.parametrize(
+    ("where", "left"),
+    [
+        ("--where draft_length=1,3,5", {"draft_length": {1, 3, 5}}),
+        ("--where draft_length=2:6:2", {"draft_length": {2, 4, 6}}),
+        ("--where draft_length=2:4,8", {"draft_length": {2, 3, 4, 8}}),
+        ("--where target=b", {"target": {"b"}}),
+        ("--where target=b,a --where draft_length=4", {"target": {"a", "b"}, "draft_length": {4}}),
+        ("--where fits=True", {"fits": {True}}),
+        ("--where speedup=1.5", {"speedup": {1.5}}),
+    ],
+)
+def test_rows_can_be_chosen(where, left, run, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr(
+        "specmodel.plots.figures.save_figure", lambda _, table, *__, **___: drawn.append(table)
+    )
+    rows = [(t, n, b) for t in "ab" for n in range(1, 9) for b in (1, 8)]
+    table = pd.DataFrame(rows, columns=["target", "draft_length", "batch_size"])
+    table.assign(speedup=table["batch_size"] + 0.5, fits=table["batch_size"] < 8).to_csv("t.csv")
+    assert run(f"plot speedup t.csv --output a.pdf {where}")[0] == 0
+    for name, values in left.items():
+        assert set(drawn[0][name]) == values
+
+
 def test_components_as_csv_sum_to_the_times(run) -> None:
     command = f"predict {RATE} --batch-size 1,8 --draft-length 3 --engine sglang"
     table = pd.read_csv(io.StringIO(run(f"{command} --components --csv")[1]))
@@ -100,7 +126,7 @@ def test_components_as_csv_sum_to_the_times(run) -> None:
     sums = table.groupby(["batch_size", "pass"])["time"].sum().unstack()
     assert sums["forward"].to_dict() == pytest.approx(times["forward_time"].to_dict(), rel=1e-12)
     assert sums["verify"].to_dict() == pytest.approx(times["verify_time"].to_dict(), rel=1e-12)
-    drafting = (3 * sums["draft pass"]).to_dict()
+    drafting = (sums["first draft pass"] + 2 * sums["draft pass"]).to_dict()
     assert drafting == pytest.approx(times["draft_time"].to_dict(), rel=1e-12)
 
 
@@ -110,7 +136,7 @@ BAD = [
     ("plot tornados table.csv --output a.pdf", "kind: got 'tornados'", "one of tornado"),
     ("plot speedup --output a.pdf", "table: got None", "- for a pipe"),
     ("plot speedup table.csv", "--output"),
-    ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "no such file"),
+    ("plot speedup nowhere.csv --output a.pdf", "table: got 'nowhere.csv'", "No such file"),
     ("plot speedup folder.pdf --output a.pdf", "table: got 'folder.pdf'", ".csv or .parquet"),
     ("plot policies table.csv --output a.pdf", "table: got", "columns speedup_low, speedup_high"),
     ("plot speedup table.csv --output a.jpg", "--output: got 'a.jpg'", ".png, .pdf or .svg"),
@@ -120,6 +146,10 @@ BAD = [
         (f"{GOOD} --width {width}", f"--width: got {width}", "from 3 to 20")
         for width in ("0.0", "2.9", "-1.0", "nan", "inf")
     ),
+    (f"{GOOD} --where draft=1", "--where: got 'draft=1'", "such as batch_size"),
+    (f"{GOOD} --where speedup", "--where: got 'speedup'", "COLUMN=VALUES"),
+    (f"{GOOD} --where batch_size=x", "--where: got 'x'", "numbers as a list or range"),
+    (f"{GOOD} --where batch_size=2", "--where: got 'batch_size=2'", "rows have, such as 1"),
     (f"{GOOD} --outcome speedup", "--outcome: got 'speedup'", "none"),
     ("plot sobol table.csv --output a.pdf --outcome x", "--outcome: got 'x'", "target_efficiency"),
 ]
@@ -150,6 +180,19 @@ def test_what_comes_from_a_pipe_is_judged_as_well(text, fragment, run, monkeypat
     status, out, line = run("plot speedup - --output a.pdf")
     assert (status, out, line.count("\n")) == (2, "", 1)
     assert fragment in line
+
+
+def test_a_table_larger_than_memory_is_refused_before_it_is_read(run, monkeypatch) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"batch_size": range(1, 101), "speedup": 1.5}).to_parquet("large.parquet")
+    assert run("plot speedup large.parquet --output a.pdf")[0] == 0
+    monkeypatch.setattr("specmodel.base.tables.MOST_BYTES", 1000)
+    monkeypatch.setattr("pandas.read_parquet", None)
+    status, out, line = run("plot speedup large.parquet --output a.pdf")
+    assert (status, out, line.count("\n")) == (2, "", 1)
+    assert "table: got 'large.parquet'; expected at most" in line
+    assert "not 100 rows of 2 columns" in line
 
 
 def test_without_matplotlib_it_says_what_to_install(run, monkeypatch) -> None:

@@ -331,7 +331,11 @@ def kept_bytes(left, num_points):
 
 @pytest.mark.parametrize(
     ("output", "sent"),
-    [*((output, signal.SIGINT) for output in OUTPUTS), ("one.parquet", signal.SIGTERM)],
+    [
+        *((output, signal.SIGINT) for output in OUTPUTS),
+        ("one.parquet", signal.SIGTERM),
+        ("one.csv", signal.SIGHUP),
+    ],
 )
 def test_a_signal_to_stop_keeps_the_first_rows_and_says_so(output, sent, tmp_path, monkeypatch):
     needs_pyarrow(output)

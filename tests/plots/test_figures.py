@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ pytest.importorskip("matplotlib")
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.text import Text
+from texts import unreadable, written
 
 from specmodel import deploy, predict
 from specmodel.answers import best_draft_lengths, break_even, explain, pass_components
@@ -198,21 +197,6 @@ def cases() -> Iterator[tuple[str, str, object]]:
 CASES = list(cases())
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """Every text that was drawn, as the renderer was told."""
-    texts = {}
-    draw = Text.draw
-
-    def record(self, renderer, *rest):
-        if self.get_visible() and self.get_text().strip():
-            texts[id(self)] = self
-        return draw(self, renderer, *rest)
-
-    monkeypatch.setattr(Text, "draw", record)
-    return texts
-
-
 LAST = list({case[0]: case for case in CASES}.values())
 
 
@@ -224,26 +208,15 @@ LAST = list({case[0]: case for case in CASES}.values())
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_text_can_be_read(kind, name, table, width, drawn) -> None:
+def test_every_text_can_be_read(kind, name, table, width) -> None:
     with mpl.rc_context({"font.size": FONT_SIZE}):
         figure = draw_figure(kind, table(), width=width)
-        drawn.clear()
-        figure.draw_without_rendering()
-    assert len(drawn) > 3
-    page = figure.bbox
-    boxes = {}
-    for text in drawn.values():
-        x0, y0, x1, y1 = box = text.get_window_extent().extents.tolist()
-        said = text.get_text()
-        assert text.get_fontsize() >= 6, said
-        assert "$" not in said.replace(r"\$", ""), "exponents are smaller than the text"
-        inside = page.x0 <= x0 and x1 <= page.x1 and page.y0 <= y0 and y1 <= page.y1
-        assert inside, f"{said!r} is cut off"
-        boxes[id(text)] = said, box
-    for (one, a), (other, b) in combinations(boxes.values(), 2):
-        across = min(a[2], b[2]) - max(a[0], b[0])
-        down = min(a[3], b[3]) - max(a[1], b[1])
-        assert min(across, down) < 0.5, f"{one!r} lies over {other!r}"
+        texts = written(figure)
+    assert len(texts) > 3
+    for text in texts:
+        assert text.get_fontsize() >= 6, text
+        assert "$" not in text.get_text().replace(r"\$", ""), "exponents are smaller than the text"
+    assert unreadable(figure) == []
     axes = [ax for ax in figure.axes if ax.get_xlabel() or ax.get_ylabel()]
     assert all(min(ax.bbox.width, ax.bbox.height) / figure.dpi > 0.7 for ax in axes)
 

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+import matplotlib as mpl
 from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
@@ -47,7 +48,7 @@ def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
     assert [line.get_label() for line in named] == ["3", "5"]
     assert data(named) == [[[1, 1.1], [4, 1.4]], [[1, 0.9], [4, 1.6]]]
     assert [[0, 1], [1, 1]] in data(drawn.lines)
-    assert drawn.get_legend().get_title().get_text() == "draft length"
+    assert drawn.get_legend().get_title().get_text() == "draft length (tokens)"
     assert drawn.get_xlabel() == "batch size (requests)"
     assert drawn.get_ylabel() == kind.replace("_", " ")
     assert drawn.get_xscale() == "log"
@@ -101,13 +102,13 @@ def test_what_does_not_fit_is_pale(limit) -> None:
 @pytest.mark.parametrize(
     ("columns", "told", "labels"),
     [
-        ({"context_length": [512, 4096]}, "context length", ["512", "4096"]),
+        ({"context_length": [512, 4096]}, "context length (tokens)", ["512", "4096"]),
         ({"target": ["a", "b"]}, "target", ["a", "b"]),
         ({"alternative": ["h100", "h200"]}, "alternative", ["h100", "h200"]),
         ({"tokens_per_step": [1.5, 2.25]}, "tokens per step", ["1.5", "2.25"]),
         ({"acceptance_rate": [0, 1], "tokens_per_step": [1, 3]}, "acceptance rate", ["0", "1"]),
-        ({"draft_length": [1, 2], "verify_tokens": [2, 3]}, "draft length", ["1", "2"]),
-        ({"draft_length": [1, 2], "throughput": [7, 8]}, "draft length", ["1", "2"]),
+        ({"draft_length": [1, 2], "verify_tokens": [2, 3]}, "draft length (tokens)", ["1", "2"]),
+        ({"draft_length": [1, 2], "throughput": [7, 8]}, "draft length (tokens)", ["1", "2"]),
     ],
 )  # fmt: skip
 def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels) -> None:
@@ -124,7 +125,9 @@ def test_two_things_that_vary_are_both_told() -> None:
     rows = [(n, c, b, n + b) for n in (1, 2) for c in (8, 9) for b in (1, 2)]
     table = pd.DataFrame(rows, columns=["draft_length", "context_length", "batch_size", "speedup"])
     drawn = plots.speedup(table, ax())
-    assert drawn.get_legend().get_title().get_text() == "draft length, context length"
+    assert drawn.get_legend().get_title().get_text() == (
+        "draft length (tokens), context length (tokens)"
+    )
     assert legend(drawn) == ["1, 8", "1, 9", "2, 8", "2, 9"]
 
 
@@ -233,6 +236,23 @@ def test_components_stack_to_the_time_of_each_pass() -> None:
     assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["4"]
 
 
+def test_a_component_has_the_colour_of_its_kind_in_every_figure() -> None:
+    from specmodel.plots.style import KIND_COLOURS
+
+    more = passes().query("component == 'routed_experts'").assign(component="shared_experts")
+    table = pd.concat([passes(), more])
+    stacked = plots.components(table, ax())
+    labels = {c.get_label(): c.patches[0] for c in stacked.containers}
+    colours = {name: mpl.colors.to_hex(bar.get_facecolor()) for name, bar in labels.items()}
+    assert colours["routed experts"] == colours["shared experts"] == KIND_COLOURS["experts"]
+    assert colours["embedding"] == KIND_COLOURS["elementwise"]
+    assert labels["routed experts"].get_hatch() != labels["shared experts"].get_hatch()
+    roofs = plots.roofline(table, ax())
+    handles = roofs.get_legend().legend_handles
+    drawn = dict(zip(legend(roofs), (handle.get_color() for handle in handles), strict=True))
+    assert drawn["routed experts"] == drawn["experts, fitted"] == KIND_COLOURS["experts"]
+
+
 def test_components_beyond_seven_are_one() -> None:
     names = [f"c{i}" for i in range(10)]
     table = pd.DataFrame({"component": names, "time": np.arange(1, 11) * 1e-6})
@@ -256,7 +276,7 @@ def test_waterfalls_lead_from_the_ideal_to_the_predicted() -> None:
     assert [sorted(span) for span in spans[1]] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
     assert [tick.get_text() for tick in top.get_yticklabels()] == ["ideal", "experts", "predicted"]
     assert (top.get_xlabel(), bottom.get_xlabel()) == ("target efficiency", "speedup")
-    assert top.get_legend().get_title().get_text() == "batch size"
+    assert top.get_legend().get_title().get_text() == "batch size (requests)"
     assert legend(top) == ["1", "8"]
 
 
@@ -297,6 +317,43 @@ def test_tornado_draws_both_ends_the_largest_swing_first(table, outcome, spans, 
     assert drawn.yaxis_inverted()
 
 
+@pytest.mark.parametrize("is_tidy", [False, True])
+def test_a_tornado_has_the_units_of_its_ranges(is_tidy) -> None:
+    ends = pd.DataFrame({
+        "input": ["pass_time", "bandwidth", "batch_size", "rate", "peak"],
+        "low": [2e-6, 9e11, 1, 0.5, 4e12], "high": [5e-6, 1.5e12, 8, 0.7, 5e12],
+        "unit": ["s", "B/s", "request", "-", "FLOP/s"],
+    })  # fmt: skip
+    table = ends.assign(speedup_at_low=1.0, speedup_at_high=[2.0, 1.9, 1.8, 1.7, 1.6])
+    if is_tidy:
+        rows = table.melt(["input", "unit"], var_name="name")
+        rows["output"] = rows["name"].map(lambda name: "speedup" if "_at_" in name else np.nan)
+        rows["quantity"] = rows["name"].str.removeprefix("speedup_")
+        rows["unit"] = rows["unit"].where(rows["output"].isna(), "-")
+        table = rows.assign(analysis="tornado")
+    drawn = plots.tornado(table, ax())
+    assert [tick.get_text().split("\n")[1] for tick in drawn.get_yticklabels()] == [
+        "2 to 5 us", "900 GB/s to 1.5 TB/s", "1 to 8 requests", "0.5 to 0.7", "4 to 5 TFLOP/s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("height", [2.2, 2.8, 4.8])
+@pytest.mark.parametrize("kind", ["tornado", "sobol"])
+def test_no_more_inputs_are_drawn_than_have_room(kind, height) -> None:
+    names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(20)]
+    ends = {"speedup_at_low": 1.0, "speedup_at_high": 2.0, "low": 1e-6, "high": 2e-6, "unit": "s"}
+    shares = {f"{n}{e}": 0.5 for n in ("first_order", "total") for e in ("", "_low", "_high")}
+    table = pd.DataFrame({"input": names, "output": "speedup"} | ends | shares)
+    figure = Figure(figsize=(3.3, height), layout="constrained")
+    drawn = getattr(plots, kind)(table, figure.add_subplot())
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in drawn.get_yticklabels()]
+    assert len(boxes) == len(drawn.get_yticks())
+    assert all(above.y0 > below.y1 for above, below in pairwise(boxes))
+    assert f"and {20 - len(boxes)} inputs with less" in drawn.get_xlabel()
+    assert drawn.xaxis.label.get_window_extent().x1 <= figure.bbox.x1
+
+
 SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
     first_order=[0.1, 0.6, -0.001], first_order_low=[0.05, 0.5, -0.01],
     first_order_high=[0.2, 0.7, 0.0],
@@ -318,7 +375,8 @@ def test_sobol_draws_shares_with_intervals_the_largest_first(table) -> None:
         [(0.5, 0.7), (0.05, 0.2)], [(0.6, 0.8), (0.1, 0.3)],
     ]  # fmt: skip
     assert legend(drawn) == ["by itself", "in all"]
-    assert [text.get_text() for text in drawn.texts] == ["and 1 input with less"]
+    assert not drawn.texts, "no text among the bars"
+    assert drawn.get_xlabel() == "share of the variance\nof speedup\nand 1 input with less"
 
 
 def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -> None:
@@ -327,8 +385,9 @@ def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -
         "measured": [0.8, 0.7, 0.4, 0.5], "predicted": [0.82, 0.69, 0.41, 0.52], "spread": 0.02,
     })  # fmt: skip
     drawn = plots.closed_loop(table, ax())
-    measured = [c for c in drawn.containers if c.get_label().startswith("draft length")]
-    assert [c.get_label() for c in measured] == ["draft length 1", "draft length 5"]
+    measured = [c for c in drawn.containers if c.get_label() in "15"]
+    assert [c.get_label() for c in measured] == legend(drawn) == ["1", "5"]
+    assert drawn.get_legend().get_title().get_text() == "draft length (tokens)"
     assert [c[0].get_xydata().tolist() for c in measured] == [
         [[1, 0.7], [4, 0.8]], [[1, 0.4], [4, 0.5]],
     ]  # fmt: skip
@@ -369,7 +428,7 @@ def test_timeline_draws_lengths_accepted_tokens_and_utility() -> None:
     drawn = {line.get_label(): line for line in bottom.lines}
     assert drawn["last 16 iterations"].get_ydata()[2] == 1.2
     assert data([drawn["trial, as measured"]]) == [[[2, 1.5]]]
-    assert (top.get_ylabel(), bottom.get_ylabel()) == ("tokens", "utility")
+    assert (top.get_ylabel(), bottom.get_ylabel()) == ("tokens per step", "utility")
     assert bottom.get_xlabel() == "iteration"
     assert legend(top) == ["baseline", "test", "accepted", "draft length"]
 

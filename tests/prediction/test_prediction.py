@@ -213,7 +213,7 @@ def test_popularity_is_not_passed_to_another_model() -> None:
     popularity = zipf_popularity(128, 8, 0.7)
     base = {"target": "qwen3-235b-a22b", "hardware": "h200_sxm", "tensor_parallel": 8}
     point = {"batch_size": 4, "draft_length": 2, "acceptance": 0.7, "context_length": 500}
-    for name in ("gpt-oss-120b", "qwen3-30b-a3b"):
+    for name in ("qwen3-32b", "qwen3-30b-a3b"):
         skewed = predict(**base, **point, drafter=name, popularity=popularity)
         equal = predict(**base, **point, drafter=name)
         assert skewed.draft_time == equal.draft_time
@@ -274,12 +274,9 @@ def test_experts_of_a_batch_where_some_propose(rate: float, exponent: float) -> 
 def test_a_parallel_head_makes_one_pass() -> None:
     parallel, chain = (qwen2(drafter=name, engine="ideal") for name in ("parallel", "eagle"))
     assert (parallel.draft_time < chain.draft_time / 2).all()
-    one = qwen2(drafter="parallel", draft_length=1, engine="ideal")
-    np.testing.assert_allclose(
-        one.draft_time,
-        qwen2(drafter="eagle", draft_length=1, engine="ideal").draft_time,
-        rtol=1e-12,
-    )
+    one, chain = (qwen2(drafter=n, draft_length=1, engine="ideal") for n in ("parallel", "eagle"))
+    assert (one.draft_time < chain.draft_time).all()  # whose pass carries what was verified
+    assert (chain.draft_time < 1.1 * one.draft_time).all()
 
 
 def test_heads_are_shaped_by_their_target() -> None:

@@ -168,6 +168,40 @@ def test_no_narrower_dtype_stands_in(name, dtype):
         load_hardware(name).compute_dtype(dtype)
 
 
+@pytest.mark.parametrize(
+    "field", ["memory.peak_bytes_per_s", "memory.capacity_bytes", "dtype.bf16.peak_flops_per_s",
+              "link.peak_bytes_per_s"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", [1e300, 1e19, 0.0])
+def test_rates_and_sizes_beyond_any_device_are_refused(field, value):
+    with pytest.raises(InputError, match=rf"^hardware\.{field}: got"):
+        load_hardware("h200_sxm").with_changes("hardware", {field: value})
+
+
+@pytest.mark.parametrize(
+    "covariance",
+    [
+        [[-0.1, 0.0], [0.0, 0.1]],
+        [[0.1, 0.2], [0.2, 0.1]],
+        [[0.1, 0.05], [0.01, 0.1]],
+        [[1e308, 0.0], [0.0, -1e308]],
+        [[1e7, 0.0], [0.0, 1.0]],
+    ],
+)
+def test_what_is_no_covariance_is_refused(covariance):
+    fit = toml_data("h200_sxm")["fitted"]["vllm"]["gemm"]["bf16"]
+    fit |= {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
+    data = toml_data("h200_sxm")
+    data["fitted"]["vllm"]["gemm"]["bf16"] = fit
+    place = r"^hardware\.fitted\.vllm\.gemm\.bf16\.covariance: got .*symmetric"
+    with pytest.raises(InputError, match=place):
+        build(data)
+    engine = load_engine("sglang").fit.model_dump()
+    engine |= {"varied": ["pass_time", "reject_time"], "covariance": covariance}
+    with pytest.raises(InputError, match=r"^engine\.fit\.covariance: got .*symmetric"):
+        load_engine("sglang").with_changes("engine", {"fit": engine})
+
+
 def test_records_are_frozen():
     profile = load_hardware("h100_sxm")
     with pytest.raises(ValidationError, match="frozen"):

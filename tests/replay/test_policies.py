@@ -1,5 +1,7 @@
 """Policies by hand: Cascade phase by phase against the paper's description, its rivals by rule."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -136,6 +138,28 @@ def test_set_phases_take_16_iterations_and_tests_start_at_the_best_length() -> N
     assert seen[32:] == [(1, "test")] * 4
 
 
+def test_a_test_starts_at_the_past_length_of_highest_utility() -> None:
+    """Longer drafts pay at first, then one token only, then they would again."""
+    policy = Cascade(CascadeSettings(first_draft_length=3))
+    late = {1: 1.3, 2: 0.9, 3: 0.8, 4: 0.7}
+
+    def starts(utilities: dict[int, float], tests: int) -> list[int]:
+        seen, phase, found = [], policy.phase, []
+        while len(found) <= tests:
+            if policy.phase == "test" and phase != "test":
+                found.append(policy.propose())
+            phase = policy.phase
+            seen += drive(policy, lambda length, _: utilities[length], 1)
+        return found[:tests]
+
+    early = {1: 1.1, 2: 1.5, 3: 2.2, 4: 1.6, 5: 1.2}
+    assert starts(early, 2) == [3, 3]
+    # the length of 3 was best when it was set; once a trial shows otherwise, that of 1 is
+    assert starts(late, 3) == [3, 1, 1]
+    # of both lengths that were set, 3 is tried again only if that of 1 comes out worse
+    assert starts({1: 0.7, 2: 1.1, 3: 0.8, 4: 0.7}, 2)[1] == 2
+
+
 def set_lengths(settings: CascadeSettings, gain, iterations: int) -> list[int]:
     """Lengths of the set phases."""
     phases = [phase for _, phase in drive(Cascade(settings), gain, iterations)]
@@ -244,6 +268,49 @@ def test_goodput_learns_either_way_and_probes_when_it_does_not_speculate() -> No
     assert policy.propose() == 3
 
 
+def test_goodput_learns_nothing_from_a_look_up_that_found_nothing() -> None:
+    told, untold = (Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7) for _ in range(2))
+    for step in range(400):
+        found = step % 4 == 0  # and then all is accepted
+        emitted = 1 + told.propose() * found
+        told.observe(emitted, 1.0, drafted_tokens=told.propose() * found)
+        untold.observe(1 + untold.propose() * found, 1.0)
+    assert told.propose() == 3
+    assert untold.propose() < 3
+
+
+def test_goodput_takes_a_short_proposal_that_holds_for_no_rejection() -> None:
+    policy = Goodput([1.0, 1.3, 1.5, 1.7], first_acceptance_rate=0.7)
+    for _ in range(200):
+        policy.observe(2, 1.0, drafted_tokens=1)
+    assert policy.propose() == 3
+
+
+def test_goodput_probes_until_something_was_drafted() -> None:
+    policy = Goodput([1.0, 1.9], first_acceptance_rate=0.1, probe_interval=3)
+    for _ in range(3):
+        assert policy.propose() == 0
+        policy.observe(1, 1.0, drafted_tokens=0)
+    for _ in range(5):
+        assert policy.propose() == 1
+        policy.observe(1, 1.0, drafted_tokens=0)
+    policy.observe(1, 1.0, drafted_tokens=1)
+    assert policy.propose() == 0
+
+
+@pytest.mark.parametrize("memory", [5.0, 50.0])
+def test_goodput_forgets_by_its_memory(memory: float) -> None:
+    """Of what was seen n steps ago, a share of (1 - 1 / memory)^n counts."""
+    policy = Goodput([1.0, 1.5], first_acceptance_rate=0.5, memory=memory, probe_interval=1)
+    for _ in range(1000):
+        policy.observe(2, 1.0, drafted_tokens=1)
+    kept, steps = 1 - 1 / memory, 0
+    while policy.propose() == 1:  # one token pays while a rate of more than 0.5 is expected
+        policy.observe(1, 1.0, drafted_tokens=1)
+        steps += 1
+    assert steps == math.ceil(math.log(0.5) / math.log(kept))
+
+
 def test_the_rule_of_sglang() -> None:
     policy, average = AcceptedAverage(6), 3.0
     generator = np.random.default_rng(1)
@@ -294,7 +361,39 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
     schedule = [[17, 64, 2], [1, 16, 3], [100, 4096, 0]]
     lengths = [scheduled_draft_length(schedule, size) for size in (1, 16, 17, 80, 100)]
     assert lengths == [3, 3, 2, 2, 0]
-    assert scheduled_draft_length([[5, 9, 3]], 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ([[1, 2]], r"table: got \[1, 2\]; expected \[first batch size, last"),
+        ([[1, 2, 1.5]], r"table: got \[1, 2, 1.5\]"),
+        ([[4, 2, 1]], r"table: got \[4, 2, 1\]; expected a range that is not reversed"),
+        ([[1, 2, -1]], r"table: got \[1, 2, -1\]"),
+        ([[0, 2, 1]], r"table: got \[0, 2, 1\]; expected ranges of which the first starts at 1"),
+        ([[5, 9, 3]], r"table: got \[5, 9, 3\]; expected ranges of which the first starts at 1"),
+        (
+            [[9, 12, 1], [1, 9, 3]],
+            r"table: got \[9, 12, 1\]; expected ranges that do not .* 9 too",
+        ),
+        ([[1, 8, 1], [1, 8, 3]], r"table: got \[1, 8, 3\]; expected ranges that do not overlap"),
+    ],
+)
+def test_a_schedule_that_no_engine_takes(schedule, message) -> None:
+    with pytest.raises(InputError, match=f"^{message}"):
+        scheduled_draft_length(schedule, 3)
+
+
+@pytest.mark.parametrize("step_time", [[], [1.0, 0.0], [1.0, -1.0], [float("nan")], ["a"], [[1]]])
+def test_goodput_needs_step_times(step_time) -> None:
+    with pytest.raises(InputError, match=r"^goodput step_time: got"):
+        Goodput(step_time)
+
+
+@pytest.mark.parametrize("lengths", [[], [-1, 0], [0.5], ["a"], [True], [[1]]])
+def test_a_bandit_needs_arms(lengths) -> None:
+    with pytest.raises(InputError, match=r"^bandit draft_lengths"):
+        DiscountedBandit(lengths)
 
 
 @pytest.mark.parametrize(
@@ -310,9 +409,6 @@ def test_a_schedule_by_batch_size_reads_as_vllm_does() -> None:
         lambda: DiscountedBandit([0, 1], discount=1.5),
         lambda: DiscountedBandit([0, 1], width=-1),
         lambda: DiscountedBandit([0, 1], "thompson"),
-        lambda: scheduled_draft_length([[1, 2]], 1),
-        lambda: scheduled_draft_length([[4, 2, 1]], 1),
-        lambda: scheduled_draft_length([[1, 2, 1.5]], 1),
     ],
 )
 def test_rivals_refuse_what_does_not_do(make) -> None:

@@ -23,7 +23,7 @@ from specmodel.replay.traces import (
     synthetic,
     trace_statistics,
 )
-from specmodel.replay.traces.statistics import DRAFT_LENGTHS, fixed_length_steps
+from specmodel.replay.traces.statistics import DRAFT_LENGTHS, fixed_length_steps, steps_at
 
 TABLE = Path(__file__).parents[2] / "calibration/tables/acceptance.csv"
 SURVIVAL = [0.6, 0.45, 0.3, 0.2, 0.2, 0.05]
@@ -248,8 +248,9 @@ def test_statistics_are_those_of_a_walk_by_hand(seed: int) -> None:
 
 def test_steps_come_request_by_request_in_lock_step() -> None:
     trace = make_trace([[3, 0, 3, 3], [0], [2, 0]], [[1, 0, 3, 0], [0], [1, 0]], 3)
-    steps = [(r.tolist(), a.tolist()) for r, a in fixed_length_steps(trace, 3)]
-    assert steps == [([0, 1, 2], [1, 0, 1]), ([0], [1])]
+    steps = [[each.tolist() for each in step] for step in fixed_length_steps(trace, 3)]
+    assert steps == [[[0, 1, 2], [0, 4, 5], [1, 0, 1]], [[0], [2], [1]]]
+    assert steps_at(trace, 3) == (7 / 4, 3 / 4)
 
 
 def test_what_a_trace_does_not_have_is_none() -> None:

@@ -1,6 +1,7 @@
 """Traces as files, and from token ids: exact against the definition, and what is refused."""
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -260,23 +261,23 @@ BAD_TEXTS = [
     (json_text().partition("\n")[2], "line 1: .*expected a header"),
     ("[1]\n", "line 1: got .1.; expected a header"),
     (changed(schema="other"), "line 1: .*'other'"),
-    (changed(schema_version=2), "line 1.schema_version: got 2; expected 1"),
-    (changed(schema_version=True), "line 1.schema_version: got True"),
-    (changed(max_draft_length=0), "line 1.max_draft_length: got 0"),
-    (
-        changed(max_draft_length=256),
-        "line 1.max_draft_length: got 256; expected less than .* 255",
-    ),
-    (changed(max_draft_length=4.0), "line 1.max_draft_length: got 4.0"),
-    (changed(num_requests=0), "line 1.num_requests: got 0; expected greater than or equal to 1"),
-    (changed(num_requests="2"), "line 1.num_requests: got '2'"),
-    (changed(num_requests=True), "line 1.num_requests: got True"),
+    (changed(schema_version=2), "line 1 schema_version: got 2; expected 1"),
+    (changed(schema_version=True), "line 1 schema_version: got True; expected 1"),
+    (changed(max_draft_length=0), "line 1 max_draft_length: got 0; expected a whole number from 1"),
+    (changed(max_draft_length=256), "line 1 max_draft_length: got 256; expected .* from 1 to 255"),
+    (changed(max_draft_length=4.0), "line 1 max_draft_length: got 4.0; expected a whole number"),
+    (changed(num_requests=0), "line 1 num_requests: got 0; expected a whole number from 1"),
+    (changed(num_requests="2"), "line 1 num_requests: got '2'; expected a whole number"),
+    (changed(num_requests=True), "line 1 num_requests: got True; expected a whole number"),
     (changed(num_requests=3), "got '2 requests'; expected num_requests = 3"),
     (changed(num_requests=1), "got '2 requests'; expected num_requests = 1"),
-    (changed(metadata=[]), "line 1.metadata: got .*; expected a valid dictionary"),
-    (changed(metadata={"a": 1}), "line 1.metadata.a: got 1; expected a valid string"),
-    (changed(seed=1), "line 1.seed: got 1; expected a known field"),
-    (json_text({k: v for k, v in HEADER.items() if k != "metadata"}), "line 1.metadata: got None"),
+    (changed(metadata=[]), "line 1 metadata: got .*; expected an object of texts"),
+    (changed(metadata={"a": 1}), "line 1 metadata.a: got 1; expected a text"),
+    (changed(seed=1), "line 1 seed: got 1; expected only max_draft_length, metadata, num_requests"),
+    (
+        json_text({k: v for k, v in HEADER.items() if k != "metadata"}),
+        "line 1 metadata: got None; expected this key to be given",
+    ),
     (json_text(rows=[]), "got '0 requests'; expected num_requests = 2"),
     (second(proposed_tokens=None), "line 3 proposed_tokens: got None; expected this key"),
     (second(accepted_tokens=None), "line 3 accepted_tokens: got None; expected this key"),
@@ -346,6 +347,42 @@ def test_files_that_are_refused(name, message, tmp_path):
         read_trace(tmp_path / name)
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_might_never_end_is_not_opened(kind, suffix, tmp_path):
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"endless.{suffix}"
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match=f"endless.{suffix}.*neither a pipe nor a device"):
+        read_trace(path)
+    with pytest.raises(InputError, match=f"endless.{suffix}.*neither a pipe nor a device"):
+        read_tokens(path)
+
+
+def test_memory_is_bounded(suffix, tmp_path, monkeypatch, run):
+    path = tmp_path / f"mine.{suffix}"
+    write_trace(some_trace(), path)
+    monkeypatch.setattr("specmodel.replay.traces.files.MAX_POSITIONS", 40)
+    with pytest.raises(InputError, match=rf"trace .*mine.{suffix}.*at most 40 output tokens"):
+        read_trace(path)
+    if suffix == "parquet":  # told by its metadata, before anything is read
+        monkeypatch.setattr("pyarrow.parquet.ParquetFile.iter_batches", None)
+        with pytest.raises(InputError, match="at most 40 output tokens"):
+            read_trace(path)
+    monkeypatch.setattr("specmodel.replay.traces.sample_trace", None)
+    err = run(f"trace sample code-ngram --requests 5 --output-tokens 9 --output out.{suffix}")[2]
+    assert "--requests: got '45 output tokens'; expected at most 40 output tokens in all" in err
+
+
+def test_a_line_that_does_not_end_is_not_read_to_its_end(tmp_path, monkeypatch):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json_text() + "[" * 1000)
+    monkeypatch.setattr("specmodel.replay.traces.files.MAX_LINE", 200)
+    with pytest.raises(InputError, match=r"line 4: .*a line of at most 0\.0002 MB"):
+        read_trace(path)
+
+
 @pytest.mark.parametrize("name", ["mine.csv", "mine", "absent/mine.jsonl", "folder.jsonl"])
 def test_writing_is_refused(name, tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
@@ -356,7 +393,7 @@ def test_writing_is_refused(name, tmp_path):
 
 def test_metadata_that_would_not_read_is_not_written(tmp_path):
     trace = make_trace([[1]], [[1]], 1, {"seed": 1})  # type: ignore[dict-item]
-    with pytest.raises(InputError, match=r"^trace.metadata.seed: got 1; expected a valid string"):
+    with pytest.raises(InputError, match=r"^trace metadata.seed: got 1; expected a text"):
         write_trace(trace, tmp_path / "mine.jsonl")
     assert not list(tmp_path.iterdir())
 
@@ -618,10 +655,11 @@ def test_command_writes_the_trace_and_says_what_it_is(run, suffix):
     status, out, err = run(f"trace ngram in.jsonl --output out.{suffix}")
     assert (status, err) == (0, "")
     assert out.splitlines() == [
-        "2 requests, 7 output positions",
+        "draft length            1      2      3      5      7     10     20",
+        "tokens per step      1.17   1.40   1.40   1.40   1.40   1.40   1.40",
+        "steps that propose  33.3%  20.0%  20.0%  20.0%  20.0%  20.0%  20.0%",
         "Look-up of the last 5 to 3 tokens, first match, at most 20 proposed",
-        "Positions with a proposal: 42.9%",
-        "Accepted where proposed: 2.00 tokens on average",
+        "2 requests, 7 output tokens",
         f"Written: out.{suffix}",
     ]
     trace = read_trace(f"out.{suffix}")
@@ -639,9 +677,11 @@ def test_options_of_the_command_reach_the_look_up(run):
 
 def test_command_without_a_hit_says_so(run):
     assert run("trace ngram in.jsonl --min-ngram 6 --max-ngram 6 --output none.jsonl")[1] == (
-        "2 requests, 7 output positions\n"
+        "draft length           1     2     3     5     7    10    20\n"
+        "tokens per step     1.00  1.00  1.00  1.00  1.00  1.00  1.00\n"
+        "steps that propose  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%  0.0%\n"
         "Look-up of the last 6 to 6 tokens, first match, at most 20 proposed\n"
-        "Positions with a proposal: 0.0%\n"
+        "2 requests, 7 output tokens\n"
         "Written: none.jsonl\n"
     )
 
@@ -687,6 +727,19 @@ def test_command_refuses(options, message, run, tmp_path):
     assert err.count("\n") == 1
     assert (tmp_path / "in.jsonl").read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+def test_a_link_to_the_input_is_not_written(run, tmp_path):
+    (tmp_path / "hard.jsonl").hardlink_to(tmp_path / "in.jsonl")
+    (tmp_path / "soft.jsonl").symlink_to(tmp_path / "in.jsonl")
+    for name in ("hard.jsonl", "soft.jsonl"):
+        err = run(f"trace ngram in.jsonl --output {name}")[2]
+        assert f"--output: got '{name}'; expected another file than the input" in err
+    for name, link in (("own.toml", "own.jsonl"),):
+        (tmp_path / name).write_text('name = "mine"\nsurvival = [0.5]\n')
+        (tmp_path / link).hardlink_to(tmp_path / name)
+        err = run(f"trace sample ./{name} --output {link}")[2]
+        assert f"--output: got '{link}'; expected another file than the preset" in err
 
 
 def test_missing_input_is_one_line(run):

@@ -204,9 +204,9 @@ def test_errors_scale_kernels_of_a_kind(case):
             continue
         forward = seconds(p.times.forward, factors[0])
         verify = chance * seconds(p.times.speculating, factors[1]) + (1 - chance) * forward
-        draft = float(p.draft_time)
-        for part in p.times.drafting:
-            draft = 3 * seconds(part.each, factors[2])
+        parts = p.times.drafting
+        drafted = sum(float(part.passes.count) * seconds(part.each, factors[2]) for part in parts)
+        draft = drafted if parts else float(p.draft_time)
         ours = evaluate(deployment, POINT, {path: 1.2})
         speedup = float(p.tokens_per_step) * forward / (verify + draft + float(p.reject_time))
         assert ours["speedup"] == pytest.approx(speedup, rel=1e-12)
@@ -627,3 +627,23 @@ def test_one_acceptance_and_one_routing_correlation():
         evaluate(deployed("head"), point, {})
     with pytest.raises(InputError, match=r"routing_correlation: .*one number"):
         deployed("head", routing_correlation=[0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("analysis", "more"),
+    [(tornado, {}), (sobol, {"samples": 64, "generator": np.random.default_rng(0)})],
+)
+def test_ranges_are_of_inputs_and_there_is_one(analysis, more):
+    deployment = deployed("head")
+    with pytest.raises(InputError, match=r"^ranges: got {}; expected the range of an input"):
+        analysis(deployment, POINT, {}, **more)
+    with pytest.raises(InputError, match=r"^ranges: got 'batch'; expected an input: batch_size"):
+        analysis(deployment, POINT, {"batch": Range(low=1, high=2)}, **more)
+
+
+@pytest.mark.parametrize("outputs", [[], ["tpot"], ["speedup", "tpot"]])
+def test_outputs_are_those_there_are(outputs):
+    ranges = {"acceptance_rate": Range(low=0.5, high=0.6)}
+    given = {"samples": 64, "generator": np.random.default_rng(0), "outputs": outputs}
+    with pytest.raises(InputError, match=r"^outputs: .*some of speedup, target_efficiency"):
+        sobol(deployed("head"), POINT, ranges, **given)

@@ -7,6 +7,7 @@ monotonic clock is read around the calls; on a GPU the calls are one CUDA graph 
 
 import gc
 import math
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -52,14 +53,19 @@ class Bench:
         The device.
     points
         Those that it will be asked for: the arena holds the largest that fits.
+
+    Raises
+    ------
+    InputError
+        If the device has too little memory that is free for any arena.
     """
 
     def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
         self._info, self._device = info, torch.device(info.kind)
         self._has_graphs = info.kind == "cuda"
-        self._can_route = not self._has_graphs or layers.has_grouped_kernel(self._device)
         self._started = time.monotonic()
         self._ready: dict[str, Stopwatch] = {}
+        self._pool: Any = None
         self.clear()
         self._cold_bytes = COLD_SHARE * info.l2_bytes
         room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
@@ -67,33 +73,81 @@ class Bench:
         least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
         self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
         with torch.inference_mode():
-            check_attention(self._device)
-            self._arena = workloads.Arena(self._arena_bytes, self._device)
+            self._unable = _missing_kernels(self._device)
+            try:
+                self._arena = workloads.Arena(self._arena_bytes, self._device)
+            except (RuntimeError, MemoryError):
+                expected = f"{self._arena_bytes / 1e9:.2g} GB of memory that nothing else holds"
+                raise InputError("device", info.name, expected) from None
+        self.fault = ""
+        """What the device answered last, if it does not answer any more."""
 
     def clear(self) -> None:
-        """Let go of what is ready; graphs to come share memory of their own."""
+        """Let go of what is ready and of its memory; graphs to come share a pool of their own."""
         self._ready.clear()
         gc.collect()
-        self._pool = torch.cuda.graph_pool_handle() if self._has_graphs else None
+        if self._has_graphs:
+            torch.cuda.empty_cache()
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def close(self) -> None:
+        """Let go of everything, the arena too."""
+        del self._arena
+        self.clear()
 
     def measure(self, point: Point) -> dict[str, Any]:
-        """Return the columns that timing a point between two of its reference gives."""
-        elapsed = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
-        if point.component == "experts" and not self._can_route:
-            return elapsed | {"note": NO_KERNEL}
+        """Return the columns that timing a point between two of its reference gives.
+
+        Parameters
+        ----------
+        point
+            The point.
+
+        Returns
+        -------
+        dict
+            Latencies, or a note of why there are none: what fails at one point costs that point
+            only, unless the device is lost by it, as `fault` then says.
+        """
+        columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
+        if point.component in self._unable:
+            return columns | {"note": self._unable[point.component]}
+        if workloads.weight_bytes(point.component, point.sizes) > self._arena_bytes:
+            return columns | {"note": OUT_OF_MEMORY}
         gc.disable()  # a collection in the middle of a timing would count as the kernel's
         try:
             with torch.inference_mode():
-                return self._timed(point) | elapsed
-        except (torch.OutOfMemoryError, MemoryError):
-            self.clear()
-            return elapsed | {"note": OUT_OF_MEMORY}
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            expected = f"a device and a torch that run {point.name} ({reason})"
-            raise InputError("device", self._info.name, expected) from None
+                return columns | self._timed_or_noted(point)
         finally:
             gc.enable()
+
+    def _timed_or_noted(self, point: Point, *, is_last: bool = False) -> dict[str, str]:
+        try:
+            return self._timed(point)
+        except Exception as error:  # whatever it is, other points go on
+            note = _reason(error)
+        if self._lost():
+            return {"note": note}
+        if note == OUT_OF_MEMORY and not is_last:
+            self.clear()  # what other points hold may have been what was missing
+            return self._timed_or_noted(point, is_last=True)
+        self._forget(point)
+        return {"note": note}
+
+    def _forget(self, point: Point) -> None:
+        """Let go of a point that failed, and of a pool in which a capture may have failed."""
+        self._ready.pop(point.name, None)
+        if self._has_graphs:
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def _lost(self) -> bool:
+        """Tell whether a fault has ended the context of the device, and keep what it answers."""
+        try:
+            if self._has_graphs:
+                torch.cuda.synchronize(self._device)
+        except RuntimeError as error:
+            self.fault = _reason(error)
+        return bool(self.fault)
 
     def _timed(self, point: Point) -> dict[str, str]:
         reference = point.reference_sizes, f"{point.group} reference"
@@ -112,9 +166,8 @@ class Bench:
 
     def _make(self, component: str, sizes: dict[str, float], name: str) -> "Stopwatch":
         weights = workloads.weight_bytes(component, sizes)
-        needed = workloads.needed_bytes(component, sizes)
-        free = _KEPT_FREE * devices.free_bytes(self._info.kind)
-        if weights > self._arena_bytes or needed > free:
+        free = devices.free_bytes(self._info.kind)
+        if workloads.needed_bytes(component, sizes) > _KEPT_FREE * free:
             raise MemoryError
         workload = workloads.prepare(component, sizes, self._arena, name)
         active = workload.active_experts
@@ -139,35 +192,37 @@ def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGr
         The graph, and what the work returned: filled by each replay.
     """
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # a capture that fails leaves torch on the stream that it captured: the outer one comes back
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
         made = work()
     return graph, made
 
 
-def check_attention(device: torch.device) -> None:
-    """Refuse a GPU whose flash kernel does not compute attention.
-
-    Parameters
-    ----------
-    device
-        Where it is tried.
-
-    Raises
-    ------
-    InputError
-        If it is not there, or wrong.
-    """
+def _missing_kernels(device: torch.device) -> dict[str, str]:
+    """Return why components cannot be timed at all, by component."""
     if device.type != "cuda":
-        return
-    expected = "a GPU and a torch with flash attention over caches of unequal length"
-    name = torch.cuda.get_device_name(device)
+        return {}
+    missing = {} if layers.has_grouped_kernel(device) else {"experts": NO_KERNEL}
     try:
         error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
+        if not error < FLASH_TOLERANCE:
+            missing["attention"] = f"torch's flash attention is wrong by {error:.2g}"
     except (RuntimeError, TypeError) as failure:
-        reason = str(failure).splitlines()[0]
-        raise InputError("device", name, f"{expected} ({reason})") from None
-    if not error < FLASH_TOLERANCE:
-        raise InputError("device", f"attention wrong by {error:.2g} on {name}", expected)
+        missing["attention"] = f"torch's flash attention fails ({_reason(failure)})"
+    return missing
+
+
+def _reason(error: BaseException) -> str:
+    """Return what went wrong in a line; of faults that led to each other, the first."""
+    chain = [error]
+    while chain[-1].__context__ is not None:
+        chain.append(chain[-1].__context__)
+    texts = [str(one) for one in chain]
+    memory = (torch.OutOfMemoryError, MemoryError)
+    if any(isinstance(e, memory) for e in chain) or any("out of memory" in t for t in texts):
+        return OUT_OF_MEMORY
+    first = texts[-1].strip().partition("\n")[0] or type(chain[-1]).__name__
+    return textwrap.shorten(first, 100)
 
 
 class Stopwatch:

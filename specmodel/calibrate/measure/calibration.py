@@ -22,6 +22,9 @@ from specmodel.records.profiles import hardware_text, with_stack
 DRIFT = 0.1
 """Drift of the references over a run from which a device is flagged [-]."""
 
+NOISY = 0.4
+"""Mean error of a fit from which its timings are doubted [-]."""
+
 _FASTEST_PCIE = 7e10
 _LAUNCHES = {0: "eager", 1: "graph"}
 
@@ -135,12 +138,12 @@ def calibrate_rows(
         text = toml_text(profile) + "\n"
     else:
         profile, text = load_hardware(start), hardware_text(start)
-    fits = fit_kernels(check_measurements(rows), profile)
+    fits, unfit = _fit_what_can_be(check_measurements(rows), profile)
     source = f"specmodel calibrate, {info.name}, driver {info.driver}"
     stack = fitted_stack(fits, version=info.torch, source=source, date=date)
     noted = rows[rows["note"].notna()]
     link, moved = measured_link(rows), drift(rows)
-    flags = _session_flags(Path(path).with_suffix(".json"))
+    flags = [*_session_flags(Path(path).with_suffix(".json")), *unfit]
     if abs(moved) > DRIFT:
         flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
     return Calibration(
@@ -152,6 +155,32 @@ def calibrate_rows(
         links=(profile.link, link) if link else None,
         flags=flags,
     )
+
+
+def _fit_what_can_be(
+    table: pd.DataFrame, profile: HardwareProfile
+) -> tuple[dict[tuple[str, str], KernelFitting], list[str]]:
+    """Return fits, and what is wrong with them: a kind that cannot be fitted is left out."""
+    flags, kept = [], table
+    try:
+        fits = fit_kernels(table, profile)
+    except InputError:
+        for kind, part in table.groupby("component"):
+            try:
+                fit_kernels(part, profile)
+            except InputError as error:
+                kept = kept[kept["component"] != kind]
+                if kept.empty:
+                    raise
+                flags.append(
+                    f"{kind} is not in the profile ({error}); --again {kind} times it anew"
+                )
+        fits = fit_kernels(kept, profile)
+    for (kind, _), fitting in fits.items():
+        if fitting.fit.mean_error > NOISY:
+            missed = f"{kind} is missed by {fitting.fit.mean_error:.0%} on average"
+            flags.append(f"{missed}, as by timings of a busy device; --again {kind} times it anew")
+    return fits, flags
 
 
 def _session_flags(path: Path) -> list[str]:

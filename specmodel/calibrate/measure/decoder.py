@@ -214,7 +214,8 @@ class Pass:
         if device.type != "cuda" or not (is_dense or layers.has_grouped_kernel(device)):
             return
         self._tokens = torch.zeros((batch, count), dtype=torch.int64, device=device)
-        self._first = torch.zeros(batch, dtype=torch.int64, device=device)
+        # what is written before it is replayed lies where nothing is read that is not written anew
+        self._first = torch.full((batch,), cache[0].shape[2] - count, device=device)
         forced = routing(count)
         self._forced = None if forced is None else forced.clone()
         for _ in range(3):

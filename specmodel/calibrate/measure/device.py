@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,11 @@ def find_device(kind: str) -> DeviceInfo:
         return _cpu(torch)
     if torch.version.hip or not torch.cuda.is_available():
         raise InputError("device", kind, "a CUDA GPU that torch can see, or --device cpu")
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    try:
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError("device", kind, f"a CUDA GPU that can be used ({reason})") from None
     if properties.major < 8:
         expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"
         raise InputError("device", f"{properties.name} ({properties.major}.x)", expected)
@@ -197,16 +202,21 @@ def gpu_state() -> dict[str, str]:
 
 def _query(names: str) -> dict[str, str]:
     """Ask nvidia-smi, which knows the GPU by its identity, not by the number it has in torch."""
-    torch = import_torch()
-    identity = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", "-i",
-               f"GPU-{identity}"]  # fmt: skip
+               _identity()]  # fmt: skip
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
     values = [value.strip() for value in result.stdout.split(",")]
     return dict(zip(names.split(","), values, strict=False))
+
+
+@cache
+def _identity() -> str:
+    """Return what names the GPU, asked once: a thread beside a capture must not touch the GPU."""
+    torch = import_torch()
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:

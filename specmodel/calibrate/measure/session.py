@@ -77,9 +77,11 @@ def run_suite(
         if missing:
             from specmodel.calibrate.measure.bench import Bench
 
-            for _ in _timed(rows, Bench(info, points), missing, info, flags):
+            bench = Bench(info, points)
+            for _ in _timed(rows, bench, missing, info, flags):
                 done += 1
                 yield Progress(done, total)
+            bench.close()
         flags += _time_collectives(rows, info)
         rows.note_session(
             clocks_after=devices.clocks(info.kind),
@@ -107,6 +109,10 @@ def _timed(
                     seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
                 if not rows.has(point.name, repeat):
                     rows.append(_row(bench.measure(point), point, repeat, info))
+                if bench.fault:
+                    expected = f"one that answers after {point.name} ({bench.fault}); this point "
+                    expected += "is noted, and the same command goes on behind it"
+                    raise InputError("device", info.name, expected)
                 yield
             flags += seen.result() if seen else []
         bench.clear()

@@ -31,6 +31,9 @@ class GroupedAttention(Record):
     window
         Last entries that a query sees; all of them if None. Attention in chunks counts as a
         window of a chunk: exact in the first chunk, above the mean beyond it [token].
+    input_size
+        Width that queries, keys and values are made of, where it is not the model's, as in a draft
+        head that reads an embedding beside what the target computed [-].
     """
 
     kind: Literal["attention"] = "attention"
@@ -38,6 +41,7 @@ class GroupedAttention(Record):
     num_kv_heads: Size
     head_dim: Size
     window: Size | None = None
+    input_size: Size | None = None
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
@@ -53,8 +57,9 @@ class GroupedAttention(Record):
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer [-]."""
-        by_head = 2 * hidden_size * self.num_heads * self.head_dim
-        by_kv_head = 2 * hidden_size * self.num_kv_heads * self.head_dim
+        read = self.input_size or hidden_size
+        by_head = (read + hidden_size) * self.num_heads * self.head_dim
+        by_kv_head = 2 * read * self.num_kv_heads * self.head_dim
         return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
 
     def sequence_bytes(
@@ -68,7 +73,8 @@ class GroupedAttention(Record):
         """Return the work of some layers in a pass, by component."""
         n = run.layout.tensor_parallel
         entry = self._kv_elements(n)
-        inner = 2 * self.num_heads * self.head_dim / n + entry
+        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
+        inner = wider + 2 * self.num_heads * self.head_dim / n + entry
         return {
             "attention_projections": _projections(
                 run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from specmodel.base.errors import InputError
+from specmodel.base.units import check
 from specmodel.replay.policies.policy import is_number
 
 
@@ -37,33 +38,45 @@ def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -
     Returns
     -------
     int
-        Draft length; in a gap that of the entry before it, and 0 before the first [token].
+        Draft length; in a gap, and beyond the last entry, that of the entry before [token].
 
     Raises
     ------
     InputError
-        If there is no entry, one is not three whole numbers, or its range is reversed.
+        If an entry is not three whole numbers or its range is reversed, the first range does not
+        start at 1, or two overlap: engines refuse such a schedule.
 
     Examples
     --------
     >>> scheduled_draft_length([[1, 16, 3], [17, 64, 2], [65, 4096, 0]], 20)
     2
     """
-    chosen = 0
+    expected = "[first batch size, last batch size, draft length]"
     if not isinstance(schedule, Sequence) or not schedule:
-        expected = "at least one [first batch size, last batch size, draft length]"
-        raise InputError("table", schedule, expected)
+        raise InputError("table", schedule, f"at least one {expected}")
     for entry in schedule:
         is_entry = isinstance(entry, Sequence) and len(entry) == 3
         if not is_entry or any(type(number) is not int for number in entry):
-            raise InputError("table", entry, "[first batch size, last batch size, draft length]")
-        first, last, length = entry
-        if not 1 <= first <= last or length < 0:
-            expected = "a range from 1 on that is not reversed, and a length of at least 0"
+            raise InputError("table", entry, expected)
+        if entry[0] > entry[1] or entry[2] < 0:
+            expected = "a range that is not reversed, and a length of at least 0"
             raise InputError("table", list(entry), expected)
-    for first, _, length in sorted(schedule, key=lambda entry: entry[0]):
+    return _draft_length_at(sorted(schedule, key=list), batch_size)
+
+
+def _draft_length_at(ranges: Sequence[Sequence[int]], batch_size: int) -> int:
+    """Return the draft length at a batch size; refuse ranges that leave out 1 or overlap."""
+    end = chosen = 0
+    for first, last, length in ranges:
+        if first != 1 and end == 0:
+            expected = "ranges of which the first starts at 1"
+            raise InputError("table", [first, last, length], expected)
+        if first <= end:
+            expected = f"ranges that do not overlap: another holds {first} too"
+            raise InputError("table", [first, last, length], expected)
         if first <= batch_size:
             chosen = length
+        end = last
     return chosen
 
 
@@ -72,8 +85,8 @@ class Goodput:
 
     Goodput-driven schedulers work this way. Expected tokens at draft length K are 1 + a + ... + a^K
     with a moving estimate a of the acceptance rate: accepted tokens over tries, each weighted by
-    its age. Times come from a profile of the deployment. A look-up that finds nothing counts as a
-    rejection, because the tokens emitted do not tell them apart.
+    its age. Times come from a profile of the deployment. A step for which the drafter had nothing
+    says nothing about acceptance; where it is not told, it counts as a rejection.
 
     Parameters
     ----------
@@ -104,7 +117,10 @@ class Goodput:
             raise InputError("goodput first_acceptance_rate", rate, "a number above 0 and below 1")
         if not (is_number(memory) and memory >= 1):
             raise InputError("goodput memory", memory, "a number of at least 1")
-        self._step_time = [float(time) for time in step_time]
+        times = check("goodput step_time", step_time, above=0)
+        if times.ndim != 1:
+            raise InputError("goodput step_time", step_time, "one list of times")
+        self._step_time = times.tolist()
         self._kept = 1 - 1 / memory
         self._accepted, self._rejected = first_acceptance_rate, 1 - first_acceptance_rate
         self._probe_interval = _whole("goodput probe_interval", probe_interval, 1)
@@ -115,16 +131,31 @@ class Goodput:
         """Return the draft length of the next step [token]."""
         return self._draft_length
 
-    def observe(self, emitted_tokens: int, step_time: float) -> None:
-        """Take in what a step emitted [token]; its time [s] is known beforehand."""
+    def observe(
+        self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
+    ) -> None:
+        """Take in a step; its time is known beforehand.
+
+        Parameters
+        ----------
+        emitted_tokens
+            What it emitted, bonus token included [token].
+        step_time
+            How long it took [s].
+        drafted_tokens
+            What the drafter had of the draft length; by default all of it [token].
+        """
         if self._draft_length == 0:
             self._idle += 1
             if self._idle >= self._probe_interval:
                 self._idle, self._draft_length = 0, min(1, len(self._step_time) - 1)
             return
+        drafted = self._draft_length if drafted_tokens is None else drafted_tokens
+        if drafted == 0:
+            return
         accepted = emitted_tokens - 1
         self._accepted = self._accepted * self._kept + accepted
-        self._rejected = self._rejected * self._kept + (accepted < self._draft_length)
+        self._rejected = self._rejected * self._kept + (accepted < drafted)
         self._draft_length = self._choose()
 
     def _choose(self) -> int:
@@ -232,7 +263,9 @@ class DiscountedBandit:
             raise InputError("bandit width", width, "a number of at least 0")
         if method == "thompson" and generator is None:
             raise InputError("bandit generator", None, "a generator, as thompson draws")
-        self._draft_lengths = list(draft_lengths)
+        if not len(draft_lengths):
+            raise InputError("bandit draft_lengths", draft_lengths, "at least one draft length")
+        self._draft_lengths = [_whole("bandit draft_lengths", each, 0) for each in draft_lengths]
         self._discount, self._width = _share("bandit discount", discount), width
         self._generator = generator if method == "thompson" else None
         arms = len(self._draft_lengths)

@@ -110,10 +110,11 @@ class CascadeLanes:
     -----
     The utility of a trial is its tokens per iteration, divided by the ratio of its mean iteration
     time to that of the baseline. The paper leaves details open, which we read as follows. Utility
-    "rose" if it is the largest of the test so far. A test starts at the last non-zero draft length
-    that was set. Where one token has a utility below 1, the test ends without speculation only if
-    no longer draft had a utility of at least 1. The climb does not step over a draft length of 1,
-    and at the longest draft, or at 1, it turns round after its first trial.
+    "rose" if it is the largest of the test so far. A test starts at the draft length of highest
+    utility among those that were set, by what each gave last, in a test or set phase. Where one
+    token has a utility below 1, the test ends without speculation only if no longer draft had a
+    utility of at least 1. The climb does not step over a draft length of 1, and at the longest
+    draft, or at 1, it turns round after its first trial.
     """
 
     def __init__(self, settings: CascadeSettings, num_lanes: int) -> None:
@@ -128,7 +129,8 @@ class CascadeLanes:
         self._is_testing = lanes(False, bool)
         self._tokens, self._time = lanes(0), lanes(0.0, float)
         self._base, self._since_baseline = lanes(np.nan, float), lanes(0)
-        self._start = lanes(settings.first_draft_length)
+        shape = (num_lanes, settings.max_draft_length + 1)
+        self._known = np.full(shape, -np.inf)  # last utility of the lengths that were set
         self._set_length = lanes(settings.set_iterations)
         self.utility, self._best_utility = lanes(np.nan, float), lanes(-np.inf, float)
         self._best, self._low, self._high, self._trials = (lanes(0) for _ in range(4))
@@ -182,7 +184,10 @@ class CascadeLanes:
         self._since_baseline[lanes] = 0
 
     def _start_tests(self, lanes: Index) -> None:
-        first = self._start[lanes] if self.settings.climb else np.ones_like(lanes)
+        first = np.ones_like(lanes)
+        if self.settings.climb:
+            best = self._known[lanes].argmax(axis=1)
+            first = np.where(best > 0, best, self.settings.first_draft_length)
         for bound in (self._low, self._high, self._best):
             bound[lanes] = first
         self._trials[lanes] = 0
@@ -192,8 +197,10 @@ class CascadeLanes:
     def _end_trials(self, lanes: Index) -> None:
         """Measure the utility of the draft lengths tried; try others, or set the best."""
         previous, tried = self.utility[lanes], self._draft_length[lanes]
-        utility = self._tokens[lanes] * self._base[lanes] / self._time[lanes]
+        utility = self._measured(lanes)
         self.utility[lanes] = utility
+        was_set = self._known[lanes, tried] > -np.inf
+        self._known[lanes[was_set], tried[was_set]] = utility[was_set]
         self._trials[lanes] += 1
         rose = utility > self._best_utility[lanes]
         self._best[lanes[rose]], self._best_utility[lanes[rose]] = tried[rose], utility[rose]
@@ -206,6 +213,10 @@ class CascadeLanes:
         sees_plain = self.settings.plain_competes | (following[~goes_on] == 0)
         is_plain = sees_plain & (self._best_utility[over] < 1)
         self._set(over, np.where(is_plain, 0, self._best[over]))
+
+    def _measured(self, lanes: Index) -> FloatArray:
+        """Return the utility of the phase or trial that ends [-]."""
+        return np.asarray(self._tokens[lanes] * self._base[lanes] / self._time[lanes])
 
     def _next_trials(self, lanes: Index, previous: FloatArray, rose: NDArray[np.bool_]) -> Whole:
         """Return the next draft lengths: 0 for no speculation, -1 where the test is over.
@@ -238,14 +249,18 @@ class CascadeLanes:
     def _set(self, lanes: Index, draft_length: Whole) -> None:
         """Hold draft lengths; each time none is chosen, for longer."""
         drafting = draft_length > 0
-        self._start[lanes[drafting]] = draft_length[drafting]
+        drafted = lanes[drafting]
+        self._known[drafted, draft_length[drafting]] = self._best_utility[drafted]
         s = self.settings
         longer = self._set_length[lanes] * s.backoff_factor
         self._set_length[lanes] = np.where(drafting, s.set_iterations, longer)
         self._enter(lanes, SET, draft_length, self._set_length[lanes])
 
     def _end_sets(self, lanes: Index) -> None:
-        self._take_baselines(lanes[self._draft_length[lanes] == 0])
+        is_plain = self._draft_length[lanes] == 0
+        self._take_baselines(lanes[is_plain])
+        drafted = lanes[~is_plain]
+        self._known[drafted, self._draft_length[drafted]] = self._measured(drafted)
         is_due = self._since_baseline[lanes] >= self.settings.baseline_interval
         self._enter(lanes[is_due], BASELINE, 0, self.settings.baseline_iterations)
         self._start_tests(lanes[~is_due])

@@ -18,7 +18,8 @@ class Policy(Protocol):
     """A draft-length policy of one request: it is asked before each step and told after it.
 
     It may have two more attributes: `phase`, a word for people (steps in the phase "test" are
-    counted), and `utility`, the last one that it measured.
+    counted), and `utility`, the last one that it measured. If `observe` has an argument
+    `drafted_tokens`, it is told how many of the tokens asked for the drafter had.
     """
 
     def propose(self) -> int:

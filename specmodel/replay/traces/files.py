@@ -5,18 +5,17 @@ requests and metadata. Each further line is a request. In Parquet the header is 
 the table's schema, and each row is a request.
 """
 
+import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_bytes
-from specmodel.base.records import Record, build
 from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
 
 SCHEMA = "specmodel-trace"
@@ -25,14 +24,12 @@ SUFFIXES = (".jsonl", ".parquet")
 COLUMNS = ("proposed_tokens", "accepted_tokens")
 
 
-class _Header(Record):
-    """The header of a trace, beside the name of its schema."""
-
-    schema_version: int
-    max_draft_length: Annotated[int, Field(ge=1, le=LONGEST_DRAFT)]
-    num_requests: Annotated[int, Field(ge=1)]
-    metadata: dict[str, str]
-
+MAX_POSITIONS = 10**8
+"""Most output positions of a trace in a file, which takes up to 2 GB to write or read [token]."""
+ROWS_AT_ONCE = 1000
+"""Requests of a Parquet file in memory at once, as they are stored [request]."""
+MAX_LINE = 10**8
+"""Longest line of JSON, which takes up to 1 GB to read [B]."""
 
 Rows = Iterator[tuple[str, Any]]
 """Pairs of a place in a file, as errors name it, and the value that is there."""
@@ -61,12 +58,22 @@ def read_trace(path: str | Path) -> Trace:
     rows = json_lines(path, "trace") if is_text else _parquet_rows(path, name)
     where, first = next(rows, (name, None))
     header = _header(first, where)
-    longest = header.max_draft_length
-    requests = [check_request(*_columns(row, where), longest, where) for where, row in rows]
-    if len(requests) != header.num_requests:
-        expected = f"num_requests = {header.num_requests}, as in its header"
+    longest, requests, positions = header["max_draft_length"], [], 0
+    for where, row in rows:
+        requests.append(check_request(*_columns(row, where), longest, where))
+        positions += len(requests[-1][0])
+        check_positions(positions, where)
+    if len(requests) != header["num_requests"]:
+        expected = f"num_requests = {header['num_requests']}, as in its header"
         raise InputError(name, f"{len(requests)} requests", expected)
-    return collect_trace(requests, longest, header.metadata)
+    return collect_trace(requests, longest, header["metadata"])
+
+
+def check_positions(positions: int, argument: str) -> None:
+    """Refuse more output positions [token] than a file may have."""
+    if positions > MAX_POSITIONS:
+        expected = f"at most {MAX_POSITIONS} output tokens in all, so that 2 GB of memory do"
+        raise InputError(argument, f"{positions} output tokens", expected)
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
@@ -127,10 +134,14 @@ def json_lines(path: str | Path, argument: str) -> Rows:
         Names the file, or the line at fault.
     """
     blank = None
+    _check_kind(path, argument)
     try:
         with Path(path).open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            lines = iter(partial(file.readline, MAX_LINE + 1), b"")
+            for number, line in enumerate(lines, start=1):
                 where = f"{argument} {path} line {number}"
+                if len(line) > MAX_LINE:
+                    raise InputError(where, line[:20], f"a line of at most {MAX_LINE / 1e6:g} MB")
                 if not line.strip():
                     blank = blank or where
                     continue
@@ -140,6 +151,12 @@ def json_lines(path: str | Path, argument: str) -> Rows:
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(argument, str(path), f"a file that can be read ({reason})") from None
+
+
+def _check_kind(path: str | Path, argument: str) -> None:
+    """Refuse what might never end; that a file is absent or a folder is seen when it is opened."""
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise InputError(argument, str(path), "a file on disk, neither a pipe nor a device")
 
 
 def need_keys(
@@ -163,45 +180,60 @@ def _json_value(line: bytes, where: str) -> Any:
 
 
 def _json_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
-    lines = [json.dumps(header)]
+    lines = [json.dumps(header).encode()]
     for start, length in zip(trace.starts.tolist(), trace.output_tokens.tolist(), strict=True):
         here = slice(start, start + length)
         row = {name: getattr(trace, name)[here].tolist() for name in COLUMNS}
-        lines.append(json.dumps(row))
-    return ("\n".join(lines) + "\n").encode()
+        lines.append(json.dumps(row).encode())
+    return b"\n".join([*lines, b""])
 
 
 def _parquet_rows(path: str | Path, name: str) -> Rows:
     pyarrow, parquet = _pyarrow()
+    _check_kind(path, name)
     try:
-        with Path(path).open("rb") as file:
-            table = parquet.ParquetFile(file).read()
+        with parquet.ParquetFile(path) as file:
+            yield from _rows_of(pyarrow, file, name)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(name, str(path), f"a file that can be read ({reason})") from None
     except pyarrow.ArrowException as error:
         raise InputError(name, str(path), f"a well-formed Parquet file ({error})") from None
-    header = (table.schema.metadata or {}).get(SCHEMA.encode())
+
+
+def _rows_of(pyarrow: Any, file: Any, name: str) -> Rows:
+    """Yield the header and the requests of an open Parquet file, some of them in memory."""
+    schema, metadata = file.schema_arrow, file.metadata
+    header = (schema.metadata or {}).get(SCHEMA.encode())
     yield name, None if header is None else _json_value(header, name)
-    if sorted(table.column_names) != sorted(COLUMNS):
-        raise InputError(name, table.column_names, f"columns {' and '.join(COLUMNS)}")
-    columns = [_lists(pyarrow, table[column], f"{name} {column}") for column in COLUMNS]
-    for i, values in enumerate(zip(*columns, strict=True)):
-        yield f"{name} request {i}", dict(zip(COLUMNS, values, strict=True))
+    _check_columns(pyarrow, schema, name)
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    check_positions(sum(group.column(0).num_values for group in groups), name)
+    request = itertools.count()
+    for batch in file.iter_batches(ROWS_AT_ONCE):
+        columns = [_lists(batch.column(column)) for column in COLUMNS]
+        for values in zip(*columns, strict=True):
+            yield f"{name} request {next(request)}", dict(zip(COLUMNS, values, strict=True))
 
 
-def _lists(pyarrow: Any, column: Any, name: str) -> Iterator[Any]:
+def _check_columns(pyarrow: Any, schema: Any, name: str) -> None:
+    if sorted(schema.names) != sorted(COLUMNS):
+        raise InputError(name, schema.names, f"columns {' and '.join(COLUMNS)}")
+    for column in COLUMNS:
+        kind = schema.field(column).type
+        is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
+        if not is_list or not pyarrow.types.is_integer(kind.value_type):
+            expected = "lists of whole numbers, such as list<uint8>"
+            raise InputError(f"{name} {column}", str(kind), expected)
+
+
+def _lists(column: Any) -> Iterator[Any]:
     """Yield the arrays of a column of lists, as plain lists where values are missing."""
-    kind = column.type
-    is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
-    if not is_list or not pyarrow.types.is_integer(kind.value_type):
-        raise InputError(name, str(kind), "lists of whole numbers, such as list<uint8>")
-    for chunk in column.chunks:
-        if chunk.null_count or chunk.values.null_count:
-            yield from chunk.to_pylist()
-            continue
-        offsets, values = chunk.offsets.to_numpy(), chunk.values.to_numpy()
-        yield from (values[a:b] for a, b in pairwise(offsets.tolist()))
+    if column.null_count or column.values.null_count:
+        yield from column.to_pylist()
+        return
+    offsets, values = column.offsets.to_numpy(), column.values.to_numpy()
+    yield from (values[a:b] for a, b in itertools.pairwise(offsets.tolist()))
 
 
 def _parquet_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
@@ -226,18 +258,32 @@ def _pyarrow(argument: str = "trace") -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _header(header: Any, where: str) -> _Header:
+def _header(header: Any, where: str) -> dict[str, Any]:
     """Return the header of a trace of this version; refuse anything else."""
     if not isinstance(header, dict) or header.get("schema") != SCHEMA:
         raise InputError(where, header, f'a header with "schema": "{SCHEMA}"')
     version = header.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise InputError(f"{where}.schema_version", version, str(SCHEMA_VERSION))
-    return build(_Header, {key: v for key, v in header.items() if key != "schema"}, where)
+        raise InputError(f"{where} schema_version", version, str(SCHEMA_VERSION))
+    counts = {"max_draft_length": LONGEST_DRAFT, "num_requests": MAX_POSITIONS}
+    _only_keys(header, ("schema", "schema_version", *counts, "metadata"), where)
+    for name, most in counts.items():
+        if type(header[name]) is not int or not 1 <= header[name] <= most:
+            raise InputError(f"{where} {name}", header[name], f"a whole number from 1 to {most}")
+    if not isinstance(header["metadata"], dict):
+        raise InputError(f"{where} metadata", header["metadata"], "an object of texts")
+    for key, value in header["metadata"].items():
+        if not isinstance(value, str):
+            raise InputError(f"{where} metadata.{key}", value, "a text")
+    return header
 
 
 def _columns(row: Any, where: str) -> tuple[Any, Any]:
-    need_keys(row, COLUMNS, where)
-    for key in row.keys() - set(COLUMNS):
-        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted(COLUMNS))}")
+    _only_keys(row, COLUMNS, where)
     return row[COLUMNS[0]], row[COLUMNS[1]]
+
+
+def _only_keys(row: Any, keys: Collection[str], where: str) -> None:
+    need_keys(row, keys, where)
+    for key in sorted(row.keys() - set(keys)):
+        raise InputError(f"{where} {key}", row[key], f"only {', '.join(sorted(keys))}")

@@ -95,15 +95,45 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
     return TraceStatistics(
         num_requests=trace.num_requests,
         draft_lengths=lengths,
-        tokens_per_step=[_tokens_per_step(trace, length) for length in lengths],
+        tokens_per_step=[steps_at(trace, length)[0] for length in lengths],
         proposal_share=np.count_nonzero(trace.proposed_tokens) / len(trace.proposed_tokens),
         **at_reference,
     )
 
 
+def steps_at(trace: Trace, draft_length: int) -> tuple[float, float]:
+    """Return what a fixed draft length gives, over the steps of all requests.
+
+    Parameters
+    ----------
+    trace
+        Any trace.
+    draft_length
+        At most the trace's longest draft [token].
+
+    Returns
+    -------
+    tuple of float
+        Tokens per step [token], and the share of steps for which the drafter has anything [-]: what
+        `predict` calls the proposal rate.
+
+    Examples
+    --------
+    >>> from specmodel.replay.traces.record import make_trace
+    >>> trace = make_trace([[2, 0, 2, 0]], [[1, 0, 2, 0]], max_draft_length=2)
+    >>> steps_at(trace, 2)
+    (2.0, 1.0)
+    """
+    steps = proposing = 0
+    for _, positions, _ in fixed_length_steps(trace, draft_length):
+        steps += len(positions)
+        proposing += int(np.count_nonzero(trace.proposed_tokens[positions]))
+    return float(trace.output_tokens.sum() / steps), proposing / steps
+
+
 def fixed_length_steps(
     trace: Trace, draft_length: int
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
     """Yield the first step of all requests at a fixed draft length, then the second, and so on.
 
     Parameters
@@ -116,14 +146,14 @@ def fixed_length_steps(
     Yields
     ------
     tuple of ndarray
-        Requests that are not yet over, and the tokens that each of them accepts in this step. It
-        emits one more.
+        Requests that are not yet over, where in the trace their step is, and the tokens that each
+        of them accepts. It emits one more.
 
     Examples
     --------
     >>> from specmodel.replay.traces.record import make_trace
     >>> trace = make_trace([[2, 0, 2, 2]], [[1, 0, 2, 0]], max_draft_length=2)
-    >>> [accepted.tolist() for _, accepted in fixed_length_steps(trace, 1)]
+    >>> [accepted.tolist() for _, _, accepted in fixed_length_steps(trace, 1)]
     [[1], [1]]
     """
     accepted = np.minimum(trace.accepted_tokens, np.uint8(draft_length))
@@ -131,23 +161,18 @@ def fixed_length_steps(
     ends = positions + trace.output_tokens
     while len(requests):
         held = np.minimum(accepted[positions], ends - positions - 1)
-        yield requests, held
+        yield requests, positions, held
         positions = positions + held + 1
         going = positions < ends
         if not going.all():
             requests, positions, ends = requests[going], positions[going], ends[going]
 
 
-def _tokens_per_step(trace: Trace, draft_length: int) -> float:
-    steps = sum(len(requests) for requests, _ in fixed_length_steps(trace, draft_length))
-    return float(trace.output_tokens.sum() / steps)
-
-
 def _clustering(trace: Trace) -> dict[str, float | None]:
     """Return how acceptance clusters in steps of the reference length."""
     steps, window, before_window, before = np.zeros((4, trace.num_requests), dtype=np.int64)
     step_pairs, window_pairs = np.zeros((2, 6), dtype=np.int64)
-    for i, (requests, held) in enumerate(fixed_length_steps(trace, REFERENCE_LENGTH)):
+    for i, (requests, _, held) in enumerate(fixed_length_steps(trace, REFERENCE_LENGTH)):
         if i > 0:
             step_pairs += _moments(before[requests], held)
         steps[requests] += 1

@@ -22,6 +22,8 @@ def files(tmp_path_factory):
         (path / name).mkdir()
     lines = "".join(f"{k},{0.01 * (1 + 0.2 * k)}\n" for k in range(8))
     (path / "times.csv").write_text("draft_length,step_time\n" + lines, encoding="utf-8")
+    (path / "hard.csv").hardlink_to(path / "times.csv")
+    (path / "soft.csv").symlink_to(path / "times.csv")
     process, generator = load_preset("code-ngram"), np.random.default_rng(0)
     write_trace(sample_trace(process, 12, 60, generator), path / "trace.jsonl")
     write_trace(sample_trace(iid_process(1.0, 40), 3, 400, generator), path / "perfect.jsonl")

@@ -48,7 +48,7 @@ TRACES = [
 ]
 
 STEP_TIMES = [
-    times_case("absent.csv", "--step-times: got 'absent.csv'", "no such file"),
+    times_case("absent.csv", "--step-times: got 'absent.csv'", "No such file"),
     times_case("folder.csv", "--step-times: got 'folder.csv'", "directory"),
     times_case("trace.jsonl", "--step-times: got 'trace.jsonl'", ".csv or .parquet"),
     times_case("''", "--step-times:", ".csv or .parquet"),
@@ -145,6 +145,17 @@ NUMBERS = [
 ]
 
 OUTPUTS = [
+    *(
+        (f"simulate --trace trace.jsonl --step-times {times} --records {records}", *words)
+        for times, records, words in (
+            ("times.csv", "times.csv", ("--records: got 'times.csv'", "than --step-times")),
+            ("times.csv", "./times.csv", ("--records: got './times.csv'", "than --step-times")),
+            ("times.csv", "hard.csv", ("--records: got 'hard.csv'", "than --step-times")),
+            ("times.csv", "soft.csv", ("--records: got 'soft.csv'", "than --step-times")),
+        )
+    ),
+    (f"{PREDICTED} --popularity short.csv --records short.csv", "--records:", "than --popularity"),
+    (f"{MEASURED} --policy none,table:short.csv --records short.csv", "--records:", "--policy"),
     *(
         (f"{MEASURED} --timeline '{name}'", f"--timeline: got '{name}'", ".png, .pdf or .svg")
         for name in ("x.gif", "x", ".png", "x.PNG", "x.csv", "")

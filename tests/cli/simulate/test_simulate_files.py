@@ -1,6 +1,7 @@
 """`specmodel simulate` with policies of the user's own, and the files that it writes."""
 
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from simulated import (
 )
 
 from specmodel import cli
+from specmodel.replay import read_replay_times, simulate
+from specmodel.replay.policies import Cascade
+from specmodel.replay.traces import read_trace
 
 # a policy of the user's own
 
@@ -38,6 +42,27 @@ def test_policies_of_the_current_folder(run):
     assert least["steps"] == long["steps"]
 
 
+def test_what_is_no_policy_is_not_called(capsys):
+    for name in ("Bare", "Half", "NoMethods"):
+        status = cli.main([*shlex.split(MEASURED), "--policy", f"{MINE}:{name}"])
+        check_one_line(status, *capsys.readouterr(), (f"got 'a {name}'", "propose() and observe("))
+    assert sys.modules[MINE].Bare.made == 0
+    for name in ("os:abort", "sys:exit", "builtins:input"):
+        status = cli.main([*shlex.split(MEASURED), "--policy", name])
+        check_one_line(status, *capsys.readouterr(), (f"--policy: got '{name}'", "a class or func"))
+
+
+def test_the_folder_is_on_the_path_only_while_a_policy_of_the_users_is_imported(folder):
+    """A module there that is named as a standard one is not taken for it, by workers neither."""
+    program = "import sys; from specmodel import cli; sys.exit(cli.main())"
+    for policies in ("none,cascade", f"none,{MINE}:Helped"):
+        typed = shlex.split(f"{MEASURED} --policy {policies} --workers 2 --trace code-ngram")
+        sizes = ["--requests", "9000", "--output-tokens", "2"]
+        command = [sys.executable, "-P", "-c", program, *typed, *sizes]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (result.returncode, result.stderr) == (0, "")
+
+
 def test_policies_of_the_package_by_their_class(run):
     names = (
         "specmodel.replay.policies:Cascade",
@@ -48,6 +73,19 @@ def test_policies_of_the_package_by_their_class(run):
     rows = parse(run(f"{MEASURED} --policy {','.join(names)} --json"))["policies"]
     for own, known in ((0, 1), (2, 3)):
         assert rows[own]["speedup"] == pytest.approx(rows[known]["speedup"], rel=1e-12)
+
+
+def test_cascade_by_its_class_takes_the_fast_form(run, monkeypatch):
+    def slow(*_, **__):
+        raise AssertionError("the form for any policy")
+
+    monkeypatch.setattr("specmodel.replay.blocks.replay_policy", slow)
+    path = "specmodel.replay.policies:Cascade"
+    rows = parse(run(f"{MEASURED} --policy {path},{path}:max_trials=2,cascade:max_trials=2 --json"))
+    speedups = [row["speedup"] for row in rows["policies"]]
+    assert speedups[0] != speedups[1] == speedups[2]
+    records = simulate(read_trace("trace.jsonl"), read_replay_times("times.csv"), [Cascade], seed=0)
+    assert records["plain_time"].sum() / records["time"].sum() == pytest.approx(speedups[0])
 
 
 def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, monkeypatch):
@@ -63,6 +101,12 @@ def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, mon
     run(command)
     assert tables[0]["utility"].isna().all()
     assert set(tables[0]["phase"]) == {"['a', 'list']"}
+
+
+def test_a_policy_without_a_name_of_its_own_is_found_by_workers_too(run, monkeypatch):
+    monkeypatch.setattr("specmodel.replay.blocks.BLOCK_REQUESTS", 6)
+    command = f"{MEASURED} --policy {MINE}:nameless --csv"
+    assert run(f"{command} --workers 2") == run(command)
 
 
 def test_workers_change_nothing(run, tmp_path, monkeypatch):
@@ -166,7 +210,6 @@ def test_a_policy_that_can_be_made_only_some_times(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("policy", "fragments"),
     [
-        (f"{MINE}:nameless", ("expected 1, as not all policies can be handed to other processes",)),
         (f"{MINE}:Dies", ("expected fewer, or more memory",)),
         (f"{MINE}:Returns:what=object", ("--policy Returns: got 'object'",)),
     ],

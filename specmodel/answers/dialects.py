@@ -1,0 +1,191 @@
+"""Schedules as the configuration of engines, in the form that the parser of each takes."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from specmodel.answers.schedule import Schedule
+from specmodel.base.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """How the configuration of an engine states a schedule.
+
+    Parameters
+    ----------
+    name
+        Name of the engine, for people.
+    write
+        Function that writes a schedule with some draft, for the kind of the drafter.
+    place
+        Function that says of the same where that goes, and what else must be set.
+    caveats
+        When the engine does otherwise than the schedule says, a sentence each.
+    drafters
+        Kinds of drafters whose length it changes; any if empty.
+    longest_first
+        Whether no draft may be longer than that at batch size 1.
+    """
+
+    name: str
+    write: Callable[[Schedule, str], str]
+    place: Callable[[Schedule, str], str]
+    caveats: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
+    longest_first: bool = False
+
+    def fragment(self, schedule: Schedule, drafter: str = "") -> str:
+        """Return the schedule as text of the configuration.
+
+        Parameters
+        ----------
+        schedule
+            Draft length by batch size.
+        drafter
+            Kind of drafter: ngram, eagle, eagle3, mtp, parallel or model; "" leaves out what
+            depends on it.
+
+        Returns
+        -------
+        str
+            Nothing where no batch size has a draft: speculation is left off by not turning it on.
+        """
+        return self.write(schedule, drafter) if schedule.max_draft_length else ""
+
+
+def dialect(name: str, version: str | None = None) -> Dialect:
+    """Return how an engine takes a schedule.
+
+    Parameters
+    ----------
+    name
+        One of `DIALECTS`.
+    version
+        Of TensorRT-LLM: 1.2 and before take the first batch size of each length, not the last.
+
+    Returns
+    -------
+    Dialect
+        The newest where no version is given.
+
+    Raises
+    ------
+    InputError
+        If the version is none, or of another engine.
+    """
+    found = DIALECTS[name]
+    if version is None:
+        return found
+    if name != "tensorrt-llm":
+        expected = f"none with {name}, which has had one form; it is tensorrt-llm that has had two"
+        raise InputError("engine_version", version, expected)
+    numbers = re.match(r"(\d+)\.(\d+)(?![^.a-z+-])", version)
+    if numbers is None:
+        raise InputError("engine_version", version, "a version such as 1.2 or 1.3.0rc20")
+    if (int(numbers[1]), int(numbers[2])) >= (1, 3):
+        return found
+    return replace(found, write=_tensorrt_llm_first, caveats=())
+
+
+def _vllm(schedule: Schedule, drafter: str) -> str:
+    """Return JSON with ranges of batch sizes, both ends included."""
+    ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
+    method = f'"method": "{_VLLM_METHODS[drafter]}", ' if drafter in _VLLM_METHODS else ""
+    table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
+    return f'{{{method}"num_speculative_tokens": {schedule.max_draft_length},\n{table}'
+
+
+def _vllm_place(_schedule: Schedule, drafter: str) -> str:
+    needs = {"ngram": "", "mtp": ""}.get(drafter, ', with the path of the drafter as "model"')
+    needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
+    return f"in --speculative-config{needs}"
+
+
+def _tensorrt_llm(schedule: Schedule, _drafter: str) -> str:
+    """Return YAML in which each length holds up to its batch size, and none beyond the last."""
+    drafting = schedule.ranges if schedule.ranges[-1][2] else schedule.ranges[:-1]
+    return _yaml(schedule, [f"{last}: {length}" for _, last, length in drafting])
+
+
+def _tensorrt_llm_first(schedule: Schedule, _drafter: str) -> str:
+    """Return YAML in which each length holds from its batch size on."""
+    return _yaml(schedule, [f"{first}: {length}" for first, _, length in schedule.ranges])
+
+
+def _yaml(schedule: Schedule, entries: list[str]) -> str:
+    if schedule.max_draft_length > schedule.draft_length[0]:
+        expected = "one whose longest draft is at batch size 1, by longest_first=True"
+        raise InputError("schedule", schedule.ranges, expected)
+    table = _fill("draft_len_schedule: {", entries, "}")
+    return f"max_draft_len: {schedule.draft_length[0]}\n{table}"
+
+
+def _sglang(schedule: Schedule, _drafter: str) -> str:
+    """Return JSON in which one candidate length holds from each batch size on."""
+    slots = {str(first): {"candidate_steps": [length]} for first, _, length in schedule.ranges}
+    return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
+
+
+def _sglang_place(schedule: Schedule, drafter: str) -> str:
+    longest = schedule.max_draft_length
+    algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN"}.get(drafter, "EAGLE")
+    path = "" if drafter == "mtp" else " --speculative-draft-model-path DRAFTER"
+    return (
+        f"a FILE, with --speculative-algorithm {algorithm}{path} --speculative-eagle-topk 1"
+        f" --speculative-num-steps {longest} --speculative-num-draft-tokens {longest + 1}"
+        " --speculative-adaptive --speculative-adaptive-config FILE"
+    )
+
+
+def _fill(opening: str, entries: list[str], closing: str) -> str:
+    """Wrap a list to 80 columns, breaking lines between its entries only."""
+    unbroken = [entry.replace(" ", "\xa0") for entry in entries]
+    text = opening.replace(" ", "\xa0") + ", ".join(unbroken) + closing
+    lines = textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False)
+    return lines.replace("\xa0", " ")
+
+
+_VLLM_METHODS = {
+    **{name: name for name in ("ngram", "eagle", "eagle3", "mtp")},
+    "model": "draft_model",
+}
+
+DIALECTS = {
+    "vllm": Dialect(
+        name="vLLM",
+        write=_vllm,
+        place=_vllm_place,
+        caveats=(
+            "vLLM drafts the longest length at every batch size under data parallelism",
+            "On model runner V1 it drops full CUDA graphs; VLLM_USE_V2_MODEL_RUNNER=1 keeps them",
+            "Its batch size counts the requests that are being prefilled",
+        ),
+    ),
+    "tensorrt-llm": Dialect(
+        name="TensorRT-LLM",
+        write=_tensorrt_llm,
+        place=lambda *_: "under speculative_config, beside the decoding type and its model",
+        caveats=(
+            "Batch sizes are the last of each length, beyond which nothing is drafted, as from"
+            " TensorRT-LLM 1.3 on; --engine-version 1.2 writes the first",
+        ),
+        longest_first=True,
+    ),
+    "sglang": Dialect(
+        name="SGLang",
+        write=_sglang,
+        place=_sglang_place,
+        caveats=(
+            "SGLang drafts --speculative-num-steps at every batch size with more than one draft"
+            " path, data-parallel attention, heads of several layers or overlapping batches",
+            "It looks up a batch size after padding it to that of a CUDA graph",
+        ),
+        drafters=("eagle", "eagle3", "mtp"),
+    ),
+}
+"""How each engine that takes a schedule is configured, by the name that a user types."""

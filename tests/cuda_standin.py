@@ -1,0 +1,626 @@
+"""A GPU that is not there: `torch.cuda` on the CPU, strict about order, lifetime and memory.
+
+Tensors say that they are on ``cuda:0`` and hold a tensor of the CPU. Kernels are computed at once,
+in the order in which they are launched, on a clock of the device's own: a microsecond each and
+what their bytes take. What a GPU leaves undefined, or answers with a crash, raises here: an event
+read before the host waited for it, a host that waits or a copy to the host in a capture, a graph
+replayed after a tensor that it reads is gone, one stream reading what another has not been waited
+for, a thread that touches the device while another captures, more memory than there is.
+"""
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch._meta_registrations import _meta_grouped_mm_common
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map
+
+DEVICE = torch.device("cuda", 0)
+BYTES_PER_S = 2e12
+KERNEL_SECONDS = 1e-6
+LAUNCH_SECONDS = 4e-6
+REPLAY_SECONDS = 5e-6
+"""Of the kernels' clock: bandwidth, least time of a kernel, and what the host takes to launch one
+and to launch a graph."""
+
+_WAITING = {"_local_scalar_dense", "item", "equal", "is_nonzero", "nonzero", "masked_select"}
+_SMI = '#!/bin/sh\ncase "$1" in *reasons*) ;; *) exit 2 ;; esac\necho "{}"\n'
+
+
+class Memory:
+    """Some memory of the device, alive as long as a tensor is; graphs know it weakly."""
+
+    def __init__(self, gpu: "Gpu", size: int, pool: object) -> None:
+        self.gpu, self.size, self.pool = gpu, 0, pool
+        self.writer: Stream | None = None
+        self.written_at = 0.0
+        gpu.allocate(size, pool)
+        self.size = size
+
+    def __del__(self) -> None:
+        self.gpu.free(self.size, self.pool)
+
+
+class CudaTensor(torch.Tensor):
+    """A tensor that says it is on the device."""
+
+    inner: torch.Tensor
+    memory: Memory
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, memory: Memory) -> "CudaTensor":
+        made = torch.Tensor._make_wrapper_subclass(
+            cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(),
+            dtype=inner.dtype, device="cpu",
+        )  # fmt: skip
+        made.inner, made.memory = inner, memory
+        return made
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    @property
+    def device(self) -> torch.device:
+        """To C++ it is on the CPU: there is no guard of a device that torch was not built for."""
+        return DEVICE
+
+    @property
+    def is_cuda(self) -> bool:
+        return True
+
+    def tolist(self) -> list[Any]:
+        return self.cpu().tolist()
+
+    def cpu(self) -> torch.Tensor:  # type: ignore[override]
+        Gpu.current.stream.synchronize()
+        return self.inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return Gpu.current.launch(func, args, kwargs or {})
+
+
+class _Factories(TorchDispatchMode):
+    """Makes what is asked for on the device."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        is_there = [isinstance(a, CudaTensor) for a in tree_leaves(args)]
+        if any(is_there) or "cuda" in str(kwargs.get("device")):
+            return Gpu.current.launch(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+class Stream:
+    """A queue of kernels, and until when it is busy."""
+
+    def __init__(self, device: object = None, priority: int = 0) -> None:
+        self.busy_until = 0.0
+        self.waited: dict[Stream, float] = {}
+
+    def wait_stream(self, other: "Stream") -> None:
+        self.busy_until = max(self.busy_until, other.busy_until)
+        self.waited[other] = other.busy_until
+
+    def synchronize(self) -> None:
+        Gpu.current.wait_until(self.busy_until)
+
+
+class Event:
+    """A mark in a stream, of whose time nothing is known before the host has waited for it."""
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False,
+        external: bool = False,
+    ) -> None:  # fmt: skip
+        self.has_time, self.at, self.gpu = enable_timing, None, Gpu.current
+        self.is_external = external
+
+    def record(self, stream: Stream | None = None) -> None:
+        self.gpu.touch()
+        if self.gpu.capture and not self.is_external:
+            raise self.gpu.spoil("an event that is recorded in a capture has no time")
+        self.at = max((stream or self.gpu.stream).busy_until, self.gpu.host)
+
+    def synchronize(self) -> None:
+        assert self.at is not None, "waits for an event that was never recorded"
+        self.gpu.wait_until(self.at)
+
+    def elapsed_time(self, end: "Event") -> float:
+        for event in (self, end):
+            if not event.has_time or event.at is None:
+                raise ValueError("Both events must be recorded, with timing enabled")
+            if event.at > self.gpu.known:
+                raise torch.AcceleratorError("CUDA error: device not ready")
+        return 1e3 * (end.at - self.at)
+
+
+class CUDAGraph:
+    """Kernels that are recorded, not run, and run when they are replayed."""
+
+    def __init__(self, keep_graph: bool = False) -> None:
+        self.gpu, self.nodes, self.is_whole, self.key = Gpu.current, [], False, object()
+
+    def capture_begin(
+        self, pool: object = None, capture_error_mode: str = "global",
+        check_input_liveness: bool = False,
+    ) -> None:  # fmt: skip
+        self.gpu.touch()
+        assert self.gpu.stream is not self.gpu.default, "captures on the default stream"
+        assert self.gpu.capture is None, "captures within a capture"
+        assert not self.is_whole, "captures twice"
+        self.key = pool or self.key
+        self.gpu.pools.setdefault(self.key, weakref.WeakSet()).add(self)
+        self.gpu.capture, self.gpu.capturing = self, threading.get_ident()
+        self.stream, self.fault = self.gpu.stream, ""
+
+    def capture_end(self) -> None:
+        assert self.gpu.capture is self, "ends a capture that is not underway"
+        assert self.gpu.stream is self.stream, "ends a capture on another stream"
+        self.gpu.capture = None
+        if self.fault:
+            raise torch.AcceleratorError(
+                "CUDA error: operation failed due to a previous error during capture\n"
+                "CUDA kernel errors might be asynchronously reported at some other API call"
+            )
+        if self.gpu.graphs == self.gpu.max_graphs:
+            raise torch.AcceleratorError("CUDA error: out of memory\nsecond line")
+        self.gpu.graphs += 1
+        self.is_whole = True
+        weakref.finalize(self, self.gpu.forget_graph)
+
+    def replay(self) -> None:
+        self.gpu.touch()
+        assert self.is_whole, "replays what was not captured"
+        assert self.gpu.capture is None, "replays in a capture"
+        self.gpu.host += REPLAY_SECONDS
+        with _disable_current_modes():
+            for node in self.nodes:
+                self.gpu.run(node)
+
+
+class _Node:
+    """A kernel of a graph: tensors from outside are known weakly, those of its own strongly."""
+
+    def __init__(self, func: Any, args: Any, kwargs: Any, outputs: list[CudaTensor]) -> None:
+        own = [out.memory for out in outputs]
+
+        def held(value: Any) -> Any:
+            if not isinstance(value, CudaTensor):
+                return value
+            memory, is_own = value.memory, value.memory.pool is not None
+            return _Held(value.inner, memory if is_own else weakref.ref(memory))
+
+        self.func, self.own = func, own
+        self.args, self.kwargs = tree_map(held, (args, kwargs))
+        self.outputs = [out.inner for out in outputs]
+
+
+class _Held:
+    def __init__(self, inner: torch.Tensor, memory: Any) -> None:
+        self.inner, self.memory = inner, memory
+
+    def get(self) -> torch.Tensor:
+        memory = self.memory() if isinstance(self.memory, weakref.ref) else self.memory
+        assert memory is not None, "a graph is replayed after a tensor that it reads is gone"
+        return self.inner
+
+
+class Gpu:
+    """The device: its clock, streams, memory and faults.
+
+    Parameters
+    ----------
+    capability
+        Major and minor.
+    total_bytes, l2_bytes
+        Memory and last-level cache [B].
+    count
+        Devices that torch sees [-].
+    """
+
+    current: "Gpu"
+
+    def __init__(
+        self, *, name: str = "NVIDIA H200", capability: tuple[int, int] = (9, 0),
+        total_bytes: float = 2**31, l2_bytes: int = 2**20, count: int = 1,
+    ) -> None:  # fmt: skip
+        self.properties = SimpleNamespace(
+            name=name, major=capability[0], minor=capability[1], multi_processor_count=132,
+            total_memory=int(total_bytes), L2_cache_size=l2_bytes,
+            uuid="01234567-89ab-cdef-0123-456789abcdef",
+        )  # fmt: skip
+        self.count, self.total, self.index = count, total_bytes, 0
+        self.host = self.known = 0.0
+        self.default = self.stream = Stream()
+        self.reserved = 0.0
+        self.cached: dict[object, float] = {}
+        self.pools: dict[object, weakref.WeakSet[CUDAGraph]] = {}
+        self.capture: CUDAGraph | None = None
+        self.capturing = 0
+        self.lost = ""
+        self.graphs, self.max_graphs = 0, 10**6
+        self.kernels = 0
+        self.faults: dict[str, Callable[[], None]] = {}
+        """What happens when a kernel of this name is launched."""
+
+    # order
+
+    def touch(self) -> None:
+        """Refuse whatever is asked of a device that is lost, or by a thread beside a capture."""
+        if self.lost:
+            raise torch.AcceleratorError(f"CUDA error: {self.lost}")
+        if self.capture and threading.get_ident() != self.capturing:
+            raise self.spoil("operation not permitted when another thread is capturing")
+
+    def spoil(self, reason: str) -> RuntimeError:
+        """End what is captured; return what to raise."""
+        assert self.capture
+        self.capture.fault = reason
+        return torch.AcceleratorError(f"CUDA error: {reason}")
+
+    def lose(self, reason: str = "an illegal memory access was encountered") -> None:
+        """Fail as a GPU does whose context is gone."""
+        self.lost = reason
+        raise torch.AcceleratorError(f"CUDA error: {reason}\nCompile with `TORCH_USE_CUDA_DSA`")
+
+    def wait_until(self, moment: float) -> None:
+        self.touch()
+        if self.capture:
+            raise self.spoil("operation not permitted when stream is capturing")
+        self.host = max(self.host, moment)
+        self.known = max(self.known, moment)
+
+    def synchronize(self, device: object = None) -> None:
+        self.wait_until(max(self.default.busy_until, self.stream.busy_until, self.host))
+
+    def current_device(self) -> int:
+        self.touch()
+        return self.index
+
+    def set_device(self, device: torch.device) -> None:
+        self.index = device.index
+
+    def get_properties(self, device: object = None) -> SimpleNamespace:
+        self.touch()
+        return self.properties
+
+    # memory
+
+    def mem_get_info(self, device: object = None) -> tuple[int, int]:
+        self.touch()
+        return int(self.total - self.reserved), int(self.total)
+
+    def allocate(self, size: float, pool: object) -> None:
+        if self.capture is None and threading.current_thread() is not threading.main_thread():
+            raise AssertionError("allocates in another thread")
+        reused = min(self.cached.get(pool, 0.0), size)
+        if self.reserved + size - reused > self.total and self.capture is None:
+            self.empty_cache()
+            reused = min(self.cached.get(pool, 0.0), size)
+        if self.reserved + size - reused > self.total:
+            if self.capture:
+                self.spoil("out of memory")
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size:.0f} bytes.")
+        self.cached[pool] = self.cached.get(pool, 0.0) - reused
+        self.reserved += size - reused
+
+    def free(self, size: float, pool: object) -> None:
+        self.cached[pool] = self.cached.get(pool, 0.0) + size
+
+    def empty_cache(self) -> None:
+        self.touch()
+        for pool in list(self.cached):
+            if pool is None or not self.pools.get(pool):
+                self.reserved -= self.cached.pop(pool)
+
+    def forget_graph(self) -> None:
+        self.graphs -= 1
+
+    # kernels
+
+    def upload(self, tensor: torch.Tensor) -> CudaTensor:
+        """Copy what the host has, which waits for pageable memory to be read."""
+        self.stream.synchronize()
+        return self._wrapped(tensor.clone(), {})
+
+    def launch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run a kernel, or record it."""
+        self.touch()
+        name = func.name().removeprefix("aten::").split(".")[0]
+        self.faults.get(name, lambda: None)()
+        on_device = [a for a in tree_leaves((args, kwargs))
+                     if isinstance(a, CudaTensor)]  # fmt: skip
+        to = kwargs.get("device")
+        if name in _WAITING or (to is not None and torch.device(to).type == "cpu"):
+            self.stream.synchronize()
+            inner = tree_map(lambda a: a.inner if isinstance(a, CudaTensor) else a, (args, kwargs))
+            return func(*inner[0], **inner[1])
+        if to is not None:
+            kwargs = kwargs | {"device": torch.device("cpu")}
+        self._check_devices(name, args, on_device)
+        return self._recorded(func, args, kwargs, on_device)
+
+    def _check_devices(self, name: str, args: Any, on_device: list[CudaTensor]) -> None:
+        others = [a for a in tree_leaves(args)
+                  if isinstance(a, torch.Tensor) and not isinstance(a, CudaTensor)]  # fmt: skip
+        is_copy = name in ("copy_", "_to_copy", "to")
+        if others and on_device and not is_copy and any(other.dim() for other in others):
+            raise RuntimeError("Expected all tensors to be on the same device")
+        if others and is_copy and self.capture:
+            raise self.spoil("copies pageable memory in a capture")
+
+    def _recorded(self, func: Any, args: Any, kwargs: Any, on_device: list[CudaTensor]) -> Any:
+        mutated = [
+            value
+            for value, argument in zip(args, func._schema.arguments, strict=False)
+            if argument.alias_info
+            and argument.alias_info.is_write
+            and isinstance(value, CudaTensor)
+        ]
+        storages = {a.inner.untyped_storage().data_ptr(): a.memory for a in on_device}
+
+        def plain(value: Any) -> Any:
+            if not isinstance(value, CudaTensor):
+                return value
+            is_spared = self.capture and any(value is m for m in mutated)
+            return value.inner.clone() if is_spared else value.inner
+
+        inner = tree_map(plain, (args, kwargs))
+        result = _computed(func, self, *inner)
+        if mutated:
+            outputs: list[CudaTensor] = []
+            made: Any = mutated[0]
+        else:
+            made = tree_map(lambda out: self._wrapped(out, storages), result)
+            leaves = tree_leaves(made)
+            outputs = [
+                out for out in leaves
+                if isinstance(out, CudaTensor) and out.memory not in storages.values()
+            ]  # fmt: skip
+        if outputs or mutated:
+            self._queue(func, args, kwargs, on_device, outputs, mutated)
+        return made
+
+    def _wrapped(self, out: Any, storages: dict[int, Memory]) -> Any:
+        if not isinstance(out, torch.Tensor):
+            return out
+        storage = out.untyped_storage()
+        memory = storages.get(storage.data_ptr()) if storage.nbytes() else None
+        if memory is None:
+            memory = Memory(self, storage.nbytes(), self.capture.key if self.capture else None)
+            storages = storages | {storage.data_ptr(): memory}
+        return CudaTensor(out, memory)
+
+    def _queue(
+        self, func: Any, args: Any, kwargs: Any, read: list[CudaTensor],
+        outputs: list[CudaTensor], mutated: list[CudaTensor],
+    ) -> None:  # fmt: skip
+        for tensor in read:
+            writer, at = tensor.memory.writer, tensor.memory.written_at
+            known = max(self.known, self.stream.waited.get(writer, 0.0)) if writer else 0.0
+            is_own = writer in (None, self.stream) or self.capture
+            assert is_own or known >= at, "reads what another stream writes"
+        written = [t.memory for t in (*outputs, *mutated)]
+        for memory in written:
+            memory.writer = self.stream
+        if self.capture:
+            for out in outputs:  # nothing has run: what is there is anything
+                if out.dtype.is_floating_point:
+                    out.inner.fill_(float("nan"))
+            self.capture.nodes.append(_Node(func, args, kwargs, outputs))
+            return
+        self.host += LAUNCH_SECONDS
+        self.occupy([t.inner for t in (*read, *outputs)])
+        for memory in written:
+            memory.written_at = self.stream.busy_until
+
+    def occupy(self, tensors: list[torch.Tensor]) -> None:
+        seconds = KERNEL_SECONDS + sum(t.numel() * t.element_size() for t in tensors) / BYTES_PER_S
+        self.stream.busy_until = max(self.stream.busy_until, self.host) + seconds
+        self.kernels += 1
+
+    def run(self, node: _Node) -> None:
+        """Run a kernel of a graph."""
+        args, kwargs = tree_map(
+            lambda value: value.get() if isinstance(value, _Held) else value,
+            (node.args, node.kwargs),
+        )
+        result = _computed(node.func, self, args, kwargs)
+        if node.outputs:
+            leaves = [r for r in tree_leaves(result)
+                      if isinstance(r, torch.Tensor)]  # fmt: skip
+            for out, computed in zip(node.outputs, leaves, strict=True):
+                out.copy_(computed)
+        read = [a for a in tree_leaves((args, kwargs))
+                if isinstance(a, torch.Tensor)]  # fmt: skip
+        self.occupy([*read, *node.outputs])
+
+
+def _computed(func: Any, gpu: Gpu, args: Any, kwargs: Any) -> Any:
+    """Compute what a kernel does; those that the CPU has not, or not as strictly, are here."""
+    name = func.name().removeprefix("aten::").split(".")[0]
+    if name == "_flash_attention_forward":
+        return _flash(*args, **kwargs)
+    if name in ("_grouped_mm", "grouped_mm"):
+        if gpu.properties.major not in (9, 10) and gpu.capture:
+            raise gpu.spoil("operation not permitted when stream is capturing")
+        offs = kwargs.get("offs", args[2] if len(args) > 2 else None)
+        meta = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device="meta")
+                for a in (*args[:2], offs)]  # fmt: skip
+        _meta_grouped_mm_common(*meta[:2], None, None, offs=meta[2])
+        for matrix in args[:2]:
+            assert matrix.storage_offset() * matrix.element_size() % 16 == 0, "not aligned"
+    return func(*args, **kwargs)
+
+
+def _flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cum_q: torch.Tensor,
+    cum_k: torch.Tensor, max_q: int, max_k: int, dropout: float, is_causal: bool,
+    return_debug_mask: bool, *, seqused_k: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Attend over caches of unequal length, with the checks of torch's kernel."""
+    sequences = len(cum_q) - 1
+    for bounds in (cum_q, cum_k, seqused_k):
+        assert bounds.dtype == torch.int32
+        assert bounds.is_contiguous()
+    assert len(cum_k) == sequences + 1
+    assert seqused_k.shape == (sequences,)
+    assert query.dtype == key.dtype == value.dtype == torch.bfloat16
+    assert query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
+    assert query.shape[-1] % 8 == 0
+    assert query.shape[-1] <= 256
+    assert query.shape[1] % key.shape[1] == 0
+    assert int(cum_q.diff().max()) <= max_q
+    assert int(seqused_k.max()) <= max_k
+    assert int((cum_k[:-1] + seqused_k).max()) <= len(key)
+    assert not dropout
+    assert not is_causal
+    assert not return_debug_mask
+    out = torch.empty_like(query)
+    share = query.shape[1] // key.shape[1]
+    for i in range(sequences):
+        rows = slice(int(cum_q[i]), int(cum_q[i + 1]))
+        keys = slice(int(cum_k[i]), int(cum_k[i]) + int(seqused_k[i]))
+        k, v = (t[keys].float().repeat_interleave(share, dim=1) for t in (key, value))
+        scores = torch.einsum("qhd,khd->hqk", query[rows].float(), k) * query.shape[-1] ** -0.5
+        out[rows] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).to(out.dtype)
+    return (
+        out, torch.empty(query.shape[1], len(query)), torch.empty(2, dtype=torch.uint64),
+        torch.empty((), dtype=torch.uint64), torch.empty(0),
+    )  # fmt: skip
+
+
+class Group:
+    """A group of one process with the backend "nccl"."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.is_there, self.bound, self.calls = gpu, False, None, 0
+
+    def init_process_group(self, backend: str, *, device_id: object = None, **options: Any) -> None:
+        assert not self.is_there, "begins a group twice"
+        assert backend == "nccl"
+        assert device_id is not None, "does not say which device is its own"
+        assert options["init_method"].startswith("file://")
+        assert options["timeout"].total_seconds() > 0
+        self.is_there, self.bound = True, device_id
+
+    def all_reduce(self, tensor: torch.Tensor, op: object = None) -> None:
+        assert self.is_there, "reduces without a group"
+        assert isinstance(tensor, CudaTensor), "NCCL reduces tensors of a GPU only"
+        assert tensor.is_contiguous()
+        assert self.gpu.current_device() == self.bound.index
+        self.gpu.occupy([tensor.inner])
+        self.calls += 1
+
+    def barrier(self) -> None:
+        assert self.is_there
+        self.gpu.synchronize()
+
+    def destroy_process_group(self) -> None:
+        assert self.is_there, "ends a group that is not there"
+        self.is_there = False
+
+
+def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
+    """Put a GPU in place of `torch.cuda`, and an nvidia-smi on the path."""
+    Gpu.current, group = gpu, Group(gpu)
+    _forget()
+    names = {
+        "_lazy_init": lambda: None,
+        "is_initialized": lambda: True,
+        "is_available": lambda: True,
+        "device_count": lambda: gpu.count,
+        "current_device": gpu.current_device,
+        "set_device": gpu.set_device,
+        "get_device_properties": gpu.get_properties,
+        "get_device_capability": lambda device=None: (gpu.properties.major, gpu.properties.minor),
+        "mem_get_info": gpu.mem_get_info,
+        "empty_cache": gpu.empty_cache,
+        "synchronize": gpu.synchronize,
+        "graph_pool_handle": object,
+        "current_stream": lambda device=None: gpu.stream,
+        "stream": _StreamContext,
+        "Stream": Stream,
+        "Event": Event,
+        "CUDAGraph": CUDAGraph,
+    }
+    for name, value in names.items():
+        patch.setattr(torch.cuda, name, value)
+    patch.setattr(torch.cuda.graph, "default_capture_stream", None)
+    patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
+    patch.setattr(torch, "Generator", _Generator)
+    patch.setattr(torch, "tensor", _tensor)
+    patch.setattr(torch.Tensor, "to", _to)
+    for name in ("init_process_group", "all_reduce", "barrier", "destroy_process_group"):
+        patch.setattr(torch.distributed, name, getattr(group, name))
+    smi(patch, folder, "570.86.15, 1980, 1980, 0, 0x0000000000000000")
+    return group
+
+
+class _StreamContext:
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        self.before, Gpu.current.stream = Gpu.current.stream, self.stream
+
+    def __exit__(self, *_: object) -> None:
+        Gpu.current.stream = self.before
+
+
+_made_by_torch = torch.Generator, torch.tensor, torch.Tensor.to
+
+
+class _Generator:
+    def __new__(cls, device: object = "cpu") -> torch.Generator:  # type: ignore[misc]
+        return _made_by_torch[0]()
+
+
+def _tensor(data: object, *, device: object = None, **options: Any) -> torch.Tensor:
+    made = _made_by_torch[1](data, **options)
+    is_here = device is None or torch.device(device).type == "cpu"
+    return made if is_here else Gpu.current.upload(made)
+
+
+def _to(self: torch.Tensor, place: object, *more: Any, **options: Any) -> torch.Tensor:
+    if not isinstance(place, torch.device | str) or torch.device(place).type != "cuda":
+        return _made_by_torch[2](self, place, *more, **options)
+    made = self if isinstance(self, CudaTensor) else Gpu.current.upload(self)
+    return _made_by_torch[2](made, *more, **options) if more or options else made
+
+
+def smi(patch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
+    """Put an nvidia-smi with this answer on the path."""
+    program = folder / "nvidia-smi"
+    program.write_text(_SMI.format(answer))
+    program.chmod(0o755)
+    patch.setenv("PATH", str(folder), prepend=":")
+
+
+@contextmanager
+def standing_in(folder: Path, **options: Any) -> Iterator[tuple[Gpu, Group]]:
+    """Lend a GPU, with its tensors gone at the end."""
+    gpu = Gpu(**options)
+    with pytest.MonkeyPatch.context() as patch, _Factories():
+        yield gpu, install(gpu, patch, folder)
+        _forget()
+
+
+def _forget() -> None:
+    """Let the package forget what it keeps of a device."""
+    from specmodel.calibrate.measure import device, layers
+
+    layers._numbers.cache_clear()
+    device._identity.cache_clear()

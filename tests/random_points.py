@@ -1,0 +1,210 @@
+"""Random deployments and operating points, and what must hold at every one of them.
+
+From a shell: ``python tests/random_points.py SEED COUNT`` prints each violation on a line.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from specmodel import InputError, list_architectures, list_engines, list_hardware
+from specmodel.cost.deploy import resolve
+from specmodel.cost.deployment import Deployment
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predict import predict_deployed
+from specmodel.sweeps import sweep
+
+AT_ONCE = 20
+"""Points of each random deployment."""
+
+DTYPES = ("bf16", "fp8", "int8", "mxfp4", "fp4", "int4")
+CLOSE = 1e-12
+LONGEST = 1e-9
+"""Share of a time that rounding may take from what should not fall."""
+
+
+def random_names(rng: np.random.Generator) -> dict[str, Any]:
+    """Return what is deployed, by name; not all of it goes together."""
+
+    def some(values: Any, chance: float = 1.0) -> Any:
+        return values[rng.integers(len(values))] if rng.random() < chance else None
+
+    drafters = ["eagle", "eagle3", "mtp", "parallel", "llama-3.2-1b", "ngram", "ngram"]
+    names = {
+        "target": some(list_architectures()),
+        "drafter": some(drafters),
+        "hardware": some(list_hardware()),
+        "engine": some(list_engines(), 0.6),
+        "stack": some(["typical", "datasheet"], 0.3),
+        "tensor_parallel": some([1, 2, 4, 8], 0.6),
+        "expert_parallel": some([2, 4, 8, 16], 0.3),
+        "weight_dtype": some(DTYPES, 0.3),
+        "kv_dtype": some(["bf16", "fp8"], 0.3),
+        "routing_correlation": some([0.0, 0.05, 0.4, 1.0], 0.5),
+        "popularity_exponent": some([0.3, 0.8, 1.5], 0.15),
+    }
+    if names["drafter"] == "ngram":
+        rates = [0.0, 0.01, float(rng.random()), 1.0]
+        names |= {"proposal_rate": some(rates), "lookup_time": some([1e-5, 1e-3], 0.3)}
+    return {name: value for name, value in names.items() if value is not None}
+
+
+def random_deployment(rng: np.random.Generator) -> tuple[Deployment, dict[str, Any]]:
+    """Return the first random deployment that is possible, and its names."""
+    while True:
+        names = random_names(rng)
+        try:
+            return resolve(names)[0], names
+        except InputError:
+            continue
+
+
+def random_points(rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
+    """Return points in no order, from small to large."""
+    return {
+        "batch_size": np.floor(2 ** rng.uniform(0, 11, AT_ONCE)),
+        "draft_length": rng.integers(0, 11, AT_ONCE).astype(float),
+        "context_length": np.floor(rng.integers(0, 2, AT_ONCE) * 2 ** rng.uniform(0, 17, AT_ONCE)),
+        "acceptance": rng.choice([0.0, 1.0, *rng.random(8)], AT_ONCE),
+    }
+
+
+def violations(seed: int, count: int) -> Iterator[str]:
+    """Yield what does not hold at some of `count` random points."""
+    rng = np.random.default_rng(seed)
+    for number in range(0, count, AT_ONCE):
+        deployment, names = random_deployment(rng)
+        points = random_points(rng)
+
+        def at(**changes: Any) -> Prediction:
+            return predict_deployed(deployment, {}, **(points | changes))  # noqa: B023
+
+        here = at()
+        for name, holds in {
+            **identities(here),
+            **monotone(here, at, points),
+            **limits(here, at),
+            "scalar equals array": equals_scalars(here, at, points),
+        }.items():
+            for i in np.flatnonzero(~np.broadcast_to(holds, AT_ONCE)):
+                point = {n: float(v[i]) for n, v in points.items()}
+                yield f"{name}: {names} {point}"
+        if number % 200 == 0:
+            yield from sweep_differs(names, rng)
+
+
+def same(a: Any, b: Any, relative: float = CLOSE) -> Any:
+    """Return where two arrays agree to rounding."""
+    return np.isclose(a, b, rtol=relative, atol=0, equal_nan=True)
+
+
+def identities(p: Prediction) -> dict[str, Any]:
+    """Return where columns are related as they are defined."""
+    gamma, batch = p.draft_length, p.batch_size
+    plain, step = p.forward_time, p.step_time
+    growth = p.times.growth_by_cause()
+    total = np.broadcast_to(sum(growth.values()), gamma.shape)
+    finite = [np.isfinite(p.values[name]) for name in p.units() if "break_even" not in name]
+    return {
+        "utility is speedup": p.utility == p.speedup,
+        "speedup": same(p.speedup, p.tokens_per_step * plain / step),
+        "step is its parts": same(step, p.draft_time + p.verify_time + p.reject_time),
+        "tpot": same(p.tpot, step / p.tokens_per_step),
+        "throughput": same(p.throughput * p.tpot, batch),
+        "efficiency": same(p.target_efficiency, np.minimum(plain / p.verify_time, 1)),
+        "step efficiency": same(p.step_efficiency * (gamma + 1), p.tokens_per_step),
+        "causes sum": np.isclose(total, step - plain, rtol=0, atol=1e-9 * step),
+        "tokens from 1": p.tokens_per_step >= 1,
+        "tokens to all": p.tokens_per_step <= (gamma + 1) * (1 + CLOSE),
+        "times above 0": (plain > 0) & (step > 0) & (p.verify_time > 0),
+        "finite": np.all(finite, axis=0),
+        "best is of those considered": (p.best_draft_length >= 0) & (p.best_draft_length <= 10),
+        "fits as told": (p.max_batch_size >= batch)
+        == (p.memory_bytes <= p.evaluation.memory.capacity_bytes),
+    }
+
+
+def limits(p: Prediction, at: Callable[..., Prediction]) -> dict[str, Any]:
+    """Return where special cases are exact."""
+    none = at(draft_length=0)
+    sure = at(acceptance=1.0)
+    rate = p.deployment.drafter.proposal_rate
+    needed = p.break_even_acceptance_rate
+    breaks_even = at(acceptance=np.nan_to_num(needed)).speedup
+    return {
+        "breaks even": np.where(needed > 0, same(breaks_even, 1, 1e-9), True),
+        "pays from 0 on": np.where(needed == 0, breaks_even >= 1, True),
+        "never pays": np.where(
+            np.isnan(needed) & (p.draft_length > 0), sure.speedup <= 1 + CLOSE, True
+        ),
+        "best is best": at(draft_length=p.best_draft_length).speedup >= p.speedup * (1 - CLOSE),
+        "no draft, speedup 1": none.speedup == 1,
+        "no draft, one token": none.tokens_per_step == 1,
+        "no draft, plain pass": (none.step_time == none.forward_time)
+        & (none.verify_time == none.forward_time)
+        & (none.target_efficiency == 1),
+        "no draft, no cause": none.limited_by == "none",
+        "all accepted": same(sure.tokens_per_step, 1 + rate * p.draft_length),
+        "none accepted": at(acceptance=0.0).tokens_per_step == 1,
+    }
+
+
+def monotone(
+    p: Prediction, at: Callable[..., Prediction], points: dict[str, Any]
+) -> dict[str, Any]:
+    """Return where more work takes no less time, and where better drafts gain no less."""
+
+    def grows(more: Prediction, name: str) -> Any:
+        return more.values[name] >= p.values[name] * (1 - LONGEST)
+
+    batch = at(batch_size=points["batch_size"] + 1)
+    context = at(context_length=points["context_length"] + 64)
+    longer = at(draft_length=points["draft_length"] + 1)
+    better = at(acceptance=np.minimum(points["acceptance"] + 0.01, 1))
+    found = {"speedup by acceptance": grows(better, "speedup")}
+    for how, more in (("batch", batch), ("context", context), ("draft", longer)):
+        names = ["forward_time", "verify_time", "draft_time", "reject_time", "memory_bytes"]
+        names += ["active_experts", "active_experts_verify", "tokens_per_step"]
+        found |= {f"{name} by {how}": grows(more, name) for name in names}
+    return found
+
+
+def equals_scalars(p: Prediction, at: Callable[..., Prediction], points: dict[str, Any]) -> Any:
+    """Return where a point by itself has exactly the numbers that it has among others."""
+    holds = np.ones(AT_ONCE, dtype=bool)
+    for i in range(0, AT_ONCE, 7):
+        alone = at(**{name: float(values[i]) for name, values in points.items()})
+        holds[i] = all(
+            np.array_equal(values[i], alone.values[name], equal_nan=True)
+            for name, values in p.values.items()
+        )
+    return holds
+
+
+def sweep_differs(names: dict[str, Any], rng: np.random.Generator) -> Iterator[str]:
+    """Yield a sweep over a small grid that is not what is predicted for it."""
+    axes = {"batch_size": [1, 7, 300], "draft_length": [0, 2, 5], "acceptance_rate": [0.3, 0.9]}
+    table = sweep(names | axes | {"context_length": int(rng.integers(10_000))})
+    context = float(table["context_length"].iloc[0])
+    deployment = resolve(names)[0]
+    for _, row in table.iterrows():
+        p = predict_deployed(
+            deployment,
+            {},
+            batch_size=row["batch_size"],
+            draft_length=row["draft_length"],
+            context_length=context,
+            acceptance=row["acceptance_rate"],
+        )
+        for name in p.units():
+            if name in table and not np.array_equal(
+                np.asarray(getattr(p, name)).item(), row[name], equal_nan=name != "limited_by"
+            ):
+                yield f"sweep {name}: {names} {row.to_dict()}"
+
+
+if __name__ == "__main__":
+    for violation in violations(int(sys.argv[1]), int(sys.argv[2])):
+        print(violation, flush=True)
