@@ -8,6 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from specmodel.algebra.experts import (
+    PLAUSIBLE_POPULARITY_EXPONENTS,
+    PLAUSIBLE_ROUTING_CORRELATIONS,
+)
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
@@ -21,10 +25,10 @@ from specmodel.sensitivity.inputs import (
     works_of,
 )
 
-ROUTING_CORRELATIONS = (0.0, 0.3)
-"""Where routing correlations of published models lie: 0.157, 0.180 and 0.291 were measured, and
-routers trained hard for balance are near 0 [-]."""
-
+_ROUTING = {
+    "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
+    "popularity_exponent": PLAUSIBLE_POPULARITY_EXPONENTS,
+}
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
 _FARTHEST = 2.0
@@ -90,7 +94,8 @@ def uncertain_ranges(
         Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
     routing_is_known
         Whether the routing correlation of the model was measured; if not, it is uniform between
-        those of published models.
+        those of published models, and popularity between equal and as uneven as unions allow,
+        unless one of them is given.
 
     Returns
     -------
@@ -121,9 +126,10 @@ def uncertain_ranges(
     """
     known = list_inputs(deployment, point)
     found = calibrated_ranges(deployment, point)
-    if "routing_correlation" in known and not routing_is_known:
-        low, high = ROUTING_CORRELATIONS
-        found["routing_correlation"] = Range(low=low, high=high, source="published")
+    if not (routing_is_known or _ROUTING.keys() & (given or {}).keys()):
+        for name, (low, high) in _ROUTING.items():
+            if name in known:
+                found[name] = Range(low=low, high=high, source="published")
     for name, ends in (given or {}).items():
         found[name] = _given_range(find_input(known, name, "range"), ends)
     if not found:

@@ -8,6 +8,7 @@ from scipy import stats
 
 import specmodel
 from specmodel import Acceptance, InputError, deploy, load_engine, load_hardware, predict
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.prediction import intervals
 from specmodel.sensitivity import (
     OUTPUTS,
@@ -81,6 +82,10 @@ def changed_prediction(case, name, value):
         given["acceptance"] = value
     elif name == "routing_correlation":
         given[name] = value
+    elif name == "popularity_exponent":
+        target = deployed(case).target
+        shape = target.num_experts, target.experts_per_token
+        given["popularity"] = zipf_popularity(*shape, value)
     elif name in ("proposal_rate", "lookup_time"):
         given["drafter"] = dataclasses.replace(given["drafter"], **{name: value})
     elif table == "hardware":
@@ -104,6 +109,8 @@ def test_one_changed_input_is_a_changed_record(case):
         value = AXES.get(item.name, 0.9 * item.value)
         if item.value == 0 and item.name.startswith("engine."):
             value = 1e-4
+        if item.name == "popularity_exponent":
+            value = 0.7
         ours = evaluate(deployment, POINT, {item.name: [value, item.value]})
         theirs = changed_prediction(case, item.name, value)
         base = predict(**CASES[case], **SHAPE)
@@ -424,7 +431,8 @@ def test_given_ranges_go_before_others_and_are_needed_on_the_data_sheet():
     bare = deployed("head", stack="datasheet", engine=None)
     found = uncertain_ranges(bare, POINT, {"routing_correlation": (0.1, 0.2)})
     assert found == {"routing_correlation": Range(low=0.1, high=0.2)}
-    assert uncertain_ranges(bare, POINT)["routing_correlation"].ends == (0.0, 0.3)
+    published = {name: found.ends for name, found in uncertain_ranges(bare, POINT).items()}
+    assert published == {"routing_correlation": (0.0, 0.3), "popularity_exponent": (0.0, 0.8)}
     with pytest.raises(InputError, match=r"range: got None; .*datasheet kernels state no error"):
         uncertain_ranges(bare, POINT, routing_is_known=True)
     dense = deployed("dense", stack="datasheet")
