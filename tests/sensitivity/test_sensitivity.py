@@ -95,8 +95,10 @@ def changed_prediction(case, name, value):
         engine = load_engine(engine) if isinstance(engine, str) else engine
         given[table] = engine.with_changes("engine", {field: value})
     else:
-        stack = deployed(case).kernels.stack
-        given["hardware"] = hardware.with_changes("hardware", {f"fitted.{stack}.{field}": value})
+        kernels, (kind, dtype, parameter) = deployed(case).kernels, field.split(".")
+        fit = getattr(kernels.record, kind)[dtype].model_dump() | {parameter: value}
+        changes = {f"fitted.{kernels.stack}.{kind}.{dtype}": fit}
+        given["hardware"] = hardware.with_changes("hardware", changes)
     return predict(**given)
 
 
@@ -331,7 +333,7 @@ def test_calibrated_ranges_are_the_central_80_per_cent_of_the_fits():
         fit.varied.index("launch_time")])  # fmt: skip
     law = stats.lognorm(deviation, scale=fit.launch_time)
     span = found["kernels.gemm.bf16.launch_time"]
-    assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))
+    assert span.ends == pytest.approx(np.maximum(law.ppf([0.1, 0.9]), 0.0))
     q = np.array([0.01, 0.3, 0.5, 0.99])
     assert span.ppf(q) == pytest.approx(law.ppf(q))
     assert all(name in list_inputs(deployment, POINT) for name in found)
@@ -363,7 +365,7 @@ def test_engine_ranges_are_normal_and_not_negative():
     place = fit.varied.index("reject_time_per_token")
     law = stats.norm(seconds, seconds * np.sqrt(fit.covariance[place][place]))
     span = found["engine.reject_time_per_token"]
-    assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))
+    assert span.ends == pytest.approx(np.maximum(law.ppf([0.1, 0.9]), 0.0))
     assert span.ppf(np.array([1e-6, 0.5])) == pytest.approx([0.0, seconds])
     assert found["engine.error"].ends == pytest.approx(stats.lognorm(fit.spread).ppf([0.1, 0.9]))
     assert not any("verify_error" in name or "draft_error" in name for name in found)
@@ -378,7 +380,7 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
     record = deployment.kernels.record
     tables = {
         kind: {d: f.model_copy(update=known) for d, f in getattr(record, kind).items()}
-        for kind in ("experts", "gemm", "attention")
+        for kind in ("experts", "gemm", "attention", "elementwise")
     }
     kernels = dataclasses.replace(deployment.kernels, record=record.model_copy(update=tables))
     profile = deployment.engine
