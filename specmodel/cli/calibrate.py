@@ -162,11 +162,13 @@ def _commit() -> str | None:
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
     """Return what a calibration was made of, and what speaks against it, in lines for people."""
     noise = made.noise
-    lines = [
-        f"{total} timings, {timed} of them now. Repeats of a point differ by {noise.raw:.1%}, "
+    agreement = (
+        f" Repeats of a point differ by {noise.raw:.1%}, "
         f"their ratios to a reference timed right before and after by {noise.ratio:.1%}, medians "
         f"of odd and of even repeats by {noise.split_half:.1%}."
-    ]
+    )
+    has_repeats = noise.split_half == noise.split_half  # not NaN
+    lines = [f"{total} timings, {timed} of them now.{agreement if has_repeats else ''}"]
     launches = [f"{value * 1e6:.2g} us {how}" for how, value in made.launch_times.items()]
     if launches:
         lines.append(f"A kernel that does nothing takes {', '.join(launches)}.")
@@ -178,7 +180,8 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
     if made.skipped:
         reasons = ", ".join(sorted(set(made.skipped.values())))
         names = ", ".join(list(made.skipped)[:3])
-        lines.append(f"Warning: {len(made.skipped)} points skipped ({reasons}), such as {names}.")
+        points = f"{len(made.skipped)} point{'s' if len(made.skipped) > 1 else ''}"
+        lines.append(f"Warning: {points} skipped ({reasons}), such as {names}.")
     return "\n".join(wrap(line) for line in lines)
 
 

@@ -495,3 +495,32 @@ def test_the_pace_is_said_while_it_goes(
     assert len(told) >= 2
     assert all(told)
     assert all(0 < float(found[2]) < 250 for found in told if found)
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "told"),
+    [
+        ("copy launch", 0, "Warning: 2 points skipped (boom), such as copy-1048576, launch-0."),
+        ("experts", 0, "Warning: 14 points skipped (boom)"),
+        ("second", 0, "Warning: 40 points skipped (boom)"),
+        ("gemm", 2, "got 'no gemm that was timed'; expected products"),
+        ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
+    ],
+)
+def test_a_suite_of_which_parts_fail(
+    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    failing: str, status: int, told: str,
+) -> None:  # fmt: skip
+    class Failing(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            is_second = point.name in self.calls
+            self.calls[point.name] = 1
+            if point.component in failing.split() or (failing == "second" and is_second):
+                return {"elapsed": "0", "note": "boom"}
+            return super().measure(point)
+
+    put(Failing, monkeypatch)
+    assert calibrate() == status
+    said = capsys.readouterr()
+    assert told in " ".join((said.out + said.err).split())
+    assert "nan" not in said.out + said.err

@@ -261,7 +261,7 @@ def test_a_fault_costs_its_point_only(
     assert noted["note"].tolist() == [note]
     assert gpu.stream is gpu.default
     said = " ".join(capsys.readouterr().out.split())
-    assert f"1 points skipped ({note}), such as {of('gemm', 2).name}." in said
+    assert f"1 point skipped ({note}), such as {of('gemm', 2).name}." in said
 
 
 def test_graphs_that_do_not_fit_beside_each_other_are_let_go(gpu: Gpu) -> None:
