@@ -1,5 +1,6 @@
 """The path of a CUDA GPU, every line of it, on a stand-in for one (skipped without torch)."""
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -232,6 +233,10 @@ def test_points_and_arenas_larger_than_memory(gpu: Gpu) -> None:
     bench = Bench(find_device("cuda"), [*POINTS, large])
     assert bench.measure(large)["note"] == OUT_OF_MEMORY
     assert "latency" in bench.measure(of("gemm"))
+    before, gpu.total = gpu.total, gpu.reserved + 100
+    assert bench.measure(of("attention"))["note"] == OUT_OF_MEMORY
+    gpu.total = before
+    assert "latency" in bench.measure(of("attention"))
     bench.close()
     gpu.total = 2**24
     with pytest.raises(InputError, match=r"device: .*GB of memory that nothing else holds"):
@@ -318,11 +323,26 @@ def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeyp
     some = partial(collectives.time_all_reduces, sizes=(2048, 2**20), repeats=3)
     for name, value in (("SIZES", (2048, 2**20)), ("REPEATS", 3), ("time_all_reduces", some)):
         monkeypatch.setattr(collectives, name, value)
+
+    def broken(*_: object, **__: object) -> None:
+        held.append(gpu.reserved)
+        raise torch.multiprocessing.ProcessExitedException(
+            "rank 1 was aborted", 1, 1, -6, "SIGABRT"
+        )
+
+    def run() -> list[str]:
+        for _ in run_suite(tmp_path / "mine.csv", find_device("cuda"), "tiny"):
+            pass
+        return json.loads((tmp_path / "mine.json").read_text())["sessions"][-1]["flags"]
+
+    monkeypatch.setattr(torch.multiprocessing, "spawn", broken)
+    (flag,) = run()
+    assert "no all-reduces were timed" in flag
+    assert "rank 1 was aborted" in flag
     monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
     monkeypatch.setattr(collectives.faulthandler, "dump_traceback_later", lambda *_, **__: None)
-    info = find_device("cuda")
-    for _ in run_suite(tmp_path / "mine.csv", info, "tiny"):
-        pass
+    for _ in range(2):  # the second time nothing is missing
+        assert run() == []
     rows = pd.read_csv(tmp_path / "mine.csv")
     reduced = rows[rows["component"] == "all_reduce"]
     assert len(reduced) == 6
@@ -333,7 +353,7 @@ def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeyp
     )
     assert not group.is_there
     assert group.calls > len(reduced)
-    assert held == [pytest.approx(0, abs=2**20)]  # ranks find the memory free
+    assert held == pytest.approx([0, 0], abs=2**20)  # ranks find the memory free
 
 
 # the decoder
