@@ -158,6 +158,7 @@ class CUDAGraph:
         if self.gpu.graphs == self.gpu.max_graphs:
             raise torch.AcceleratorError("CUDA error: out of memory\nsecond line")
         self.gpu.graphs += 1
+        self.gpu.captures += 1
         self.is_whole = True
         weakref.finalize(self, self.gpu.forget_graph)
 
@@ -231,7 +232,7 @@ class Gpu:
         self.capture: CUDAGraph | None = None
         self.capturing = 0
         self.lost = ""
-        self.graphs, self.max_graphs = 0, 10**6
+        self.graphs, self.max_graphs, self.captures = 0, 10**6, 0
         self.kernels = 0
         self.faults: dict[str, Callable[[], None]] = {}
         """What happens when a kernel of this name is launched."""

@@ -1,6 +1,8 @@
 """The path of a CUDA GPU, every line of it, on a stand-in for one (skipped without torch)."""
 
+import importlib.util
 import json
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -386,3 +388,19 @@ def test_before_hopper_a_pass_of_experts_is_not_captured(gpu: Gpu) -> None:
         tokens = torch.zeros((2, 1), dtype=torch.int64, device=CUDA)
         assert plain(tokens, torch.tensor([3, 4], device=CUDA)).shape == (2, 1)
     assert plain._graph is None
+
+
+def test_a_tiny_loop_runs_on_graphs(gpu: Gpu) -> None:
+    path = Path(__file__).parents[2] / "calibration" / "closed_loop.py"
+    spec = importlib.util.spec_from_file_location("closed_loop_on_a_gpu", path)
+    assert spec
+    assert spec.loader
+    loop = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loop
+    spec.loader.exec_module(loop)
+    with torch.inference_mode():
+        rows, unions = loop.measure(loop.SETTINGS["tiny"], CUDA)
+    assert (rows["value"] > 0).all()
+    assert set(rows["quantity"]) == {*loop.QUANTITIES, "tokens_per_step"}
+    assert (unions["standard_errors"] < 4.5).all()
+    assert gpu.captures > 4
