@@ -100,6 +100,8 @@ def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
         expected = f"at most {MOST_BYTES / 1e9:.0f} GB in memory, not {shape}"
         raise InputError(argument, str(path), expected)
     return pd.read_parquet(path)
+
+
 def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
     """Refuse names that come too often or are too many, which pandas would number for hours."""
     while line := stream.readline(_LONGEST_HEADER):
