@@ -92,9 +92,9 @@ def test_popularity_may_be_a_list_of_files(run, tmp_path):
 
 
 def test_without_an_output_it_prints_csv(run):
-    status, out, err = run(f"{GOOD} --engine vllm --tensor-parallel 1,2")
+    status, out, err = run(f"{GOOD} --engine vllm-moesd-2025 --tensor-parallel 1,2")
     assert (status, err) == (0, "")
-    frame = sweep(AXES | {"engine": "vllm", "tensor_parallel": [1, 2]})
+    frame = sweep(AXES | {"engine": "vllm-moesd-2025", "tensor_parallel": [1, 2]})
     rows = list(csv.DictReader(io.StringIO(out)))
     assert list(rows[0]) == list(frame)
     for name in frame:
@@ -181,7 +181,9 @@ def test_rows_run_in_the_order_typed(run):
 
 
 def test_intervals(run):
-    frame = as_frame(run(f"{GOOD} --interval --engine vllm --columns speedup,speedup_high")[1])
+    frame = as_frame(
+        run(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,speedup_high")[1]
+    )
     assert list(frame)[-2:] == ["speedup", "speedup_high"]
     assert (frame["speedup_high"] > frame["speedup"]).all()
 
@@ -200,7 +202,10 @@ def test_a_file_is_written_and_said_in_one_line(output, tmp_path, run):
     assert err.startswith("specmodel: error: --output: got '")
     assert err.endswith("; expected another name, or overwrite\n")
     assert run(f"{GOOD} --output {path} --overwrite")[0] == 0
-    assert len(list(tmp_path.iterdir())) == 1
+    (written,) = tmp_path.iterdir()
+    mask = os.umask(0)
+    os.umask(mask)
+    assert written.stat().st_mode & 0o777 == (0o777 if written.is_dir() else 0o666) & ~mask
 
 
 def test_impossible_combinations_are_said(run):
