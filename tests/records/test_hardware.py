@@ -199,7 +199,8 @@ def test_what_is_no_covariance_is_refused(covariance):
         build(data)
     engine = load_engine("sglang").fit.model_dump()
     engine |= {"varied": ["pass_time", "reject_time"], "covariance": covariance}
-    with pytest.raises(InputError, match=r"^engine\.fit\.covariance: got .*(symmetric|variances)"):
+    message = r"^engine\.fit\.covariance: got .*(symmetric|variances)"
+    with pytest.raises(InputError, match=message):
         load_engine("sglang").with_changes("engine", {"fit": engine})
 
 
