@@ -165,22 +165,26 @@ def _single(name: str, values: Mapping[str, Any]) -> Any:
 
 def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was not given and plays a part, by argument."""
-    target, drafter = deployment.target, deployment.drafter
+    target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
     values |= {"stack": deployment.kernels.stack}
     told = _without_part(deployment).union(given)
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
-    if drafter.is_lookup:
-        is_record = isinstance(given["drafter"], Drafter)
-        lookup = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
-        assumed |= {k: v for k, v in lookup.items() if k not in given and getattr(drafter, k) == v}
-    else:
-        assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
+    assumed |= _assumed_of_drafter(deployment.drafter, given)
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return assumed | _assumed_of_kernels(deployment)
+
+
+def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
+    if not drafter.is_lookup:
+        return {"draft_dtype": drafter.architectures[0].weight_dtype}
+    is_record = isinstance(given["drafter"], Drafter)
+    defaults = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
+    kept = {name for name, value in defaults.items() if getattr(drafter, name) == value}
+    return {name: value for name, value in defaults.items() if name in kept - given.keys()}
 
 
 def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:

@@ -43,13 +43,24 @@ def table(prediction: Prediction, width: int = 80, most: int | None = None) -> s
     str
         Lines, the last one without an end.
     """
+    rows = prediction.rows(most)
+    columns = _columns(rows, is_moe=prediction.deployment.target.is_moe)
+    left = []
+    for spare in SPARE:
+        if spare in columns and table_width([*columns.values()]) > width:
+            left.append(columns.pop(spare)[0].replace("\n", " "))
+    text = align([*columns.values()])
+    return "\n".join([text, wrap(f"No room for: {', '.join(left)}.")]) if left else text
+
+
+def _columns(rows: list[Row], *, is_moe: bool) -> dict[str, tuple[str, list[str]]]:
+    """Return title and cells of each column that there may be room for."""
     from specmodel.prediction.columns import COLUMNS
 
-    rows = prediction.rows(most)
     for row in rows:
         row["throughput_plain"] = row["batch_size"] / row["forward_time"]
     left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}
-    if not prediction.deployment.target.is_moe:
+    if not is_moe:
         left_out.add("active_experts")
     columns: dict[str, tuple[str, list[str]]] = {}
     for column in sorted(COLUMNS, key=lambda column: bool(column.words)):  # words stand last
@@ -58,12 +69,7 @@ def table(prediction: Prediction, width: int = 80, most: int | None = None) -> s
             columns[name] = column.title, cells(rows, column.form, name, *column.beside)
         if name == "speedup" and ends[0] in rows[0]:
             columns["interval"] = "80 %\ninterval", cells(rows, "{:.2f}-{:.2f}", *ends)
-    left = []
-    for spare in SPARE:
-        if spare in columns and table_width([*columns.values()]) > width:
-            left.append(columns.pop(spare)[0].replace("\n", " "))
-    text = align([*columns.values()])
-    return "\n".join([text, wrap(f"No room for: {', '.join(left)}.")]) if left else text
+    return columns
 
 
 def varies(name: str, rows: list[Row]) -> bool:

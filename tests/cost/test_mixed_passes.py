@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from strategies import architectures, hardware, layouts
 
 from specmodel.algebra.routing import zipf_popularity
+from specmodel.cost.deploy import deploy
 from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import target_pass
 from specmodel.cost.passes import pass_time
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.hardware import HardwareProfile
@@ -155,3 +157,17 @@ def test_union_of_a_mixture_against_monte_carlo(exponent: float | None, correlat
     ]
     work = pass_work(model, sequences, routing_correlation=c, popularity=popularity)
     assert abs(distinct.mean() - work.active_experts) < 4 * distinct.std() / np.sqrt(trials)
+
+
+def test_a_chunk_of_a_prompt_is_timed_as_any_pass() -> None:
+    """With one token's logits it saves the LM head of the others; beside decoding, it adds work."""
+    deployment, _ = deploy(target="mixtral-8x7b", drafter="eagle", hardware="h200_sxm")
+    chunk = {"batch_size": 1, "tokens_per_sequence": 512, "context_length": 0}
+    every = target_pass(deployment, sequence_group(**chunk))
+    last = sequence_group(**chunk, logits_per_sequence=1)
+    one, decode = target_pass(deployment, last), sequence_group(batch_size=16, context_length=512)
+    head = (part.components["lm_head"].total_time for part in (every, one))
+    assert every.total_time - one.total_time == pytest.approx(np.subtract(*head), rel=1e-9)
+    both = target_pass(deployment, [last, decode])
+    apart = one.total_time + target_pass(deployment, decode).total_time
+    assert one.total_time < both.total_time < apart
