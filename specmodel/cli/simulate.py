@@ -99,7 +99,7 @@ def _own_options(command: Command) -> Command:
 @click.option(
     "--suite",
     type=click.Choice(["cascade"]),
-    help="Redo the evaluation of a paper; engine vllm and context 512 unless given.",
+    help="Redo the evaluation of a paper; engine vllm-moesd-2025, context 512 if not given.",
 )
 @_own_options
 @detail_options()

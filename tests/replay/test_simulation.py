@@ -44,7 +44,7 @@ from specmodel.replay.walk import replay_lanes, replay_policy
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)
 SMALL = load_architecture("qwen2-0.5b").with_changes("drafter", {"vocabulary_size": 50_304})
-OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm"}
+OLMOE = {"target": "olmoe-1b-7b", "hardware": "rtx_6000_ada", "engine": "vllm-moesd-2025"}
 POLICIES = (
     "none", "fixed:1", "fixed:3", "best-fixed", "cascade", "cascade:backoff_factor=1", "goodput",
     "sglang", "bandit", "bandit:method=thompson", "table:1-8=2:9-64=1", "greedy", "oracle",

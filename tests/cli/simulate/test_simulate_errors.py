@@ -73,7 +73,12 @@ STEP_TIMES = [
     *(
         (f"{MEASURED} {option}", "--step-times: got 'times.csv'", f"no {option.split()[0]} with it")
         for option in (
-            *("--target mixtral-8x7b", "--drafter ngram", "--hardware l4", "--engine vllm"),
+            *(
+                "--target mixtral-8x7b",
+                "--drafter ngram",
+                "--hardware l4",
+                "--engine vllm-moesd-2025",
+            ),
             *("--stack typical", "--tensor-parallel 1", "--expert-parallel 1"),
             *("--draft-tensor-parallel 1", "--weight-dtype fp8", "--expert-dtype fp8"),
             *("--embedding-dtype fp8", "--activation-dtype bf16", "--kv-dtype fp8"),

@@ -25,7 +25,7 @@ VARIETY = [
     PREDICTED + " --policy cascade:first_draft_length=1:backoff_factor=1:baseline_interval=50"
     ":tolerance=0.2:set_iterations=8:max_trials=3:trial_iterations=5",
     PREDICTED + " --policy none",
-    PREDICTED + " --max-draft-length 20 --seed 3 --engine vllm",
+    PREDICTED + " --max-draft-length 20 --seed 3 --engine vllm-moesd-2025",
     PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
     PREDICTED + " --requests 1 --output-tokens 1",
     PREDICTED + " --context-length 0 --timing-noise 0 --step-expert-spread 0.1",
@@ -124,7 +124,7 @@ def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("engine", "--engine vllm"),
+        ("engine", "--engine vllm-moesd-2025"),
         ("context_length", "--context-length 0"),
         ("routing_correlation", "--routing-correlation 0"),
         ("drafter_upkeep", "--drafter-upkeep 0"),
