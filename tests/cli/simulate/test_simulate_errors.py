@@ -128,8 +128,8 @@ NUMBERS = [
         for command in (MEASURED, PREDICTED + " --target llama-3.1-8b")
     ),
     *(
-        (f"{HEAD} --drafter-upkeep {value}", f"--drafter-upkeep: got {shown};", "at least 0")
-        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("inf", "inf"))
+        (f"{HEAD} --drafter-upkeep {value}", f"--drafter-upkeep: got {shown};", "from 0 to 100")
+        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("inf", "inf"), ("1e308", "1e+308"))
     ),
     (f"{PREDICTED} --drafter-upkeep 0.1", "--drafter-upkeep: got 0.1;", "a model or head"),
     (f"{HEAD} --lookup-time 0.1", "--lookup-time: got 0.1;", "ngram"),
