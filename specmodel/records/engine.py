@@ -11,7 +11,7 @@ from specmodel.base import records
 from specmodel.base.ranges import ranges_text
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
-from specmodel.records.kernels import check_covariance
+from specmodel.records.kernels import Points, Spread, check_covariance
 
 FOLDER = Path(__file__).parent / "data/engines"
 
@@ -32,7 +32,7 @@ class Overheads:
 OVERHEADS = tuple(Overheads.__dataclass_fields__)
 """Names of the overheads."""
 
-Ends = Annotated[tuple[int, int], Field(strict=False)]
+Ends = Annotated[tuple[Points, Points], Field(strict=False)]
 
 Overhead = Annotated[float, Field(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
@@ -82,10 +82,10 @@ class EngineFit(Record):
     """
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    num_points: int
-    mean_error: float
-    left_out_error: dict[str, float] = Field(default_factory=dict)
-    spread: Annotated[float, Field(ge=0, le=10)]
+    num_points: Points
+    mean_error: Spread
+    left_out_error: dict[str, Spread] = Field(default_factory=dict)
+    spread: Spread
     varied: list[str]
     covariance: list[list[float]]
     fitted_on: FittedOn | None = None

@@ -185,7 +185,7 @@ def test_rates_and_sizes_beyond_any_device_are_refused(field, value):
         [[-0.1, 0.0], [0.0, 0.1]],
         [[0.1, 0.2], [0.2, 0.1]],
         [[0.1, 0.05], [0.01, 0.1]],
-        [[1e308, 0.0], [0.0, -1e308]],
+        [[1e308, 1e308], [-1e308, -1e308]],
         [[1e7, 0.0], [0.0, 1.0]],
     ],
 )
@@ -194,13 +194,27 @@ def test_what_is_no_covariance_is_refused(covariance):
     fit |= {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
     data = toml_data("h200_sxm")
     data["fitted"]["vllm"]["gemm"]["bf16"] = fit
-    place = r"^hardware\.fitted\.vllm\.gemm\.bf16\.covariance: got .*(symmetric|covariances)"
+    place = r"^hardware\.fitted\.vllm\.gemm\.bf16\.covariance: got .*(symmetric|variances)"
     with pytest.raises(InputError, match=place):
         build(data)
     engine = load_engine("sglang").fit.model_dump()
     engine |= {"varied": ["pass_time", "reject_time"], "covariance": covariance}
-    with pytest.raises(InputError, match=r"^engine\.fit\.covariance: got .*(symmetric|covariances)"):
+    with pytest.raises(InputError, match=r"^engine\.fit\.covariance: got .*(symmetric|variances)"):
         load_engine("sglang").with_changes("engine", {"fit": engine})
+
+
+@pytest.mark.parametrize("value", [10**400, 0, 10**7])
+def test_numbers_of_parts_have_bounds(value):
+    for field in ("num_multiprocessors", "link.num_gpus"):
+        with pytest.raises(InputError, match=rf"^hardware\.{field}: got"):
+            load_hardware("h200_sxm").with_changes("hardware", {field: value})
+
+
+@pytest.mark.parametrize("field", ["mean_error", "spread", "num_points", "left_out_error.target"])
+def test_errors_of_an_engine_have_bounds(field):
+    value = 10**400 if field == "num_points" else 1e308
+    with pytest.raises(InputError, match=rf"^engine\.fit\.{field}: got"):
+        load_engine("sglang").with_changes("engine", {f"fit.{field}": value})
 
 
 def test_records_are_frozen():
