@@ -101,6 +101,7 @@ def _vllm(schedule: Schedule, drafter: str) -> str:
 
 
 def _vllm_place(_schedule: Schedule, drafter: str) -> str:
+    """Name the option, and what it needs beside the fragment: no file for look-ups and MTP."""
     needs = {"ngram": "", "mtp": ""}.get(drafter, ', with the path of the drafter as "model"')
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config{needs}"
@@ -118,6 +119,7 @@ def _tensorrt_llm_first(schedule: Schedule, _drafter: str) -> str:
 
 
 def _yaml(schedule: Schedule, entries: list[str]) -> str:
+    """Return both keys, the longest draft being that at batch size 1, as the engine wants it."""
     if schedule.max_draft_length > schedule.draft_length[0]:
         expected = "one whose longest draft is at batch size 1, by longest_first=True"
         raise InputError("schedule", schedule.ranges, expected)
@@ -132,6 +134,7 @@ def _sglang(schedule: Schedule, _drafter: str) -> str:
 
 
 def _sglang_place(schedule: Schedule, drafter: str) -> str:
+    """Name every option that the adaptive rule needs; buffers are sized by the number of steps."""
     longest = schedule.max_draft_length
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN"}.get(drafter, "EAGLE")
     path = "" if drafter == "mtp" else " --speculative-draft-model-path DRAFTER"

@@ -244,6 +244,7 @@ def _largest(ax: Axes, rows: pd.DataFrame, effects: pd.Series[float]) -> pd.Data
 
 
 def _inputs_axis(ax: Axes, shown: pd.DataFrame, total: int, label: str) -> None:
+    """Name the inputs that are drawn, and below say how many are not."""
     rows_axis(ax, list(shown["label"]))
     rest = total - len(shown)
     note = f"\nand {rest} input{'s' if rest > 1 else ''} with less" if rest else ""

@@ -201,6 +201,7 @@ def fits_taken(kernels: Kernels, works: Iterable[Work]) -> list[tuple[str, str]]
 
 
 def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
+    """Return the inputs of the point itself, of routing and of look-ups, that it depends on."""
     acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
     found = []
     if acceptance.form == "acceptance_rate":
@@ -249,6 +250,7 @@ def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
 
 
 def _of_engine(deployment: Deployment) -> list[Input]:
+    """Return the overheads, and the error of a fitted engine."""
     seconds = deployment.engine_seconds
     found = [
         Input(f"engine.{name}", float(getattr(seconds, name)), "s", 0.0, 10.0) for name in OVERHEADS
@@ -257,6 +259,7 @@ def _of_engine(deployment: Deployment) -> list[Input]:
 
 
 def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
+    """Return the parameters of the kernels that components take."""
     return [
         Input(f"kernels.{kind}.{dtype}.{name}", value, *bounds)
         for kind, dtype in fits_taken(kernels, works)

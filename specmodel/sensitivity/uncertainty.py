@@ -172,6 +172,7 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
 
 
 def _given_range(item: Input, ends: tuple[float, float]) -> Range:
+    """Return a uniform range within the bounds of an input."""
     low, high = item.check(ends, f"range {item.name}").tolist()
     if not low < high:
         raise InputError(f"range {item.name}", f"{low:g}:{high:g}", "a low end below the high one")
@@ -194,6 +195,7 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
 
 
 def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
+    """Return the ranges of the overheads of a fitted engine."""
     fit, found = deployment.engine.fit, {}
     if fit is None:
         return {}

@@ -145,6 +145,7 @@ def _categories(codes: Column, words: Sequence[str]) -> pd.Categorical[str]:
 
 
 def _column(prediction: Prediction, part: Part, name: str) -> Column:
+    """Return a column of a prediction or an end of its interval, not yet repeated."""
     if name == "acceptance_rate":
         return _acceptance_rate(prediction, part)
     stem, _, end = name.rpartition("_")

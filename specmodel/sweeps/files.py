@@ -91,6 +91,12 @@ def sweep_to_file(
         beside the name.
     SweepInterrupted
         On Ctrl-C; what was written is kept likewise.
+
+    Notes
+    -----
+    A process that is killed outright leaves a CSV, or the parts of a folder, that can be read. A
+    single Parquet file cannot then, as its end, which says where everything is, comes last: take a
+    folder for a sweep of hours on a machine that may go away.
     """
     kind, working = _kind(output), _working(output)
     with _locked(output, working, kind, overwrite=overwrite):
@@ -115,6 +121,7 @@ def sweep_to_file(
 
 
 def _kept(num_points: int, path: Path) -> str:
+    """Say what is kept, and where."""
     if num_points == 0:
         return "nothing was written yet"
     return f"the first {num_points:,} points are kept in {path}"
@@ -154,6 +161,7 @@ class _Sink:
         return self.num_points
 
     def _close(self) -> None:
+        """Wait for what is being written, and end the file."""
         try:
             self._opened.close()
         except OSError:
@@ -275,6 +283,7 @@ what opens the working file or folder for a function that writes a part."""
 
 
 def _kind(output: str | Path) -> str:
+    """Return the suffix of a file, or "/" for a folder, if it is one that can be written here."""
     text, path = str(output), Path(output)
     is_folder = text.endswith(("/", os.sep))
     kind = "/" if is_folder else path.suffix
@@ -290,17 +299,20 @@ def _kind(output: str | Path) -> str:
 
 
 def _working(output: str | Path) -> Path:
+    """Return the name beside the output under which it is written."""
     path = Path(output)
     return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
 def _check_free(path: Path, kind: str, *, overwrite: bool) -> None:
+    """Refuse a name that is taken, unless what has it is a sweep and may be replaced."""
     if path.exists() and not (overwrite and _is_replaceable(path, kind)):
         expected = "a name that is not taken" if overwrite else "another name, or overwrite"
         raise InputError(_ARGUMENT, str(path), expected)
 
 
 def _is_replaceable(path: Path, kind: str) -> bool:
+    """Return whether it is a file, or a folder of nothing but parts, finished or not."""
     if kind != "/":
         return path.is_file()
     names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]

@@ -165,6 +165,7 @@ def _result(client: Client, worker_timeout: float, future: Any) -> Any:
 
 @contextmanager
 def _connected(address: str) -> Iterator[Client]:
+    """Open a client, with the certificates of Dask's configuration, and close it."""
     from distributed import Client
     from distributed.comm.addressing import get_address_host_port
 
