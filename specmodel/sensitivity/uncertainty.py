@@ -20,9 +20,7 @@ from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
     find_input,
-    fits_taken,
     list_inputs,
-    works_of,
 )
 
 _ROUTING = {
@@ -31,8 +29,6 @@ _ROUTING = {
 }
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
-_FARTHEST = 2.0
-"""Most that the logarithm of a parameter moves [-]."""
 _CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
 
 
@@ -109,11 +105,12 @@ def uncertain_ranges(
 
     Notes
     -----
-    Parameters of kernels and their errors are lognormal, overheads of an engine normal and not
-    negative, as for the intervals of a prediction: ends are of the central 80 %. Each is taken by
-    itself, at the marginal variance of its fit. Parameters of one fit correlate, mostly so that
-    their effects on measured times cancel: taken as independent, they have somewhat more variance
-    together than there is, and indices tell them apart more sharply than the data do.
+    Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
+    intervals of a prediction: ends are of the central 80 %. Parameters of kernels have no range
+    unless one is given, as their uncertainty is in the errors, which are of shapes that were left
+    out of the fit. Overheads are taken one by one, at the marginal variance of the fit. They
+    correlate, mostly so that their effects on measured times cancel: taken as independent, they
+    have somewhat more variance together than there is.
 
     Examples
     --------
@@ -165,11 +162,11 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
     input verify_error, and the passes take m - d/2 and m + d/2.
     """
     known = list_inputs(deployment, point)
-    spreads = _parameter_spreads(deployment) | _error_spreads(deployment, point)
+    ends = {n: math.exp(_CENTRAL_END * s) for n, s in _error_spreads(deployment, point).items()}
     found = {
-        name: _lognormal(known[name], spread)
-        for name, spread in spreads.items()
-        if name in known and spread > _KNOWN and known[name].value > 0
+        name: Range(low=1 / end, high=end, law="lognormal", source="calibration", minimum=0.0)
+        for name, end in ends.items()
+        if name in known and end > 1 + _KNOWN
     }
     return found | _engine_ranges(deployment)
 
@@ -179,32 +176,6 @@ def _given_range(item: Input, ends: tuple[float, float]) -> Range:
     if not low < high:
         raise InputError(f"range {item.name}", f"{low:g}:{high:g}", "a low end below the high one")
     return Range(low=low, high=high)
-
-
-def _lognormal(item: Input, spread: float) -> Range:
-    """Return the range of a positive input from the standard deviation of its logarithm."""
-    end = math.exp(_CENTRAL_END * spread)
-    farthest = math.exp(_FARTHEST)
-    return Range(
-        low=item.value / end,
-        high=item.value * end,
-        law="lognormal",
-        source="calibration",
-        minimum=max(item.minimum or 0.0, item.value / farthest),
-        maximum=min(item.maximum, item.value * farthest),
-    )
-
-
-def _parameter_spreads(deployment: Deployment) -> dict[str, float]:
-    target, drafter = works_of(deployment)
-    taken = fits_taken(deployment.kernels, [*target, *drafter])
-    record = deployment.kernels.record
-    return {
-        f"kernels.{kind}.{dtype}.{name}": _deviation(fit.covariance, i)
-        for kind, dtype, fit in (record.fits() if record else ())
-        if (kind, dtype) in taken
-        for i, name in enumerate(fit.varied)
-    }
 
 
 def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:

@@ -127,6 +127,32 @@ def test_links_give_published_all_reduces_back(name: str) -> None:
     assert ((fixed + sent) / rows["latency"] - 1).abs().mean() > 1.4 * error.abs().mean()
 
 
+@pytest.mark.dataset
+@pytest.mark.parametrize(
+    ("name", "kv_dtype", "least", "most"),
+    [
+        ("h100_sxm", "bf16", 0.7, 1.1), ("h100_sxm", "fp8", 0.55, 0.85),
+        ("h200_sxm", "bf16", 0.7, 1.1), ("h200_sxm", "fp8", 0.55, 0.85),
+        ("b200", "bf16", 0.7, 1.1), ("b200", "fp8", 0.8, 1.1),
+    ],
+)  # fmt: skip
+def test_latent_attention_as_grouped_attention(name: str, kv_dtype: str, least, most) -> None:
+    """What `predict` assumes, in the median over published points, by heads of a GPU."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    rows = read_timings("mla", name, "trtllm", "1.3.0rc20")
+    rows = rows[(rows["activation_dtype"] == "bf16") & (rows["kv_dtype"] == kv_dtype)]
+    for heads in (16, 32, 64, 128):
+        part = rows[rows["num_heads"] == heads]
+        p = predict(
+            target="deepseek-v3", hardware=name, drafter="ngram", draft_length=0, acceptance=0.5,
+            batch_size=part["batch_size"], context_length=part["context_length"],
+            tensor_parallel=128 // heads, stack="trtllm", kv_dtype=kv_dtype,
+        )  # fmt: skip
+        core = p.times.forward.components["attention_core"].total_time / 61
+        assert least <= np.median(core / part["latency"]) <= most
+
+
 POINT = {
     "drafter": "eagle", "batch_size": 1, "draft_length": 3, "acceptance": 0.7,
     "tensor_parallel": 8,

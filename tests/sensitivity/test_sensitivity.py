@@ -95,8 +95,11 @@ def changed_prediction(case, name, value):
         engine = load_engine(engine) if isinstance(engine, str) else engine
         given[table] = engine.with_changes("engine", {field: value})
     else:
-        stack = deployed(case).kernels.stack
-        given["hardware"] = hardware.with_changes("hardware", {f"fitted.{stack}.{field}": value})
+        kernels, (kind, dtype, parameter) = deployed(case).kernels, field.split(".")
+        fits = {name: fit.model_dump() for name, fit in getattr(kernels.record, kind).items()}
+        fits[dtype][parameter] = value
+        place = f"fitted.{kernels.stack}.{kind}"
+        given["hardware"] = hardware.with_changes("hardware", {place: fits})
     return predict(**given)
 
 
@@ -323,38 +326,18 @@ def test_tornado_is_predict_at_both_ends():
     assert rows.source["routing_correlation"] == "published"
 
 
-def test_calibrated_ranges_are_the_central_80_per_cent_of_the_fits():
+def test_calibrated_ranges_are_the_central_80_per_cent_of_errors():
+    """Of parameters of kernels there are none: their uncertainty is in the errors already."""
     deployment = deployed("nodes")
     found = calibrated_ranges(deployment, POINT)
-    fit = deployment.kernels.record.gemm["bf16"]
-    deviation = np.sqrt(fit.covariance[fit.varied.index("launch_time")][
-        fit.varied.index("launch_time")])  # fmt: skip
-    law = stats.lognorm(deviation, scale=fit.launch_time)
-    span = found["kernels.gemm.bf16.launch_time"]
+    fit = intervals.fits_of_target(deployment)["gemm"]
+    law = stats.lognorm(np.hypot(fit.shape_spread, fit.row_spread))
+    span = found["kernels.gemm.draft_error"]
     assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))
     q = np.array([0.01, 0.3, 0.5, 0.99])
     assert span.ppf(q) == pytest.approx(law.ppf(q))
     assert all(name in list_inputs(deployment, POINT) for name in found)
-    assert "kernels.gemm.draft_error" in found
-    assert max(item.ends[1] for n, item in found.items() if "memory_efficiency" in n) <= 1
-    assert "routing_correlation" not in found
-
-
-def test_no_parameter_goes_astray_by_orders():
-    """A covariance says nothing of what it does not determine."""
-    deployment = deployed("nodes")
-    record = deployment.kernels.record
-    loose = record.gemm["bf16"].model_copy(
-        update={"varied": ["launch_time", "memory_efficiency"], "covariance": [[9.0, 0], [0, 9.0]]}
-    )
-    record = record.model_copy(update={"gemm": record.gemm | {"bf16": loose}})
-    kernels = dataclasses.replace(deployment.kernels, record=record)
-    found = calibrated_ranges(dataclasses.replace(deployment, kernels=kernels), POINT)
-    launch = found["kernels.gemm.bf16.launch_time"]
-    ends = loose.launch_time * np.exp([-2.0, 2.0])
-    assert launch.ppf(np.array([1e-9, 1 - 1e-9])) == pytest.approx(ends)
-    assert launch.ends == pytest.approx(ends)
-    assert found["kernels.gemm.bf16.memory_efficiency"].ends[1] == 1.0
+    assert all(name.endswith("error") for name in found)
 
 
 def test_engine_ranges_are_normal_and_not_negative():
@@ -364,7 +347,7 @@ def test_engine_ranges_are_normal_and_not_negative():
     place = fit.varied.index("reject_time_per_token")
     law = stats.norm(seconds, seconds * np.sqrt(fit.covariance[place][place]))
     span = found["engine.reject_time_per_token"]
-    assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))
+    assert span.ends == pytest.approx(np.maximum(law.ppf([0.1, 0.9]), 0.0))
     assert span.ppf(np.array([1e-6, 0.5])) == pytest.approx([0.0, seconds])
     assert found["engine.error"].ends == pytest.approx(stats.lognorm(fit.spread).ppf([0.1, 0.9]))
     assert not any("verify_error" in name or "draft_error" in name for name in found)
@@ -377,18 +360,11 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
     """Independent factors have the joint law of the correlated errors of intervals."""
     monkeypatch.setattr(intervals, "DRAWS", 20_000)
     deployment = deployed(case, engine=engine)
-    known = {"varied": [], "covariance": []}
-    record = deployment.kernels.record
-    tables = {
-        kind: {d: f.model_copy(update=known) for d, f in getattr(record, kind).items()}
-        for kind in ("experts", "gemm", "attention")
-    }
-    kernels = dataclasses.replace(deployment.kernels, record=record.model_copy(update=tables))
     profile = deployment.engine
     if profile.fit:
-        fit = profile.fit.model_copy(update=known)
+        fit = profile.fit.model_copy(update={"varied": [], "covariance": []})
         profile = profile.model_copy(update={"fit": fit})
-    deployment = dataclasses.replace(deployment, kernels=kernels, engine=profile)
+    deployment = dataclasses.replace(deployment, engine=profile)
     ranges = uncertain_ranges(deployment, POINT, routing_is_known=True)
     assert all(name.endswith("error") for name in ranges)
     generator = np.random.default_rng(0)
