@@ -30,7 +30,7 @@ STARTS = (0.5, 0.5, 12.0), (0.27, 0.73, 50.0), (0.12, 0.12, 1.6)
 """Where the search begins, three times: the part of the latent's variance that tokens of a request
 share, how much of that the request has throughout, and how many tokens a regime lasts [token]."""
 ROUNDING_WEIGHT = 1e-3
-"""What it costs to leave a published figure by 0.001, within its rounding, if a bend in the decay of
+"""What it costs to leave a published figure by 0.001, within its rounding; a bend in the decay of
 the gains costs its square."""
 REGIME_WEIGHT = 0.05
 """What longer regimes cost, by their logarithm. Requests that are alike and have long regimes fit
