@@ -40,10 +40,11 @@ BASES = [
     f"sweet-spot {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
     f"best-draft-length {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
-    f"compare {WHERE} {RATE} --engine vllm,ideal --batch-size 1,16",
+    f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",
     f"explain {WHERE} {RATE} {SMALL}",
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 32",
-    f"schedule --for sglang {NGRAM} {RATE} --max-batch-size 32 --json",
+    f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
+    f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
     f"sensitivity {NGRAM} --step-efficiency 0.6 --batch-size 4 --draft-length 3 --json",
     f"sweep {WHERE} {RATE} {SMALL}",
@@ -77,7 +78,7 @@ WORDS = {
     "target": "mixtral-8x7b qwen2-57b-a14b deepseek-v2-lite opt-350m model.toml config.json",
     "drafter": "ngram eagle eagle3 mtp parallel qwen2-0.5b llama.json model.toml",
     "hardware": "h200_sxm t4 mi300x l40s b200 hardware.toml",
-    "engine": "ideal sglang vllm engine.toml",
+    "engine": "ideal sglang vllm vllm-moesd-2025 engine.toml",
     "stack": "typical datasheet trtllm vllm torch",
     "changes": (
         "hardware.memory.peak_bytes_per_s=1e300 hardware.memory.peak_bytes_per_s=3e12"

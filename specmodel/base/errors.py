@@ -23,7 +23,7 @@ class InputError(ValueError):
 
     def __init__(self, argument: str, value: object, expected: str) -> None:
         message = f"{argument}: got {_abbreviate(value)}; expected {expected}"
-        super().__init__(_printable(message))
+        super().__init__(in_one_line(message))
         self.argument = argument
         self.value = value
         self.expected = expected
@@ -32,7 +32,7 @@ class InputError(ValueError):
         return type(self), (self.argument, self.value, self.expected)
 
 
-def _printable(text: str) -> str:
+def in_one_line(text: str) -> str:
     """Return a text in one line, in which control characters stand as escapes."""
     line = " ".join(text.split())
     return (
@@ -44,16 +44,17 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def _abbreviate(value: object, width: int = 80) -> str:
+def _abbreviate(value: object) -> str:
     """Return the representation of a value in one line, cut in the middle."""
     try:
-        text = _printable(repr(value))
+        return cut(in_one_line(repr(value)))
     except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
-        text = f"a {type(value).__name__} too large to show"
-    if len(text) <= width:
-        return text
-    tail = (width - 3) // 3
-    return f"{text[: width - 3 - tail]}...{text[-tail:]}"
+        return f"a {type(value).__name__} too large to show"
+
+
+def cut(text: str) -> str:
+    """Return a text of at most 80 characters, cut in the middle."""
+    return text if len(text) <= 80 else f"{text[:52]}...{text[-25:]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

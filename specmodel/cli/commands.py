@@ -1,6 +1,5 @@
 """Commands by name, each imported when it is typed, and what becomes of their errors."""
 
-import contextlib
 import errno
 import os
 import re
@@ -11,7 +10,7 @@ from importlib import import_module
 import click
 
 from specmodel import __version__
-from specmodel.base.errors import InputError, nearest
+from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
@@ -23,9 +22,6 @@ _COMMANDS = (
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS} | dict.fromkeys(
     ("list", "show"), "catalog"
 )
-
-MOST_QUOTED = 80
-"""Characters of what was typed that an error repeats."""
 
 
 class _Commands(click.Group):
@@ -94,37 +90,44 @@ def _command(words: Sequence[str]) -> click.Command:
 def carry_out(words: Sequence[str]) -> int:
     """Run a command and return the exit status; what cannot be used is said in one line."""
     try:
-        status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
-        sys.stdout.flush()
-        return int(status or 0)
+        return _status(words)
     except InputError as error:
         message = _error_line(error, words)
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message())
-        return 2
     except click.ClickException as error:
         message = error.format_message()
     except click.Abort:
         raise KeyboardInterrupt from None
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError):  # what could not be written is let go
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go()
         if error.errno == errno.EPIPE:
             return 1
         message = f"output: {error.strerror}"
-    click.echo(f"specmodel: error: {_in_one_line(message, words)}", err=True)
+    click.echo(f"specmodel: error: {_short(message, words)}", err=True)
     return 2
 
 
-def _in_one_line(message: str, words: Sequence[str]) -> str:
-    """Cut what was typed at more than 80 characters, escape control characters."""
-    line = " ".join(message.split())
-    for typed in (" ".join(part.split()) for word in words for part in (word, *word.split("="))):
-        if len(typed) > MOST_QUOTED:
-            line = line.replace(typed, _cut(typed))
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
-    return " ".join(_cut(word) if len(word) > MOST_QUOTED else word for word in line.split(" "))
+def _status(words: Sequence[str]) -> int:
+    """Run a command and return its status; one without any of its words explains itself."""
+    try:
+        status = main_group.main(words, prog_name="specmodel", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        status = 2
+    sys.stdout.flush()
+    return int(status or 0)
 
 
-def _cut(text: str) -> str:
-    return f"{text[:60]}...{text[63 - MOST_QUOTED :]}"
+def _let_go() -> None:
+    """Drop what standard output cannot take, which would be tried again at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _short(message: str, words: Sequence[str]) -> str:
+    """Return a message in one line, in which what was typed at length is cut."""
+    line = in_one_line(message)
+    for typed in (in_one_line(part) for word in words for part in (word, *word.split("="))):
+        line = line.replace(typed, cut(typed)) if len(typed) > 80 else line
+    return " ".join(map(cut, line.split(" ")))

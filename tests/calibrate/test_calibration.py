@@ -80,7 +80,7 @@ def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
         gemm.with_changes("stack", changes)
     overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
     with pytest.raises(InputError, match=rf"^engine\.fit\.covariance: got .*{expected}"):
-        load_engine("vllm").with_changes("engine", overheads)
+        load_engine("vllm-moesd-2025").with_changes("engine", overheads)
 
 
 def test_what_was_varied_is_named_once() -> None:
@@ -283,7 +283,7 @@ def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
 @pytest.mark.parametrize(
     ("name", "table", "columns", "largest"),
     [
-        ("vllm", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
+        ("vllm-moesd-2025", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
         ("sglang", "sglang_h200.csv", ["target"], {"target": 0.08}),
     ],
 )
@@ -321,7 +321,7 @@ def test_step_costs_of_sglang_on_h200() -> None:
 
 def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
     """Each cell by an engine fitted without it, and without two others."""
-    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm")
+    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm-moesd-2025")
     assert shipped.fit is not None
     held, num_fits, engines = [], 8, []
     for fold in range(num_fits):
@@ -403,7 +403,8 @@ def test_rejection_is_of_what_was_drafted() -> None:
     from specmodel.records.drafters import ngram_drafter
 
     point = {
-        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm", "batch_size": 64,
+        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025",
+        "batch_size": 64,
         "draft_length": 3, "acceptance": 0.5,
     }  # fmt: skip
     always, rarely = (

@@ -507,7 +507,7 @@ def test_one_line_names_the_argument_and_the_value(command, fragments, folder, c
         GOOD,
         NGRAM,
         f"{GOOD} --hardware {{folder}}/good.toml",
-        f"{GOOD} --target {{folder}}/good.json",
+        f"{GOOD} --target {{folder}}/good.json --drafter eagle3",
         f"{GOOD} --stack datasheet",
         f"{GOOD} --stack vllm --interval",
         f"{GOOD} --hardware {{folder}}/good.toml --stack typical --interval",

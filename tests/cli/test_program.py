@@ -60,6 +60,8 @@ def test_what_a_terminal_cannot_print_is_escaped() -> None:
     [
         (0, "plot speedup - --output out.svg", 2, "table: got '-'"),
         (1, PREDICT, 2, "specmodel: error: output: "),
+        (1, "", 2, "specmodel: error: output: "),
+        (1, "--help", 2, "specmodel: error: output: "),
         (2, PREDICT, 0, ""),
         (2, "predit", 2, ""),
     ],
