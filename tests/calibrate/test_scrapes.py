@@ -342,8 +342,8 @@ def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
         "missing": "No such file",
         "binary": "a text file in UTF-8",
         "huge": "at most 4 MB",
-        "/dev/zero": "at most 4 MB",
-        ".": "Is a directory",
+        "/dev/zero": "no ordinary file",
+        ".": "it is a directory",
     }.items():
         error = refused(f"acceptance {name}")
         assert error.startswith(f"scrape: got '{name}'; expected ")
