@@ -3,7 +3,11 @@
 The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer: the tokens of one
 sequence share experts, the sequences of a batch do not. `routing_correlation` is the correlation
 between two tokens of a sequence in the use of one expert. It can be measured directly, and one
-number per model meets the published unions (`unions.measured_unions`).
+number per model meets the published unions (`unions.measured_unions`), if experts are taken as
+equally popular. Experts that are popular with all sequences are another thing: they make the
+union of one sequence smaller as well, but that of a batch too, and load GPUs unevenly. Popularity
+as rank to minus 0.8 alone gives unions of a sequence as a correlation of 0.10 to 0.17 does. Who
+gives a popularity should give the correlation that is left beside it.
 
 References
 ----------
@@ -18,7 +22,14 @@ from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 TYPICAL_ROUTING_CORRELATION = 0.18
 """Assumed when nothing is known [-]: the median of three models with measured unions (0.16, 0.18,
-0.29); routers trained hard for balance are nearer to 0."""
+0.29; six points in all); routers trained hard for balance are nearer to 0."""
+
+PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
+"""Where those of published models lie [-]."""
+
+PLAUSIBLE_POPULARITY_EXPONENTS = (0.0, 0.8)
+"""From equal popularity to one that alone, with tokens that route independently, gives unions as
+small as were measured: a table of unions does not tell the two apart [-]."""
 
 MAX_TOKENS_PER_SEQUENCE = 4096
 """Most tokens of one sequence in a pass that the correlated union accepts [token]."""

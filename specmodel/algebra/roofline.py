@@ -85,7 +85,7 @@ class KernelParameters:
         if _is_zero(self.ramp_time):
             return seconds
         ramp = kernels * self.ramp_time
-        return seconds * (1 + ramp / (seconds + ramp))
+        return seconds * (1 + ramp / np.maximum(seconds + ramp, np.finfo(float).tiny))
 
 
 DATA_SHEET = KernelParameters()

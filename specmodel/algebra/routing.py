@@ -15,8 +15,11 @@ from specmodel.algebra.experts import check_experts, union
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 
+MAX_POPULARITY_EXPONENT = 5.0
+"""Largest exponent that `zipf_popularity` takes [-]."""
 
-def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -> FloatArray:
+
+def zipf_popularity(num_experts: int, experts_per_token: int, exponent: Numeric) -> FloatArray:
     """Return popularities that fall with rank as a power, none above 1.
 
     Parameters
@@ -24,12 +27,12 @@ def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses [-].
     exponent
-        0 for equally popular experts; larger is more skewed [-].
+        0 for equally popular experts; larger is more skewed; any shape [-].
 
     Returns
     -------
     FloatArray
-        ``min(1, λ rank^-exponent)`` of shape (num_experts,), summing to `experts_per_token` [-].
+        ``min(1, λ rank^-exponent)`` on a new last axis, summing to `experts_per_token` [-].
 
     Raises
     ------
@@ -47,13 +50,14 @@ def zipf_popularity(num_experts: int, experts_per_token: int, exponent: float) -
     [0.96, 0.48, 0.32, 0.24]
     """
     E, k = (int(x) for x in check_experts(num_experts, experts_per_token))
-    a = check("popularity_exponent", exponent, minimum=0, maximum=5)
-    weight = np.arange(1.0, E + 1) ** -a
+    a = check("popularity_exponent", exponent, minimum=0, maximum=MAX_POPULARITY_EXPONENT)
+    weight = np.arange(1.0, E + 1) ** -a[..., None]
     clipped = np.arange(min(k, E - 1) + 1)
-    tail = weight[::-1].cumsum()[::-1]
-    scale = (k - clipped) / tail[clipped]
-    first = int(np.argmax(scale * weight[clipped] <= 1 + 1e-12))
-    return np.where(np.arange(E) < first, 1.0, np.minimum(scale[first] * weight, 1.0))
+    tail = weight[..., ::-1].cumsum(axis=-1)[..., ::-1]
+    scale = (k - clipped) / tail[..., clipped]
+    first = np.argmax(scale * weight[..., clipped] <= 1 + 1e-12, axis=-1)[..., None]
+    scaled = np.take_along_axis(scale, first, axis=-1) * weight
+    return np.where(np.arange(E) < first, 1.0, np.minimum(scaled, 1.0))
 
 
 def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: int) -> FloatArray:
@@ -62,7 +66,8 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: i
     Parameters
     ----------
     popularity
-        Probability that a token uses each expert, shape (num_experts,) [-].
+        Probability that a token uses each expert, experts on the last axis; others are of draws
+        that broadcast with the points [-].
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses [-].
 
@@ -77,12 +82,14 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: i
         If they are not `num_experts` numbers from 0 to 1 that sum to `experts_per_token`.
     """
     p = check("popularity", popularity, minimum=0, maximum=1)
-    if p.shape != (num_experts,):
+    if p.shape[-1:] != (num_experts,):
         shape = " x ".join(map(str, p.shape)) or "1"
         raise InputError("popularity", f"{shape} numbers", f"{num_experts}, one an expert")
-    if abs(p.sum() - experts_per_token) > 1e-6 * experts_per_token:
+    sums = p.sum(axis=-1)
+    farthest = sums.flat[np.abs(sums - experts_per_token).argmax()]
+    if abs(farthest - experts_per_token) > 1e-6 * experts_per_token:
         expected = f"probabilities that sum to experts_per_token = {experts_per_token}"
-        raise InputError("popularity", f"a sum of {p.sum():.6g}", expected)
+        raise InputError("popularity", f"a sum of {farthest:.6g}", expected)
     return p
 
 

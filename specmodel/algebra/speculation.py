@@ -56,7 +56,7 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
 
     Examples
     --------
-    >>> float(expected_tokens_per_step(0.8, 4))
+    >>> float(expected_tokens_per_step(0.8, 4).round(12))
     3.3616
     """
     alpha = check("acceptance_rate", acceptance_rate, minimum=0, maximum=1)

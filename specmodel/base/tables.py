@@ -91,9 +91,9 @@ def parse_csv(
 
 def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
     """Return a table that takes no more memory than `MOST_BYTES`, by what its end says of it."""
-    from pyarrow.parquet import read_metadata
+    from pyarrow import parquet
 
-    found = read_metadata(path)
+    found = parquet.read_metadata(path)
     size = 8 * found.num_rows * found.num_columns
     if size > MOST_BYTES:
         shape = f"{found.num_rows:,} rows of {found.num_columns} columns"

@@ -138,7 +138,11 @@ def warning_text(warning: str) -> str:
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
     """Return by name what was assumed as the user did not give it, wrapped to 80 columns."""
-    words = [f"{name}\xa0{value}" for name, value in assumed.items()]
+    from specmodel.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
+
+    low, high = PLAUSIBLE_ROUTING_CORRELATIONS
+    plausible = {"routing_correlation": f" (plausible: {low:g} to {high:g})"}
+    words = [f"{name}\xa0{value}{plausible.get(name, '')}" for name, value in assumed.items()]
     return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
 
 

@@ -137,27 +137,16 @@ def plan_from(options: dict[str, Any]) -> Plan:
     import numpy as np
 
     from specmodel.answers import draft_length_schedule
-    from specmodel.answers.dialects import dialect
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
-    from specmodel.cli.options import MAX_POINTS, acceptance_from, longest_draft, predict_from
+    from specmodel.cli.options import acceptance_from, longest_draft, predict_from
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
 
-    name = options["dialect"]
-    form = dialect(name, options["engine_version"])
-    drafter = options["drafter"] if options["drafter"] in specmodel.list_drafters() else "model"
-    if form.drafters and drafter not in form.drafters:
-        expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
-        raise InputError("drafter", options["drafter"], expected)
+    form, drafter = _form(options)
     longest = longest_draft(acceptance_from(options), options["max_draft_length"])
     contexts = [DEFAULT_CONTEXT_LENGTH]
     if options["context_length"] is not None:
         contexts = parse_values("context_length", options["context_length"])
-    largest, end = _largest_batch(options, max(contexts), longest)
-    points = largest * longest * len(contexts)
-    if points > MAX_POINTS:
-        given = {"--max-batch-size": largest, "--max-draft-length": longest}
-        given |= {"contexts": len(contexts)}
-        raise InputError("max_batch_size", given, f"at most {MAX_POINTS} points, not {points}")
+    largest, end = _largest_batch(options, contexts, longest)
     tolerance = DEFAULT_TOLERANCE if options["tolerance"] is None else options["tolerance"]
     used = {"max_batch_size": largest, "max_draft_length": longest, "tolerance": tolerance}
     axes = {"draft_length": f"1:{longest}", "batch_size": f"1:{largest}"}
@@ -167,11 +156,10 @@ def plan_from(options: dict[str, Any]) -> Plan:
     unbound = chosen = draft_length_schedule(gain, tolerance=tolerance)
     if form.longest_first:
         chosen = draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
-    lengths = chosen.draft_length[None, :, None]
-    taken = np.take_along_axis(gain, np.maximum(lengths - 1, 0), axis=-1)
+    name = options["dialect"]
     fitted = f"--engine {name} is fitted" if name in specmodel.list_engines() else "none ships"
     used["engine"] = f"ideal ({fitted})"
-    assumed = {name: value for name, value in used.items() if options[name] is None}
+    assumed = {given: value for given, value in used.items() if options[given] is None}
     return Plan(
         dialect=name,
         format=form,
@@ -179,29 +167,56 @@ def plan_from(options: dict[str, Any]) -> Plan:
         schedule=chosen,
         unbound=unbound,
         context_length=contexts,
-        speedup=np.where(lengths > 0, taken, 1.0)[..., 0],
+        speedup=_along(gain, chosen),
         best_draft_length=np.broadcast_to(prediction.best_draft_length, shape)[:, 0],
         end=end,
         prediction=replace(prediction, assumptions=prediction.assumptions | assumed),
     )
 
 
-def _largest_batch(options: dict[str, Any], context: int, longest: int) -> tuple[int, str]:
-    """Return the last batch size of the schedule, and why it is the last."""
+def _form(options: dict[str, Any]) -> tuple[Dialect, str]:
+    """Return how the engine takes a schedule, and the kind of a drafter whose length it varies."""
+    from specmodel.answers.dialects import dialect
+
+    name, drafter = options["dialect"], options["drafter"]
+    form = dialect(name, options["engine_version"])
+    kind = drafter if drafter in specmodel.list_drafters() else "model"
+    if form.drafters and kind not in form.drafters:
+        expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
+        raise InputError("drafter", drafter, expected)
+    return form, kind
+
+
+def _along(gain: FloatArray, schedule: Schedule) -> FloatArray:
+    """Return the speedup of a schedule by context and batch size, 1 where it does not draft."""
+    import numpy as np
+
+    lengths = schedule.draft_length[None, :, None]
+    taken = np.take_along_axis(gain, np.maximum(lengths - 1, 0), axis=-1)
+    return np.asarray(np.where(lengths > 0, taken, 1.0)[..., 0])
+
+
+def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -> tuple[int, str]:
+    """Return the last batch size of the schedule, of which not all may be predicted, and why."""
     from specmodel.base.units import check
-    from specmodel.cli.options import deployment_from
+    from specmodel.cli.options import MAX_POINTS, deployment_from
     from specmodel.cost.memory import MemoryUse
 
-    asked = options["max_batch_size"]
-    if asked is not None:
-        check("max_batch_size", asked, minimum=1, maximum=MAX_VALUES, whole=True)
-        return asked, "as asked"
-    deployment, _ = deployment_from(options)
-    fits = MemoryUse(deployment, context, longest + 1).max_batch_size
-    if 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
-        return int(fits), f"the largest that fits in memory at context {context}"
-    end = "though more fit in memory" if fits else "as if they fitted"
-    return DEFAULT_MAX_BATCH_SIZE, end
+    largest, end = options["max_batch_size"], "as asked"
+    if largest is None:
+        deployment, _ = deployment_from(options)
+        fits = int(MemoryUse(deployment, max(contexts), longest + 1).max_batch_size)
+        largest, end = fits, f"the largest that fits in memory at context {max(contexts)}"
+        if not 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
+            largest = DEFAULT_MAX_BATCH_SIZE
+            end = "though more fit in memory" if fits else "as if they fitted"
+    check("max_batch_size", largest, minimum=1, maximum=MAX_VALUES, whole=True)
+    points = largest * longest * len(contexts)
+    if points > MAX_POINTS:
+        given = {"--max-batch-size": largest, "--max-draft-length": longest}
+        given |= {"contexts": len(contexts)}
+        raise InputError("max_batch_size", given, f"at most {MAX_POINTS} points, not {points}")
+    return largest, end
 
 
 def verdict(plan: Plan) -> list[str]:

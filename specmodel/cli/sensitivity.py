@@ -32,9 +32,10 @@ _WIDE = 0.3
 
 _SOURCES = {
     "given": "given ones are uniform",
-    "published": "routing_correlation is uniform between those of published models",
-    "calibration": "the calibration's are the central 80 % of each parameter by itself,"
-    " lognormal (normal for overheads of the engine)",
+    "published": "routing_correlation and popularity_exponent are uniform between what published"
+    " models allow",
+    "calibration": "the calibration's are the central 80 % of errors on shapes not fitted,"
+    " lognormal, and of overheads of the engine, normal",
 }
 _ERRORS = {
     ".error": "a factor on kernels of a kind in both passes",

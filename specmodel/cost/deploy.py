@@ -246,4 +246,7 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | 
         return zipf_popularity(target.num_experts, target.experts_per_token, float(exponent))
     if isinstance(popularity, str | Path):
         return read_numbers(Path(popularity), "popularity")
-    return check("popularity", popularity, minimum=0)
+    numbers = check("popularity", popularity, minimum=0)
+    if numbers.ndim != 1:
+        raise InputError("popularity", f"shape {numbers.shape}", "a number for each expert")
+    return numbers

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
@@ -120,7 +121,15 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
         kernels=replace(d.kernels, fits=fits),
         drafter=_with_leaves(d.drafter, tree["drafter"]),
         routing_correlation=values.get("routing_correlation", d.routing_correlation),
+        popularity=_popularity(d, values.get("popularity_exponent")),
     )
+
+
+def _popularity(deployment: Deployment, exponent: FloatArray | None) -> FloatArray | None:
+    if exponent is None:
+        return deployment.popularity
+    target = deployment.target
+    return zipf_popularity(target.num_experts, target.experts_per_token, exponent)
 
 
 def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from specmodel.algebra import speculation
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.routing import MAX_POPULARITY_EXPONENT
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
@@ -215,6 +216,8 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     if deployment.target.is_moe:
         correlation = float(deployment.routing_correlation)
         found.append(Input("routing_correlation", correlation, maximum=1.0))
+        if deployment.popularity is None:
+            found.append(Input("popularity_exponent", 0.0, maximum=MAX_POPULARITY_EXPONENT))
     if drafter.is_lookup:
         found += [
             Input("proposal_rate", drafter.proposal_rate, maximum=1.0),

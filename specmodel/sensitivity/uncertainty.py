@@ -8,6 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from specmodel.algebra.experts import (
+    PLAUSIBLE_POPULARITY_EXPONENTS,
+    PLAUSIBLE_ROUTING_CORRELATIONS,
+)
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
@@ -16,19 +20,15 @@ from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
     find_input,
-    fits_taken,
     list_inputs,
-    works_of,
 )
 
-ROUTING_CORRELATIONS = (0.0, 0.3)
-"""Where routing correlations of published models lie: 0.157, 0.180 and 0.291 were measured, and
-routers trained hard for balance are near 0 [-]."""
-
+_ROUTING = {
+    "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
+    "popularity_exponent": PLAUSIBLE_POPULARITY_EXPONENTS,
+}
 _KNOWN = 1e-6
 """Relative spread below which a fitted number is taken as known [-]."""
-_FARTHEST = 2.0
-"""Most that the logarithm of a parameter moves [-]."""
 _CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
 
 
@@ -90,7 +90,8 @@ def uncertain_ranges(
         Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
     routing_is_known
         Whether the routing correlation of the model was measured; if not, it is uniform between
-        those of published models.
+        those of published models, and popularity between equal and as uneven as unions allow,
+        unless one of them is given.
 
     Returns
     -------
@@ -104,11 +105,12 @@ def uncertain_ranges(
 
     Notes
     -----
-    Parameters of kernels and their errors are lognormal, overheads of an engine normal and not
-    negative, as for the intervals of a prediction: ends are of the central 80 %. Each is taken by
-    itself, at the marginal variance of its fit. Parameters of one fit correlate, mostly so that
-    their effects on measured times cancel: taken as independent, they have somewhat more variance
-    together than there is, and indices tell them apart more sharply than the data do.
+    Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
+    intervals of a prediction: ends are of the central 80 %. Parameters of kernels have no range
+    unless one is given, as their uncertainty is in the errors, which are of shapes that were left
+    out of the fit. Overheads are taken one by one, at the marginal variance of the fit. They
+    correlate, mostly so that their effects on measured times cancel: taken as independent, they
+    have somewhat more variance together than there is.
 
     Examples
     --------
@@ -121,9 +123,10 @@ def uncertain_ranges(
     """
     known = list_inputs(deployment, point)
     found = calibrated_ranges(deployment, point)
-    if "routing_correlation" in known and not routing_is_known:
-        low, high = ROUTING_CORRELATIONS
-        found["routing_correlation"] = Range(low=low, high=high, source="published")
+    if not (routing_is_known or _ROUTING.keys() & (given or {}).keys()):
+        for name, (low, high) in _ROUTING.items():
+            if name in known:
+                found[name] = Range(low=low, high=high, source="published")
     for name, ends in (given or {}).items():
         found[name] = _given_range(find_input(known, name, "range"), ends)
     if not found:
@@ -159,11 +162,11 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
     input verify_error, and the passes take m - d/2 and m + d/2.
     """
     known = list_inputs(deployment, point)
-    spreads = _parameter_spreads(deployment) | _error_spreads(deployment, point)
+    ends = {n: math.exp(_CENTRAL_END * s) for n, s in _error_spreads(deployment, point).items()}
     found = {
-        name: _lognormal(known[name], spread)
-        for name, spread in spreads.items()
-        if name in known and spread > _KNOWN and known[name].value > 0
+        name: Range(low=1 / end, high=end, law="lognormal", source="calibration", minimum=0.0)
+        for name, end in ends.items()
+        if name in known and end > 1 + _KNOWN
     }
     return found | _engine_ranges(deployment)
 
@@ -173,32 +176,6 @@ def _given_range(item: Input, ends: tuple[float, float]) -> Range:
     if not low < high:
         raise InputError(f"range {item.name}", f"{low:g}:{high:g}", "a low end below the high one")
     return Range(low=low, high=high)
-
-
-def _lognormal(item: Input, spread: float) -> Range:
-    """Return the range of a positive input from the standard deviation of its logarithm."""
-    end = math.exp(_CENTRAL_END * spread)
-    farthest = math.exp(_FARTHEST)
-    return Range(
-        low=item.value / end,
-        high=item.value * end,
-        law="lognormal",
-        source="calibration",
-        minimum=max(item.minimum or 0.0, item.value / farthest),
-        maximum=min(item.maximum, item.value * farthest),
-    )
-
-
-def _parameter_spreads(deployment: Deployment) -> dict[str, float]:
-    target, drafter = works_of(deployment)
-    taken = fits_taken(deployment.kernels, [*target, *drafter])
-    record = deployment.kernels.record
-    return {
-        f"kernels.{kind}.{dtype}.{name}": _deviation(fit.covariance, i)
-        for kind, dtype, fit in (record.fits() if record else ())
-        if (kind, dtype) in taken
-        for i, name in enumerate(fit.varied)
-    }
 
 
 def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:

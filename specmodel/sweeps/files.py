@@ -179,7 +179,8 @@ def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) ->
             _check_free(path, kind, overwrite=overwrite)
         if kind == "/":
             working.mkdir(exist_ok=True)
-        handle = os.open(working, os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT)
+        flags = os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT
+        handle = os.open(working, flags, 0o666)
     try:
         if fcntl and not _is_first(handle, working):
             expected = "another name, as another sweep is being written to it"

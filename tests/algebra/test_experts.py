@@ -143,6 +143,16 @@ def test_correlated_union_meets_the_measured_ones() -> None:
     assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
 
 
+@pytest.mark.parametrize(("shape", "c"), [((128, 8), 0.137), ((256, 10), 0.123), ((64, 8), 0.167)])
+def test_popularity_alone_mimics_correlation_in_one_sequence_not_in_a_batch(shape, c) -> None:
+    popularity = routing.zipf_popularity(*shape, 0.8)
+    one, many = ((1 - (1 - popularity) ** tokens).sum() for tokens in (4, 64))
+    assert experts.correlated_active_experts(1, 4, *shape, c) == pytest.approx(one, rel=1e-3)
+    assert many < 0.99 * experts.correlated_active_experts(16, 4, *shape, c)
+    low, high = experts.PLAUSIBLE_ROUTING_CORRELATIONS
+    assert low < c < high
+
+
 def test_the_table_of_unions_has_both_laws_by_hand() -> None:
     """Two tokens: k, and of the second's the share that the first did not use."""
     row = measured_unions().set_index(["model", "tokens"]).loc[("Cohere MoE", 2)]

@@ -45,10 +45,16 @@ def uniform_counts(
     return np.bincount(flat.ravel(), minlength=trials * E).reshape(trials, E)
 
 
-def busiest(counts: np.ndarray, ranks: int) -> tuple[float, float]:
-    """Mean over trials of the most experts, and of the most tokens, that a rank has."""
+def busiest(counts: np.ndarray, ranks: int) -> tuple[np.ndarray, np.ndarray]:
+    """The most experts, and the most tokens, that a rank has in each trial."""
     by_rank = counts.reshape(counts.shape[0], ranks, -1)
-    return (by_rank > 0).sum(-1).max(1).mean(), by_rank.sum(-1).max(1).mean()
+    return (by_rank > 0).sum(-1).max(1), by_rank.sum(-1).max(1)
+
+
+def assert_mean(estimate: np.ndarray, drawn: np.ndarray, max_error: float) -> None:
+    """Within four standard errors of the mean of what was drawn, beside the law's own error."""
+    slack = 4 * drawn.std(ddof=1) / np.sqrt(drawn.size) + max_error * drawn.mean()
+    assert abs(float(estimate) - drawn.mean()) <= slack
 
 
 @pytest.mark.parametrize("tokens", [1, 3, 8, 40])
@@ -58,10 +64,10 @@ def test_busiest_rank_against_monte_carlo(E: int, k: int, ranks: int, tokens: in
     counts = uniform_counts(np.random.default_rng(6), E, k, tokens, trials=300)
     most_experts, most_tokens = busiest(counts, ranks)
     active = experts.active_experts(tokens, E, k)
-    assert busiest_experts(active, E, ranks) == pytest.approx(most_experts, rel=0.1)
+    max_error = 0.09 if tokens * k < ranks else 0.035  # fewer pairs than ranks
+    assert_mean(busiest_experts(active, E, ranks), most_experts, max_error)
     mean, variance = (np.asarray(tokens * k / E * x) for x in (1, 1 - k / E))
-    estimate = busiest_tokens(mean, variance, variance, E, ranks)
-    assert estimate == pytest.approx(most_tokens, rel=0.1)
+    assert_mean(busiest_tokens(mean, variance, variance, E, ranks), most_tokens, max_error)
 
 
 @pytest.mark.parametrize("sequences", [4, 16, 128])
@@ -84,8 +90,8 @@ def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, seque
     one_expert = 48 * 3 * 2048 * 768
     loaded = work.components[ROUTED].weight_bytes / (2 * one_expert)
     pairs = work.components[ROUTED].flop / (2 * one_expert)
-    assert loaded == pytest.approx(most_experts, rel=0.1)
-    assert pairs == pytest.approx(most_tokens, rel=0.1)
+    assert_mean(loaded, most_experts, max_error=0.02)
+    assert_mean(pairs, most_tokens, max_error=0.02 if exponent <= 0.5 else 0.07)
 
 
 @given(st.sampled_from([(256, 8), (128, 16), (64, 8), (384, 32), (16, 16)]), st.floats(0.1, 0.999))

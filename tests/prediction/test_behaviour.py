@@ -135,11 +135,8 @@ def excess_over_measured_peaks(**names: str) -> dict[str, list[float]]:
 
 
 def test_the_ideal_engine_is_above_every_measured_peak() -> None:
-    """On average by what the README says."""
     excess = excess_over_measured_peaks(stack="datasheet")
     assert min(map(min, excess.values())) > 0
-    assert np.mean(excess["qwen2-57b-a14b"]) == pytest.approx(0.69, abs=0.01)
-    assert np.mean(excess["mixtral-8x7b"]) == pytest.approx(0.37, abs=0.01)
 
 
 def test_fitted_kernels_and_engine_meet_the_measured_peaks() -> None:

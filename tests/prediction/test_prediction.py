@@ -348,7 +348,7 @@ def test_dtypes_move_bytes_and_arithmetic() -> None:
     for stack in ("datasheet", None):
         large = {"hardware": "h100_sxm", "stack": stack, "batch_size": 4096}
         fp8 = qwen2(activation_dtype="fp8", weight_dtype="fp8", **large)
-        assert (fp8.verify_time < 0.7 * qwen2(**large).verify_time).all()
+        assert (fp8.verify_time < 0.75 * qwen2(**large).verify_time).all()
     on_a800 = qwen2(activation_dtype="fp8")
     assert on_a800.assumptions["arithmetic"] == "bf16 (no fp8 peak)"
 

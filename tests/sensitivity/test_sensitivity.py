@@ -8,6 +8,7 @@ from scipy import stats
 
 import specmodel
 from specmodel import Acceptance, InputError, deploy, load_engine, load_hardware, predict
+from specmodel.algebra.routing import zipf_popularity
 from specmodel.prediction import intervals
 from specmodel.sensitivity import (
     OUTPUTS,
@@ -81,6 +82,10 @@ def changed_prediction(case, name, value):
         given["acceptance"] = value
     elif name == "routing_correlation":
         given[name] = value
+    elif name == "popularity_exponent":
+        target = deployed(case).target
+        shape = target.num_experts, target.experts_per_token
+        given["popularity"] = zipf_popularity(*shape, value)
     elif name in ("proposal_rate", "lookup_time"):
         given["drafter"] = dataclasses.replace(given["drafter"], **{name: value})
     elif table == "hardware":
@@ -90,8 +95,11 @@ def changed_prediction(case, name, value):
         engine = load_engine(engine) if isinstance(engine, str) else engine
         given[table] = engine.with_changes("engine", {field: value})
     else:
-        stack = deployed(case).kernels.stack
-        given["hardware"] = hardware.with_changes("hardware", {f"fitted.{stack}.{field}": value})
+        kernels, (kind, dtype, parameter) = deployed(case).kernels, field.split(".")
+        fits = {name: fit.model_dump() for name, fit in getattr(kernels.record, kind).items()}
+        fits[dtype][parameter] = value
+        place = f"fitted.{kernels.stack}.{kind}"
+        given["hardware"] = hardware.with_changes("hardware", {place: fits})
     return predict(**given)
 
 
@@ -104,6 +112,8 @@ def test_one_changed_input_is_a_changed_record(case):
         value = AXES.get(item.name, 0.9 * item.value)
         if item.value == 0 and item.name.startswith("engine."):
             value = 1e-4
+        if item.name == "popularity_exponent":
+            value = 0.7
         ours = evaluate(deployment, POINT, {item.name: [value, item.value]})
         theirs = changed_prediction(case, item.name, value)
         base = predict(**CASES[case], **SHAPE)
@@ -316,38 +326,18 @@ def test_tornado_is_predict_at_both_ends():
     assert rows.source["routing_correlation"] == "published"
 
 
-def test_calibrated_ranges_are_the_central_80_per_cent_of_the_fits():
+def test_calibrated_ranges_are_the_central_80_per_cent_of_errors():
+    """Of parameters of kernels there are none: their uncertainty is in the errors already."""
     deployment = deployed("nodes")
     found = calibrated_ranges(deployment, POINT)
-    fit = deployment.kernels.record.gemm["bf16"]
-    deviation = np.sqrt(fit.covariance[fit.varied.index("launch_time")][
-        fit.varied.index("launch_time")])  # fmt: skip
-    law = stats.lognorm(deviation, scale=fit.launch_time)
-    span = found["kernels.gemm.bf16.launch_time"]
+    fit = intervals.fits_of_target(deployment)["gemm"]
+    law = stats.lognorm(np.hypot(fit.shape_spread, fit.row_spread))
+    span = found["kernels.gemm.draft_error"]
     assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))
     q = np.array([0.01, 0.3, 0.5, 0.99])
     assert span.ppf(q) == pytest.approx(law.ppf(q))
     assert all(name in list_inputs(deployment, POINT) for name in found)
-    assert "kernels.gemm.draft_error" in found
-    assert max(item.ends[1] for n, item in found.items() if "memory_efficiency" in n) <= 1
-    assert "routing_correlation" not in found
-
-
-def test_no_parameter_goes_astray_by_orders():
-    """A covariance says nothing of what it does not determine."""
-    deployment = deployed("nodes")
-    record = deployment.kernels.record
-    loose = record.gemm["bf16"].model_copy(
-        update={"varied": ["launch_time", "memory_efficiency"], "covariance": [[9.0, 0], [0, 9.0]]}
-    )
-    record = record.model_copy(update={"gemm": record.gemm | {"bf16": loose}})
-    kernels = dataclasses.replace(deployment.kernels, record=record)
-    found = calibrated_ranges(dataclasses.replace(deployment, kernels=kernels), POINT)
-    launch = found["kernels.gemm.bf16.launch_time"]
-    ends = loose.launch_time * np.exp([-2.0, 2.0])
-    assert launch.ppf(np.array([1e-9, 1 - 1e-9])) == pytest.approx(ends)
-    assert launch.ends == pytest.approx(ends)
-    assert found["kernels.gemm.bf16.memory_efficiency"].ends[1] == 1.0
+    assert all(name.endswith("error") for name in found)
 
 
 def test_engine_ranges_are_normal_and_not_negative():
@@ -356,7 +346,7 @@ def test_engine_ranges_are_normal_and_not_negative():
     place = fit.varied.index("reject_time_per_token")
     law = stats.norm(seconds, seconds * np.sqrt(fit.covariance[place][place]))
     span = found["engine.reject_time_per_token"]
-    assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))
+    assert span.ends == pytest.approx(np.maximum(law.ppf([0.1, 0.9]), 0.0))
     assert span.ppf(np.array([1e-6, 0.5])) == pytest.approx([0.0, seconds])
     assert found["engine.error"].ends == pytest.approx(stats.lognorm(fit.spread).ppf([0.1, 0.9]))
     assert not any("verify_error" in name or "draft_error" in name for name in found)
@@ -367,18 +357,11 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
     """Independent factors have the joint law of the correlated errors of intervals."""
     monkeypatch.setattr(intervals, "DRAWS", 20_000)
     deployment = deployed(case, engine=engine)
-    known = {"varied": [], "covariance": []}
-    record = deployment.kernels.record
-    tables = {
-        kind: {d: f.model_copy(update=known) for d, f in getattr(record, kind).items()}
-        for kind in ("experts", "gemm", "attention")
-    }
-    kernels = dataclasses.replace(deployment.kernels, record=record.model_copy(update=tables))
     profile = deployment.engine
     if profile.fit:
-        fit = profile.fit.model_copy(update=known)
+        fit = profile.fit.model_copy(update={"varied": [], "covariance": []})
         profile = profile.model_copy(update={"fit": fit})
-    deployment = dataclasses.replace(deployment, kernels=kernels, engine=profile)
+    deployment = dataclasses.replace(deployment, engine=profile)
     ranges = uncertain_ranges(deployment, POINT, routing_is_known=True)
     assert all(name.endswith("error") for name in ranges)
     generator = np.random.default_rng(0)
@@ -424,7 +407,8 @@ def test_given_ranges_go_before_others_and_are_needed_on_the_data_sheet():
     bare = deployed("head", stack="datasheet", engine=None)
     found = uncertain_ranges(bare, POINT, {"routing_correlation": (0.1, 0.2)})
     assert found == {"routing_correlation": Range(low=0.1, high=0.2)}
-    assert uncertain_ranges(bare, POINT)["routing_correlation"].ends == (0.0, 0.3)
+    published = {name: found.ends for name, found in uncertain_ranges(bare, POINT).items()}
+    assert published == {"routing_correlation": (0.0, 0.3), "popularity_exponent": (0.0, 0.8)}
     with pytest.raises(InputError, match=r"range: got None; .*datasheet kernels state no error"):
         uncertain_ranges(bare, POINT, routing_is_known=True)
     dense = deployed("dense", stack="datasheet")

@@ -70,7 +70,8 @@ CASES = {
     },
     "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
     "draft model": {
-        "drafter": "olmoe-1b-7b",
+        "target": "qwen2-57b-a14b",
+        "drafter": "qwen2-0.5b",
         "tensor_parallel": 4,
         "draft_tensor_parallel": [1, 2],
         "engine": ["vllm", "sglang"],

@@ -267,14 +267,14 @@ class RoutedExperts(Record):
         independent tokens. Unequal popularity adds the variance of T p between experts. The third
         moment takes the clumped tokens as Poisson counts of clumps.
         """
-        c, inclusion = run.routing.correlation, self._inclusion(run.routing)
+        c, inclusion = run.routing.correlation, np.atleast_1d(self._inclusion(run.routing))
         T, E, k = run.batch.num_tokens, self.num_experts, self.experts_per_token
         clumped = run.batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
         clumping = clumped / run.batch.mean(lambda group: group.mean(lambda q: q))
-        within = T * clumping * (inclusion * (1 - inclusion)).mean()
-        between = inclusion - inclusion.mean()
-        uneven = T**2 * (between**2).mean()
-        third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean()
+        within = T * clumping * (inclusion * (1 - inclusion)).mean(axis=-1)
+        between = inclusion - inclusion.mean(axis=-1, keepdims=True)
+        uneven = T**2 * (between**2).mean(axis=-1)
+        third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean(axis=-1)
         return ranks.busiest_tokens(
             T * k / E, within + uneven, third, E, run.layout.expert_parallel
         )
