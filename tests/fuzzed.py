@@ -24,7 +24,7 @@ from specmodel import cli
 from specmodel.cli.commands import main_group
 
 LONGEST = 20
-"""Seconds after which a command line counts as one that hangs."""
+"""Seconds of the processor after which a command line counts as one that hangs [s]."""
 
 WHERE = "--target mixtral-8x7b --drafter eagle3 --hardware h200_sxm"
 NGRAM = "--target model.toml --drafter ngram --hardware hardware.toml --engine engine.toml"
@@ -310,13 +310,13 @@ def _limited() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise Hangs
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LONGEST)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def fault_of(words: list[str]) -> str:
