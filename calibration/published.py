@@ -34,7 +34,9 @@ NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
 SHARPNESS = 4.0
 """Exponent of typical kernels [-]."""
 ENGINES = {
-    "vllm": {
+    "vllm-moesd-2025": {
+        "stack": "vllm",
+        "version": "vLLM of 2025, its version not published",
         "table": "moesd_vllm_a800.csv",
         "name": "vLLM of the MoESD paper (2025)",
         "vary": ["draft_kernel_time", "reject_time_per_request", "reject_time_per_token"],
@@ -42,6 +44,8 @@ ENGINES = {
         "source": "MoESD (arXiv:2505.19645), Table 1: peak speedups on 2 A800",
     },
     "sglang": {
+        "stack": "sglang",
+        "version": "SGLang of late 2025, speculation without overlap",
         "table": "sglang_h200.csv",
         "name": "SGLang",
         "vary": ["pass_time", "draft_pass_time", "reject_time"],
@@ -202,7 +206,8 @@ def main(folder: Path) -> None:
         leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]
         run("fit", "engine", ROOT / "calibration/tables" / engine["table"],
             "--output", RECORDS / f"engines/{name}.toml", "--name", engine["name"],
-            "--stack", name, "--source", engine["source"], *vary, *leave)  # fmt: skip
+            "--stack", engine["stack"], "--source", engine["source"],
+            "--version", engine["version"], *vary, *leave)  # fmt: skip
 
 
 if __name__ == "__main__":

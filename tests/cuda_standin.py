@@ -10,16 +10,13 @@ for, a thread that touches the device while another captures, more memory than t
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
-from torch._meta_registrations import _meta_grouped_mm_common
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from cuda_kernels import computed
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 DEVICE = torch.device("cuda", 0)
@@ -31,7 +28,6 @@ REPLAY_SECONDS = 5e-6
 and to launch a graph."""
 
 _WAITING = {"_local_scalar_dense", "item", "equal", "is_nonzero", "nonzero", "masked_select"}
-_SMI = '#!/bin/sh\ncase "$1" in *reasons*) ;; *) exit 2 ;; esac\necho "{}"\n'
 
 
 class Memory:
@@ -85,21 +81,6 @@ class CudaTensor(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         return Gpu.current.launch(func, args, kwargs or {})
-
-
-class _Factories(TorchDispatchMode):
-    """Makes what is asked for on the device."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        is_there = [isinstance(a, CudaTensor) for a in tree_leaves(args)]
-        if any(is_there) or "cuda" in str(kwargs.get("device")):
-            return Gpu.current.launch(func, args, kwargs)
-        return func(*args, **kwargs)
 
 
 class Stream:
@@ -177,6 +158,7 @@ class CUDAGraph:
         if self.gpu.graphs == self.gpu.max_graphs:
             raise torch.AcceleratorError("CUDA error: out of memory\nsecond line")
         self.gpu.graphs += 1
+        self.gpu.captures += 1
         self.is_whole = True
         weakref.finalize(self, self.gpu.forget_graph)
 
@@ -250,7 +232,7 @@ class Gpu:
         self.capture: CUDAGraph | None = None
         self.capturing = 0
         self.lost = ""
-        self.graphs, self.max_graphs = 0, 10**6
+        self.graphs, self.max_graphs, self.captures = 0, 10**6, 0
         self.kernels = 0
         self.faults: dict[str, Callable[[], None]] = {}
         """What happens when a kernel of this name is launched."""
@@ -378,7 +360,7 @@ class Gpu:
             return value.inner.clone() if is_spared else value.inner
 
         inner = tree_map(plain, (args, kwargs))
-        result = _computed(func, self, *inner)
+        result = computed(func, self, *inner)
         if mutated:
             outputs: list[CudaTensor] = []
             made: Any = mutated[0]
@@ -437,190 +419,12 @@ class Gpu:
             lambda value: value.get() if isinstance(value, _Held) else value,
             (node.args, node.kwargs),
         )
-        result = _computed(node.func, self, args, kwargs)
+        result = computed(node.func, self, args, kwargs)
         if node.outputs:
             leaves = [r for r in tree_leaves(result)
                       if isinstance(r, torch.Tensor)]  # fmt: skip
-            for out, computed in zip(node.outputs, leaves, strict=True):
-                out.copy_(computed)
+            for out, made in zip(node.outputs, leaves, strict=True):
+                out.copy_(made)
         read = [a for a in tree_leaves((args, kwargs))
                 if isinstance(a, torch.Tensor)]  # fmt: skip
         self.occupy([*read, *node.outputs])
-
-
-def _computed(func: Any, gpu: Gpu, args: Any, kwargs: Any) -> Any:
-    """Compute what a kernel does; those that the CPU has not, or not as strictly, are here."""
-    name = func.name().removeprefix("aten::").split(".")[0]
-    if name == "_flash_attention_forward":
-        return _flash(*args, **kwargs)
-    if name in ("_grouped_mm", "grouped_mm"):
-        if gpu.properties.major not in (9, 10) and gpu.capture:
-            raise gpu.spoil("operation not permitted when stream is capturing")
-        offs = kwargs.get("offs", args[2] if len(args) > 2 else None)
-        meta = [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device="meta")
-                for a in (*args[:2], offs)]  # fmt: skip
-        _meta_grouped_mm_common(*meta[:2], None, None, offs=meta[2])
-        for matrix in args[:2]:
-            assert matrix.storage_offset() * matrix.element_size() % 16 == 0, "not aligned"
-    return func(*args, **kwargs)
-
-
-def _flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, cum_q: torch.Tensor,
-    cum_k: torch.Tensor, max_q: int, max_k: int, dropout: float, is_causal: bool,
-    return_debug_mask: bool, *, seqused_k: torch.Tensor,
-) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """Attend over caches of unequal length, with the checks of torch's kernel."""
-    sequences = len(cum_q) - 1
-    for bounds in (cum_q, cum_k, seqused_k):
-        assert bounds.dtype == torch.int32
-        assert bounds.is_contiguous()
-    assert len(cum_k) == sequences + 1
-    assert seqused_k.shape == (sequences,)
-    assert query.dtype == key.dtype == value.dtype == torch.bfloat16
-    assert query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
-    assert query.shape[-1] % 8 == 0
-    assert query.shape[-1] <= 256
-    assert query.shape[1] % key.shape[1] == 0
-    assert int(cum_q.diff().max()) <= max_q
-    assert int(seqused_k.max()) <= max_k
-    assert int((cum_k[:-1] + seqused_k).max()) <= len(key)
-    assert not dropout
-    assert not is_causal
-    assert not return_debug_mask
-    out = torch.empty_like(query)
-    share = query.shape[1] // key.shape[1]
-    for i in range(sequences):
-        rows = slice(int(cum_q[i]), int(cum_q[i + 1]))
-        keys = slice(int(cum_k[i]), int(cum_k[i]) + int(seqused_k[i]))
-        k, v = (t[keys].float().repeat_interleave(share, dim=1) for t in (key, value))
-        scores = torch.einsum("qhd,khd->hqk", query[rows].float(), k) * query.shape[-1] ** -0.5
-        out[rows] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).to(out.dtype)
-    return (
-        out, torch.empty(query.shape[1], len(query)), torch.empty(2, dtype=torch.uint64),
-        torch.empty((), dtype=torch.uint64), torch.empty(0),
-    )  # fmt: skip
-
-
-class Group:
-    """A group of one process with the backend "nccl"."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu, self.is_there, self.bound, self.calls = gpu, False, None, 0
-
-    def init_process_group(self, backend: str, *, device_id: object = None, **options: Any) -> None:
-        assert not self.is_there, "begins a group twice"
-        assert backend == "nccl"
-        assert device_id is not None, "does not say which device is its own"
-        assert options["init_method"].startswith("file://")
-        assert options["timeout"].total_seconds() > 0
-        self.is_there, self.bound = True, device_id
-
-    def all_reduce(self, tensor: torch.Tensor, op: object = None) -> None:
-        assert self.is_there, "reduces without a group"
-        assert isinstance(tensor, CudaTensor), "NCCL reduces tensors of a GPU only"
-        assert tensor.is_contiguous()
-        assert self.gpu.current_device() == self.bound.index
-        self.gpu.occupy([tensor.inner])
-        self.calls += 1
-
-    def barrier(self) -> None:
-        assert self.is_there
-        self.gpu.synchronize()
-
-    def destroy_process_group(self) -> None:
-        assert self.is_there, "ends a group that is not there"
-        self.is_there = False
-
-
-def install(gpu: Gpu, patch: pytest.MonkeyPatch, folder: Path) -> Group:
-    """Put a GPU in place of `torch.cuda`, and an nvidia-smi on the path."""
-    Gpu.current, group = gpu, Group(gpu)
-    _forget()
-    names = {
-        "_lazy_init": lambda: None,
-        "is_initialized": lambda: True,
-        "is_available": lambda: True,
-        "device_count": lambda: gpu.count,
-        "current_device": gpu.current_device,
-        "set_device": gpu.set_device,
-        "get_device_properties": gpu.get_properties,
-        "get_device_capability": lambda device=None: (gpu.properties.major, gpu.properties.minor),
-        "mem_get_info": gpu.mem_get_info,
-        "empty_cache": gpu.empty_cache,
-        "synchronize": gpu.synchronize,
-        "graph_pool_handle": object,
-        "current_stream": lambda device=None: gpu.stream,
-        "stream": _StreamContext,
-        "Stream": Stream,
-        "Event": Event,
-        "CUDAGraph": CUDAGraph,
-    }
-    for name, value in names.items():
-        patch.setattr(torch.cuda, name, value)
-    patch.setattr(torch.cuda.graph, "default_capture_stream", None)
-    patch.setattr(torch._C, "_host_emptyCache", lambda: None, raising=False)
-    patch.setattr(torch, "Generator", _Generator)
-    patch.setattr(torch, "tensor", _tensor)
-    patch.setattr(torch.Tensor, "to", _to)
-    for name in ("init_process_group", "all_reduce", "barrier", "destroy_process_group"):
-        patch.setattr(torch.distributed, name, getattr(group, name))
-    smi(patch, folder, "570.86.15, 1980, 1980, 0, 0x0000000000000000")
-    return group
-
-
-class _StreamContext:
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        self.before, Gpu.current.stream = Gpu.current.stream, self.stream
-
-    def __exit__(self, *_: object) -> None:
-        Gpu.current.stream = self.before
-
-
-_made_by_torch = torch.Generator, torch.tensor, torch.Tensor.to
-
-
-class _Generator:
-    def __new__(cls, device: object = "cpu") -> torch.Generator:  # type: ignore[misc]
-        return _made_by_torch[0]()
-
-
-def _tensor(data: object, *, device: object = None, **options: Any) -> torch.Tensor:
-    made = _made_by_torch[1](data, **options)
-    is_here = device is None or torch.device(device).type == "cpu"
-    return made if is_here else Gpu.current.upload(made)
-
-
-def _to(self: torch.Tensor, place: object, *more: Any, **options: Any) -> torch.Tensor:
-    if not isinstance(place, torch.device | str) or torch.device(place).type != "cuda":
-        return _made_by_torch[2](self, place, *more, **options)
-    made = self if isinstance(self, CudaTensor) else Gpu.current.upload(self)
-    return _made_by_torch[2](made, *more, **options) if more or options else made
-
-
-def smi(patch: pytest.MonkeyPatch, folder: Path, answer: str) -> None:
-    """Put an nvidia-smi with this answer on the path."""
-    program = folder / "nvidia-smi"
-    program.write_text(_SMI.format(answer))
-    program.chmod(0o755)
-    patch.setenv("PATH", str(folder), prepend=":")
-
-
-@contextmanager
-def standing_in(folder: Path, **options: Any) -> Iterator[tuple[Gpu, Group]]:
-    """Lend a GPU, with its tensors gone at the end."""
-    gpu = Gpu(**options)
-    with pytest.MonkeyPatch.context() as patch, _Factories():
-        yield gpu, install(gpu, patch, folder)
-        _forget()
-
-
-def _forget() -> None:
-    """Let the package forget what it keeps of a device."""
-    from specmodel.calibrate.measure import device, layers
-
-    layers._numbers.cache_clear()
-    device._identity.cache_clear()

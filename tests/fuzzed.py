@@ -40,7 +40,7 @@ BASES = [
     f"sweet-spot {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
     f"best-draft-length {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
-    f"compare {WHERE} {RATE} --engine sglang,ideal --batch-size 1,16",
+    f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",
     f"explain {WHERE} {RATE} {SMALL}",
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 32",
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",

@@ -11,7 +11,8 @@ class ReadableCascade:
     def __init__(self, settings: CascadeSettings | None = None) -> None:
         self.settings = settings or CascadeSettings()
         self.utility = float("nan")  # of the last trial
-        self._known: dict[int, float] = {}  # last utility of the lengths that were set
+        self._start = self.settings.first_draft_length
+        self._start_utility: float | None = None  # when it was set last
         self._set_length = self.settings.set_iterations
         self._base = float("nan")
         self._since_baseline = 0
@@ -48,9 +49,7 @@ class ReadableCascade:
         self._since_baseline = 0
 
     def _start_test(self) -> None:
-        first = max(sorted(self._known), key=self._known.get, default=None)
-        first = first or self.settings.first_draft_length
-        first = first if self.settings.climb else 1
+        first = self._start if self.settings.climb else 1
         self._low = self._high = first
         self._trials = 0
         self._best, self._best_utility = first, float("-inf")
@@ -61,8 +60,6 @@ class ReadableCascade:
         previous, tried = self.utility, self._draft_length
         self.utility = self._tokens * self._base / self._time
         self._trials += 1
-        if tried in self._known:
-            self._known[tried] = self.utility
         rose = self.utility > self._best_utility
         if rose:
             self._best, self._best_utility = tried, self.utility
@@ -113,7 +110,6 @@ class ReadableCascade:
     def _set(self, draft_length: int) -> None:
         """Hold a draft length; each time none is chosen, for longer."""
         if draft_length:
-            self._known[draft_length] = self._best_utility
             self._set_length = self.settings.set_iterations
         else:
             self._set_length *= self.settings.backoff_factor
@@ -123,7 +119,9 @@ class ReadableCascade:
         if self._draft_length == 0:
             self._take_baseline()
         else:
-            self._known[self._draft_length] = self._tokens * self._base / self._time
+            utility, least = self._tokens * self._base / self._time, self._start_utility
+            if self._draft_length == self._start or least is None or utility > least:
+                self._start, self._start_utility = self._draft_length, utility
         if self._since_baseline >= self.settings.baseline_interval:
             self._enter(BASELINE, 0, self.settings.baseline_iterations)
         else:

@@ -49,7 +49,12 @@ def check_writable(path: str | Path, argument: str = "output") -> None:
 
 def write_text(path: str | Path, text: str, argument: str = "output") -> None:
     """Write a text file in UTF-8 as `write_bytes` does."""
-    write_bytes(path, text.encode(), argument)
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        lost = error.object[error.start : error.end]
+        raise InputError(argument, lost, "names in UTF-8 in what is written") from None
+    write_bytes(path, content, argument)
 
 
 def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> None:

@@ -38,6 +38,7 @@ FILES = {
     "moe": "moe_perf.parquet",
     "gemm": "gemm_perf.parquet",
     "attention": "generation_attention_perf.parquet",
+    "mla": "generation_mla_perf.parquet",
     "quantize": "scale_matrix_perf.parquet",
     "comm": "custom_allreduce_perf.parquet",
 }
@@ -80,6 +81,10 @@ _NAMES = {
         "batch_size": "batch_size", "num_heads": "num_heads", "num_key_value_heads": "num_kv_heads",
         "head_dim": "head_dim", "window_size": "sliding_window", "step": "context_length",
         "attn_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
+    },
+    "mla": {
+        "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
+        "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
     },
 }  # fmt: skip
 """What makes a point of each table, by its names and ours; rows that agree in it are repeats."""
@@ -126,9 +131,10 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         with top-k, permutation and reduction: also ``quantization``, the two parallel degrees,
         ``distribution``, and the marks ``is_gated`` and ``is_slow_path``; ``active_experts`` is
         missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
-        core with one query token a sequence: also ``sliding_window``, missing for none. Of
-        "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``. Of "comm",
-        all-reduces inside a node: ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
+        core with one query token a sequence: also ``sliding_window``, missing for none. Of "mla":
+        the same of latent attention, in DeepSeek's shape. Of "quantize", bf16 to fp8 by a scale of
+        each token: ``num_tokens`` and ``width``. Of "comm", all-reduces inside a node: ``num_gpus``
+        [-], ``message_bytes`` of the reduced tensor [B].
 
     Raises
     ------
@@ -149,8 +155,8 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     raw = _read(operation, hardware, framework, version)
     if operation == "comm":
         return _all_reduces(raw)
-    if operation == "attention":
-        return _attention(raw)
+    if operation in ("attention", "mla"):
+        return _attention(raw, _NAMES[operation])
     table = _medians(raw, _NAMES[operation])
     if operation == "quantize":
         more = _read(operation, hardware, framework, version, _BY_TOKEN)
@@ -178,9 +184,9 @@ def _experts(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _attention(raw: pd.DataFrame) -> pd.DataFrame:
+def _attention(raw: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
     has_windows = "window_size" in raw
-    table = _medians(raw if has_windows else raw.assign(window_size=0), _NAMES["attention"])
+    table = _medians(raw if has_windows else raw.assign(window_size=0), names)
     return table.assign(
         sliding_window=table["sliding_window"].where(table["sliding_window"] > 0),
         activation_dtype=_dtypes(table["activation_dtype"]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections import Counter
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,14 +12,20 @@ from typing import TYPE_CHECKING
 import click
 
 from specmodel.base.text import wrap
+from specmodel.calibrate.measure.suite import COMPONENTS
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from specmodel.calibrate.fitting import KernelFitting
     from specmodel.calibrate.measure.calibration import Calibration
+    from specmodel.calibrate.measure.session import Progress
+    from specmodel.calibrate.measure.suite import Device, Length
     from specmodel.records.hardware import Link
+
+_FIRST_LINE, _LINES = 10.0, 60.0
+"""Where there is no terminal: seconds until the pace is said, and between two such lines."""
 
 
 @click.command(context_settings=SETTINGS)
@@ -31,11 +39,24 @@ if TYPE_CHECKING:
     metavar="NAME|PATH",
     help="Profile to start from.  [default: the device's, if any]",
 )
-def calibrate(device: str, output: str, length: str, hardware: str | None) -> None:
+@click.option(
+    "--again", multiple=True, type=click.Choice(COMPONENTS), help="Time this anew; repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="List what is left to time, and time nothing.")
+def calibrate(
+    device: Device,
+    output: str,
+    length: Length,
+    hardware: str | None,
+    again: tuple[str, ...],
+    dry_run: bool,
+) -> None:
     """Time kernels of this machine with torch and fit a profile to them.
 
     Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
-    was interrupted goes on where it stopped when it is started again. Needs the extra [calibrate].
+    was interrupted goes on where it stopped when it is started again. A timing that fails costs
+    its point only, which is noted; --again times what was noted or noisy anew, and keeps the rows
+    before in FILE.before.csv. Needs the extra [calibrate].
 
     \b
     Examples:
@@ -53,16 +74,18 @@ def calibrate(device: str, output: str, length: str, hardware: str | None) -> No
     rows = check_output(output)
     if hardware is not None:
         load_hardware(hardware)
+    if dry_run:
+        click.echo(_left_text(rows, device, length, again))
+        return
     info = find_device(device)
     session = {"specmodel": __version__, "commit": _commit()}
-    timings = run_suite(rows, info, length, session)  # type: ignore[arg-type] # a choice
+    timings = run_suite(rows, info, length, session, again)
     start = progress = next(timings)
-    click.echo(f"{info.name}, torch {info.torch}", err=True)
+    left = f"{start.total - start.done:,} of {start.total:,} timings left"
+    click.echo(f"{info.name}, torch {info.torch}: {left}", err=True)
     try:
-        with click.progressbar(length=start.total, label="Timing", file=sys.stderr) as bar:
-            bar.update(start.done)
-            for progress in timings:  # noqa: B007 - how far it came is said if it is interrupted
-                bar.update(1)
+        for progress in _followed(timings, start):  # noqa: B007 - said if it is interrupted
+            pass
     except KeyboardInterrupt:
         kept = f"{progress.done} of {start.total} timings are in {rows}"
         click.echo(f"\nInterrupted: {kept}; the same command goes on from there.", err=True)
@@ -73,6 +96,52 @@ def calibrate(device: str, output: str, length: str, hardware: str | None) -> No
     click.echo(f"Written: {output}, [fitted.torch]; rows: {rows}")
     click.echo(f"To predict: --hardware {output} --stack torch\n")
     click.echo(f"{fit_text(made.fits)}\n\n{_left_out_text(made.fits)}")
+
+
+def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...]) -> str:
+    """Return what is left to time, a line a point."""
+    from specmodel.calibrate.measure.device import find_device
+    from specmodel.calibrate.measure.rows import RowFile
+    from specmodel.calibrate.measure.session import left_to_time
+
+    file = None
+    if rows.exists():
+        file = RowFile(rows, find_device(device).identity, {}, again)
+        file.read()
+    left, total = left_to_time(device, length, file)
+    repeats = Counter(point.name for point, _ in left)
+    lines = [f"{count:7}  {name}" for name, count in repeats.items()]
+    head = f"{len(left):,} of {total:,} timings left, of {len(repeats)} points"
+    return "\n".join([f"{head}; repeats left and point:", *lines])
+
+
+def _followed(timings: Iterator[Progress], start: Progress) -> Iterator[Progress]:
+    """Pass timings on and tell their pace: in a bar, or a line a minute without a terminal."""
+    began = time.monotonic()
+
+    def pace(progress: Progress | None) -> str:
+        done = progress.done - start.done if progress else 0
+        return f"{done / max(time.monotonic() - began, 1e-3):.3g} a second" if done else ""
+
+    if sys.stderr.isatty():
+        with click.progressbar(
+            length=start.total, label="Timing", file=sys.stderr, item_show_func=pace
+        ) as bar:
+            bar.update(start.done)
+            for progress in timings:
+                bar.update(1, progress)
+                yield progress
+        return
+    due = began + _FIRST_LINE
+    for progress in timings:
+        now = time.monotonic()
+        if now >= due and progress.done > start.done:
+            left = progress.total - progress.done
+            minutes = left * (now - began) / (progress.done - start.done) / 60
+            done = f"{progress.done:,} of {progress.total:,} timings"
+            click.echo(f"{done}, {pace(progress)}, {minutes:.1f} min left", err=True)
+            due = now + _LINES
+        yield progress
 
 
 def _commit() -> str | None:
@@ -93,11 +162,13 @@ def _commit() -> str | None:
 def calibration_text(made: Calibration, timed: int, total: int) -> str:
     """Return what a calibration was made of, and what speaks against it, in lines for people."""
     noise = made.noise
-    lines = [
-        f"{total} timings, {timed} of them now. Repeats of a point differ by {noise.raw:.1%}, "
+    agreement = (
+        f" Repeats of a point differ by {noise.raw:.1%}, "
         f"their ratios to a reference timed right before and after by {noise.ratio:.1%}, medians "
         f"of odd and of even repeats by {noise.split_half:.1%}."
-    ]
+    )
+    has_repeats = noise.split_half == noise.split_half  # not NaN
+    lines = [f"{total} timings, {timed} of them now.{agreement if has_repeats else ''}"]
     launches = [f"{value * 1e6:.2g} us {how}" for how, value in made.launch_times.items()]
     if launches:
         lines.append(f"A kernel that does nothing takes {', '.join(launches)}.")
@@ -109,7 +180,8 @@ def calibration_text(made: Calibration, timed: int, total: int) -> str:
     if made.skipped:
         reasons = ", ".join(sorted(set(made.skipped.values())))
         names = ", ".join(list(made.skipped)[:3])
-        lines.append(f"Warning: {len(made.skipped)} points skipped ({reasons}), such as {names}.")
+        points = f"{len(made.skipped)} point{'s' if len(made.skipped) > 1 else ''}"
+        lines.append(f"Warning: {points} skipped ({reasons}), such as {names}.")
     return "\n".join(wrap(line) for line in lines)
 
 

@@ -96,6 +96,7 @@ def kernels(
 @click.option("--engine", metavar="NAME|PATH", help="Held overheads.  [default: ideal]")
 @click.option("--stack", help="Stack whose kernels it runs.")
 @click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
+@click.option("--version", default="", metavar="TEXT", help="Version of the engine measured.")
 @click.option("--leave-out", multiple=True, metavar="COLUMN", help="Leave its values out in turn.")
 def engine(measurements: str, output: str, **options: Any) -> None:
     """Fit overheads of an engine to a table of measured speedups or step times.
@@ -116,7 +117,8 @@ def engine(measurements: str, output: str, **options: Any) -> None:
         changes["stack"] = options["stack"]
     base = load_engine(options["engine"] or "ideal").with_changes("engine", changes)
     today = date.today().isoformat()
-    fitting = fit_engine(table, base, options["vary"], date=today, leave_out=options["leave_out"])
+    how = {name: options[name] for name in ("leave_out", "version")}
+    fitting = fit_engine(table, base, options["vary"], date=today, **how)
     write_text(output, toml_text(fitting.profile) + "\n")
     told = [_engine_text(fitting), _row_text(fitting, table), f"Written: {output}"]
     click.echo("\n\n".join(told))

@@ -167,7 +167,10 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
         indices=indices,
         samples=options["samples"],
         assumptions=assumed,
-        warnings=memory.warnings(np.asarray(point.batch_size)),
+        warnings=(
+            *memory.warnings(np.asarray(point.batch_size)),
+            *deployment.warnings(np.asarray(point.batch_size), np.asarray(point.draft_length)),
+        ),
     )
 
 

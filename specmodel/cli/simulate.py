@@ -99,7 +99,7 @@ def _own_options(command: Command) -> Command:
 @click.option(
     "--suite",
     type=click.Choice(["cascade"]),
-    help="Redo the evaluation of a paper; engine vllm and context 512 unless given.",
+    help="Redo the evaluation of a paper; engine vllm-moesd-2025, context 512 if not given.",
 )
 @_own_options
 @detail_options()
@@ -218,14 +218,13 @@ def _replay_from(options: dict[str, Any]) -> tuple["Source", "ReplayTimes", dict
     source, requests, presets = named_requests(
         options["trace"], _given(options, ("requests", "output_tokens"))
     )
-    times, what, assumed, is_lookup = _times(options, source)
+    times, what, assumed, is_lookup, warnings = _times(options, source)
     if options["max_draft_length"] is None:
         assumed["max_draft_length"] = times.max_draft_length
     others = [name for name in presets if name.endswith("-ngram") != is_lookup]
-    warnings = []
     if others and is_lookup is not None:
         kind = "n-gram look-up" if is_lookup else "a model or head"
-        warnings = [f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"]
+        warnings += [f"the drafter is {kind}, but the acceptance that of {', '.join(others)}"]
     said = {"heading": f"{what}; {requests}", "assumptions": assumed, "warnings": warnings}
     return source, times, said
 
@@ -247,8 +246,10 @@ def _variation(
 
 def _times(
     options: dict[str, Any], source: "Source"
-) -> tuple["ReplayTimes", str, dict[str, Any], bool | None]:
-    """Return the times, what they are of, what was assumed, and whether the drafter looks up."""
+) -> tuple["ReplayTimes", str, dict[str, Any], bool | None, list[str]]:
+    """Return the times, of what, what was assumed, whether the drafter looks up, and warnings."""
+    import numpy as np
+
     from specmodel.cli.options import deployment_from
     from specmodel.cost.deploy import NAMES
     from specmodel.replay import read_replay_times, replay_times
@@ -262,7 +263,7 @@ def _times(
             raise InputError("step_times", path, f"no {typed} with it: the times are given")
         times = read_replay_times(path)
         longest = _longest(options, min(times.max_draft_length, source.max_draft_length))
-        return times.up_to(longest), f"Times of {Path(path).name}", {}, None
+        return times.up_to(longest), f"Times of {Path(path).name}", {}, None, []
     for name in ("target", "drafter", "hardware"):
         if options[name] is None:
             raise InputError(name, None, "a name or path, or --step-times in place of all three")
@@ -277,7 +278,8 @@ def _times(
     times = replay_times(deployment, max_draft_length=longest, **values)
     assumed |= {name: value for name, value in own.items() if options[name] is None}
     what = f"{deployment.target.name} + {deployment.drafter.name} on {deployment.hardware.name}"
-    return times, what, assumed, is_lookup
+    warnings = deployment.warnings(np.ones(1), np.array([1.0, longest]))
+    return times, what, assumed, is_lookup, [*warnings]
 
 
 def _longest(options: dict[str, Any], known: int) -> int:

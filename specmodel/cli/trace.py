@@ -3,6 +3,7 @@
 Nothing heavy is imported before they run.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,8 +171,10 @@ def refuse_inputs(argument: str, output: str, inputs: Mapping[str, str | None]) 
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one is not there yet
-        return one.resolve() == other.resolve()
+    except OSError:  # one is not there yet, or is a link to itself
+        return os.path.realpath(one) == os.path.realpath(other)
+    except ValueError:  # what no file can be named
+        return False
 
 
 def _statistics_table(rows: list[tuple[str, "TraceStatistics"]]) -> str:

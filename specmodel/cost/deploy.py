@@ -136,7 +136,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
         popularity=_popularity(given, target),
         **{name: _single(name, chosen) for name in SHARES},
-        **{name: chosen[name] for name in DEGREES},
+        **{name: _degree(name, chosen) for name in DEGREES},
     )
     return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
 
@@ -150,6 +150,10 @@ def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, st
     dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
     is_fp8 = dtypes.get("weight_dtype") == "fp8" and "fp8" in hardware.dtype
     return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
+
+
+def _degree(name: str, values: Mapping[str, Any]) -> Any:
+    return int(check(name, _single(name, values), minimum=1, whole=True))
 
 
 def _single(name: str, values: Mapping[str, Any]) -> Any:

@@ -106,6 +106,11 @@ class Deployment:
         replicas = self.layout.replicas
         return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, replicas)
 
+    def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[str, ...]:
+        """Return a sentence if its engine was not fitted on what is asked of it, else nothing."""
+        names = self.hardware.name, self.drafter.kind
+        return self.engine.outside(*names, batch_size, draft_length)
+
     @property
     def _gpus_per_node(self) -> int:
         return self.hardware.link.num_gpus if self.hardware.link else 1

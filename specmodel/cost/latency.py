@@ -12,7 +12,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture
-from specmodel.records.drafters import DraftPasses
+from specmodel.records.draft_passes import DraftPasses
 from specmodel.records.engine import Overheads
 from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
 

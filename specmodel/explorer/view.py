@@ -32,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "target": "qwen2-57b-a14b",
     "drafter": "qwen2-0.5b",
     "hardware": "a800_sxm_80gb",
-    "engine": "vllm",
+    "engine": "vllm-moesd-2025",
     "tensor_parallel": 2,
     "acceptance_rate": 0.8,
     "draft_length": 4,

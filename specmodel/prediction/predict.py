@@ -190,6 +190,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         assumptions=assumed,
         warnings=(
             *evaluation.memory.warnings(points["batch_size"]),
+            *deployment.warnings(points["batch_size"], gamma),
             *_beyond_measured(evaluation, columns["best_draft_length"]),
             *([_EVERY_STEP] if "proposal_rate" in assumed else []),
         ),

@@ -133,8 +133,7 @@ class Architecture(Record):
         """
         from specmodel.records.hf import config as hf  # its tables are for this path only
 
-        is_folder = stat.S_ISDIR(file_mode(Path(path)))
-        file = Path(path) / "config.json" if is_folder else Path(path)
+        file, name = config_file(path)
         argument_file = f"{argument} {file.name}"
         config = records.read_mapping(file, argument)
         shape = hf.architecture_fields(config, argument_file)
@@ -145,7 +144,6 @@ class Architecture(Record):
                 "a config.json with quantization_config, or weight_dtype to say what it holds"
             )
             raise InputError(argument, str(beside), expected)
-        name = file.resolve().parent.name if file.name == "config.json" else file.stem
         data = {"schema_version": 2, "name": name, "source": str(file), **shape}
         own = records.build(cls, data, argument_file)
         return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
@@ -370,6 +368,13 @@ class Architecture(Record):
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         return mixers + (self.input_projection_size + self.num_norms) * h
+
+
+def config_file(path: str | Path) -> tuple[Path, str]:
+    """Return the ``config.json`` that a path or its folder names, and the name of its model."""
+    is_folder = stat.S_ISDIR(file_mode(Path(path)))
+    file = Path(path) / "config.json" if is_folder else Path(path)
+    return file, file.resolve().parent.name if file.name == "config.json" else file.stem
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

@@ -13,9 +13,22 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.records import build, is_path, spellings
-from specmodel.base.units import BYTES_PER_ELEMENT, LONGEST_TIME, FloatArray, Numeric, check
-from specmodel.records.architecture import Architecture, list_architectures, load_architecture
+from specmodel.base.records import build, is_path, read_mapping, spellings
+from specmodel.base.units import BYTES_PER_ELEMENT, LONGEST_TIME, Numeric, check
+from specmodel.records.architecture import (
+    Architecture,
+    config_file,
+    list_architectures,
+    load_architecture,
+)
+from specmodel.records.draft_passes import (
+    DraftPasses,
+    Rule,
+    all_at_once,
+    features_first,
+    one_at_a_time,
+    verified_first,
+)
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
@@ -26,79 +39,6 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 
 NGRAM = "ngram"
 """Name of the look-up, which has no architecture."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DraftPasses:
-    """Passes of a draft that are alike.
-
-    Parameters
-    ----------
-    architecture
-        What runs.
-    tokens_per_sequence
-        Tokens of each sequence in one pass [token].
-    count
-        Passes of a step [-].
-    logits_per_sequence
-        Tokens of each whose logits are computed; all of them if None [token].
-    name
-        What tables call one of them.
-    """
-
-    architecture: Architecture
-    tokens_per_sequence: FloatArray
-    count: FloatArray
-    logits_per_sequence: FloatArray | None = None
-    name: str = "draft pass"
-
-
-Rule = Callable[[Architecture, FloatArray, FloatArray], tuple[DraftPasses, ...]]
-"""Passes that an architecture makes, from the draft length and the tokens to be verified beside the
-target's own, which are more if they form a tree [token]."""
-
-
-def one_at_a_time(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return one pass for each drafted token; in a tree each carries the width of a level."""
-    return (DraftPasses(model, _width(draft_length, drafted_tokens), draft_length),)
-
-
-def verified_first(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return a pass over all tokens just verified, which drafts one, and one for each other."""
-    # it gives the head's cache what the target has computed of them, accepted or not, as vLLM and
-    # SGLang run it; only the last accepted one of each sequence needs logits
-    first = np.minimum(draft_length, 1.0)
-    return (
-        DraftPasses(model, drafted_tokens + 1, first, np.ones(()), "first draft pass"),
-        DraftPasses(model, _width(draft_length, drafted_tokens), draft_length - first),
-    )
-
-
-def features_first(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return the passes of `verified_first`, of which the first alone projects the features."""
-    first, rest = verified_first(model, draft_length, drafted_tokens)
-    later = model.model_copy(update={"input_projection_size": 0})
-    return first, replace(rest, architecture=later)
-
-
-def all_at_once(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return one pass for the whole draft, and none without a draft."""
-    return (DraftPasses(model, drafted_tokens, np.minimum(draft_length, 1.0)),)
-
-
-def _width(draft_length: FloatArray, drafted_tokens: FloatArray) -> FloatArray:
-    """Return the tokens of a level: one in a chain."""
-    depth = np.maximum(draft_length, 1.0)
-    is_chain = bool((drafted_tokens == depth).all())
-    return np.ones(()) if is_chain else np.maximum(drafted_tokens / depth, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +77,11 @@ class Drafter:
     def is_lookup(self) -> bool:
         """Whether nothing runs on the GPU."""
         return not self.parts
+
+    @property
+    def kind(self) -> str:
+        """What it is, whichever model it runs: a head of a kind, a look-up, or a draft model."""
+        return self.name if self.is_head or self.is_lookup else "draft model"
 
     @property
     def architectures(self) -> tuple[Architecture, ...]:
@@ -383,7 +328,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     'n-gram look-up'
     """
     if is_path(name, "drafter"):
-        return model_drafter(load_architecture(name, "drafter"))
+        head = None if Path(name).suffix == ".toml" else _read_head(name, target)
+        return head or model_drafter(load_architecture(name, "drafter"))
     if str(name) in _NAMED:
         return _NAMED[str(name)][0](target)
     known = [*list_drafters(), *list_architectures()]
@@ -420,6 +366,21 @@ def _head(
     }
     head = build(Architecture, shape, "drafter")
     return Drafter(name=kind, parts=((head, rule),), is_head=True)
+
+
+def _read_head(path: str | Path, target: Architecture) -> Drafter | None:
+    """Return the EAGLE-3 head that a ``config.json`` describes, None if it is a model's."""
+    from specmodel.records.hf import config as hf  # its tables are for this path only
+
+    file, name = config_file(path)
+    config = read_mapping(file, "drafter")
+    if not hf.is_draft_head(config):
+        return None
+    sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    fields = hf.eagle3_fields(config, f"drafter {file.name}", **sizes)
+    data = {"schema_version": 2, "name": name, "source": str(file), **fields}
+    head = build(Architecture, data, f"drafter {file.name}")
+    return Drafter(name="EAGLE-3 head", parts=((head, features_first),), is_head=True)
 
 
 def _full_mixer(target: Architecture) -> Mixer:

@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from specmodel.base import records
+from specmodel.base.ranges import ranges_text
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
-from specmodel.records.kernels import check_covariance
+from specmodel.records.kernels import Points, Spread, check_covariance
 
 FOLDER = Path(__file__).parent / "data/engines"
 
@@ -30,8 +32,30 @@ class Overheads:
 OVERHEADS = tuple(Overheads.__dataclass_fields__)
 """Names of the overheads."""
 
+Ends = Annotated[tuple[Points, Points], Field(strict=False)]
+
 Overhead = Annotated[float, Field(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
+
+
+class FittedOn(Record):
+    """What was measured of an engine: beyond that its overheads are a guess.
+
+    Parameters
+    ----------
+    version
+        Version of the engine, as far as it is known.
+    hardware, drafters
+        Names of the GPUs, and kinds of drafters.
+    batch_size, draft_length
+        Least and largest [request] [token].
+    """
+
+    version: str
+    hardware: list[str]
+    drafters: list[str]
+    batch_size: Ends
+    draft_length: Ends
 
 
 class EngineFit(Record):
@@ -53,15 +77,18 @@ class EngineFit(Record):
         Overheads that were fitted; the others were held.
     covariance
         Of the logarithms of `varied` [-].
+    fitted_on
+        What was measured; None if it is not recorded.
     """
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    num_points: int
-    mean_error: float
-    left_out_error: dict[str, float] = Field(default_factory=dict)
-    spread: Annotated[float, Field(ge=0, le=10)]
+    num_points: Points
+    mean_error: Spread
+    left_out_error: dict[str, Spread] = Field(default_factory=dict)
+    spread: Spread
     varied: list[str]
     covariance: list[list[float]]
+    fitted_on: FittedOn | None = None
 
 
 class EngineProfile(Record):
@@ -121,6 +148,45 @@ class EngineProfile(Record):
     def is_ideal(self) -> bool:
         """Whether every overhead is zero."""
         return not any(getattr(self, name) for name in OVERHEADS)
+
+    def outside(
+        self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
+    ) -> tuple[str, ...]:
+        """Return a sentence if these lie outside of what the engine was fitted on, else nothing.
+
+        Parameters
+        ----------
+        hardware, drafter
+            Name of the GPU, and kind of the drafter.
+        batch_size, draft_length
+            Asked for, any shape; a length of 0 drafts nothing [request] [token].
+
+        Returns
+        -------
+        tuple of str
+            One sentence at most.
+        """
+        if self.fit is None:
+            return ()
+        known = self.fit.fitted_on
+        if known is None:
+            return (f"what the engine {self.name} was fitted on is not recorded in its profile",)
+        lengths = np.extract(draft_length > 0, draft_length)
+        found = [hardware] if hardware not in known.hardware else []
+        found += [drafter] if drafter not in known.drafters else []
+        for name, asked, ends in (
+            ("batch size", batch_size, known.batch_size),
+            ("draft length", lengths, known.draft_length),
+        ):
+            if asked.size and not ends[0] <= asked.min() <= asked.max() <= ends[1]:
+                found.append(f"{name} {ranges_text([(int(asked.min()), int(asked.max()))])}")
+        if not found or not lengths.size:
+            return ()
+        sizes = f"batch size {ranges_text([known.batch_size])}"
+        of = [*known.hardware, *known.drafters, sizes]
+        of.append(f"draft length {ranges_text([known.draft_length])}")
+        told = f"the engine {self.name} was fitted on {', '.join(of)} ({known.version})"
+        return (f"{told}; its overheads are a guess for {', '.join(found)}",)
 
 
 def load_engine(name: str | Path) -> EngineProfile:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
@@ -42,6 +42,7 @@ Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 """Dtypes of arithmetic."""
 
 Source = Annotated[str, Field(min_length=3)]
+Number = Annotated[int, Field(ge=1, le=10**6)]
 Latency = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0, le=LARGEST_RATE)]
 Capacity = Annotated[float, Field(gt=0, le=LARGEST_NUMBER)]
@@ -71,7 +72,7 @@ class Link(Record):
     """
 
     kind: Literal["nvlink", "pcie", "infinity_fabric"]
-    num_gpus: Annotated[int, Field(ge=1)]
+    num_gpus: Number
     peak_bytes_per_s: Rate
     efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
     collective_latency: Latency
@@ -116,7 +117,7 @@ class HardwareProfile(Record):
     schema_version: Literal[1]
     name: str
     kind: Literal["gpu", "cpu"]
-    num_multiprocessors: PositiveInt
+    num_multiprocessors: Number
     memory: Memory
     link: Link | None = None
     network: Network | None = None

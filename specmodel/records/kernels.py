@@ -28,6 +28,7 @@ MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
+Points = Annotated[int, Field(ge=0, le=10**9)]
 
 TYPICAL = "typical"
 """Name of the stack that stands in where nothing was fitted."""
@@ -69,11 +70,11 @@ def check_covariance(
         raise InputError(f"{table}covariance", covariance, f"{size} rows of {size} numbers")
     matrix = np.array(covariance).reshape(size, size)
     largest = np.abs(matrix).max(initial=0.0)
-    is_symmetric = np.abs(matrix - matrix.T).max(initial=0.0) <= _ROUNDING * largest
-    if largest > _LARGEST_VARIANCE or not is_symmetric:
+    lost = _ROUNDING * largest
+    if largest > _LARGEST_VARIANCE or (np.abs(matrix - matrix.T) > lost).any():
         expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
         raise InputError(f"{table}covariance", covariance, expected)
-    if size and np.linalg.eigvalsh(matrix).min() < -_ROUNDING * largest:
+    if size and np.linalg.eigvalsh(matrix).min() < -lost:
         expected = "variances, and covariances that they allow"
         raise InputError(f"{table}covariance", covariance, expected)
 
@@ -118,8 +119,8 @@ class KernelFit(Record):
     group_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
     ramp_time: Annotated[float, Field(ge=0, le=1)] = 0.0
     arithmetic_dtype: str
-    num_points: int
-    num_judged: int
+    num_points: Points
+    num_judged: Points
     is_held_out: bool
     mean_error: Spread
     median_error: Spread

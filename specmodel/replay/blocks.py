@@ -174,7 +174,7 @@ def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.Data
 def _replay(choice: Choice, trace: Trace, luck: Luck, block: Block, plain: FloatArray) -> Totals:
     """Replay a block under one policy, in the fastest form that there is for it."""
     times = block.times
-    if choice.name == "none":
+    if choice.draft_length == 0:
         none = np.zeros(trace.num_requests, np.int64)
         return Totals(
             steps=trace.output_tokens,

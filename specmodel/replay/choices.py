@@ -346,6 +346,9 @@ def _settings(
             settings[name] = json.loads(text)
         except ValueError:
             settings[name] = text
+        except RecursionError:
+            expected = "settings of plain values, or JSON that is not so deep"
+            raise InputError("policy", policy, expected) from None
     return settings
 
 

@@ -147,7 +147,7 @@ class SuiteSettings:
     first_draft_lengths: Sequence[int] = (1, 2, 3)
     num_requests: int = 200
     context_length: int = 512
-    engine: str = "vllm"
+    engine: str = "vllm-moesd-2025"
     seed: int = 0
 
     def __post_init__(self) -> None:

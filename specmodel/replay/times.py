@@ -17,6 +17,9 @@ from specmodel.replay.traces import LONGEST_DRAFT
 DEFAULT_DRAFTER_UPKEEP = 0.025
 """What a model drafter that goes on drafting adds to a plain pass [-]: Cascade's 2-3 %."""
 
+MOST_UPKEEP = 100
+"""Largest upkeep, relative to a plain pass [-]: above this, a slip is likelier than a drafter."""
+
 FASTEST, SLOWEST = 1e-9, 1e6
 """Bounds of measured step times [s]."""
 
@@ -123,7 +126,7 @@ def replay_times(
     >>> (times.step_time / times.forward_time).round(1).tolist()
     [1.0, 1.5, 1.8, 2.1]
     """
-    upkeep = float(check("drafter_upkeep", drafter_upkeep, minimum=0))
+    upkeep = float(check("drafter_upkeep", drafter_upkeep, minimum=0, maximum=MOST_UPKEEP))
     check("max_draft_length", max_draft_length, minimum=1, maximum=LONGEST_DRAFT, whole=True)
     check("context_length", context_length, minimum=0, maximum=1e9)
     deployment = replace(deployment, drafter=replace(deployment.drafter, proposal_rate=1.0))

@@ -26,7 +26,7 @@ QWEN = {
     "drafter": "qwen2-0.5b",
     "hardware": "a800_sxm_80gb",
     "tensor_parallel": 2,
-    "engine": "vllm",
+    "engine": "vllm-moesd-2025",
     "context_length": 512,
 }
 CASES = {

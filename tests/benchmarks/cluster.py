@@ -24,7 +24,7 @@ AXES = {
     "target": ["mixtral-8x7b", "qwen3-30b-a3b"],
     "drafter": "eagle",
     "hardware": ["h100_sxm", "h200_sxm"],
-    "engine": "vllm",
+    "engine": "vllm-moesd-2025",
     "tensor_parallel": 2,
     "draft_length": range(1, 11),
     "acceptance_rate": [0.5, 0.6, 0.7, 0.8, 0.9],

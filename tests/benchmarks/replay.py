@@ -36,7 +36,7 @@ class Averaging:
 
 def step_times() -> ReplayTimes:
     deployment, _ = deploy(
-        target="olmoe-1b-7b", hardware="rtx_6000_ada", drafter="ngram", engine="vllm"
+        target="olmoe-1b-7b", hardware="rtx_6000_ada", drafter="ngram", engine="vllm-moesd-2025"
     )
     return replay_times(deployment, max_draft_length=7, context_length=1024)
 

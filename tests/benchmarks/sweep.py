@@ -27,7 +27,7 @@ def plan_of(millions: float) -> Plan:
             "target": ["mixtral-8x7b", "qwen3-30b-a3b"],
             "drafter": "eagle",
             "hardware": ["h100_sxm", "h200_sxm"],
-            "engine": "vllm",
+            "engine": "vllm-moesd-2025",
             "tensor_parallel": 2,
             "context_length": range(256, 256 + 8 * contexts, 8),
             "batch_size": range(1, 257),

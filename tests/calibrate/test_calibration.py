@@ -80,7 +80,7 @@ def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
         gemm.with_changes("stack", changes)
     overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
     with pytest.raises(InputError, match=rf"^engine\.fit\.covariance: got .*{expected}"):
-        load_engine("vllm").with_changes("engine", overheads)
+        load_engine("vllm-moesd-2025").with_changes("engine", overheads)
 
 
 def test_what_was_varied_is_named_once() -> None:
@@ -125,6 +125,32 @@ def test_links_give_published_all_reduces_back(name: str) -> None:
     assert error.abs().mean() <= (0.25 if name == "a100_sxm_80gb" else 0.16)
     assert abs(error.median()) <= 0.15
     assert ((fixed + sent) / rows["latency"] - 1).abs().mean() > 1.4 * error.abs().mean()
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(
+    ("name", "kv_dtype", "least", "most"),
+    [
+        ("h100_sxm", "bf16", 0.7, 1.1), ("h100_sxm", "fp8", 0.55, 0.85),
+        ("h200_sxm", "bf16", 0.7, 1.1), ("h200_sxm", "fp8", 0.55, 0.85),
+        ("b200", "bf16", 0.7, 1.1), ("b200", "fp8", 0.8, 1.1),
+    ],
+)  # fmt: skip
+def test_latent_attention_as_grouped_attention(name: str, kv_dtype: str, least, most) -> None:
+    """What `predict` assumes, in the median over published points, by heads of a GPU."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    rows = read_timings("mla", name, "trtllm", "1.3.0rc20")
+    rows = rows[(rows["activation_dtype"] == "bf16") & (rows["kv_dtype"] == kv_dtype)]
+    for heads in (16, 32, 64, 128):
+        part = rows[rows["num_heads"] == heads]
+        p = predict(
+            target="deepseek-v3", hardware=name, drafter="ngram", draft_length=0, acceptance=0.5,
+            batch_size=part["batch_size"], context_length=part["context_length"],
+            tensor_parallel=128 // heads, stack="trtllm", kv_dtype=kv_dtype,
+        )  # fmt: skip
+        core = p.times.forward.components["attention_core"].total_time / 61
+        assert least <= np.median(core / part["latency"]) <= most
 
 
 POINT = {
@@ -257,7 +283,7 @@ def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
 @pytest.mark.parametrize(
     ("name", "table", "columns", "largest"),
     [
-        ("vllm", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
+        ("vllm-moesd-2025", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
         ("sglang", "sglang_h200.csv", ["target"], {"target": 0.08}),
     ],
 )
@@ -295,7 +321,7 @@ def test_step_costs_of_sglang_on_h200() -> None:
 
 def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
     """Each cell by an engine fitted without it, and without two others."""
-    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm")
+    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm-moesd-2025")
     assert shipped.fit is not None
     held, num_fits, engines = [], 8, []
     for fold in range(num_fits):
@@ -377,7 +403,8 @@ def test_rejection_is_of_what_was_drafted() -> None:
     from specmodel.records.drafters import ngram_drafter
 
     point = {
-        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm", "batch_size": 64,
+        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025",
+        "batch_size": 64,
         "draft_length": 3, "acceptance": 0.5,
     }  # fmt: skip
     always, rarely = (

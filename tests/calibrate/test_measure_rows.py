@@ -4,11 +4,12 @@ import json
 import math
 import multiprocessing
 import random
+import re
 import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -26,6 +27,7 @@ from specmodel.calibrate.measure.device import DeviceInfo
 from specmodel.calibrate.measure.rows import COLUMNS, RowFile
 from specmodel.calibrate.measure.session import run_suite
 from specmodel.calibrate.measure.suite import REPEATS, SUITE_VERSION, Point, suite
+from specmodel.cli import main
 from specmodel.cli.calibrate import calibration_text
 from specmodel.records.hardware import load_hardware
 
@@ -87,7 +89,8 @@ def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def row(point: str = "p", repeat: int = 0) -> dict[str, object]:
-    return {"point": point, "group": "g", "repeat": repeat, "component": "copy", "latency": 1.0}
+    return {"point": point, "group": "g", "repeat": repeat, "component": "copy", "latency": 1.0,
+            "reference_latency": 1.0}  # fmt: skip
 
 
 def opened(path: Path, **changes: str) -> RowFile:
@@ -136,6 +139,34 @@ def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
         rows.append(row(repeat=1))
     assert path.read_bytes().startswith(whole)
     assert pd.read_csv(path)["repeat"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("line", [
+    "p,g,1,copy", "p,g,1.5,copy" + ",1" * 33, "p,g,1,copy" + ",1" * 40, ",".join("x" * 37),
+    "p,g,1,copy" + "," * 33, "p,g,1,copy,,,,,nan,1" + "," * 27, "p,g,1,copy,,,,,one,1" + "," * 27,
+])  # fmt: skip
+def test_a_damaged_row_is_named_and_kept(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        rows.append(row())
+    path.write_text(path.read_text() + line + "\n")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="whole rows; line 3 is damaged"), opened(path):
+        pass
+    assert path.read_bytes() == before
+
+
+def test_what_is_timed_again_replaces_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    list(run_suite(path, INFO, "tiny"))
+    before = path.read_bytes()
+    kept = [line for line in before.splitlines() if b",gemm," not in line]
+    first, *rest = run_suite(path, INFO, "tiny", again=["gemm"])
+    assert first.total - first.done == len(rest) == 12
+    assert path.read_bytes().splitlines()[: len(kept)] == kept
+    assert set(names(path)) == expected_names("tiny")
+    assert len(names(path)) == len(expected_names("tiny"))
+    assert (tmp_path / "rows.before.csv").read_bytes() == before
 
 
 def test_a_second_run_on_one_file_is_refused(tmp_path: Path) -> None:
@@ -398,3 +429,98 @@ def test_all_reduces_of_several_gpus_make_a_link(
     assert load_hardware(tmp_path / "made.toml").link == link
     text = calibration_text(made, 0, 1)
     assert "All-reduce over 4 GPUs: 20 us and 200 GB/s" in text
+
+
+@pytest.fixture
+def calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The command on a device that is not there, with a profile in the folder of the test."""
+    monkeypatch.setattr("specmodel.calibrate.measure.device.find_device", lambda _: INFO)
+    words = ["calibrate", "--device", "cpu", "--tiny", "--output", str(tmp_path / "mine.toml")]
+    return lambda *more: main([*words, *more])
+
+
+def test_a_dry_run_lists_what_is_left_and_times_nothing(
+    calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate("--dry-run") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "80 of 80 timings left, of 40 points; repeats left and point:"
+    assert [line.split() for line in lines] == [["2", p.name] for p in suite("cpu", "tiny")]
+    assert list(tmp_path.iterdir()) == []
+    timings = run_suite(tmp_path / "mine.csv", INFO, "tiny")
+    for _ in range(42):
+        next(timings)
+    timings.close()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert calibrate("--dry-run") == 0
+    assert capsys.readouterr().out.startswith("39 of 80 timings left, of 39 points; ")
+    assert calibrate("--dry-run", "--again", "copy", "--again", "launch") == 0
+    assert capsys.readouterr().out.startswith("42 of 80 timings left, of 40 points; ")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_component_is_timed_again(
+    calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate() == 0
+    first = capsys.readouterr()
+    assert first.err.splitlines()[0] == f"{INFO.name}, torch 2.13.0: 80 of 80 timings left"
+    assert calibrate("--again", "attention") == 0
+    again = capsys.readouterr()
+    assert "24 of 80 timings left" in again.err
+    assert "80 timings, 24 of them now." in again.out
+    assert len(names(tmp_path / "mine.before.csv")) == len(names(tmp_path / "mine.csv")) == 80
+    assert calibrate("--again", "attentoin") == 2
+    assert "'attention'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_terminal", [True, False])
+def test_the_pace_is_said_while_it_goes(
+    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    has_terminal: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(FakeBench, "pause", 0.004)
+    for name in ("_FIRST_LINE", "_LINES"):
+        monkeypatch.setattr(f"specmodel.cli.calibrate.{name}", 0.05)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: has_terminal)
+    assert calibrate() == 0
+    _, *lines = capsys.readouterr().err.splitlines()
+    if has_terminal:
+        assert "100%" in lines[-1]
+        assert "a second" in lines[-1]
+        return
+    told = [
+        re.fullmatch(r"(\d+) of 80 timings, ([\d.]+) a second, 0\.0 min left", x) for x in lines
+    ]
+    assert len(told) >= 2
+    assert all(told)
+    assert all(0 < float(found[2]) < 250 for found in told if found)
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "told"),
+    [
+        ("copy launch", 0, "Warning: 2 points skipped (boom), such as copy-1048576, launch-0."),
+        ("experts", 0, "Warning: 14 points skipped (boom)"),
+        ("second", 0, "Warning: 40 points skipped (boom)"),
+        ("gemm", 2, "got 'no gemm that was timed'; expected products"),
+        ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
+    ],
+)
+def test_a_suite_of_which_parts_fail(
+    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    failing: str, status: int, told: str,
+) -> None:  # fmt: skip
+    class Failing(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            is_second = point.name in self.calls
+            self.calls[point.name] = 1
+            if point.component in failing.split() or (failing == "second" and is_second):
+                return {"elapsed": "0", "note": "boom"}
+            return super().measure(point)
+
+    put(Failing, monkeypatch)
+    assert calibrate() == status
+    said = capsys.readouterr()
+    assert told in " ".join((said.out + said.err).split())
+    assert "nan" not in said.out + said.err

@@ -25,17 +25,30 @@ EXPLAIN = f"explain {WHERE} {RATE} --batch-size 1,16,128 --draft-length 3"
 NGRAM = " --drafter ngram --proposal-rate 0.4 --lookup-time 1e-4"
 BIG = " --target mixtral-8x22b --context-length 1024,65536"
 COMMANDS = [
-    *(SWEET, SWEET + " --engine vllm", SWEET + " --context-length 0,32768 --draft-length 1:4"),
+    *(
+        SWEET,
+        SWEET + " --engine vllm-moesd-2025",
+        SWEET + " --context-length 0,32768 --draft-length 1:4",
+    ),
     *(SWEET + NGRAM, SWEET + BIG, SWEET + " --acceptance-rate 0.02", SWEET + " --batch-size 7"),
     *(BEST, BEST + " --engine sglang --context-length 0,1000,100000", BEST + NGRAM, BEST + BIG),
     *(BEST + " --acceptance-rate 0.01", BEST + " --max-draft-length 1"),
     *(EVEN, EVEN + " --engine sglang --context-length 0,4096", EVEN + NGRAM),
     EVEN + " --hardware t4 --target opt-30b --weight-dtype int4 --drafter llama-3.1-70b"
     " --set drafter.vocabulary_size=50272",
-    *(COMPARE, COMPARE + " --engine vllm,sglang,ideal", COMPARE + " --drafter eagle3,mtp"),
+    *(
+        COMPARE,
+        COMPARE + " --engine vllm-moesd-2025,sglang,ideal",
+        COMPARE + " --drafter eagle3,mtp",
+    ),
     COMPARE.replace("--target qwen3-30b-a3b", "--target mixtral-8x22b,qwen3-32b"),
     COMPARE.replace("--acceptance-rate 0.4,0.7", "--acceptance-rate 0.6") + NGRAM,
-    *(EXPLAIN, EXPLAIN + " --engine vllm", EXPLAIN + NGRAM, EXPLAIN + " --draft-length 1"),
+    *(
+        EXPLAIN,
+        EXPLAIN + " --engine vllm-moesd-2025",
+        EXPLAIN + NGRAM,
+        EXPLAIN + " --draft-length 1",
+    ),
     f"explain {WHERE} --hardware h100_sxm --batch-size 64 --draft-length 2 --tokens-per-step 2"
     " --measured-draft-length 3 --tensor-parallel 4",
     f"explain {WHERE} --batch-size 9 --draft-length 2 --acceptance-by-position 0.9,0.5",
@@ -182,7 +195,7 @@ def test_a_value_typed_twice_is_no_error(command, run):
 
 def test_break_even_says_where_nothing_pays_and_leaves_out_what_does_not_fit(run):
     command = "break-even --target qwen3-30b-a3b --drafter ngram --proposal-rate 0.3"
-    command += " --hardware h100_sxm --engine vllm"
+    command += " --hardware h100_sxm --engine vllm-moesd-2025"
     text = " ".join(run(command).split())
     rows = [r for r in parse(run(command + " --json"))["rows"] if r["fits"]]
     easiest = {}

@@ -43,7 +43,7 @@ VARIETY = [
     PREDICT + " --draft-length 0",
     DATA_SHEET + " --batch-size 1:128:x2",
     PREDICT + " --interval --batch-size 1:64:x4",
-    PREDICT + " --stack vllm --engine vllm --interval --draft-length 0:4",
+    PREDICT + " --stack vllm --engine vllm-moesd-2025 --interval --draft-length 0:4",
     PREDICT.replace("--acceptance-rate 0.7", "--verify-tokens 30 --tokens-per-step 3"),
     PREDICT + " --drafter eagle3 --weight-dtype fp8 --kv-dtype fp8 --activation-dtype int8",
     PREDICT + " --drafter mtp --set engine.kernel_time=5e-6",

@@ -14,7 +14,7 @@ WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm"
 RATE = f"{WHERE} --acceptance-rate 0.7"
 PRINTED = {
     "speedup": f"predict {RATE} --batch-size 1,8,64 --draft-length 1,3 --interval",
-    "target-efficiency": f"predict {RATE} --batch-size 8 --draft-length 1:3 --engine vllm",
+    "target-efficiency": f"predict {RATE} --batch-size 8 --draft-length 1:3 --engine sglang",
     "best-draft-length": f"best-draft-length {RATE} --context-length 512,65536",
     "break-even": f"break-even {WHERE}",
     "roofline": f"predict {RATE} --batch-size 8 --draft-length 3 --components",

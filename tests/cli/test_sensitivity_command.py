@@ -19,7 +19,7 @@ DATA_SHEET = COMMAND + " --stack datasheet --routing-correlation 0.1"
 VARIETY = [
     COMMAND,
     COMMAND + " --range acceptance_rate=0.6:0.8 --range draft_length=1:5 --range batch_size=1:64",
-    COMMAND + " --engine vllm",
+    COMMAND + " --engine vllm-moesd-2025",
     COMMAND + " --target mixtral-8x7b --drafter mtp --weight-dtype fp8 --batch-size 4000",
     COMMAND + " --target deepseek-v3 --expert-parallel 16 --kv-dtype fp8 --drafter mtp",
     COMMAND + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --draft-length 1",

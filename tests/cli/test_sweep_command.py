@@ -92,9 +92,9 @@ def test_popularity_may_be_a_list_of_files(run, tmp_path):
 
 
 def test_without_an_output_it_prints_csv(run):
-    status, out, err = run(f"{GOOD} --engine vllm --tensor-parallel 1,2")
+    status, out, err = run(f"{GOOD} --engine vllm-moesd-2025 --tensor-parallel 1,2")
     assert (status, err) == (0, "")
-    frame = sweep(AXES | {"engine": "vllm", "tensor_parallel": [1, 2]})
+    frame = sweep(AXES | {"engine": "vllm-moesd-2025", "tensor_parallel": [1, 2]})
     rows = list(csv.DictReader(io.StringIO(out)))
     assert list(rows[0]) == list(frame)
     for name in frame:
@@ -181,7 +181,9 @@ def test_rows_run_in_the_order_typed(run):
 
 
 def test_intervals(run):
-    frame = as_frame(run(f"{GOOD} --interval --engine vllm --columns speedup,speedup_high")[1])
+    frame = as_frame(
+        run(f"{GOOD} --interval --engine vllm-moesd-2025 --columns speedup,speedup_high")[1]
+    )
     assert list(frame)[-2:] == ["speedup", "speedup_high"]
     assert (frame["speedup_high"] > frame["speedup"]).all()
 

@@ -11,7 +11,7 @@ from specmodel.records.architecture import load_architecture
 from specmodel.records.engine import load_engine
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
-KERNELS = {"datasheet": {"stack": "datasheet"}, "fitted": {}, "vllm": {"engine": "vllm"}}
+KERNELS = {"datasheet": {"stack": "datasheet"}, "fitted": {}, "vllm": {"engine": "vllm-moesd-2025"}}
 """Arguments by whose kernels run: by default those of the GPU, under an engine or an ideal one."""
 every_kernels = pytest.mark.parametrize("kernels", KERNELS)
 
@@ -141,7 +141,7 @@ def test_the_ideal_engine_is_above_every_measured_peak() -> None:
 
 def test_fitted_kernels_and_engine_meet_the_measured_peaks() -> None:
     """The engine was fitted to the same 24 cells, the kernels to other measurements."""
-    excess = excess_over_measured_peaks(engine="vllm")
+    excess = excess_over_measured_peaks(engine="vllm-moesd-2025")
     assert set(map(len, excess.values())) == {12}
     for target, over in excess.items():
         assert np.abs(over).mean() < 0.05, target

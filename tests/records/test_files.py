@@ -107,6 +107,12 @@ def test_a_name_as_long_as_a_name_may_be_can_be_written(tmp_path):
             use(tmp_path / LONG, "table")
 
 
+def test_a_name_that_is_no_text_is_not_written(tmp_path):
+    with pytest.raises(InputError, match=r"^output: got '.udcff'; expected names in UTF-8"):
+        write_text(tmp_path / "new.txt", "name = \udcff")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
     def full(*_):
         raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 import tomllib
 
+import numpy as np
 import pytest
 from published_tables import read_table
 from pydantic import ValidationError
@@ -184,7 +185,7 @@ def test_rates_and_sizes_beyond_any_device_are_refused(field, value):
         [[-0.1, 0.0], [0.0, 0.1]],
         [[0.1, 0.2], [0.2, 0.1]],
         [[0.1, 0.05], [0.01, 0.1]],
-        [[1e308, 0.0], [0.0, -1e308]],
+        [[1e308, 1e308], [-1e308, -1e308]],
         [[1e7, 0.0], [0.0, 1.0]],
     ],
 )
@@ -193,13 +194,27 @@ def test_what_is_no_covariance_is_refused(covariance):
     fit |= {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
     data = toml_data("h200_sxm")
     data["fitted"]["vllm"]["gemm"]["bf16"] = fit
-    place = r"^hardware\.fitted\.vllm\.gemm\.bf16\.covariance: got .*symmetric"
+    place = r"^hardware\.fitted\.vllm\.gemm\.bf16\.covariance: got .*(symmetric|variances)"
     with pytest.raises(InputError, match=place):
         build(data)
     engine = load_engine("sglang").fit.model_dump()
     engine |= {"varied": ["pass_time", "reject_time"], "covariance": covariance}
-    with pytest.raises(InputError, match=r"^engine\.fit\.covariance: got .*symmetric"):
+    with pytest.raises(InputError, match=r"^engine\.fit\.covariance: got .*(symmetric|variances)"):
         load_engine("sglang").with_changes("engine", {"fit": engine})
+
+
+@pytest.mark.parametrize("value", [10**400, 0, 10**7])
+def test_numbers_of_parts_have_bounds(value):
+    for field in ("num_multiprocessors", "link.num_gpus"):
+        with pytest.raises(InputError, match=rf"^hardware\.{field}: got"):
+            load_hardware("h200_sxm").with_changes("hardware", {field: value})
+
+
+@pytest.mark.parametrize("field", ["mean_error", "spread", "num_points", "left_out_error.target"])
+def test_errors_of_an_engine_have_bounds(field):
+    value = 10**400 if field == "num_points" else 1e308
+    with pytest.raises(InputError, match=rf"^engine\.fit\.{field}: got"):
+        load_engine("sglang").with_changes("engine", {f"fit.{field}": value})
 
 
 def test_records_are_frozen():
@@ -244,6 +259,41 @@ def test_engine_with_any_overhead_is_not_ideal(field):
     assert not engine.with_changes("engine", {field: 1e-6}).is_ideal
     with pytest.raises(InputError, match=rf"engine\.{field}: got -1e-06"):
         engine.with_changes("engine", {field: -1e-6})
+
+
+def test_what_an_engine_was_not_fitted_on_is_said_in_a_sentence():
+    sglang = load_engine("sglang")
+    fitted = ("NVIDIA H200 SXM", "EAGLE-3 head", np.array(8.0), np.array([3.0, 7.0]))
+
+    def told(**changes):
+        names = ("hardware", "drafter", "batch_size", "draft_length")
+        return sglang.outside(*(dict(zip(names, fitted, strict=True)) | changes).values())
+
+    assert told() == ()
+    assert told(draft_length=np.array([0.0, 5.0])) == ()  # a plain pass is part of any
+    assert told(draft_length=np.array([0.0])) == ()
+    for changes, guessed in (
+        ({"batch_size": np.array([1.0, 64.0])}, "batch size 1-64"),
+        ({"draft_length": np.array([2.0])}, "draft length 2"),
+        ({"hardware": "NVIDIA B200"}, "NVIDIA B200"),
+        ({"drafter": "draft model", "batch_size": np.array(9.0)}, "draft model, batch size 9"),
+    ):
+        (sentence,) = told(**changes)
+        assert sentence.startswith("the engine SGLang was fitted on NVIDIA H200 SXM, EAGLE-3 head,")
+        assert sentence.endswith(f"a guess for {guessed}")
+    assert load_engine("ideal").outside("x", "y", np.array(1.0), np.array(1.0)) == ()
+    unrecorded = sglang.fit.model_copy(update={"fitted_on": None})
+    old = sglang.model_copy(update={"fit": unrecorded})
+    assert "not recorded" in old.outside(*fitted)[0]
+
+
+def test_every_engine_that_ships_says_what_it_was_fitted_on():
+    assert all(load_engine(name).fit.fitted_on for name in set(list_engines()) - {"ideal"})
+
+
+def test_the_engine_of_2025_is_no_vllm_of_today():
+    with pytest.raises(InputError, match=r"^engine: got 'vllm'; .*vllm-moesd-2025"):
+        load_engine("vllm")
 
 
 def test_unknown_engine_field_is_refused():

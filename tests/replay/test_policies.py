@@ -139,25 +139,22 @@ def test_set_phases_take_16_iterations_and_tests_start_at_the_best_length() -> N
 
 
 def test_a_test_starts_at_the_past_length_of_highest_utility() -> None:
-    """Longer drafts pay at first, then one token only, then they would again."""
     policy = Cascade(CascadeSettings(first_draft_length=3))
-    late = {1: 1.3, 2: 0.9, 3: 0.8, 4: 0.7}
 
     def starts(utilities: dict[int, float], tests: int) -> list[int]:
-        seen, phase, found = [], policy.phase, []
+        phase, found = policy.phase, []
         while len(found) <= tests:
             if policy.phase == "test" and phase != "test":
                 found.append(policy.propose())
             phase = policy.phase
-            seen += drive(policy, lambda length, _: utilities[length], 1)
+            drive(policy, lambda length, _: utilities[length], 1)
         return found[:tests]
 
-    early = {1: 1.1, 2: 1.5, 3: 2.2, 4: 1.6, 5: 1.2}
-    assert starts(early, 2) == [3, 3]
-    # the length of 3 was best when it was set; once a trial shows otherwise, that of 1 is
-    assert starts(late, 3) == [3, 1, 1]
-    # of both lengths that were set, 3 is tried again only if that of 1 comes out worse
-    assert starts({1: 0.7, 2: 1.1, 3: 0.8, 4: 0.7}, 2)[1] == 2
+    assert starts({2: 1.5, 3: 2.2, 4: 1.6}, 2) == [3, 3]
+    low = {1: 1.3, 2: 0.9, 3: 0.8}
+    assert starts(low, 3) == [3, 3, 3]  # that of 1 is set, but 3 gave more when it was
+    assert starts({2: 1.0, 3: 1.2, 4: 1.15}, 3) == [3, 3, 3]  # and gives less when set again
+    assert starts(low, 4) == [3, 1, 1, 1]
 
 
 def set_lengths(settings: CascadeSettings, gain, iterations: int) -> list[int]:

@@ -358,6 +358,9 @@ def test_what_might_never_end_is_not_opened(kind, suffix, tmp_path):
         read_trace(path)
     with pytest.raises(InputError, match=f"endless.{suffix}.*neither a pipe nor a device"):
         read_tokens(path)
+    pytest.importorskip("tokenizers")
+    with pytest.raises(InputError, match=r"^tokenizer: .*neither a pipe nor a device"):
+        read_tokens(token_file(tmp_path / "in.jsonl", lines_of(TEXTS)), path)
 
 
 def test_memory_is_bounded(suffix, tmp_path, monkeypatch, run):
@@ -735,11 +738,17 @@ def test_a_link_to_the_input_is_not_written(run, tmp_path):
     for name in ("hard.jsonl", "soft.jsonl"):
         err = run(f"trace ngram in.jsonl --output {name}")[2]
         assert f"--output: got '{name}'; expected another file than the input" in err
-    for name, link in (("own.toml", "own.jsonl"),):
-        (tmp_path / name).write_text('name = "mine"\nsurvival = [0.5]\n')
-        (tmp_path / link).hardlink_to(tmp_path / name)
-        err = run(f"trace sample ./{name} --output {link}")[2]
-        assert f"--output: got '{link}'; expected another file than the preset" in err
+    (tmp_path / "own.toml").write_text('name = "mine"\nsurvival = [0.5]\n')
+    (tmp_path / "own.jsonl").hardlink_to(tmp_path / "own.toml")
+    err = run("trace sample ./own.toml --output own.jsonl")[2]
+    assert "--output: got 'own.jsonl'; expected another file than the preset" in err
+
+
+def test_a_link_to_itself_is_told_apart_from_any_file(tmp_path, capsys):
+    path = str(tmp_path / "loop.toml")
+    Path(path).symlink_to(path)
+    assert cli.main(["trace", "sample", path, "--output", str(tmp_path / "out.jsonl")]) == 2
+    assert capsys.readouterr().err.startswith("specmodel: error: preset")
 
 
 def test_missing_input_is_one_line(run):

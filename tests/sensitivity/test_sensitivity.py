@@ -25,7 +25,7 @@ from specmodel.sensitivity import (
     varying_outputs,
 )
 
-ENGINE = load_engine("vllm").with_changes(
+ENGINE = load_engine("vllm-moesd-2025").with_changes(
     "engine", {"kernel_time": 1e-6, "pass_time": 2e-4, "draft_pass_time": 1e-4, "reject_time": 1e-4}
 )
 CASES = {
@@ -33,7 +33,7 @@ CASES = {
         "target": "qwen3-30b-a3b",
         "drafter": "eagle",
         "hardware": "h200_sxm",
-        "engine": "vllm",
+        "engine": "vllm-moesd-2025",
     },
     "model": {
         "target": "qwen2-57b-a14b",
@@ -342,7 +342,8 @@ def test_calibrated_ranges_are_the_central_80_per_cent_of_errors():
 
 def test_engine_ranges_are_normal_and_not_negative():
     found = calibrated_ranges(deployed("head"), POINT)
-    fit, seconds = load_engine("vllm").fit, load_engine("vllm").reject_time_per_token
+    engine = load_engine("vllm-moesd-2025")
+    fit, seconds = engine.fit, engine.reject_time_per_token
     place = fit.varied.index("reject_time_per_token")
     law = stats.norm(seconds, seconds * np.sqrt(fit.covariance[place][place]))
     span = found["engine.reject_time_per_token"]
@@ -352,7 +353,9 @@ def test_engine_ranges_are_normal_and_not_negative():
     assert not any("verify_error" in name or "draft_error" in name for name in found)
 
 
-@pytest.mark.parametrize(("case", "engine"), [("nodes", None), ("head", None), ("head", "vllm")])
+@pytest.mark.parametrize(
+    ("case", "engine"), [("nodes", None), ("head", None), ("head", "vllm-moesd-2025")]
+)
 def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypatch):
     """Independent factors have the joint law of the correlated errors of intervals."""
     monkeypatch.setattr(intervals, "DRAWS", 20_000)
@@ -386,7 +389,7 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
         assert high == pytest.approx(float(theirs[output].high), abs=0.03 * width)
 
 
-@pytest.mark.parametrize("engine", [None, "vllm"])
+@pytest.mark.parametrize("engine", [None, "vllm-moesd-2025"])
 def test_factors_of_passes_correlate_as_measured_errors_do(engine):
     """Of both passes e r^(-1/2) and e r^(1/2): variances and covariance, in closed form."""
     deployment = deployed("head", engine=engine)

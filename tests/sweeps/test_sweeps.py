@@ -51,7 +51,7 @@ CASES = {
         "context_length": 512,
         "target": ["qwen3-30b-a3b", "olmoe-1b-7b"],
         "hardware.memory.peak_bytes_per_s": [1e12, 3e12],
-        "engine": "vllm",
+        "engine": "vllm-moesd-2025",
         "engine.pass_time": [1e-4],
         "target.num_layers": [16, 24],
         "drafter.ffn_size": 8192,
@@ -70,11 +70,11 @@ CASES = {
     },
     "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
     "draft model": {
-        "target": "qwen2-57b-a14b",
-        "drafter": "qwen2-0.5b",
+        "target": "qwen3-235b-a22b",
+        "drafter": "qwen3-30b-a3b",
         "tensor_parallel": 4,
         "draft_tensor_parallel": [1, 2],
-        "engine": ["vllm", "sglang"],
+        "engine": ["vllm-moesd-2025", "sglang"],
         "expert_parallel": [1, 8],
     },
     "tokens per step": MEASURED | {"tokens_per_step": [1.0, 2.5, 4.9]},
@@ -182,7 +182,7 @@ def test_a_sweep_is_predict_point_by_point(name):
 
 
 def test_intervals_are_those_of_predict():
-    axes = case("look-up") | {"batch_size": [1, 30], "engine": "vllm"}
+    axes = case("look-up") | {"batch_size": [1, 30], "engine": "vllm-moesd-2025"}
     frame, expected = sweep(axes, interval=True), expected_frame(axes, interval=True)
     assert (frame["speedup_low"] < frame["speedup_high"]).any()
     for column in expected:
@@ -231,13 +231,13 @@ def test_labels_are_names_as_given():
             "target": [load_architecture("olmoe-1b-7b"), "mixtral-8x7b"],
             "hardware": [h200, "h100_sxm"],
             "hardware.num_multiprocessors": [100, 50],
-            "engine": [load_engine("vllm")],
+            "engine": [load_engine("vllm-moesd-2025")],
             "routing_correlation": [0, 0.5],
         }
     )
     assert list(frame["hardware"].cat.categories) == [h200.name, "h100_sxm"]
     assert list(frame["target"].cat.categories) == ["OLMoE-1B-7B", "mixtral-8x7b"]
-    assert set(frame["engine"]) == {load_engine("vllm").name}
+    assert set(frame["engine"]) == {load_engine("vllm-moesd-2025").name}
     assert frame["routing_correlation"].dtype == np.float64
     assert set(sweep(BASE)["engine"]) == {"ideal"}
 

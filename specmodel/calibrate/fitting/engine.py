@@ -21,7 +21,10 @@ from specmodel.calibrate.fitting.result import (
 from specmodel.calibrate.measurements import need_known
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
+from specmodel.records.architecture import load_architecture
+from specmodel.records.drafters import load_drafter
 from specmodel.records.engine import EngineProfile
+from specmodel.records.hardware import load_hardware
 
 COLUMNS = (
     "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",
@@ -86,6 +89,7 @@ def fit_engine(
     *,
     date: str,
     leave_out: Sequence[str] = (),
+    version: str = "",
 ) -> EngineFitting:
     """Fit overheads of an engine to measured serving.
 
@@ -101,6 +105,8 @@ def fit_engine(
         Day of the fit, as 2026-11-21.
     leave_out
         Columns whose values are left out in turn, the fit judged on them.
+    version
+        Version of the engine that was measured; not known if empty.
 
     Returns
     -------
@@ -143,10 +149,26 @@ def fit_engine(
         "left_out_error": errors,
         "spread": rounded(np.sqrt(np.mean(missed**2))),
         **result.record,
+        "fitted_on": _fitted_on(table, version),
     }
     seconds = {name: rounded(value) for name, value in result.parameters.items()}
     profile = base.with_changes("engine", {**seconds, "fit": record})
     return EngineFitting(profile=profile, result=result, predicted=predicted, left_out=left_out)
+
+
+def _fitted_on(table: pd.DataFrame, version: str) -> dict[str, Any]:
+    """Return what the rows are of, as `FittedOn` has it."""
+    pairs = table[["drafter", "target"]].astype(str).drop_duplicates().itertuples(index=False)
+    drafters = {load_drafter(drafter, load_architecture(target)).kind for drafter, target in pairs}
+    sizes = np.concatenate([_batch_sizes(text) for text in table["batch_size"]])
+    lengths = table["draft_length"]
+    return {
+        "version": version or "version not recorded",
+        "hardware": sorted({load_hardware(str(name)).name for name in table["hardware"]}),
+        "drafters": sorted(drafters),
+        "batch_size": [int(sizes.min()), int(sizes.max())],
+        "draft_length": [int(lengths.min()), int(lengths.max())],
+    }
 
 
 def _check_unit(ratio: float) -> None:

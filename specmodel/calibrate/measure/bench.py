@@ -39,6 +39,7 @@ MOST_CALLS = 200
 """Most calls of one timing [-]."""
 
 T = TypeVar("T")
+_OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
 _KEPT_FREE = 0.85
 _TINY_BYTES = 2**22
 _WARM_UP = 3
@@ -218,8 +219,8 @@ def _reason(error: BaseException) -> str:
     while chain[-1].__context__ is not None:
         chain.append(chain[-1].__context__)
     texts = [str(one) for one in chain]
-    memory = (torch.OutOfMemoryError, MemoryError)
-    if any(isinstance(e, memory) for e in chain) or any("out of memory" in t for t in texts):
+    is_typed = any(isinstance(one, torch.OutOfMemoryError | MemoryError) for one in chain)
+    if is_typed or any(word in text for word in _OUT_OF_MEMORY for text in texts):
         return OUT_OF_MEMORY
     first = texts[-1].strip().partition("\n")[0] or type(chain[-1]).__name__
     return textwrap.shorten(first, 100)

@@ -197,6 +197,7 @@ def noise(rows: pd.DataFrame) -> Noise:
     points = timed.groupby("point")[["latency", "ratio"]]
     raw, ratio_noise = (points.std() / points.mean()).median()
     medians = timed.groupby(["point", "is_odd"])["ratio"].median().unstack()
+    medians = medians.reindex(columns=[True, False])  # all repeats but the first may have failed
     split = (medians[True] - medians[False]).abs() / medians.mean(axis=1)
     return Noise(raw=float(raw), ratio=float(ratio_noise), split_half=float(split.median()))
 
@@ -225,13 +226,23 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     -------
     HardwareProfile
         Without fits.
+
+    Raises
+    ------
+    InputError
+        If no product could be timed.
     """
     timed = rows[rows["note"].isna()]
+    if not (timed["component"] == "gemm").any():
+        expected = "products to take the peaks from; --again gemm times them anew"
+        raise InputError("hardware", "no gemm that was timed", expected)
     medians = timed.groupby(["component", "point"]).median(numeric_only=True)
     component = medians.index.get_level_values("component")
     copied, products = medians[component == "copy"], medians[component == "gemm"]
     size = products["input_size"] * products["output_size"]
-    streamed = [2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]]
+    streamed = pd.concat([
+        2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]
+    ])  # fmt: skip
     computed = 2 * products["num_tokens"] * size / products["latency"]
     source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
     link = measured_link(rows)
@@ -243,7 +254,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
         "num_multiprocessors": info.num_multiprocessors,
         "memory": {
             "capacity_bytes": info.capacity_bytes,
-            "peak_bytes_per_s": _rounded(max(part.max() for part in streamed)),
+            "peak_bytes_per_s": _rounded(streamed.max()),
             "l2_bytes": info.l2_bytes,
             "source": source,
         },

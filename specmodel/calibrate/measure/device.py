@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.calibrate.measure.suite import DTYPE, SUITE_VERSION
+from specmodel.calibrate.measure.suite import DTYPE, SUITE_VERSION, Device
 
 STACK = "torch"
 """Name of the stack whose kernels are timed."""
@@ -55,7 +55,7 @@ class DeviceInfo:
         Memory and last-level cache [B].
     """
 
-    kind: str
+    kind: Device
     name: str
     hardware: str
     driver: str

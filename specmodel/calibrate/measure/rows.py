@@ -8,9 +8,11 @@ import contextlib
 import csv
 import io
 import json
+import math
 import os
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,6 +53,9 @@ class RowFile:
         What must not differ between the rows of a file, such as device and versions.
     session
         What is recorded of this run beside it.
+    again
+        Components whose rows are taken out, so that they are timed anew; the file as it was is
+        kept beside it, with ".before" in its name.
 
     Raises
     ------
@@ -59,9 +64,13 @@ class RowFile:
     """
 
     def __init__(
-        self, path: str | Path, identity: Mapping[str, Any], session: Mapping[str, Any]
+        self,
+        path: str | Path,
+        identity: Mapping[str, Any],
+        session: Mapping[str, Any],
+        again: Collection[str] = (),
     ) -> None:
-        self.path = Path(path)
+        self.path, self._again = Path(path), again
         self.provenance_path = self.path.with_suffix(".json")
         self.identity, self._session = dict(identity), dict(session)
         self.done: set[tuple[str, int]] = set()
@@ -74,9 +83,11 @@ class RowFile:
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(FileLock(self.path.with_name(f".{self.path.name}.lock"), 0))
-                self._provenance = self._checked_provenance()
-                text = self._checked_rows()
+                text = self.read()
                 self.note_session()
+                if self._again and self.path.exists():
+                    shutil.copy(self.path, self.path.with_suffix(f".before{self.path.suffix}"))
+                    write_text(self.path, text)
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
                 stack.callback(os.close, self._file)
                 os.ftruncate(self._file, len(text.encode()))
@@ -94,18 +105,33 @@ class RowFile:
         with self._opened, contextlib.suppress(OSError):
             os.fsync(self._file)
 
-    def _checked_rows(self) -> str:
-        """Return the rows that are there, after counting them."""
-        text = _whole_lines(self.path)
+    def read(self) -> str:
+        """Return the rows that are there and stay, after counting them, without opening the file.
+
+        Returns
+        -------
+        str
+            Lines of CSV, with their header; empty if there is no file.
+
+        Raises
+        ------
+        InputError
+            If they are of another identity or damaged.
+        """
+        self._provenance = self._checked_provenance()
+        text, kept = _whole_lines(self.path), io.StringIO()
         if text is None:
             raise self._error("rows as calibrate writes them, in UTF-8")
         if text and text.splitlines()[0] != ",".join(COLUMNS):
             raise self._error("rows as calibrate writes them; this file has other columns")
+        writer = csv.DictWriter(kept, COLUMNS, lineterminator="\n")
         for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-            if not (row["repeat"] or "").isdigit() or row["note"] is None:
+            if _is_damaged(row):
                 raise self._error(f"whole rows; line {number} is damaged")
-            self._count(row)
-        return text
+            if row["component"] not in self._again:
+                self._count(row)
+                writer.writerow(row)
+        return ",".join(COLUMNS) + "\n" + kept.getvalue() if self._again and text else text
 
     def _checked_provenance(self) -> dict[str, Any]:
         """Return the provenance of the rows that are there, and this run's as its last session."""
@@ -181,6 +207,18 @@ class RowFile:
 
     def _error(self, expected: str) -> InputError:
         return InputError("output", str(self.path), expected)
+
+
+def _is_damaged(row: Mapping[Any, Any]) -> bool:
+    """Tell whether a row is not one that was written here: cut, joined or with other numbers."""
+    if None in row or row["note"] is None or not row["repeat"].isdigit():
+        return True
+    if row["note"]:
+        return False
+    try:
+        return not all(0 < float(row[name]) < math.inf for name in ("latency", "reference_latency"))
+    except ValueError:
+        return True
 
 
 def _whole_lines(path: Path) -> str | None:

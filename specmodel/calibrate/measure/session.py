@@ -8,7 +8,7 @@ it. Each repeat stands between two of its reference, so that what drifts over th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,8 +34,36 @@ class Progress(NamedTuple):
     total: int
 
 
+def left_to_time(
+    device: Device, length: Length, rows: RowFile | None = None
+) -> tuple[list[tuple[Point, int]], int]:
+    """Return points and repeats of a suite that rows have not yet, and how many timings it has.
+
+    Parameters
+    ----------
+    device
+        Kind of the device.
+    length
+        Of the suite.
+    rows
+        Rows that are there.
+
+    Returns
+    -------
+    tuple
+        Points with the number of the repeat, in the order of their rounds, and all timings [-].
+    """
+    points, repeats = suite(device, length), REPEATS[device][length]
+    left = [(p, r) for r in range(repeats) for p in points if not (rows and rows.has(p.name, r))]
+    return left, len(points) * repeats
+
+
 def run_suite(
-    path: str | Path, info: DeviceInfo, length: Length, session: dict[str, Any] | None = None
+    path: str | Path,
+    info: DeviceInfo,
+    length: Length,
+    session: dict[str, Any] | None = None,
+    again: Collection[str] = (),
 ) -> Iterator[Progress]:
     """Time all repeats of a suite that a file of rows has not yet.
 
@@ -49,6 +77,8 @@ def run_suite(
         Of the suite.
     session
         What is recorded of this run, beside when and on what clocks.
+    again
+        Components whose timings are taken anew.
 
     Yields
     ------
@@ -60,8 +90,6 @@ def run_suite(
     InputError
         If the file is of another device, in use, or cannot be written.
     """
-    device: Device = "cpu" if info.kind == "cpu" else "cuda"
-    points, repeats = suite(device, length), REPEATS[device][length]
     flags = devices.disturbances(info.kind, is_idle=True)
     facts: dict[str, Any] = {
         "suite": length,
@@ -69,15 +97,14 @@ def run_suite(
         "clocks_before": devices.clocks(info.kind),
         "flags": flags,
     }
-    with RowFile(path, info.identity, facts | (session or {})) as rows:
-        missing = [(p, r) for r in range(repeats) for p in points if not rows.has(p.name, r)]
-        total = len(points) * repeats
+    with RowFile(path, info.identity, facts | (session or {}), again) as rows:
+        missing, total = left_to_time(info.kind, length, rows)
         done = total - len(missing)
         yield Progress(done, total)
         if missing:
             from specmodel.calibrate.measure.bench import Bench
 
-            bench = Bench(info, points)
+            bench = Bench(info, suite(info.kind, length))
             for _ in _timed(rows, bench, missing, info, flags):
                 done += 1
                 yield Progress(done, total)

@@ -86,6 +86,9 @@ _SHAPES = {
     "attention": ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length"),
     "elementwise": ("hidden_size",),
 }
+COMPONENTS = (*_SHAPES, "all_reduce")
+"""What is timed; all-reduces where there are several GPUs."""
+
 _EXPERTS = {
     "cpu": {
         "fit": [

@@ -110,11 +110,11 @@ class CascadeLanes:
     -----
     The utility of a trial is its tokens per iteration, divided by the ratio of its mean iteration
     time to that of the baseline. The paper leaves details open, which we read as follows. Utility
-    "rose" if it is the largest of the test so far. A test starts at the draft length of highest
-    utility among those that were set, by what each gave last, in a test or set phase. Where one
-    token has a utility below 1, the test ends without speculation only if no longer draft had a
-    utility of at least 1. The climb does not step over a draft length of 1, and at the longest
-    draft, or at 1, it turns round after its first trial.
+    "rose" if it is the largest of the test so far. A test starts at the draft length that gave the
+    highest utility when it was set; what it gives when it is set again takes the place of that.
+    Where one token has a utility below 1, the test ends without speculation only if no longer
+    draft had a utility of at least 1. The climb does not step over a draft length of 1, and at the
+    longest draft, or at 1, it turns round after its first trial.
     """
 
     def __init__(self, settings: CascadeSettings, num_lanes: int) -> None:
@@ -129,8 +129,8 @@ class CascadeLanes:
         self._is_testing = lanes(False, bool)
         self._tokens, self._time = lanes(0), lanes(0.0, float)
         self._base, self._since_baseline = lanes(np.nan, float), lanes(0)
-        shape = (num_lanes, settings.max_draft_length + 1)
-        self._known = np.full(shape, -np.inf)  # last utility of the lengths that were set
+        self._start = lanes(settings.first_draft_length)
+        self._start_utility = lanes(-np.inf, float)  # when that length was set last
         self._set_length = lanes(settings.set_iterations)
         self.utility, self._best_utility = lanes(np.nan, float), lanes(-np.inf, float)
         self._best, self._low, self._high, self._trials = (lanes(0) for _ in range(4))
@@ -184,10 +184,7 @@ class CascadeLanes:
         self._since_baseline[lanes] = 0
 
     def _start_tests(self, lanes: Index) -> None:
-        first = np.ones_like(lanes)
-        if self.settings.climb:
-            best = self._known[lanes].argmax(axis=1)
-            first = np.where(best > 0, best, self.settings.first_draft_length)
+        first = self._start[lanes] if self.settings.climb else np.ones_like(lanes)
         for bound in (self._low, self._high, self._best):
             bound[lanes] = first
         self._trials[lanes] = 0
@@ -199,8 +196,6 @@ class CascadeLanes:
         previous, tried = self.utility[lanes], self._draft_length[lanes]
         utility = self._measured(lanes)
         self.utility[lanes] = utility
-        was_set = self._known[lanes, tried] > -np.inf
-        self._known[lanes[was_set], tried[was_set]] = utility[was_set]
         self._trials[lanes] += 1
         rose = utility > self._best_utility[lanes]
         self._best[lanes[rose]], self._best_utility[lanes[rose]] = tried[rose], utility[rose]
@@ -249,8 +244,6 @@ class CascadeLanes:
     def _set(self, lanes: Index, draft_length: Whole) -> None:
         """Hold draft lengths; each time none is chosen, for longer."""
         drafting = draft_length > 0
-        drafted = lanes[drafting]
-        self._known[drafted, draft_length[drafting]] = self._best_utility[drafted]
         s = self.settings
         longer = self._set_length[lanes] * s.backoff_factor
         self._set_length[lanes] = np.where(drafting, s.set_iterations, longer)
@@ -259,11 +252,17 @@ class CascadeLanes:
     def _end_sets(self, lanes: Index) -> None:
         is_plain = self._draft_length[lanes] == 0
         self._take_baselines(lanes[is_plain])
-        drafted = lanes[~is_plain]
-        self._known[drafted, self._draft_length[drafted]] = self._measured(drafted)
+        self._remember(lanes[~is_plain])
         is_due = self._since_baseline[lanes] >= self.settings.baseline_interval
         self._enter(lanes[is_due], BASELINE, 0, self.settings.baseline_iterations)
         self._start_tests(lanes[~is_due])
+
+    def _remember(self, lanes: Index) -> None:
+        """Start tests at the length that was set if it is better than where they started so far."""
+        length, utility = self._draft_length[lanes], self._measured(lanes)
+        is_best = (length == self._start[lanes]) | (utility > self._start_utility[lanes])
+        best = lanes[is_best]
+        self._start[best], self._start_utility[best] = length[is_best], utility[is_best]
 
 
 class Cascade(OneLane):

@@ -134,7 +134,7 @@ def json_lines(path: str | Path, argument: str) -> Rows:
         Names the file, or the line at fault.
     """
     blank = None
-    _check_kind(path, argument)
+    check_kind(path, argument)
     try:
         with Path(path).open("rb") as file:
             lines = iter(partial(file.readline, MAX_LINE + 1), b"")
@@ -153,7 +153,7 @@ def json_lines(path: str | Path, argument: str) -> Rows:
         raise InputError(argument, str(path), f"a file that can be read ({reason})") from None
 
 
-def _check_kind(path: str | Path, argument: str) -> None:
+def check_kind(path: str | Path, argument: str) -> None:
     """Refuse what might never end; that a file is absent or a folder is seen when it is opened."""
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise InputError(argument, str(path), "a file on disk, neither a pipe nor a device")
@@ -190,7 +190,7 @@ def _json_bytes(trace: Trace, header: Mapping[str, Any]) -> bytes:
 
 def _parquet_rows(path: str | Path, name: str) -> Rows:
     pyarrow, parquet = _pyarrow()
-    _check_kind(path, name)
+    check_kind(path, name)
     try:
         with parquet.ParquetFile(path) as file:
             yield from _rows_of(pyarrow, file, name)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
-from specmodel.replay.traces.files import json_lines, need_keys
+from specmodel.replay.traces.files import check_kind, json_lines, need_keys
 from specmodel.replay.traces.record import LONGEST_DRAFT, Counts, Trace, whole_numbers
 
 MATCHES = ("first", "last")
@@ -279,6 +279,7 @@ def _load(path: str | Path) -> Any:
     except ImportError:
         expected = "it to be installed: pip install 'specmodel[traces]'"
         raise InputError("tokenizer", "no package tokenizers", expected) from None
+    check_kind(path, "tokenizer")
     try:
         encoder = Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises nothing more special

@@ -73,7 +73,12 @@ STEP_TIMES = [
     *(
         (f"{MEASURED} {option}", "--step-times: got 'times.csv'", f"no {option.split()[0]} with it")
         for option in (
-            *("--target mixtral-8x7b", "--drafter ngram", "--hardware l4", "--engine vllm"),
+            *(
+                "--target mixtral-8x7b",
+                "--drafter ngram",
+                "--hardware l4",
+                "--engine vllm-moesd-2025",
+            ),
             *("--stack typical", "--tensor-parallel 1", "--expert-parallel 1"),
             *("--draft-tensor-parallel 1", "--weight-dtype fp8", "--expert-dtype fp8"),
             *("--embedding-dtype fp8", "--activation-dtype bf16", "--kv-dtype fp8"),
@@ -123,8 +128,8 @@ NUMBERS = [
         for command in (MEASURED, PREDICTED + " --target llama-3.1-8b")
     ),
     *(
-        (f"{HEAD} --drafter-upkeep {value}", f"--drafter-upkeep: got {shown};", "at least 0")
-        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("inf", "inf"))
+        (f"{HEAD} --drafter-upkeep {value}", f"--drafter-upkeep: got {shown};", "from 0 to 100")
+        for value, shown in (("-1", "-1.0"), ("nan", "nan"), ("inf", "inf"), ("1e308", "1e+308"))
     ),
     (f"{PREDICTED} --drafter-upkeep 0.1", "--drafter-upkeep: got 0.1;", "a model or head"),
     (f"{HEAD} --lookup-time 0.1", "--lookup-time: got 0.1;", "ngram"),

@@ -25,7 +25,7 @@ VARIETY = [
     PREDICTED + " --policy cascade:first_draft_length=1:backoff_factor=1:baseline_interval=50"
     ":tolerance=0.2:set_iterations=8:max_trials=3:trial_iterations=5",
     PREDICTED + " --policy none",
-    PREDICTED + " --max-draft-length 20 --seed 3 --engine vllm",
+    PREDICTED + " --max-draft-length 20 --seed 3 --set engine.pass_time=1e-4",
     PREDICTED + " --max-draft-length 1 --policy none,best-fixed,cascade,oracle,greedy,goodput",
     PREDICTED + " --requests 1 --output-tokens 1",
     PREDICTED + " --context-length 0 --timing-noise 0 --step-expert-spread 0.1",
@@ -124,7 +124,7 @@ def test_what_does_not_pay_or_cannot_be_deployed_is_said(run):
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("engine", "--engine vllm"),
+        ("engine", "--engine ideal"),
         ("context_length", "--context-length 0"),
         ("routing_correlation", "--routing-correlation 0"),
         ("drafter_upkeep", "--drafter-upkeep 0"),
@@ -213,3 +213,9 @@ def test_a_table_is_its_draft_length_at_batch_size_1(run):
     assert rows[0] | {"policy": ""} == rows[1] | {
         "policy": "", "speedup_low": rows[0]["speedup_low"], "speedup_high": rows[0]["speedup_high"]
     }  # fmt: skip
+
+
+def test_an_engine_beyond_its_fit_is_said(run):
+    document = parse(run(f"{HEAD} --engine vllm-moesd-2025 --json"))
+    (warning,) = document["warnings"]
+    assert "was fitted on NVIDIA A800 SXM 80 GB" in warning

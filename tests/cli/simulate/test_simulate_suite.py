@@ -22,7 +22,7 @@ def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
     out = run(SUITE + " --seed 1")
     assert asked == [(SuiteSettings(**QUICK, num_requests=3, seed=1), 1)]  # those of `pairs`
     assert len(widest(out)) <= 80, widest(out)
-    assert "3 requests a task, engine vllm, context 512" in " ".join(out.split())
+    assert "3 requests a task, engine vllm-moesd-2025, context 512" in " ".join(out.split())
     document = parse(run(SUITE + " --seed 1 --json"))
     look_ups = SuiteSettings().look_ups
     assert [len(document[name]) for name in ("pairs", "claims", "choices")] == [
