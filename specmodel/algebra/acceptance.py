@@ -8,6 +8,13 @@ from specmodel.algebra import speculation
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
+TYPICAL_PROPOSAL_RATE = 0.44
+"""Share of the steps in which a look-up is assumed to have a proposal if nothing is known [-]: the
+median of four kinds of text (`specmodel list presets`)."""
+
+PLAUSIBLE_PROPOSAL_RATES = (0.28, 0.63)
+"""Where these are: solutions of mathematical problems have the fewest, code the most [-]."""
+
 
 def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
     """Return per-position acceptance given all before, from the cumulative rates papers publish.

@@ -118,7 +118,7 @@ def explain(prediction: Prediction) -> Explanation:
     ...             batch_size=1, acceptance=0.6, tensor_parallel=2, stack="datasheet")
     >>> terms = explain(p).speedup
     >>> {name: float(value.round(2)) for name, value in terms.items() if abs(value) > 0.005}
-    {'experts': -1.63, 'rejection': -1.34}
+    {'experts': -0.63, 'rejection': -0.67}
     """
     times, shape = prediction.times, prediction.speedup.shape
     growth = times.growth_by_cause()
@@ -228,7 +228,7 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     Examples
     --------
     >>> from specmodel import predict
-    >>> p = predict(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram", draft_length=3,
+    >>> p = predict(target="mixtral-8x7b", hardware="h200_sxm", drafter="eagle", draft_length=3,
     ...             batch_size=1, acceptance=0.6, stack="datasheet")
     >>> table = pass_components(p)
     >>> verify = table[table["pass"] == "verify"]

@@ -138,11 +138,17 @@ def warning_text(warning: str) -> str:
 
 def assumed_text(assumed: Mapping[str, Any]) -> str:
     """Return by name what was assumed as the user did not give it, wrapped to 80 columns."""
+    from specmodel.algebra.acceptance import PLAUSIBLE_PROPOSAL_RATES
     from specmodel.algebra.experts import PLAUSIBLE_ROUTING_CORRELATIONS
 
-    low, high = PLAUSIBLE_ROUTING_CORRELATIONS
-    plausible = {"routing_correlation": f" (plausible: {low:g} to {high:g})"}
-    words = [f"{name}\xa0{value}{plausible.get(name, '')}" for name, value in assumed.items()]
+    plausible = {
+        "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
+        "proposal_rate": PLAUSIBLE_PROPOSAL_RATES,
+    }
+    words = []
+    for name, value in assumed.items():
+        ends = " (plausible: {:g} to {:g})".format(*plausible[name]) if name in plausible else ""
+        words.append(f"{name}\xa0{value}{ends}")
     return wrap(f"Assumed: {', '.join(words) or 'nothing'}.").replace("\xa0", " ")
 
 

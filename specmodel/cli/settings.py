@@ -39,7 +39,7 @@ _ACCEPTANCE: _Options = {
     "accepted_fraction": (float, "Accepted / drafted, as engines report."),
     "acceptance_by_position": ("RATES", "Conditional rates of positions 1, 2, ...: 0.8,0.7,0.6."),
     "measured_draft_length": (int, "Draft length of the measured acceptance."),
-    "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 1]"),
+    "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.44]"),
 }
 _DETAIL: _Options = {
     "tensor_parallel": (int, "GPUs of the target.  [default: 1]"),

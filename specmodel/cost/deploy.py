@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
 from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
@@ -172,7 +173,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     if drafter.is_lookup:
-        lookup = {"proposal_rate": 1.0, "lookup_time": 0.0}
+        is_record = isinstance(given["drafter"], Drafter)
+        lookup = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
         assumed |= {k: v for k, v in lookup.items() if k not in given and getattr(drafter, k) == v}
     else:
         assumed["draft_dtype"] = drafter.architectures[0].weight_dtype
@@ -230,6 +232,8 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
         drafter = model_drafter(drafter)
     elif not isinstance(drafter, Drafter):
         drafter = load_drafter(drafter, target)
+        if drafter.is_lookup:
+            drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
     lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
     if lookup and not drafter.is_lookup:
         name, value = next(iter(lookup.items()))

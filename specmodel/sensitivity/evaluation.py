@@ -65,7 +65,7 @@ def evaluate(
     ...                        stack="datasheet")
     >>> point = OperatingPoint(batch_size=8, draft_length=3, acceptance=0.6)
     >>> evaluate(deployment, point, {"acceptance_rate": [0.4, 0.8]})["speedup"].round(2).tolist()
-    [1.46, 2.66]
+    [1.17, 1.71]
     """
     known = list_inputs(deployment, point)
     arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}

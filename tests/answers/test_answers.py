@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specmodel import InputError, load_architecture, predict
+from specmodel import InputError, load_architecture, ngram_drafter, predict
 from specmodel.answers import (
     best_draft_lengths,
     break_even,
@@ -33,7 +33,7 @@ CASES = {
     "draft model": QWEN,
     "eagle": {"target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm"}
     | {"tensor_parallel": 2},
-    "n-gram": {"target": "qwen3-30b-a3b", "drafter": "ngram", "hardware": "h200_sxm"}
+    "n-gram": {"target": "qwen3-30b-a3b", "drafter": ngram_drafter(), "hardware": "h200_sxm"}
     | {"engine": "sglang"},
     "dense": {"target": "llama-3.1-8b", "drafter": "eagle3", "hardware": "l40s"},
     "expert parallel": {"target": "deepseek-v3", "drafter": "mtp", "hardware": "h200_sxm"}

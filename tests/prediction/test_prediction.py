@@ -176,7 +176,7 @@ def test_trees_take_tokens_per_step_and_verify_tokens() -> None:
 
 def test_step_without_a_proposal_costs_a_plain_pass() -> None:
     """At batch size 1 a share r of the steps is speculative, the others are plain."""
-    full, rate = qwen2(drafter="ngram", batch_size=1), 0.3
+    full, rate = qwen2(drafter=drafters.ngram_drafter(), batch_size=1), 0.3
     part = qwen2(drafter=drafters.ngram_drafter(proposal_rate=rate), batch_size=1)
     mean = rate * full.verify_time + (1 - rate) * full.forward_time
     np.testing.assert_allclose(part.verify_time, mean, rtol=1e-12)
@@ -526,7 +526,8 @@ def test_a_prediction_prints_as_the_table_of_the_command() -> None:
         ({"drafter": "eagle3", "draft_length": 3}, None),
         ({"draft_length": 4, "acceptance": MEASURED, "max_draft_length": 4}, None),
         ({"draft_length": 4, "acceptance": MEASURED}, "acceptance was measured at 4 drafted"),
-        ({"drafter": "ngram", "draft_length": 3}, "a proposal in every step, which is optimistic"),
+        ({"drafter": "ngram", "draft_length": 3}, None),
+        ({"drafter": drafters.ngram_drafter(), "draft_length": 3}, "in every step, which is opti"),
         ({"drafter": drafters.ngram_drafter(proposal_rate=0.4), "draft_length": 3}, None),
     ],
 )
@@ -536,8 +537,11 @@ def test_what_was_not_measured_is_said(given, told) -> None:
     assert told is None or told in p.warnings[0]
 
 
-def test_a_proposal_in_every_step_may_be_given() -> None:
-    """Given, it is no assumption."""
+def test_how_often_a_look_up_proposes_is_given_or_taken_from_traces() -> None:
+    """Given, it is no assumption; else it is that of measured traces."""
     named = {"target": "mixtral-8x7b", "hardware": "h100_sxm", "drafter": "ngram"}
-    assert "proposal_rate" in resolve(named)[1]
-    assert "proposal_rate" not in resolve(named | {"proposal_rate": 1})[1]
+    deployment, assumed = resolve(named)
+    assert deployment.drafter.proposal_rate == assumed["proposal_rate"] == 0.44
+    deployment, assumed = resolve(named | {"proposal_rate": 1})
+    assert deployment.drafter.proposal_rate == 1
+    assert "proposal_rate" not in assumed

@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 import specmodel
-from specmodel import Acceptance, InputError, deploy, load_engine, load_hardware, predict
+from specmodel import (
+    Acceptance,
+    InputError,
+    deploy,
+    load_engine,
+    load_hardware,
+    ngram_drafter,
+    predict,
+)
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.prediction import intervals
 from specmodel.sensitivity import (
@@ -294,7 +302,7 @@ def test_elasticity_to_acceptance(rate, draft_length):
 
 
 def test_elasticities_at_bounds_are_one_sided_and_none_at_zero():
-    deployment = deployed("look-up", drafter="ngram", routing_correlation=1.0)
+    deployment = deployed("look-up", drafter=ngram_drafter(), routing_correlation=1.0)
     table = elasticities(deployment, POINT).set_index("input")
     for name in ("routing_correlation", "proposal_rate"):
         inside = [1 - 2e-6, 1 - 1e-6, 1.0]
