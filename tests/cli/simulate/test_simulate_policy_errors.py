@@ -129,7 +129,7 @@ SETTING = [
             ("table:long.json", "at most 7, the longest"),
             ("table:", "a JSON file"),
             ("table:absent.json", "No such file"),
-            ("table:folder.csv", "Is a directory"),
+            ("table:folder.csv", "a directory"),
             ("table:malformed.json", "a JSON file"),
             ("table:deep.json", "a JSON file"),
             ("table:1-16", "entries such as"),
