@@ -55,8 +55,8 @@ def calibrate(
 
     Every timing is appended to FILE.csv at once, what it was taken on to FILE.json: a run that
     was interrupted goes on where it stopped when it is started again. A timing that fails costs
-    its point only, which is noted; --again times what was noted or noisy anew, and keeps the rows
-    before in FILE.before.csv. Needs the extra [calibrate].
+    its point only, which is noted; --again times what was noted or noisy anew, and moves the rows
+    that were there to FILE.dropped.csv. Needs the extra [calibrate].
 
     \b
     Examples:
@@ -88,7 +88,8 @@ def calibrate(
             pass
     except KeyboardInterrupt:
         kept = f"{progress.done} of {start.total} timings are in {rows}"
-        click.echo(f"\nInterrupted: {kept}; the same command goes on from there.", err=True)
+        same = "the same command without --again" if again else "the same command"
+        click.echo(f"\nInterrupted: {kept}; {same} goes on from there.", err=True)
         raise
     made = calibrate_rows(rows, info, date=date.today().isoformat(), hardware=hardware)
     write_text(output, made.text)

@@ -166,7 +166,11 @@ def test_what_is_timed_again_replaces_what_was_there(tmp_path: Path) -> None:
     assert path.read_bytes().splitlines()[: len(kept)] == kept
     assert set(names(path)) == expected_names("tiny")
     assert len(names(path)) == len(expected_names("tiny"))
-    assert (tmp_path / "rows.before.csv").read_bytes() == before
+    dropped = tmp_path / "rows.dropped.csv"
+    assert {*kept, *dropped.read_bytes().splitlines()} == {*before.splitlines()}
+    list(run_suite(path, INFO, "tiny", again=["gemm", "copy"]))
+    assert len(names(dropped)) == 12 + 14  # nothing that was dropped before is lost
+    assert len(names(path)) == len(expected_names("tiny"))
 
 
 def test_a_second_run_on_one_file_is_refused(tmp_path: Path) -> None:
@@ -469,7 +473,8 @@ def test_a_component_is_timed_again(
     again = capsys.readouterr()
     assert "24 of 80 timings left" in again.err
     assert "80 timings, 24 of them now." in again.out
-    assert len(names(tmp_path / "mine.before.csv")) == len(names(tmp_path / "mine.csv")) == 80
+    assert len(names(tmp_path / "mine.dropped.csv")) == 24
+    assert len(names(tmp_path / "mine.csv")) == 80
     assert calibrate("--again", "attentoin") == 2
     assert "'attention'" in capsys.readouterr().err
 
@@ -524,3 +529,29 @@ def test_a_suite_of_which_parts_fail(
     said = capsys.readouterr()
     assert told in " ".join((said.out + said.err).split())
     assert "nan" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("more", "same"), [([], "command"), (["--again", "gemm"], "without --again")]
+)
+def test_an_interruption_says_what_goes_on(
+    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    more: list[str], same: str,
+) -> None:  # fmt: skip
+    if more:
+        list(run_suite(tmp_path / "mine.csv", INFO, "tiny"))
+
+    class Interrupted(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            self.calls[point.name] = 1
+            if len(self.calls) == 4:
+                raise KeyboardInterrupt
+            return super().measure(point)
+
+    put(Interrupted, monkeypatch)
+    assert calibrate(*more) == 130
+    assert f"{same} goes on from there." in capsys.readouterr().err
+    assert len(names(tmp_path / "mine.csv")) == (80 - 12 if more else 0) + 3
+    put(FakeBench, monkeypatch)
+    assert calibrate() == 0
+    assert len(names(tmp_path / "mine.csv")) == 80

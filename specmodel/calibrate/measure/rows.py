@@ -10,9 +10,8 @@ import io
 import json
 import math
 import os
-import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +30,8 @@ COLUMNS = (
     "weight_dtype", "activation_dtype", "kv_dtype", "bytes", "graphs", "num_gpus", "note",
 )  # fmt: skip
 """Columns of a file of rows; a component leaves those blank that are not its own."""
+
+_HEADER = ",".join(COLUMNS) + "\n"
 
 SYNC_INTERVAL = 1.0
 """Rows reach the disk within this time even if the machine stops [s]."""
@@ -54,8 +55,8 @@ class RowFile:
     session
         What is recorded of this run beside it.
     again
-        Components whose rows are taken out, so that they are timed anew; the file as it was is
-        kept beside it, with ".before" in its name.
+        Components whose rows are taken out, so that they are timed anew; they are kept beside
+        the file, with ".dropped" in its name.
 
     Raises
     ------
@@ -85,8 +86,8 @@ class RowFile:
                 stack.enter_context(FileLock(self.path.with_name(f".{self.path.name}.lock"), 0))
                 text = self.read()
                 self.note_session()
-                if self._again and self.path.exists():
-                    shutil.copy(self.path, self.path.with_suffix(f".before{self.path.suffix}"))
+                if self._dropped:
+                    self._drop()
                     write_text(self.path, text)
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
                 stack.callback(os.close, self._file)
@@ -97,7 +98,7 @@ class RowFile:
             except OSError as error:
                 raise self._error(f"a file that can be written ({error.strerror})") from None
             if not text:
-                self._write(",".join(COLUMNS) + "\n")
+                self._write(_HEADER)
             self._opened = stack.pop_all()
         return self
 
@@ -119,19 +120,21 @@ class RowFile:
             If they are of another identity or damaged.
         """
         self._provenance = self._checked_provenance()
-        text, kept = _whole_lines(self.path), io.StringIO()
+        text, self._dropped = _whole_lines(self.path), list[dict[str, str]]()
         if text is None:
             raise self._error("rows as calibrate writes them, in UTF-8")
-        if text and text.splitlines()[0] != ",".join(COLUMNS):
+        if text and not text.startswith(_HEADER):
             raise self._error("rows as calibrate writes them; this file has other columns")
-        writer = csv.DictWriter(kept, COLUMNS, lineterminator="\n")
+        kept = []
         for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
             if _is_damaged(row):
                 raise self._error(f"whole rows; line {number} is damaged")
-            if row["component"] not in self._again:
+            if row["component"] in self._again:
+                self._dropped.append(row)
+            else:
                 self._count(row)
-                writer.writerow(row)
-        return ",".join(COLUMNS) + "\n" + kept.getvalue() if self._again and text else text
+                kept.append(row)
+        return _HEADER + _lines(kept) if self._dropped else text
 
     def _checked_provenance(self) -> dict[str, Any]:
         """Return the provenance of the rows that are there, and this run's as its last session."""
@@ -178,10 +181,14 @@ class RowFile:
         InputError
             If it cannot be written, as on a full disk; rows before it are kept.
         """
-        line = io.StringIO()
-        csv.DictWriter(line, COLUMNS, lineterminator="\n").writerow(row)
-        self._write(line.getvalue())
+        self._write(_lines([row]))
         self._count(row)
+
+    def _drop(self) -> None:
+        """Add the rows taken out to those that were before."""
+        path = self.path.with_suffix(f".dropped{self.path.suffix}")
+        with path.open("a", encoding="utf-8") as file:
+            file.write(_lines(self._dropped) if file.tell() else _HEADER + _lines(self._dropped))
 
     def _count(self, row: Mapping[str, Any]) -> None:
         self.done.add((row["point"], int(row["repeat"])))
@@ -207,6 +214,13 @@ class RowFile:
 
     def _error(self, expected: str) -> InputError:
         return InputError("output", str(self.path), expected)
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as lines of CSV."""
+    text = io.StringIO()
+    csv.DictWriter(text, COLUMNS, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _is_damaged(row: Mapping[Any, Any]) -> bool:
