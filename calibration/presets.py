@@ -22,23 +22,26 @@ from specmodel.replay.traces.synthetic import FOLDER, AcceptanceProcess, sample_
 
 TABLE = Path(__file__).parent / "tables/acceptance.csv"
 SHORTEST, LONGEST = 256, 512
-"""Range of the outputs [token]: the study does not publish theirs."""
+"""Lengths of the outputs that are drawn [token]; the study does not publish its own."""
 SEARCH_SETS, FINAL_SETS = 10, 60
-"""Times the requests of the study that are drawn in the search, and for the survival that ships."""
+"""How many times as many requests as the study has are drawn: in the search, and for the survival
+that ships."""
 STARTS = (0.5, 0.5, 12.0), (0.27, 0.73, 50.0), (0.12, 0.12, 1.6)
-"""Shared part of the variance, requests' part of that, length of regimes."""
+"""Where the search begins, three times: the part of the latent's variance that tokens of a request
+share, how much of that the request has throughout, and how many tokens a regime lasts [token]."""
 ROUNDING_WEIGHT = 1e-3
-"""Cost of a published figure left by 0.001, within its rounding, against that of a bend."""
+"""What it costs to leave a published figure by 0.001, within its rounding; a bend in the decay of
+the gains costs its square."""
 REGIME_WEIGHT = 0.05
-"""Cost of longer regimes, by their logarithm: many requests alike with long regimes and different
-requests with short ones fit about as well, and need not change places from run to run."""
+"""What longer regimes cost, by their logarithm. Requests that are alike and have long regimes fit
+about as well as different requests with short ones: this settles which of the two is taken."""
 TOLERANCES = {
     "autocorrelation": 0.02,
     "window_correlation": 0.03,
     "smallest_tokens_per_step": 0.15,
     "largest_tokens_per_step": 0.3,
 }
-"""What a miss of each figure is divided by: about what the study's sample leaves open."""
+"""What the miss of each figure is divided by: about as much as a study of this size leaves open."""
 
 
 def measured_statistics(row: pd.Series) -> TraceStatistics:

@@ -124,8 +124,8 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
     If every token brought an error of its own, independent of the others, the error of a pass of
     q tokens would be their mean, of which the plain pass has one: a covariance of 1/q, over
     standard deviations of 1 and ``q^(-1/2)``, is a correlation of ``q^(-1/2)``. That suggests the
-    form and explains no kernel. On kernels that were not fitted, errors correlate by 0.79, 0.57,
-    0.39 and 0.16 at 2, 4, 8 and 16 tokens (experts, median of seven stacks; the law: 0.71, 0.50,
+    form and explains no kernel. On kernels that were not fitted, errors correlate by 0.79, 0.61,
+    0.43 and 0.10 at 2, 4, 8 and 16 tokens (experts, median of seven stacks; the law: 0.71, 0.50,
     0.35, 0.25), those of GEMMs by less: 0.58, 0.21, 0.06 and -0.11. Intervals of ratios of two
     passes then hold for 82 to 71 % of experts and 75 to 72 % of GEMMs.
     """

@@ -135,7 +135,8 @@ def fit_kernels(
         if kind == "attention":
             held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
         found[kind, dtype] = fitting = _fit(_Problem(kind, hardware, held, bounds), rows)
-        if kind == "gemm":
+        unsure = fitting.result.at_bound + fitting.result.undetermined
+        if kind == "gemm" and "compute_efficiency" not in unsure:
             computed.setdefault(arithmetic, fitting.fit.compute_efficiency)
     return found
 

@@ -9,7 +9,7 @@ from specmodel.algebra import moesd
 from specmodel.algebra.moesd import MoESDParameters
 from specmodel.base.errors import InputError
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
-from specmodel.calibrate.fitting.result import FitResult, best_of_starts, not_pinned_down
+from specmodel.calibrate.fitting.result import FitResult, best_of_starts, fit_result
 from specmodel.records.architecture import Architecture
 from specmodel.records.hardware import HardwareProfile
 
@@ -138,13 +138,12 @@ def fit_moesd(
     degrees = max(best.jac.shape[0] - kept.sum(), 1)
     scaled = directions[kept] / singular[kept, None] * scale
     values = best.x * scale
-    undetermined = (directions[~kept] ** 2).sum(axis=0)
-    return FitResult(
-        parameters=dict(zip(_NAMES, values.tolist(), strict=True)),
+    return fit_result(
+        dict(zip(_NAMES, values.tolist(), strict=True)),
+        best.active_mask,
+        (directions[~kept] ** 2).sum(axis=0),
         covariance=2 * best.cost / degrees * scaled.T @ scaled,
         residuals=moesd_speedup(columns, values, ridge_point) / columns["speedup"] - 1,
-        at_bound=tuple(name for name, side in zip(_NAMES, best.active_mask, strict=True) if side),
-        warnings=not_pinned_down(_NAMES, values, best.active_mask, undetermined),
     )
 
 

@@ -30,14 +30,17 @@ class FitResult:
         Predicted over measured, less one, one for each point [-].
     at_bound
         Parameters at a bound of what was tried.
+    undetermined
+        Others that the points leave open: any value would do.
     warnings
-        A sentence for each of them, and for each that is not determined.
+        A sentence for each of these.
     """
 
     parameters: dict[str, float]
     covariance: FloatArray
     residuals: FloatArray
     at_bound: tuple[str, ...]
+    undetermined: tuple[str, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -135,14 +138,13 @@ def log_fit_result(
     gradients = np.zeros((count, len(names)))
     np.add.at(gradients, clusters, jacobian * weighted[:, None])
     meat = gradients.T @ gradients * count / max(count - int(kept.sum()), 1)
-    undetermined = (directions[~kept] ** 2).sum(axis=0) * is_free
-    values = np.exp(best.x)
-    return FitResult(
-        parameters=dict(zip(names, values.tolist(), strict=True)),
+    loose = (directions[~kept] ** 2).sum(axis=0) * is_free
+    return fit_result(
+        dict(zip(names, np.exp(best.x).tolist(), strict=True)),
+        best.active_mask,
+        loose,
         covariance=inverse @ meat @ inverse,
         residuals=np.expm1(errors),
-        at_bound=tuple(name for name, side in zip(names, best.active_mask, strict=True) if side),
-        warnings=not_pinned_down(names, values, best.active_mask, undetermined),
     )
 
 
@@ -151,30 +153,45 @@ def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
     return float(f"{value:.{digits}g}")
 
 
-def not_pinned_down(
-    names: Sequence[str], values: FloatArray, at_bound: FloatArray, undetermined: FloatArray
-) -> tuple[str, ...]:
-    """Return a sentence for each parameter at a bound, or that the points do not determine.
+def fit_result(
+    parameters: dict[str, float],
+    sides: FloatArray,
+    loose: FloatArray,
+    *,
+    covariance: FloatArray,
+    residuals: FloatArray,
+) -> FitResult:
+    """Return the result of a fit, which names the parameters that it does not pin down.
 
     Parameters
     ----------
-    names, values
-        The parameters, in the units of the model [-] [s].
-    at_bound
+    parameters
+        Values by name, in the units of the model [-] [s].
+    sides
         Negative at a lower bound, positive at an upper one, else 0 [-].
-    undetermined
+    loose
         Share of each parameter outside the subspace that the points determine [-].
+    covariance, residuals
+        As `FitResult` has them [-].
 
     Returns
     -------
-    tuple of str
-        The warnings of a `FitResult`.
+    FitResult
+        With a warning for each parameter at a bound or not determined.
     """
-    notes = []
-    for name, value, side, loose in zip(names, values, at_bound, undetermined, strict=True):
-        if side:
-            bound = "lower" if side < 0 else "upper"
-            notes.append(f"{name} is at its {bound} bound, {value:.4g}")
-        elif loose > _LOOSE_SHARE:
-            notes.append(f"{name} is not determined by the points")
-    return tuple(notes)
+    at_bound = [name for name, side in zip(parameters, sides, strict=True) if side]
+    is_open = dict(zip(parameters, loose > _LOOSE_SHARE, strict=True))
+    undetermined = [name for name in parameters if is_open[name] and name not in at_bound]
+    lower = [name for name, side in zip(parameters, sides, strict=True) if side < 0]
+    notes = [
+        f"{name} is at its {'lower' if name in lower else 'upper'} bound, {parameters[name]:.4g}"
+        for name in at_bound
+    ]
+    return FitResult(
+        parameters=parameters,
+        covariance=covariance,
+        residuals=residuals,
+        at_bound=tuple(at_bound),
+        undetermined=tuple(undetermined),
+        warnings=(*notes, *(f"{name} is not determined by the points" for name in undetermined)),
+    )
