@@ -198,7 +198,7 @@ def numbers(
     InputError
         Names the column and its first value that does not do.
     """
-    values = as_numbers(table[name]).to_numpy(np.float64)
+    values: FloatArray = np.asarray(as_numbers(table[name]), np.float64)
     usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)
     if whole:
         usable &= values == np.floor(values)
