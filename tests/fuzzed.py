@@ -46,7 +46,7 @@ BASES = [
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
     f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
-    f"sensitivity {NGRAM} --step-efficiency 0.6 --batch-size 4 --draft-length 3 --json",
+    f"sensitivity {NGRAM} --step-efficiency 0.5 --batch-size 4 --draft-length 3 --json",
     f"sweep {WHERE} {RATE} {SMALL}",
     f"sweep {NGRAM} --acceptance-rate 0.3,0.6 {SMALL} --output swept.csv --overwrite",
     f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,cascade,goodput",
