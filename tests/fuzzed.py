@@ -24,7 +24,7 @@ from specmodel import cli
 from specmodel.cli.commands import main_group
 
 LONGEST = 20
-"""Seconds after which a command line counts as one that hangs."""
+"""Seconds of the processor after which a command line counts as one that hangs [s]."""
 
 WHERE = "--target mixtral-8x7b --drafter eagle3 --hardware h200_sxm"
 NGRAM = "--target model.toml --drafter ngram --hardware hardware.toml --engine engine.toml"
@@ -46,7 +46,7 @@ BASES = [
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
     f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
-    f"sensitivity {NGRAM} --step-efficiency 0.4 --batch-size 4 --draft-length 3 --json",
+    f"sensitivity {NGRAM} --step-efficiency 0.5 --batch-size 4 --draft-length 3 --json",
     f"sweep {WHERE} {RATE} {SMALL}",
     f"sweep {NGRAM} --acceptance-rate 0.3,0.6 {SMALL} --output swept.csv --overwrite",
     f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,cascade,goodput",
@@ -310,13 +310,13 @@ def _limited() -> Iterator[None]:
     def stop(*_: object) -> None:
         raise Hangs
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(LONGEST)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def fault_of(words: list[str]) -> str:

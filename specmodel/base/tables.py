@@ -5,7 +5,7 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
@@ -152,6 +152,14 @@ def need_columns(
         raise InputError(argument, of or list(table.columns), expected)
 
 
+def as_numbers(column: "pd.Series[Any]") -> "pd.Series[float]":
+    """Return a column as numbers, NaN where there is none."""
+    try:
+        return pd.to_numeric(column, errors="coerce").astype(float)
+    except (TypeError, OverflowError):  # a list, or an integer beyond all floats
+        return pd.to_numeric(column.astype(str), errors="coerce").astype(float)
+
+
 def numbers(
     table: pd.DataFrame,
     name: str,
@@ -190,10 +198,7 @@ def numbers(
     InputError
         Names the column and its first value that does not do.
     """
-    try:
-        values = pd.to_numeric(table[name], errors="coerce").to_numpy(float)
-    except (TypeError, OverflowError):  # a list, or an integer beyond all floats
-        values = pd.to_numeric(table[name].astype(str), errors="coerce").to_numpy(float)
+    values: FloatArray = np.asarray(as_numbers(table[name]), np.float64)
     usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)
     if whole:
         usable &= values == np.floor(values)

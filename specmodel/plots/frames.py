@@ -8,11 +8,14 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.tables import need_columns
+from specmodel.base.tables import as_numbers, need_columns
 from specmodel.prediction.columns import COLUMN_UNITS
 
 ARGUMENT = "table"
 """Name that errors carry, a column after a dot."""
+
+LARGEST_DRAWN = 1e100
+"""Magnitude from which the arithmetic of axes overflows [-]."""
 
 TEXT = (
     *("alternative", "target", "drafter", "hardware", "engine", "stack", "model", "policy"),
@@ -58,14 +61,15 @@ def checked(
         raise InputError(ARGUMENT, "no rows", "at least one row")
     found = {}
     for name in numbers:
-        values = pd.to_numeric(table[name], errors="coerce").astype(float)
-        wrong = ~np.isfinite(values)
+        values = as_numbers(table[name])
+        wrong = ~(values.abs() < LARGEST_DRAWN)
         if name in may_lack:
             wrong &= table[name].notna()
         if wrong.any():
             culprit = table.loc[wrong, name].iloc[0]
             culprit = culprit.item() if isinstance(culprit, np.generic) else culprit
-            raise InputError(f"{ARGUMENT}.{name}", culprit, "a number")
+            expected = f"a number below {LARGEST_DRAWN:g}"
+            raise InputError(f"{ARGUMENT}.{name}", culprit, expected)
         found[name] = values
     return table.assign(**found).reset_index(drop=True)
 
