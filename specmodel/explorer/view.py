@@ -90,7 +90,7 @@ def view(values: Mapping[str, Any]) -> View:
     --------
     >>> shown = view(DEFAULTS)
     >>> shown.spot.peak_batch_size, round(shown.spot.peak_speedup, 1)
-    (16, 1.6)
+    (17, 1.6)
     """
     is_lookup = values["drafter"] == NGRAM
     rate = values["proposal_rate"] if is_lookup else None

@@ -328,7 +328,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     'n-gram look-up'
     """
     if is_path(name, "drafter"):
-        head = None if Path(name).suffix == ".toml" else _read_head(name, target)
+        is_config = Path(name).suffix != ".toml" and Path(name).exists()
+        head = _read_head(name, target) if is_config else None
         return head or model_drafter(load_architecture(name, "drafter"))
     if str(name) in _NAMED:
         return _NAMED[str(name)][0](target)

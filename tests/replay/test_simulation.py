@@ -15,6 +15,7 @@ from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.records.architecture import load_architecture
+from specmodel.records.drafters import ngram_drafter
 from specmodel.replay import (
     ReplayTimes,
     Sample,
@@ -87,7 +88,9 @@ def iid_sample(rate: float, num_requests: int = 400, output_tokens: int = 400) -
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 0.8, 1.0])
-@pytest.mark.parametrize("drafter", ["ngram", "eagle", SMALL], ids=["ngram", "eagle", "model"])
+@pytest.mark.parametrize(
+    "drafter", [ngram_drafter(proposal_rate=1), "eagle", SMALL], ids=["ngram", "eagle", "model"]
+)
 def test_a_fixed_length_on_independent_tokens_gives_the_prediction(rate, drafter) -> None:
     deployment, _ = deploy(**OLMOE, drafter=drafter)
     times = replay_times(deployment, max_draft_length=7, context_length=700)
