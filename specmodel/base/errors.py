@@ -52,9 +52,9 @@ def _abbreviate(value: object) -> str:
         return f"a {type(value).__name__} too large to show"
 
 
-def cut(text: str) -> str:
-    """Return a text of at most 80 characters, cut in the middle."""
-    return text if len(text) <= 80 else f"{text[:52]}...{text[-25:]}"
+def cut(text: str, most: int = 80) -> str:
+    """Return a text of at most so many characters (80 or more), cut in the middle."""
+    return text if len(text) <= most else f"{text[: most - 28]}...{text[-25:]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
