@@ -129,6 +129,6 @@ def _short(message: str, words: Sequence[str]) -> str:
     """Return a message in one line, in which what was typed at length is cut, but for paths."""
     line = in_one_line(message)
     for part in (part for word in words for part in (word, *word.split("="))):
-        if len(part) > 80 and not os.path.exists(part):
+        if len(part) > 80 and not os.path.lexists(part):
             line = line.replace(in_one_line(part), cut(in_one_line(part)))
     return " ".join(cut(word, most=400) for word in line.split(" "))
