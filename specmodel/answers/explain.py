@@ -99,15 +99,17 @@ def explain(prediction: Prediction) -> Explanation:
     Notes
     -----
     A Shapley value is the mean, over all orders of adding causes one by one, of what a cause
-    changes when it is added. It is taken twice. First in seconds, by `StepTimes.growth_by_cause`:
-    a step is a sum over components, and a cause whose part is a mere addend adds the same in every
+    changes when it is added; one that changes nothing anywhere, such as state where no layer has
+    any, is left out of the count. It is taken twice. First in seconds, by
+    `StepTimes.growth_by_cause`: a step is a sum over components, and a cause whose part is a mere addend adds the same in every
     order. Only traffic and arithmetic of one component meet in a maximum, and in half of all
     orders either comes before the other, so that the mean of those two orders is exact.
 
     Then in the ratios ``tokens / (1 + s)``, where s is what causes add in units of a plain pass:
     what a cause takes there depends on what stands in the denominator already. The value of a set
     of causes depends on its sum s and on whether rejection, which lowers the tokens, is in it, so
-    that 2^8 sets take the place of 8! orders. A cause of more seconds has the larger term.
+    that 2^8 sets take the place of 8! orders (2^10 where layers have state and index). A cause of
+    more seconds has the larger term.
 
     Where only a share r of the steps has a proposal, the ideal is ``1 + r draft_length``.
 
@@ -122,19 +124,33 @@ def explain(prediction: Prediction) -> Explanation:
     """
     times, shape = prediction.times, prediction.speedup.shape
     growth = times.growth_by_cause()
-    relative = [np.broadcast_to(growth[c] / times.forward_time, shape) for c in CAUSES]
-    of_pass = np.stack(relative[: len(VERIFY_TERMS)])
+    relative = np.stack([np.broadcast_to(growth[c] / times.forward_time, shape) for c in CAUSES])
+    of_pass = relative[: len(VERIFY_TERMS)].copy()
     of_pass[VERIFY_TERMS.index("overhead")] -= times.reject_time / times.forward_time
     ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
     tokens = np.stack([ideal, prediction.tokens_per_step])
-    efficiency = _in_chunks(lambda s: shapley_values(1 / (1 + coalition_sums(s))), of_pass)
-    speedup = _in_chunks(_speedup_terms, np.concatenate([tokens, relative]))
+    efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))
+    acting = _acting(of_pass)
+    efficiency[acting] = _in_chunks(_efficiency_terms, of_pass[acting])
+    acting = _acting(relative)
+    costs = np.concatenate([tokens, relative[acting]])
+    speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)
     return Explanation(
         prediction=prediction,
         target_efficiency=dict(zip(VERIFY_TERMS, efficiency, strict=True)),
         ideal_speedup=ideal,
         speedup=dict(zip(SPEEDUP_TERMS, speedup, strict=True)),
     )
+
+
+def _acting(terms: FloatArray) -> np.ndarray:
+    """Return which terms are not 0 at every point."""
+    return np.array([term.any() for term in terms])
+
+
+def _efficiency_terms(relative: FloatArray) -> FloatArray:
+    """Return what causes take from the target efficiency."""
+    return shapley_values(1 / (1 + coalition_sums(relative)))
 
 
 def _speedup_terms(columns: FloatArray) -> FloatArray:
@@ -145,7 +161,7 @@ def _speedup_terms(columns: FloatArray) -> FloatArray:
 
 
 def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
-    """Call a function of columns for some points at a time, as it holds 2^8 numbers for each."""
+    """Call a function of columns for some points at a time: it holds 2^10 numbers for each."""
     flat = columns.reshape(len(columns), -1)
     starts = range(0, flat.shape[1], CHUNK)
     parts = [function(flat[:, start : start + CHUNK]) for start in starts]

@@ -7,10 +7,29 @@ import numpy as np
 
 from specmodel.base.units import ARITHMETIC_BITS, FloatArray
 
-Kind = Literal["gemm", "experts", "attention", "elementwise", "message"]
+Kind = Literal[
+    "gemm",
+    "experts",
+    "attention",
+    "latent_attention",
+    "sparse_attention",
+    "recurrence",
+    "elementwise",
+    "message",
+]
 """Kinds of kernels: they use a GPU in different ways."""
 
-CAUSES = ("bandwidth", "compute", "experts", "KV", "communication", "overhead", "drafting")
+CAUSES = (
+    "bandwidth",
+    "compute",
+    "experts",
+    "KV",
+    "state",
+    "index",
+    "communication",
+    "overhead",
+    "drafting",
+)
 """What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last."""
 
 
@@ -35,7 +54,7 @@ class Work:
         experts, and the narrow side of one, which tiles pad; infinite rows and width pad
         nothing [-].
     kind
-        Kernels that do it: "gemm", "experts", "attention", "elementwise" or "message".
+        Kernels that do it: one of `Kind`.
     dtype, stored_dtype
         Dtype of the arithmetic, the wider of activations and weights, and of weights or KV.
     memory_cause
