@@ -101,9 +101,10 @@ def explain(prediction: Prediction) -> Explanation:
     A Shapley value is the mean, over all orders of adding causes one by one, of what a cause
     changes when it is added; one that changes nothing anywhere, such as state where no layer has
     any, is left out of the count. It is taken twice. First in seconds, by
-    `StepTimes.growth_by_cause`: a step is a sum over components, and a cause whose part is a mere addend adds the same in every
-    order. Only traffic and arithmetic of one component meet in a maximum, and in half of all
-    orders either comes before the other, so that the mean of those two orders is exact.
+    `StepTimes.growth_by_cause`: a step is a sum over components, and a cause whose part is a mere
+    addend adds the same in every order. Only traffic and arithmetic of one component meet in a
+    maximum, and in half of all orders either comes before the other, so that the mean of those two
+    orders is exact.
 
     Then in the ratios ``tokens / (1 + s)``, where s is what causes add in units of a plain pass:
     what a cause takes there depends on what stands in the denominator already. The value of a set
