@@ -23,6 +23,7 @@ from specmodel.records.layers.batch import (
     Routing,
     SequenceGroup,
 )
+from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import PassWork, Work
 
 
@@ -33,6 +34,7 @@ def pass_work(
     routing_correlation: Numeric = 0.0,
     popularity: FloatArray | None = None,
     layout: Layout = SINGLE_GPU,
+    states: StateKeeping = NATIVE,
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
@@ -48,6 +50,8 @@ def pass_work(
         Probability that a token uses each expert, shape (num_experts,); equal if None [-].
     layout
         How the model is spread over GPUs.
+    states
+        What the pass does with recurrent states.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def pass_work(
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
     batch = Batch(groups)
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
-    run = Pass(a.stream, batch, layout, routing, active)
+    run = Pass(a.stream, batch, layout, routing, active, states)
     h, n = a.hidden_size, layout.tensor_parallel
     wide = a.input_projection_size
     components = {
