@@ -35,6 +35,7 @@ def pass_work(
     popularity: FloatArray | None = None,
     layout: Layout = SINGLE_GPU,
     states: StateKeeping = NATIVE,
+    compute_capability: float | None = None,
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
@@ -52,6 +53,8 @@ def pass_work(
         How the model is spread over GPUs.
     states
         What the pass does with recurrent states.
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
 
     Returns
     -------
@@ -86,7 +89,7 @@ def pass_work(
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
     batch = Batch(groups)
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
-    run = Pass(a.stream, batch, layout, routing, active, states)
+    run = Pass(a.stream, batch, layout, routing, active, states, compute_capability)
     h, n = a.hidden_size, layout.tensor_parallel
     wide = a.input_projection_size
     components = {

@@ -267,6 +267,7 @@ def _timed(
         popularity=popularity,
         layout=layout,
         states=deployment.states,
+        compute_capability=deployment.hardware.compute_capability,
     )
     time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
     return replace(time, work=work)

@@ -295,6 +295,8 @@ class Pass:
         Distinct experts that it loads in each layer [-].
     states
         What it does with recurrent states.
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
     """
 
     stream: Stream
@@ -303,6 +305,7 @@ class Pass:
     routing: Routing
     active_experts: FloatArray
     states: StateKeeping = NATIVE
+    compute_capability: float | None = None
 
     @cached_property
     def replica(self) -> Batch:
