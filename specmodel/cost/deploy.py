@@ -15,12 +15,12 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype
 from specmodel.cost.deployment import TYPICAL_MEMORY_UTILIZATION, Deployment
+from specmodel.cost.kinds import kernels_of
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
-from specmodel.records.kernels import KINDS
-from specmodel.records.layers.attention import LatentAttention
+from specmodel.records.kernels import KINDS, MAIN_KINDS
 from specmodel.records.layers.states import Rollback
 
 RECORDS = ("hardware", "engine", "target", "drafter")
@@ -40,6 +40,12 @@ _SLOTS = {
     "scratch": "2 + K states a request, as SGLang",
 }
 """What is assumed to be reserved at K drafted tokens, in words."""
+_STAND_FOR = {
+    "attention": "as fast as grouped attention",
+    "latent_attention": "as fast as latent attention",
+    "gemm": "streams as fast as matrices",
+}
+"""What is assumed of kernels that take the fits of another kind."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
@@ -193,7 +199,7 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     assumed |= _assumed_of_drafter(deployment.drafter, given)
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
-    return assumed | _assumed_of_kernels(deployment)
+    return assumed | assumed_of_kernels(deployment)
 
 
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,24 +211,37 @@ def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in defaults.items() if name in kept - given.keys()}
 
 
-def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
-    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
-    kernels, target = deployment.kernels, deployment.target
-    if kernels.record is None:
+def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+
+    Returns
+    -------
+    dict
+        By what is assumed, such as ``bounds_of_fits``.
+    """
+    record, run = deployment.kernels.record, kernels_of(deployment.target)
+    if record is None:
         return {}
     assumed: dict[str, Any] = {}
-    if any(isinstance(mixer, LatentAttention) for mixer in target.mixers):
-        assumed["latent_attention"] = "as fast as grouped attention"
+    places = {kind: record.place(kind, *run[kind]) for kind in KINDS if kind in run}
+    for kind, place in places.items():
+        if place and place[0] in _STAND_FOR and place[0] != kind:
+            assumed[kind] = _STAND_FOR[place[0]]
+        elif kind in deployment.kernels.typical and kind in MAIN_KINDS:
+            assumed[kind] = "typical kernels"
     link = deployment.hardware.link
     if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
         assumed["link_efficiency"] = 1.0
-    bounds = []
-    for kind in KINDS if target.is_moe else KINDS[1:]:
-        stored = target.stream.stored_dtype(kind)
-        fit = kernels.record.fit(kind, stored, target.stream.arithmetic_dtype(stored))
-        bounds += (
-            [f"{kind} {name} {getattr(fit, name):.3g}" for name in fit.at_bound] if fit else []
-        )
+    bounds = [
+        f"{kind} {name} {getattr(getattr(record, kind)[dtype], name):.3g}"
+        for kind, dtype in dict.fromkeys(place for place in places.values() if place)
+        for name in getattr(record, kind)[dtype].at_bound
+    ]
     return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
 
 

@@ -184,6 +184,7 @@ class LatentAttention(LatentHeads):
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
+                kind="latent_attention",
             ),
         }
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from specmodel.algebra.ranks import Message
 from specmodel.algebra.roofline import Value
 from specmodel.base.units import BYTES_PER_ELEMENT
-from specmodel.records.layers.work import Work
+from specmodel.records.layers.work import Kind, Work
 
 
 def linear(
@@ -194,6 +194,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
     residual_bytes: float,
     dtype: str,
     kv_dtype: str,
+    kind: Kind = "attention",
 ) -> Work:
     """Return the work of scores and weighted values over the KV cache.
 
@@ -215,6 +216,8 @@ def attention(  # noqa: PLR0913 - all keyword-only
         Size of an activation between layers [B].
     dtype, kv_dtype
         Of the arithmetic and of the cache.
+    kind
+        Kernels that do it.
 
     Returns
     -------
@@ -231,7 +234,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
         cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
         groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
         kernels=layers,
-        kind="attention",
+        kind=kind,
         dtype=dtype,
         stored_dtype=kv_dtype,
         memory_cause="KV",
