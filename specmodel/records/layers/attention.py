@@ -34,6 +34,8 @@ class GroupedAttention(Record):
     input_size
         Width that queries, keys and values are made of, where it is not the model's, as in a draft
         head that reads an embedding beside what the target computed [-].
+    has_output_gate
+        Whether the query projection also makes a gate, as wide, that outputs are multiplied by.
     """
 
     kind: Literal["attention"] = "attention"
@@ -42,6 +44,7 @@ class GroupedAttention(Record):
     head_dim: Size
     window: Size | None = None
     input_size: Size | None = None
+    has_output_gate: bool = False
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
@@ -58,7 +61,8 @@ class GroupedAttention(Record):
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer [-]."""
         read = self.input_size or hidden_size
-        by_head = (read + hidden_size) * self.num_heads * self.head_dim
+        queries = 2 * read if self.has_output_gate else read
+        by_head = (queries + hidden_size) * self.num_heads * self.head_dim
         by_kv_head = 2 * read * self.num_kv_heads * self.head_dim
         return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
 
@@ -74,10 +78,11 @@ class GroupedAttention(Record):
         n = run.layout.tensor_parallel
         entry = self._kv_elements(n)
         wider = self.input_size - run.stream.hidden_size if self.input_size else 0
-        inner = wider + 2 * self.num_heads * self.head_dim / n + entry
+        gate = int(self.has_output_gate)
+        inner = wider + (2 + gate) * self.num_heads * self.head_dim / n + entry
         return {
             "attention_projections": _projections(
-                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3
+                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3 + gate
             ),
             "attention_core": _core(
                 run,
