@@ -104,8 +104,8 @@ class GroupedAttention(Record):
         return 2 * self.num_kv_heads * self.head_dim / self._kv_ranks(tensor_parallel)
 
 
-class LatentAttention(Record):
-    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent.
+class LatentHeads(Record):
+    """What all attention over latents has in common: heads, latents and the matrices of both.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class LatentAttention(Record):
         Widths of a head: position-free and rotary part of keys, and values [-].
     """
 
-    kind: Literal["latent_attention"] = "latent_attention"
+    kind: str
     num_heads: Size
     kv_lora_rank: Size
     q_lora_rank: Count
@@ -147,6 +147,24 @@ class LatentAttention(Record):
         )
         return by_head / tensor_parallel + hidden_size * (self.q_lora_rank + self.cache_size)
 
+    def projections(self, run: Pass, layers: int) -> Work:
+        """Return the work of the matrices before and after the core of some layers.
+
+        The projections of keys and values are absorbed into those of queries and outputs, at
+        equal arithmetic.
+        """
+        n = run.layout.tensor_parallel
+        head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
+        inner = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        weights = LatentHeads.weights(self, run.stream.hidden_size, n)
+        return _projections(run, layers, weights, inner, kernels=8)
+
+
+class LatentAttention(LatentHeads):
+    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent."""
+
+    kind: Literal["latent_attention"] = "latent_attention"
+
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
@@ -155,23 +173,14 @@ class LatentAttention(Record):
         return entries * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component.
-
-        The projections of keys and values are absorbed into those of queries and outputs, at
-        equal arithmetic.
-        """
-        n = run.layout.tensor_parallel
-        head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
-        inner = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        """Return the work of some layers in a pass, by component."""
         return {
-            "attention_projections": _projections(
-                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=8
-            ),
+            "attention_projections": self.projections(run, layers),
             "attention_core": _core(
                 run,
                 layers,
                 None,
-                num_heads=self.num_heads / n,
+                num_heads=self.num_heads / run.layout.tensor_parallel,
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
@@ -206,8 +215,8 @@ def _core(run: Pass, layers: int, window: int | None, **heads: Any) -> Work:
         **heads,
         batch_size=run.replica.num_sequences,
         num_tokens=run.num_tokens,
-        pairs=layers * run.replica.mean(lambda group: _pairs(group, window)),
-        entries=layers * run.replica.mean(lambda group: _entries(group, window)),
+        pairs=layers * run.replica.mean(lambda group: query_key_pairs(group, window)),
+        entries=layers * run.replica.mean(lambda group: distinct_entries(group, window)),
         layers=layers,
         residual_bytes=stream.residual_bytes,
         dtype=stream.arithmetic_dtype(stream.kv_dtype),
@@ -215,7 +224,7 @@ def _core(run: Pass, layers: int, window: int | None, **heads: Any) -> Work:
     )
 
 
-def _pairs(group: SequenceGroup, window: int | None) -> FloatArray:
+def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
     """Return query-key pairs of a mean sequence: causal queries, each seeing its window."""
     context = group.context_length
     if window is None:
@@ -228,7 +237,7 @@ def _pairs(group: SequenceGroup, window: int | None) -> FloatArray:
     return group.mean(of)
 
 
-def _entries(group: SequenceGroup, window: int | None) -> FloatArray:
+def distinct_entries(group: SequenceGroup, window: int | None) -> FloatArray:
     """Return the distinct keys that the queries of a mean sequence read."""
     context = group.context_length
     if window is None:

@@ -293,6 +293,8 @@ class Pass:
         How tokens choose experts.
     active_experts
         Distinct experts that it loads in each layer [-].
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
     """
 
     stream: Stream
@@ -300,6 +302,7 @@ class Pass:
     layout: Layout
     routing: Routing
     active_experts: FloatArray
+    compute_capability: float | None = None
 
     @cached_property
     def replica(self) -> Batch:

@@ -16,8 +16,12 @@ from specmodel.base.records import Record
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.recurrent import GatedDeltaNet
+from specmodel.records.layers.sparse import SparseAttention
 
-Mixer = Annotated[GroupedAttention | LatentAttention | GatedDeltaNet, Field(discriminator="kind")]
+Mixer = Annotated[
+    GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet,
+    Field(discriminator="kind"),
+]
 FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
 
 
