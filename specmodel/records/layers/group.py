@@ -1,6 +1,7 @@
 """Groups of layers that are alike, and the kinds of parts that a layer may have.
 
-A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer`. It has a
+What has a dtype of its own, by kind of part or by layer, sees it as `weight_dtype` of the stream:
+a part never asks which layer it is in. A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer`. It has a
 `kind` and four methods: `cuts(degree)`, which says whether tensor parallelism can cut it,
 `weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)` for its
 cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
@@ -13,6 +14,7 @@ from pydantic import Field, model_validator
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.recurrent import GatedDeltaNet
@@ -36,14 +38,29 @@ class LayerGroup(Record):
         What mixes the tokens of a sequence, such as attention.
     feed_forward
         What every token passes through by itself.
+    mixer_dtype, output_dtype, ffn_dtype
+        Dtypes of weights of these layers where they differ from the model's: of the mixer, of the
+        matrix after its core where that differs from those before it, and of the feed-forward
+        block, routed experts aside.
     """
 
     count: Size
     mixer: Mixer | None = None
     feed_forward: FeedForward | None = None
+    mixer_dtype: StorageDtype | None = None
+    output_dtype: StorageDtype | None = None
+    ffn_dtype: StorageDtype | None = None
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         if self.mixer is None and self.feed_forward is None:
             raise InputError("mixer", None, "a mixer, a feed_forward, or both")
+        for field, part in (
+            ("mixer_dtype", self.mixer),
+            ("output_dtype", self.mixer),
+            ("ffn_dtype", self.feed_forward),
+        ):
+            dtype = getattr(self, field)
+            if dtype and part is None:
+                raise InputError(field, dtype, "none, as these layers lack the part")
         return self
