@@ -7,6 +7,7 @@ time is continuous in them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -103,14 +104,28 @@ def pass_work(
             dtype=a.activation_dtype,
         ),
     }
-    for part, layers in (*a.mixers.items(), *a.feed_forwards.items()):
-        for name, work in part.work(run, layers).items():
-            components[name] = components[name] + work if name in components else work
+    runs = {a.stream: run}
+    for stored, layers in a.parts.items():
+        own = runs.setdefault(stored.stream, replace(run, stream=stored.stream))
+        for name, work in stored.work(own, layers).items():
+            _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
     t = run.replica.num_logits
-    components["lm_head"] = _linear(run, t, weights, a.outer_dtype, h, logits)
+    head_dtype = a.head_dtype or a.outer_dtype
+    components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
     return PassWork({name: work for name, work in components.items() if work.kernels}, active)
+
+
+def _add(components: dict[str, Work], name: str, work: Work) -> None:
+    """Add the work of some layers; that on weights of other dtypes is a component of its own."""
+    same = components.get(name)
+    if same is None:
+        components[name] = work
+    elif (same.dtype, same.stored_dtype) == (work.dtype, work.stored_dtype):
+        components[name] = same + work
+    else:
+        _add(components, f"{name}_{work.stored_dtype}", work)
 
 
 def _linear(

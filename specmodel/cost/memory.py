@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, format_si
+from specmodel.base.units import FloatArray, Numeric, check, format_si
 from specmodel.cost.deployment import Deployment
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.batch import Layout
@@ -43,8 +43,8 @@ class MemoryUse:
         size = sum(model.weight_bytes(layout) for model in drafter.architectures)
         for head in drafter.architectures if drafter.is_head else ():
             is_same = head.vocabulary_size == target.vocabulary_size
-            shared = head.outer_parameters if is_same else head.embedding_parameters
-            size -= shared * BYTES_PER_ELEMENT[head.outer_dtype] / layout.tensor_parallel
+            shared = head.outer_bytes if is_same else head.embedding_bytes
+            size -= shared / layout.tensor_parallel
         return float(size)
 
     @cached_property

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, kernel_dtype
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
 
@@ -106,7 +106,7 @@ class Stream:
 
     def stored_dtype(self, kind: str) -> str:
         """Return the dtype of what kernels of a kind read: weights, or a cache or state."""
-        return self.dtypes[_STORED.get(kind, "weight_dtype")]
+        return kernel_dtype(self.dtypes[_STORED.get(kind, "weight_dtype")])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

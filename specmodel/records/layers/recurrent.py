@@ -142,6 +142,11 @@ class GatedDeltaNet(RecurrentMixer):
         """Queries, keys and values of a token: what the convolution runs over [-]."""
         return 2 * self.num_key_heads * self.key_head_dim + self._value_size
 
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the recurrence reads [-]."""
+        return self._value_size
+
     def cuts(self, degree: int) -> bool:
         """Tell whether key heads and value heads divide over GPUs; neither are copied."""
         return not self.num_key_heads % degree and not self.num_value_heads % degree
