@@ -371,14 +371,14 @@ def _head(
 
 def _read_head(path: str | Path, target: Architecture) -> Drafter | None:
     """Return the EAGLE-3 head that a ``config.json`` describes, None if it is a model's."""
-    from specmodel.records.hf import config as hf  # its tables are for this path only
+    from specmodel.records.hf import heads  # its tables are for this path only
 
     file, name = config_file(path)
     config = read_mapping(file, "drafter")
-    if not hf.is_draft_head(config):
+    if not heads.is_draft_head(config):
         return None
     sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
-    fields = hf.eagle3_fields(config, f"drafter {file.name}", **sizes)
+    fields = heads.eagle3_fields(config, f"drafter {file.name}", **sizes)
     data = {"schema_version": 2, "name": name, "source": str(file), **fields}
     head = build(Architecture, data, f"drafter {file.name}")
     return Drafter(name="EAGLE-3 head", parts=((head, features_first),), is_head=True)

@@ -783,9 +783,14 @@ def test_next_token_layers_are_left_out(read):
             assert read(config, **{key: 1}) == plain, (by_family(config), key)
 
 
-def test_mtp_modules_are_left_out(read):
+def test_mtp_modules_are_no_layers_but_told(read):
     keys = {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 1}
-    assert read(MINIMAX_M2, **keys) == read(MINIMAX_M2)
+    assert read(MINIMAX_M2, **keys) == read(MINIMAX_M2).model_copy(update={"num_mtp_modules": 3})
+    both = keys | {"num_nextn_predict_layers": 1}  # as MiniMax-M3 says it, of each module
+    assert read(MINIMAX_M2, **both).num_mtp_modules == 3
+    for value in (-1, 1.5, "3", True, 65):
+        with pytest.raises(InputError, match=r"num_mtp_modules: got .*from 0 to 64"):
+            read(MINIMAX_M2, num_mtp_modules=value)
 
 
 # Missing keys
