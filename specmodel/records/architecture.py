@@ -57,6 +57,13 @@ class Architecture(Record):
         embedding, LM head and router, by default the same but not below 16 bits.
     activation_dtype, kv_dtype
         Dtypes of activations, which arithmetic follows, and of the KV cache.
+    num_mtp_modules
+        Modules for multi-token prediction, each with weights of its own for the position that it
+        drafts; the one there is drafts them all [-].
+    mtp_dtype
+        Dtype of their layer, where a checkpoint leaves it in another than the rest.
+    shares_mtp_index
+        Whether all draft passes of a step use the selection of the first, in sparse attention.
     """
 
     schema_version: Literal[2]
@@ -73,6 +80,9 @@ class Architecture(Record):
     embedding_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
     kv_dtype: StorageDtype = "bf16"
+    num_mtp_modules: Size = 1
+    mtp_dtype: StorageDtype | None = None
+    shares_mtp_index: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -230,6 +240,11 @@ class Architecture(Record):
             return self.embedding_dtype
         return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
+    @property
+    def input_projection_dtype(self) -> StorageDtype:
+        """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
+        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
+
     @cached_property
     def stream(self) -> Stream:
         """What all layers share."""
@@ -294,9 +309,10 @@ class Architecture(Record):
         """
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         mixers = sum(part.weights(h, n) * count for part, count in self.mixers.items())
-        weights = mixers + self.input_projection_size * h / n
+        projection = self.input_projection_size * h / n
         return (
-            weights * stream.bytes_of(self.weight_dtype)
+            mixers * stream.bytes_of(self.weight_dtype)
+            + projection * stream.bytes_of(self.input_projection_dtype)
             + sum(part.weight_bytes(stream, layout) * n for part, n in self.feed_forwards.items())
             + self.outer_parameters / n * stream.bytes_of(self.outer_dtype)
             + self.num_norms * h * stream.residual_bytes
