@@ -33,6 +33,7 @@ def pass_work(
     routing_correlation: Numeric = 0.0,
     popularity: FloatArray | None = None,
     layout: Layout = SINGLE_GPU,
+    compute_capability: float | None = None,
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
@@ -48,6 +49,8 @@ def pass_work(
         Probability that a token uses each expert, shape (num_experts,); equal if None [-].
     layout
         How the model is spread over GPUs.
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
 
     Returns
     -------
@@ -82,7 +85,7 @@ def pass_work(
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
     batch = Batch(groups)
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
-    run = Pass(a.stream, batch, layout, routing, active)
+    run = Pass(a.stream, batch, layout, routing, active, compute_capability)
     h, n = a.hidden_size, layout.tensor_parallel
     wide, stored = a.input_projection_size, a.input_projection_dtype
     components = {

@@ -243,6 +243,7 @@ def _timed(
         routing_correlation=deployment.routing_correlation,
         popularity=popularity,
         layout=layout,
+        compute_capability=deployment.hardware.compute_capability,
     )
     time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
     return replace(time, work=work)

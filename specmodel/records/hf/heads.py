@@ -1,12 +1,18 @@
-"""Reader of the ``config.json`` of a draft head: an explicit table of kinds and keys."""
+"""Reader of the ``config.json`` of a draft head, which looks like a model of one layer."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.records.hf.config import _attention, _Reader, is_draft_head
 from specmodel.records.hf.families import FAMILIES
+from specmodel.records.hf.mixers import attention
+from specmodel.records.hf.reader import Reader
 
-__all__ = ["eagle3_fields", "is_draft_head"]
+
+def is_draft_head(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration is that of a head, which looks like a model of one layer."""
+    names = str(config.get("architectures")).lower()
+    kinds = ("draft_vocab_size", "speculators_model_type", "eagle_config")
+    return "eagle" in names or "medusa" in names or any(config.get(key) for key in kinds)
 
 
 def eagle3_fields(
@@ -34,7 +40,7 @@ def eagle3_fields(
         If it is a head of another kind or target, or has more than one layer or other attention.
     """
     layer = config.get("transformer_layer_config")
-    reader = _Reader({**config, **layer} if isinstance(layer, dict) else config, argument)
+    reader = Reader({**config, **layer} if isinstance(layer, dict) else config, argument)
     kinds = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
     if "eagle3" not in kinds and not config.get("draft_vocab_size"):
         expected = "an EAGLE-3 head, as others are not read; eagle and mtp are made for a target"
@@ -54,7 +60,7 @@ def eagle3_fields(
     taps = (reader.config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
     taps = taps or reader.config.get("eagle_aux_hidden_state_layer_ids") or [0, 0, 0]
     dtype = reader.dtype()
-    mixer = _attention(reader, FAMILIES["llama"], num_heads) | {"input_size": 2 * width}
+    mixer = attention(reader, FAMILIES["llama"], num_heads) | {"input_size": 2 * width}
     block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
     return {
         "hidden_size": width,

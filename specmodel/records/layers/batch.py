@@ -148,6 +148,17 @@ class SequenceGroup:
         """Whether some sequence is sure to carry as many tokens."""
         return self.speculating_chance.ndim == 0 and self.speculating_chance == 1
 
+    @cached_property
+    def states_per_sequence(self) -> FloatArray:
+        """Recurrent states that a mean sequence writes: one a token with logits, at least one [-].
+
+        A verify pass keeps a state after each token, as any of them may be the last accepted; a
+        chunk of a prompt keeps the last.
+        """
+        if self.logits_per_sequence is None:
+            return self.mean(lambda tokens: tokens)
+        return np.maximum(self.logits_per_sequence, 1.0)
+
     def mean(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """Return the mean over its sequences of a function of the tokens that one carries."""
         speculating = of(self.tokens_per_sequence)
@@ -282,6 +293,8 @@ class Pass:
         How tokens choose experts.
     active_experts
         Distinct experts that it loads in each layer [-].
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
     """
 
     stream: Stream
@@ -289,6 +302,7 @@ class Pass:
     layout: Layout
     routing: Routing
     active_experts: FloatArray
+    compute_capability: float | None = None
 
     @cached_property
     def replica(self) -> Batch:

@@ -15,8 +15,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.recurrent import GatedDeltaNet
+from specmodel.records.layers.sparse import SparseAttention
 
-Mixer = Annotated[GroupedAttention | LatentAttention, Field(discriminator="kind")]
+Mixer = Annotated[
+    GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet,
+    Field(discriminator="kind"),
+]
 FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
 
 
