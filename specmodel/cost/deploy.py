@@ -204,7 +204,7 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
 
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
     if not drafter.is_lookup:
-        return {"draft_dtype": drafter.architectures[0].weight_dtype}
+        return {"draft_dtype": drafter.architectures[0].weight_dtype, **dict(drafter.assumed)}
     is_record = isinstance(given["drafter"], Drafter)
     defaults = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
     kept = {name for name, value in defaults.items() if getattr(drafter, name) == value}

@@ -137,6 +137,7 @@ class Deployment:
         return self.hardware.link.num_gpus if self.hardware.link else 1
 
     def _check_drafter(self) -> None:
+        self.drafter.check_target(self.target)
         if self.drafter.is_lookup or self.drafter.is_head:
             return
         for model in self.drafter.architectures:
