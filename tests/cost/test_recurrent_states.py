@@ -268,6 +268,16 @@ def test_tree_on_a_recurrent_draft_model_is_refused():
         step_times(d, batch_size=1, draft_length=3, verify_tokens=9, context_length=10)
 
 
+@pytest.mark.parametrize(("options", "words"), [
+    ({}, "2 + K states a request, as vLLM"),
+    ({"engine": "sglang"}, "2 + K states a request, as SGLang"),
+    ({"state_rollback": "replay"}, "2 states a request, as vLLM"),
+    ({"state_rollback": "replay", "engine": "sglang"}, "1 states a request, as SGLang"),
+])  # fmt: skip
+def test_what_is_reserved_is_said(options, words):
+    assert deployed(**options)[1]["state_slots"] == words
+
+
 def test_unknown_rollback_is_refused():
     with pytest.raises(InputError, match=r"^state_rollback: got 'undo'; .*native, replay"):
         deployed(state_rollback="undo")
