@@ -187,13 +187,28 @@ def test_best_draft_lengths_are_those_of_predict(name):
             assert row.tpot == row.tpot_plain == p.forward_time[0, i]
             assert row.limited_by == "none"
         else:
-            assert row.speedup == p.speedup[length - 1, i] == p.speedup[:, i].max() > 1
+            fits = p.max_batch_size[:, i] >= row.batch_size
+            could = p.speedup[fits | (name != "hybrid") | ~fits.any(), i]
+            assert row.speedup == p.speedup[length - 1, i] == could.max() > 1
             assert row.tpot == p.tpot[length - 1, i]
             assert row.limited_by == p.limited_by[length - 1, i]
         assert row.tpot_plain / row.tpot == pytest.approx(row.speedup, rel=1e-12)
         assert row.throughput / row.throughput_plain == pytest.approx(row.speedup, rel=1e-12)
         if length:
             assert row.fits == (row.batch_size <= p.max_batch_size[length - 1, i])
+
+
+def test_drafts_whose_states_do_not_fit_are_left_out_where_shorter_ones_do():
+    """At batch size 30 the speedup grows up to five drafted tokens, and states of two fit."""
+    p = grid("hybrid", batch_size=[8, 30, 300], draft_length=np.arange(1, 6)[:, None])
+    assert p.speedup.argmax(axis=0)[1] > 1
+    assert (p.max_batch_size[:, 1] >= 30).tolist() == [True, True, False, False, False]
+    table = best_draft_lengths(p)
+    assert table["fits"].tolist() == [True, True, False]
+    best = 1 + p.speedup.argmax(axis=0)
+    assert table["best_draft_length"].tolist() == [best[0], 2, best[2]]
+    alone = grid("hybrid", batch_size=[8, 30, 300], draft_length=1, max_draft_length=5)
+    assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
 
 
 def test_draft_length_zero_counts_as_no_speculation():
