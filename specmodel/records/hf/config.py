@@ -13,7 +13,8 @@ from specmodel.records.hf.families import WRAPPERS
 from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.heads import eagle3_fields, is_draft_head
 from specmodel.records.hf.mixers import mixers
-from specmodel.records.hf.quantization import quantised_dtypes
+from specmodel.records.hf.mtp import mtp_fields
+from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
 
 __all__ = ["architecture_fields", "eagle3_fields", "is_draft_head"]
@@ -24,7 +25,9 @@ _SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_con
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
 
-def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
+def architecture_fields(
+    config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the fields of an `Architecture` that a configuration describes.
 
     Parameters
@@ -33,6 +36,8 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
         Content of a ``config.json``.
     argument
         Name that an error should carry.
+    beside
+        Content of the ``hf_quant_config.json`` beside it, if there is one.
 
     Returns
     -------
@@ -58,7 +63,7 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
         raise reader.fault("architectures", expected)
     family = reader.family()
     num_layers = reader.whole("num_hidden_layers")
-    fields: dict[str, Any] = {
+    fields: dict[str, Any] = mtp_fields(reader.config, argument) | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
@@ -69,19 +74,20 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
         is_narrow = embedding_size != fields["hidden_size"]
         fields["embedding_size"] = embedding_size if is_narrow else None
     blocks = feed_forwards(reader, family, num_layers)
-    fields["layers"] = _grouped(mixers(reader, family, num_layers), blocks)
+    found = mixers(reader, family, num_layers)
+    layers = [
+        {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
+    ]
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
-    if reader.config.get("quantization_config"):
-        return fields | quantised_dtypes(reader.config, argument, dtype, fields["layers"])
-    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+    dtypes, layers = checkpoint_dtypes(reader.config, argument, dtype, layers, beside=beside)
+    return fields | {"layers": _grouped(layers)} | dtypes
 
 
-def _grouped(found: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return layers that are alike together, in the order in which they first appear."""
     groups: list[dict[str, Any]] = []
-    for mixer, block in zip(found, blocks, strict=True):
-        parts = {"mixer": mixer, "feed_forward": block}
+    for parts in layers:
         same = next((group for group in groups if group | parts == group), None)
         if same:
             same["count"] += 1

@@ -53,6 +53,11 @@ class GroupedAttention(Record):
             raise InputError("num_kv_heads", self.num_kv_heads, expected)
         return self
 
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.head_dim
+
     def cuts(self, degree: int) -> bool:
         """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
         divides = not self.num_heads % degree
@@ -117,6 +122,8 @@ class LatentHeads(Record):
         Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim
         Widths of a head: position-free and rotary part of keys, and values [-].
+    input_size
+        As grouped attention has it: what the latents, and queries without one, are made of [-].
     """
 
     kind: str
@@ -126,11 +133,17 @@ class LatentHeads(Record):
     qk_nope_head_dim: Size
     qk_rope_head_dim: Size
     v_head_dim: Size
+    input_size: Size | None = None
 
     @property
     def cache_size(self) -> int:
         """Elements cached for a token in one layer, whatever the number of heads [-]."""
         return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.v_head_dim
 
     def cuts(self, degree: int) -> bool:
         """Tell whether the heads divide over GPUs; the latent is copied to each."""
@@ -138,14 +151,15 @@ class LatentHeads(Record):
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer; the latents' are copied [-]."""
+        read = self.input_size or hidden_size
         query_heads = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         value_heads = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
         by_head = (
-            (self.q_lora_rank or hidden_size) * query_heads
+            (self.q_lora_rank or read) * query_heads
             + self.kv_lora_rank * value_heads
             + self.num_heads * self.v_head_dim * hidden_size
         )
-        return by_head / tensor_parallel + hidden_size * (self.q_lora_rank + self.cache_size)
+        return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
 
     def projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices before and after the core of some layers.
@@ -155,7 +169,9 @@ class LatentHeads(Record):
         """
         n = run.layout.tensor_parallel
         head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
-        inner = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
+        made = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        inner = wider + made
         weights = LatentHeads.weights(self, run.stream.hidden_size, n)
         return _projections(run, layers, weights, inner, kernels=8)
 
@@ -184,6 +200,7 @@ class LatentAttention(LatentHeads):
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
+                kind="latent_attention",
             ),
         }
 
