@@ -24,6 +24,7 @@ from specmodel.records.layers.batch import (
     Routing,
     SequenceGroup,
 )
+from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import PassWork, Work
 
 
@@ -34,6 +35,7 @@ def pass_work(
     routing_correlation: Numeric = 0.0,
     popularity: FloatArray | None = None,
     layout: Layout = SINGLE_GPU,
+    states: StateKeeping = NATIVE,
     compute_capability: float | None = None,
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
@@ -50,6 +52,8 @@ def pass_work(
         Probability that a token uses each expert, shape (num_experts,); equal if None [-].
     layout
         How the model is spread over GPUs.
+    states
+        What the pass does with recurrent states.
     compute_capability
         Of the GPU, which decides what its kernels share; None for one that has none [-].
 
@@ -86,12 +90,12 @@ def pass_work(
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
     batch = Batch(groups)
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
-    run = Pass(a.stream, batch, layout, routing, active, compute_capability)
+    run = Pass(a.stream, batch, layout, routing, active, states, compute_capability)
     h, n = a.hidden_size, layout.tensor_parallel
-    wide = a.input_projection_size
+    wide, dtype = a.input_projection_size, a.input_projection_dtype
     components = {
         "embedding": _embedding(a, run),
-        "input_projection": _linear(run, run.num_tokens, wide * h / n, a.weight_dtype, wide, h / n),
+        "input_projection": _linear(run, run.num_tokens, wide * h / n, dtype, wide, h / n),
         "norms": blocks.norms(
             run.num_tokens,
             hidden_size=h,

@@ -70,6 +70,11 @@ class Architecture(Record):
         where its parts do not have those of the target.
     activation_dtype, kv_dtype
         Dtypes of activations, which arithmetic follows, and of the KV cache.
+    num_mtp_modules
+        Modules for multi-token prediction, each with weights of its own for the position that it
+        drafts; the one there is drafts them all [-].
+    shares_mtp_index
+        Whether all draft passes of a step use the selection of the first, in sparse attention.
     """
 
     schema_version: Literal[2]
@@ -89,6 +94,8 @@ class Architecture(Record):
     mtp_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
     kv_dtype: StorageDtype = "bf16"
+    num_mtp_modules: Size = 1
+    shares_mtp_index: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -255,6 +262,11 @@ class Architecture(Record):
             return self.embedding_dtype
         return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
+    @property
+    def input_projection_dtype(self) -> StorageDtype:
+        """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
+        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
+
     @cached_property
     def stream(self) -> Stream:
         """What all layers share."""
@@ -343,7 +355,7 @@ class Architecture(Record):
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
-            + self.input_projection_size * h / n * stream.bytes_of(self.weight_dtype)
+            + self.input_projection_size * h / n * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
         )

@@ -11,6 +11,7 @@ from typing import Any
 from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.heads import eagle3_fields, is_draft_head
 from specmodel.records.hf.mixers import attention, windows
+from specmodel.records.hf.mtp import mtp_fields
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
 from specmodel.records.hf.wrappers import text_config
@@ -56,7 +57,7 @@ def architecture_fields(
         raise reader.fault("architectures", expected)
     family = reader.family()
     num_heads, num_layers = reader.whole("num_attention_heads"), reader.whole("num_hidden_layers")
-    fields: dict[str, Any] = {
+    fields: dict[str, Any] = mtp_fields(reader.config, argument) | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),

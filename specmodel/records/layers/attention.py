@@ -122,6 +122,8 @@ class LatentHeads(Record):
         Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim
         Widths of a head: position-free and rotary part of keys, and values [-].
+    input_size
+        As grouped attention has it: what the latents, and queries without one, are made of [-].
     """
 
     kind: str
@@ -131,6 +133,7 @@ class LatentHeads(Record):
     qk_nope_head_dim: Size
     qk_rope_head_dim: Size
     v_head_dim: Size
+    input_size: Size | None = None
 
     @property
     def cache_size(self) -> int:
@@ -148,14 +151,15 @@ class LatentHeads(Record):
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer; the latents' are copied [-]."""
+        read = self.input_size or hidden_size
         query_heads = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         value_heads = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
         by_head = (
-            (self.q_lora_rank or hidden_size) * query_heads
+            (self.q_lora_rank or read) * query_heads
             + self.kv_lora_rank * value_heads
             + self.num_heads * self.v_head_dim * hidden_size
         )
-        return by_head / tensor_parallel + hidden_size * (self.q_lora_rank + self.cache_size)
+        return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
 
     def projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices before and after the core of some layers.
@@ -165,7 +169,9 @@ class LatentHeads(Record):
         """
         n = run.layout.tensor_parallel
         head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
-        inner = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
+        made = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        inner = wider + made
         weights = LatentHeads.weights(self, run.stream.hidden_size, n)
         return _projections(run, layers, weights, inner, kernels=8)
 
@@ -194,6 +200,7 @@ class LatentAttention(LatentHeads):
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
+                kind="latent_attention",
             ),
         }
 
