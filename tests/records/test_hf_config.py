@@ -1044,24 +1044,23 @@ def test_kv_heads_that_do_not_divide(read):
 # Dtypes
 
 
-def test_a_file_of_quantisation_beside_the_config_is_refused_unless_the_dtype_is_given(tmp_path):
+def test_a_file_of_quantisation_beside_the_config_is_read_unless_the_dtype_is_given(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     plain = load_architecture(tmp_path)
     beside = tmp_path / "hf_quant_config.json"
-    beside.write_text('{"quantization": {"quant_algo": "NVFP4"}}', encoding="utf-8")
+    record = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
+    beside.write_text(json.dumps({"quantization": record}), encoding="utf-8")
     for path in (tmp_path, tmp_path / "config.json"):
-        with pytest.raises(
-            InputError, match=r"^target: got '.*hf_quant_config\.json'; .*weight_dty"
-        ):
-            load_architecture(path)
+        assert load_architecture(path).weight_dtype == "fp4"
     names = {"hardware": "h200_sxm", "drafter": "ngram", "target": tmp_path}
-    with pytest.raises(InputError, match="hf_quant_config"):
-        deploy(**names)
-    deployment, _ = deploy(**names, weight_dtype="fp4")
-    assert deployment.target == plain.with_changes("target", {"weight_dtype": "fp4"})
+    deployment, _ = deploy(**names, weight_dtype="fp8")
+    fp8 = {"weight_dtype": "fp8", "activation_dtype": "fp8"}
+    assert deployment.target == plain.with_changes("target", fp8)
     own = LLAMA | {"quantization_config": FP8}
     (tmp_path / "config.json").write_text(json.dumps(own), encoding="utf-8")
-    assert load_architecture(tmp_path).weight_dtype == "fp8"
+    with pytest.raises(InputError, match=r"quantization_config: .*fp8.*fp4, as hf_quant_config"):
+        load_architecture(tmp_path)
+    assert load_architecture(tmp_path, weight_dtype="fp4").weight_dtype == "fp4"
 
 
 @pytest.mark.parametrize("key", ["torch_dtype", "dtype"])

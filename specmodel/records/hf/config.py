@@ -80,7 +80,10 @@ def architecture_fields(
     ]
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
-    dtypes, layers = checkpoint_dtypes(reader.config, argument, dtype, layers, beside=beside)
+    is_tied = fields["has_tied_embeddings"]
+    dtypes, layers = checkpoint_dtypes(
+        reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
+    )
     return fields | {"layers": _grouped(layers)} | dtypes
 
 

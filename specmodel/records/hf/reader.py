@@ -24,7 +24,7 @@ class Reader:
 
     def __init__(self, config: Mapping[str, Any], argument: str) -> None:
         self.config, self.argument = config, argument
-        self._known = {"quantization_config", *HARMLESS_KEYS}
+        self._known = {"quantization_config", "expert_dtype", *HARMLESS_KEYS}
 
     def fault(self, key: str, expected: str) -> InputError:
         """Return the error that names a key with its value, to be raised."""
