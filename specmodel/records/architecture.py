@@ -142,7 +142,8 @@ class Architecture(Record):
         argument
             Name that an error should carry.
         weight_dtype
-            Dtype of the weights, where it is known and the checkpoint may not say it.
+            Dtype of the weights of linear layers, which overrides what the checkpoint says of
+            them; a record of quantisation beside ``config.json`` is not read then.
 
         Returns
         -------
@@ -166,14 +167,10 @@ class Architecture(Record):
         file, name = config_file(path)
         argument_file = f"{argument} {file.name}"
         config = records.read_mapping(file, argument)
-        shape = hf.architecture_fields(config, argument_file)
         beside = file.with_name("hf_quant_config.json")
-        is_hidden = weight_dtype is None and not config.get("quantization_config")
-        if is_hidden and file_mode(beside):
-            expected = (
-                "a config.json with quantization_config, or weight_dtype to say what it holds"
-            )
-            raise InputError(argument, str(beside), expected)
+        is_read = weight_dtype is None and file_mode(beside)
+        quantisation = records.read_mapping(beside, argument) if is_read else None
+        shape = hf.architecture_fields(config, argument_file, quantisation)
         data = {"schema_version": 2, "name": name, "source": str(file), **shape}
         own = records.build(cls, data, argument_file)
         return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})

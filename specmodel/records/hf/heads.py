@@ -50,7 +50,7 @@ def eagle3_fields(
             raise reader.fault(key, "none, as in a head it is not known here")
     if reader.whole("num_hidden_layers") != 1:
         raise reader.fault("num_hidden_layers", "1 in a head")
-    width, num_heads = reader.whole("hidden_size"), reader.whole("num_attention_heads")
+    width = reader.whole("hidden_size")
     for key, value, needed in (
         ("target_hidden_size", reader.whole("target_hidden_size", width), hidden_size),
         ("vocab_size", reader.whole("vocab_size"), vocabulary_size),
@@ -60,7 +60,7 @@ def eagle3_fields(
     taps = (reader.config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
     taps = taps or reader.config.get("eagle_aux_hidden_state_layer_ids") or [0, 0, 0]
     dtype = reader.dtype()
-    mixer = attention(reader, FAMILIES["llama"], num_heads) | {"input_size": 2 * width}
+    mixer = attention(reader, FAMILIES["llama"]) | {"input_size": 2 * width}
     block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
     return {
         "hidden_size": width,
