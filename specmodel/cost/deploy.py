@@ -198,6 +198,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     assumed |= _assumed_of_drafter(deployment.drafter, given)
+    for field, dtype in target.own_dtypes:
+        assumed[field] = f"{assumed[field]} and {dtype}" if field in assumed else dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return assumed | assumed_of_kernels(deployment)

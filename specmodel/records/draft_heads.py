@@ -227,6 +227,7 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
     narrow = BYTES_PER_ELEMENT[target.activation_dtype] < 2 <= BYTES_PER_ELEMENT[dtype]
     return {
         "weight_dtype": dtype,
+        "attention_dtype": None,
         "expert_dtype": None,
         "embedding_dtype": target.outer_dtype,  # the LM head is the target's
         "activation_dtype": "bf16" if narrow else target.activation_dtype,
