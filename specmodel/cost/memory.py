@@ -41,6 +41,9 @@ class MemoryUse:
         for head in drafter.architectures if drafter.is_head else ():
             is_same = head.vocabulary_size == target.vocabulary_size
             shared = head.outer_parameters if is_same else head.embedding_parameters
+            if head.hidden_size != target.hidden_size:  # it embeds all tokens by itself
+                own = target.vocabulary_size * head.hidden_size
+                shared = head.embedding_parameters - own
             size -= shared * BYTES_PER_ELEMENT[head.outer_dtype] / layout.tensor_parallel
         return float(size)
 
