@@ -12,14 +12,16 @@ from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.heads import eagle3_fields, is_draft_head
 from specmodel.records.hf.mixers import attention, windows
 from specmodel.records.hf.mtp import mtp_fields
-from specmodel.records.hf.quantization import quantised_dtypes
+from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
 from specmodel.records.hf.wrappers import text_config
 
 __all__ = ["architecture_fields", "eagle3_fields", "is_draft_head"]
 
 
-def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
+def architecture_fields(
+    config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the fields of an `Architecture` that a configuration describes.
 
     Parameters
@@ -28,6 +30,8 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
         Content of a ``config.json``.
     argument
         Name that an error should carry.
+    beside
+        Content of the ``hf_quant_config.json`` beside it, if there is one.
 
     Returns
     -------
@@ -72,19 +76,19 @@ def architecture_fields(config: Mapping[str, Any], argument: str) -> dict[str, A
         mixer if window is None else mixer | {"window": window}
         for window in windows(reader, family, num_layers)
     ]
-    fields["layers"] = _grouped(mixers, blocks)
+    layers = [
+        {"mixer": one, "feed_forward": block} for one, block in zip(mixers, blocks, strict=True)
+    ]
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
-    if reader.config.get("quantization_config"):
-        return fields | quantised_dtypes(reader.config, argument, dtype, fields["layers"])
-    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+    dtypes, layers = checkpoint_dtypes(reader.config, argument, dtype, layers, beside=beside)
+    return fields | {"layers": _grouped(layers)} | dtypes
 
 
-def _grouped(mixers: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return layers that are alike together, in the order in which they first appear."""
     groups: list[dict[str, Any]] = []
-    for mixer, block in zip(mixers, blocks, strict=True):
-        parts = {"mixer": mixer, "feed_forward": block}
+    for parts in layers:
         same = next((group for group in groups if group | parts == group), None)
         if same:
             same["count"] += 1

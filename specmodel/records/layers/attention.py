@@ -53,6 +53,11 @@ class GroupedAttention(Record):
             raise InputError("num_kv_heads", self.num_kv_heads, expected)
         return self
 
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.head_dim
+
     def cuts(self, degree: int) -> bool:
         """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
         divides = not self.num_heads % degree
@@ -135,6 +140,11 @@ class LatentHeads(Record):
         """Elements cached for a token in one layer, whatever the number of heads [-]."""
         return self.kv_lora_rank + self.qk_rope_head_dim
 
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.v_head_dim
+
     def cuts(self, degree: int) -> bool:
         """Tell whether the heads divide over GPUs; the latent is copied to each."""
         return not self.num_heads % degree
@@ -190,6 +200,7 @@ class LatentAttention(LatentHeads):
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
+                kind="latent_attention",
             ),
         }
 

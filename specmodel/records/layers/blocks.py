@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from specmodel.algebra.ranks import Message
 from specmodel.algebra.roofline import Value
-from specmodel.base.units import BYTES_PER_ELEMENT
-from specmodel.records.layers.work import Work
+from specmodel.base.units import BYTES_PER_ELEMENT, kernel_dtype
+from specmodel.records.layers.work import Kind, Work
 
 
 def linear(
@@ -47,7 +47,7 @@ def linear(
         rows=num_tokens,
         kernels=kernels,
         dtype=dtype,
-        stored_dtype=stored_dtype,
+        stored_dtype=kernel_dtype(stored_dtype),
     )
 
 
@@ -194,6 +194,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
     residual_bytes: float,
     dtype: str,
     kv_dtype: str,
+    kind: Kind = "attention",
 ) -> Work:
     """Return the work of scores and weighted values over the KV cache.
 
@@ -215,6 +216,8 @@ def attention(  # noqa: PLR0913 - all keyword-only
         Size of an activation between layers [B].
     dtype, kv_dtype
         Of the arithmetic and of the cache.
+    kind
+        Kernels that do it.
 
     Returns
     -------
@@ -231,9 +234,9 @@ def attention(  # noqa: PLR0913 - all keyword-only
         cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
         groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
         kernels=layers,
-        kind="attention",
+        kind=kind,
         dtype=dtype,
-        stored_dtype=kv_dtype,
+        stored_dtype=kernel_dtype(kv_dtype),
         memory_cause="KV",
     )
 
@@ -295,6 +298,8 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     layers: int,
     value_bytes: float,
     state_dtype: str,
+    states_copied: Value = 0.0,
+    record_bytes: Value = 0.0,
 ) -> Work:
     """Return the work of a gated delta rule, which reads a state once and writes it often.
 
@@ -317,6 +322,10 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
         Size of a query, key, value, gate or result [B].
     state_dtype
         Of the state. Arithmetic runs in 16 bits or wider, whatever weights and activations have.
+    states_copied
+        States of a sequence that are read and written once more in each layer, a mean [-].
+    record_bytes
+        Of its tokens, written and read in each layer, a mean [B].
 
     Returns
     -------
@@ -325,11 +334,12 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     """
     key, value = sizes
     state = layers * num_value_heads * key * value
+    moved = (1 + states_written + 2 * states_copied) * (state * BYTES_PER_ELEMENT[state_dtype])
     values = layers * (2 * num_key_heads * key + num_value_heads * (2 * value + 2))
     return Work(
         flop=num_tokens * (8 * state),
         activation_bytes=num_tokens * (values * value_bytes),
-        cache_bytes=batch_size * (1 + states_written) * (state * BYTES_PER_ELEMENT[state_dtype]),
+        cache_bytes=batch_size * (moved + layers * record_bytes),
         groups=batch_size * (layers * num_value_heads),
         kernels=layers,
         kind="recurrence",
