@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.records.hf.feed_forward import feed_forwards
-from specmodel.records.hf.heads import eagle3_fields, is_draft_head
+from specmodel.records.hf.heads import eagle3_fields, is_draft_head, mtp_fields
 from specmodel.records.hf.mixers import attention, windows
-from specmodel.records.hf.mtp import mtp_fields
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
 from specmodel.records.hf.wrappers import text_config

@@ -1,12 +1,14 @@
-"""Reader of the ``config.json`` of a draft head, which looks like a model of few layers.
+"""Reader of what a ``config.json`` says of drafting: of a head, or of modules of a target.
 
-Heads are known by the names of their classes, as in the registries of vLLM 0.33.0 and SGLang
-0.5.23 and in speculators 0.9.0. What another class would make of the same keys is refused by name.
+A head looks like a model of few layers. Heads are known by the names of their classes, as in the
+registries of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0. What another class would make
+of the same keys is refused by name.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from specmodel.base.errors import InputError
 from specmodel.records.hf.families import Family
 from specmodel.records.hf.reader import Reader
 
@@ -53,6 +55,15 @@ _LEFT_OVER = (
 _WINDOWED = "sliding_attention"
 _DEFAULT_TAPS = 3
 _MOST_LAYERS = 64
+
+_MTP_COUNTS = (
+    "num_mtp_modules",
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_layers",
+)
+"""Names of the number of modules, of which the first that a family gives is meant: MiniMax-M3 has
+seven modules of one layer each, and says both."""
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
@@ -118,6 +129,45 @@ def eagle3_fields(
     }
     reader.refuse_other_keys(Family(harmless=_LEFT_OVER if is_latent else ()))
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def mtp_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """Return the fields of an `Architecture` about its modules for multi-token prediction.
+
+    Parameters
+    ----------
+    config
+        Content of a ``config.json``, of the language model.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    dict
+        Fields by name; none for a checkpoint with one module or without any, on which a head is
+        made as if it had one.
+
+    Raises
+    ------
+    InputError
+        If a number is none, or a switch is not true or false.
+
+    Examples
+    --------
+    >>> mtp_fields({"num_nextn_predict_layers": 3}, "config")
+    {'num_mtp_modules': 3}
+    """
+    fields: dict[str, Any] = {}
+    key = next((name for name in _MTP_COUNTS if config.get(name) is not None), None)
+    if key:
+        count = config[key]
+        if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
+            raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
+        fields |= {"num_mtp_modules": count} if count > 1 else {}
+    shares = config.get("index_share_for_mtp_iteration", False)
+    if not isinstance(shares, bool | None):
+        raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
+    return fields | ({"shares_mtp_index": True} if shares else {})
 
 
 def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
