@@ -39,10 +39,14 @@ FILES = {
     "gemm": "gemm_perf.parquet",
     "attention": "generation_attention_perf.parquet",
     "mla": "generation_mla_perf.parquet",
+    "dsa": "dsa_generation_module_perf.parquet",
     "quantize": "scale_matrix_perf.parquet",
     "comm": "custom_allreduce_perf.parquet",
 }
 """Operations that are read here, and the file of each."""
+
+_FOLDER_OF = {"dsa": "sparse_attention"}
+"""Folder of an operation's tables where it is not named for it."""
 
 _BY_TOKEN = "computescale_perf.parquet"
 """What quantising by a scale of each token takes beyond quantising by a known scale."""
@@ -86,6 +90,11 @@ _NAMES = {
         "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
         "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
     },
+    "dsa": {
+        "op_name": "operation", "model": "model", "batch_size": "batch_size",
+        "num_heads": "num_heads", "step": "context_length", "kv_cache_dtype": "kv_dtype",
+        "gemm_type": "quantization",
+    },
 }  # fmt: skip
 """What makes a point of each table, by its names and ours; rows that agree in it are repeats."""
 
@@ -109,7 +118,7 @@ def list_tables() -> pd.DataFrame:
         (hardware, operation, path.parts[-3], path.parts[-2], str(path))
         for hardware, folder in FOLDERS.items()
         for operation, file in FILES.items()
-        for path in (_data_folder() / folder / operation).glob(f"*/*/{file}")
+        for path in _folder(folder, operation).glob(f"*/*/{file}")
     ]
     names = ["hardware", "operation", "framework", "version", "path"]
     table = pd.DataFrame(rows, columns=names)
@@ -132,9 +141,11 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         ``distribution``, and the marks ``is_gated`` and ``is_slow_path``; ``active_experts`` is
         missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
         core with one query token a sequence: also ``sliding_window``, missing for none. Of "mla":
-        the same of latent attention, in DeepSeek's shape. Of "quantize", bf16 to fp8 by a scale of
-        each token: ``num_tokens`` and ``width``. Of "comm", all-reduces inside a node: ``num_gpus``
-        [-], ``message_bytes`` of the reduced tensor [B].
+        the same of latent attention, in DeepSeek's shape. Of "dsa", a whole layer of sparse
+        attention with one query token a sequence: ``operation`` as the table names it, ``model``,
+        and ``quantization`` of its matrices; ``context_length`` is before the token. Of
+        "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``. Of "comm",
+        all-reduces inside a node: ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
 
     Raises
     ------
@@ -165,6 +176,8 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         weight_dtype=_dtypes(table["quantization"]),
         activation_dtype=_dtypes(table["quantization"], of=1),
     )
+    if operation == "dsa":
+        return table.assign(kv_dtype=_dtypes(table["kv_dtype"]))
     if operation == "gemm":
         return table
     is_slow = table["quantization"].isin(_slow_paths(hardware, framework, version))
@@ -275,12 +288,16 @@ def _data_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
 
 
+def _folder(device: str, operation: str) -> Path:
+    return _data_folder() / device / _FOLDER_OF.get(operation, operation)
+
+
 def _read(
     operation: str, hardware: str, framework: str, version: str, file: str | None = None
 ) -> pd.DataFrame:
     if hardware not in FOLDERS:
         raise InputError("hardware", hardware, f"one with tables: {nearest(hardware, FOLDERS)}")
-    folder = _data_folder() / FOLDERS[hardware] / operation
+    folder = _folder(FOLDERS[hardware], operation)
     path = folder / framework / version / FILES[operation]
     if not path.is_file():
         known = ["/".join(p.parts[-3:-1]) for p in folder.glob(f"*/*/{FILES[operation]}")]
