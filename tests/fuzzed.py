@@ -114,6 +114,8 @@ WORDS = {
 }
 """Plausible words of options and arguments, by their names."""
 NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")
+TEXT = re.compile(r'"[^"\n]*"')
+"""Words in TOML and JSON, in which a fault or an option may have put one."""
 NUMBERS = "0 1 2 3 4 7 8 0.5 0.9 1e-6 1.0"
 LISTS = "1 4 1,8 1:8:x2 1:5 2,2 3:1 0:3 512"
 STRANGE = [
@@ -358,9 +360,10 @@ def _faults(words: list[str], status: int, out: str, err: str) -> Iterator[str]:
 
 def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
     """Say where an answer has no number, and whether JSON is none."""
-    found = NOT_A_NUMBER.search(out)
+    told = TEXT.sub('""', out)
+    found = NOT_A_NUMBER.search(told)
     if found and not {"nan", "inf", "-inf"} & {*words}:
-        yield "not a number: " + out[max(0, found.start() - 200) : found.end() + 80]
+        yield "not a number: " + told[max(0, found.start() - 200) : found.end() + 80]
     if "--json" in words and not {"--csv", "-h", "--help"} & {*words}:
         try:
             json.loads(out)
@@ -372,7 +375,7 @@ def _faults_of_files(folder: Path, kept: dict[str, bytes]) -> Iterator[str]:
     for path in folder.rglob("*"):
         if path.suffix in (".csv", ".toml", ".jsonl") and path.is_file() and path.name not in kept:
             text = path.read_text(encoding="utf-8")
-            if NOT_A_NUMBER.search(text):
+            if NOT_A_NUMBER.search(TEXT.sub('""', text)):
                 yield f"not a number in {path.name}: {text[:200]}"
 
 

@@ -89,7 +89,8 @@ def dialect(name: str, version: str | None = None) -> Dialect:
         raise InputError("engine_version", version, "a version such as 1.2 or 1.3.0rc20")
     if (int(numbers[1]), int(numbers[2])) >= (1, 3):
         return found
-    return replace(found, write=_tensorrt_llm_first, caveats=())
+    first = "Batch sizes are the first of each length, as up to TensorRT-LLM 1.2"
+    return replace(found, write=_tensorrt_llm_first, caveats=(first,))
 
 
 def _vllm(schedule: Schedule, drafter: str) -> str:

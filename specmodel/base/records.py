@@ -238,6 +238,8 @@ def _first_fault(
         case "extra_forbidden":
             fields = _records_at(cls, path[:-1])[0].model_fields
             expected = f"a known field: {nearest(str(path[-1]), fields)}"
+        case "missing" if isinstance(path[-1], int):
+            return InputError(name, fault["input"], f"at least {path[-1] + 1} values")
         case "missing":
             return InputError(_joined(name, str(path[-1])), None, "this field to be given")
         case "union_tag_invalid" | "union_tag_not_found":
@@ -261,7 +263,7 @@ def _place(data: object, path: Sequence[int | str]) -> str:
     """Return where a fault is in `data`: its path, without the kinds of tables put in between."""
     place = ""
     for key in path:
-        if isinstance(key, int) and isinstance(data, Sequence):
+        if isinstance(key, int) and isinstance(data, Sequence) and key < len(data):
             place, data = f"{place}[{key}]", data[key]
         elif isinstance(data, Mapping) and key in data:
             place, data = _joined(place, str(key)), data[key]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.records.kernels import KINDS, MAIN_KINDS
+from specmodel.records.layers.states import Rollback, StateKeeping
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -29,8 +30,16 @@ DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embed
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
-NAMES = (*RECORDS, "stack", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
+ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
+NAMES = (*RECORDS, "stack", "state_rollback", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
 """What `resolve` takes beside fields of records."""
+
+_SLOTS_OF = {
+    "chain": "vLLM without prefix caching",
+    "aligned": "vLLM",
+    "scratch": "SGLang",
+}
+"""Who reserves states so."""
 
 _STAND_FOR = {
     "attention": "as fast as grouped attention",
@@ -43,6 +52,7 @@ _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
     "routing_correlation": TYPICAL_ROUTING_CORRELATION,
     "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
+    "state_rollback": "native",
     **dict.fromkeys(DEGREES, 1),
 }
 
@@ -65,6 +75,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     kv_dtype: str | None = None,
     expert_dtype: str | None = None,
     embedding_dtype: str | None = None,
+    state_rollback: str | None = None,
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
@@ -74,7 +85,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
         As `specmodel.predict` takes them [-].
     tensor_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
         Likewise [-].
-    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
+    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype, state_rollback
         Likewise.
 
     Returns
@@ -143,6 +154,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         engine=engine,
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
         popularity=_popularity(given, target),
+        state_rollback=_rollback(chosen["state_rollback"]),
         **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES},
     )
@@ -164,6 +176,12 @@ def _degree(name: str, values: Mapping[str, Any]) -> Any:
     return int(check(name, _single(name, values), minimum=1, whole=True))
 
 
+def _rollback(value: Any) -> Rollback:
+    if value not in ROLLBACKS:
+        raise InputError("state_rollback", value, f"one of: {', '.join(ROLLBACKS)}")
+    return cast(Rollback, value)
+
+
 def _single(name: str, values: Mapping[str, Any]) -> Any:
     if np.ndim(np.asarray(values[name], dtype=object)):
         raise InputError(name, values[name], "one number for the deployment")
@@ -174,20 +192,29 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     """Return what was not given and plays a part, by argument."""
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
-    values |= {"stack": deployment.kernels.stack}
+    values |= {"stack": deployment.kernels.stack, "state_slots": _slots_text(deployment.states)}
     told = _without_part(deployment).union(given)
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     assumed |= _assumed_of_drafter(deployment.drafter, given)
+    for field, dtype in target.own_dtypes:
+        assumed[field] = f"{assumed[field]} and {dtype}" if field in assumed else dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return assumed | assumed_of_kernels(deployment)
 
 
+def _slots_text(states: StateKeeping) -> str:
+    """Say how many states a request has reserved at K drafted tokens, and who does so."""
+    one, two = states.states(np.array([2.0, 3.0])).tolist()
+    count = f"{one:g}" if one == two else f"{one - 1:g} + K"
+    return f"{count} states a request, as {_SLOTS_OF[states.slots]}"
+
+
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
     if not drafter.is_lookup:
-        return {"draft_dtype": drafter.architectures[0].weight_dtype}
+        return {"draft_dtype": drafter.architectures[0].weight_dtype, **dict(drafter.assumed)}
     is_record = isinstance(given["drafter"], Drafter)
     defaults = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
     kept = {name for name, value in defaults.items() if getattr(drafter, name) == value}
@@ -232,7 +259,10 @@ def _without_part(deployment: Deployment) -> set[str]:
     """Return the arguments that decide nothing for these models."""
     names = set() if deployment.target.is_moe else {"routing_correlation", "expert_parallel"}
     is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
-    return names | ({"draft_tensor_parallel"} if is_on_target else set())
+    names |= {"draft_tensor_parallel"} if is_on_target else set()
+    if deployment.recurrent_model is None:
+        return names | {"state_rollback", "state_slots"}
+    return names | ({"state_slots"} if deployment.engine.state_slots else set())
 
 
 def _record(value: Any, kind: type, load: Any) -> Any:

@@ -25,8 +25,22 @@ FitKind = Literal[
 """Kinds of kernels that are fitted apart."""
 KINDS: tuple[str, ...] = get_args(FitKind)
 
-StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4"]
-"""Dtypes of weights and caches."""
+StorageDtype = Literal[
+    "fp32",
+    "bf16",
+    "fp16",
+    "fp8",
+    "mxfp8",
+    "int8",
+    "int8_g128",
+    "fp4",
+    "mxfp4",
+    "int4",
+    "int4_g128",
+    "int4_g64",
+    "int4_g32",
+]
+"""Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
 
 STANDS_IN = {"elementwise": "gemm"}
 """Kind whose errors are taken for one that has few points of its own."""

@@ -170,6 +170,12 @@ def test_versions_of_tensorrt_llm(document):
     assert f"{ranges[0]['last_batch_size']}: {ranges[0]['draft_length']}" in newest
 
 
+def test_the_form_of_an_older_version_is_said_below_it(run):
+    text = run(TENSORRT + " --max-batch-size 40 --engine-version 1.2")
+    lines = text[text.index("draft_len_schedule") :].splitlines()
+    assert lines[1] == "Batch sizes are the first of each length, as up to TensorRT-LLM 1.2."
+
+
 def test_the_gain_over_the_best_single_length(document, run):
     answer = document(SMALL)
     base = f"{SMALL} --max-draft-length 10"

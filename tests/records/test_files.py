@@ -2,7 +2,9 @@
 
 import io
 import os
+import re
 import stat
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.records import read_mapping, read_text
 from specmodel.base.tables import parse_csv, read_table
 from specmodel.records.architecture import load_architecture
+from specmodel.records.engine import load_engine
 from specmodel.records.hardware import load_hardware
 
 LONG = "x" * 300
@@ -197,3 +200,11 @@ def test_a_factor_alone_is_no_number():
     for parse in (parse_values, parse_numbers):
         with pytest.raises(InputError, match=r"^draft_length: got 'x5'"):
             parse("draft_length", "x5")
+
+
+def test_a_pair_that_lacks_an_end_is_named(tmp_path):
+    path = tmp_path / "engine.toml"
+    sglang = files("specmodel").joinpath("records", "data", "engines", "sglang.toml").read_text()
+    path.write_text(re.sub(r"(?m)^draft_length = .*$", "draft_length = [8]", sglang))
+    with pytest.raises(InputError, match=r"fitted_on\.draft_length: got \[8\]; .*2 values$"):
+        load_engine(path)

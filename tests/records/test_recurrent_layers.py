@@ -6,6 +6,7 @@ from hybrids import LAYERS, hybrid
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
+from specmodel.cost.forward import pass_work
 from specmodel.records.layers.attention import GroupedAttention
 from specmodel.records.layers.batch import Layout, sequence_group
 from specmodel.records.layers.recurrent import GatedDeltaNet
@@ -41,8 +42,9 @@ def test_cache_and_state_are_those_of_the_published_model(name):
     assert one - empty == per_token
     net, count = next((m, n) for m, n in model.mixers.items() if isinstance(m, GatedDeltaNet))
     assert count * net.state_bytes() / 1e6 == pytest.approx(states, abs=0.005)
-    assert count * net.window_bytes(model.stream) / 1e6 == pytest.approx(windows, abs=0.005)
-    assert empty == count * (net.state_bytes() + net.window_bytes(model.stream))
+    window = 3 * net.past_token_bytes(model.stream)
+    assert count * window / 1e6 == pytest.approx(windows, abs=0.005)
+    assert empty == count * (net.state_bytes() + window)
 
 
 def test_weights_of_a_layer_by_hand():
@@ -93,7 +95,9 @@ def test_state_is_read_once_and_written_for_each_token_with_logits(tokens, logit
 
 def test_only_sequences_with_a_proposal_write_several_states():
     group = sequence_group(batch_size=8, tokens_per_sequence=4, speculating_share=0.25)
-    assert group.states_per_sequence == 1 + 0.25 * 3
+    model = hybrid("Qwen3.5-397B-A17B")
+    recurrence = pass_work(model, group).components["recurrence"]
+    assert recurrence.cache_bytes == 8 * 45 * (1 + 1 + 0.25 * 3) * 64 * 128 * 128 * 4
 
 
 def test_convolution_by_hand():

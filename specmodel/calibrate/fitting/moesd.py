@@ -93,7 +93,7 @@ def fit_moesd(
     Parameters
     ----------
     table
-        Columns of `MOESD_COLUMNS`, a DataFrame or any mapping of arrays of one length.
+        Columns of `MOESD_COLUMNS`, a DataFrame or any mapping of arrays of one length [-].
     bounds
         Lower and upper bound by parameter, as `moesd_bounds` gives them [-] [s].
     ridge_point

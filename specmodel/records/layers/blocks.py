@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specmodel.algebra.ranks import Message
 from specmodel.algebra.roofline import Value
-from specmodel.base.units import BYTES_PER_ELEMENT
+from specmodel.base.units import BYTES_PER_ELEMENT, kernel_dtype
 from specmodel.records.layers.work import Kind, Work
 
 
@@ -47,7 +47,7 @@ def linear(
         rows=num_tokens,
         kernels=kernels,
         dtype=dtype,
-        stored_dtype=stored_dtype,
+        stored_dtype=kernel_dtype(stored_dtype),
     )
 
 
@@ -238,7 +238,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
         kernels=layers,
         kind=kind,
         dtype=dtype,
-        stored_dtype=kv_dtype,
+        stored_dtype=kernel_dtype(kv_dtype),
         memory_cause="KV",
     )
 
@@ -300,6 +300,8 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     layers: int,
     value_bytes: float,
     state_dtype: str,
+    states_copied: Value = 0.0,
+    record_bytes: Value = 0.0,
 ) -> Work:
     """Return the work of a gated delta rule, which reads a state once and writes it often.
 
@@ -322,6 +324,10 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
         Size of a query, key, value, gate or result [B].
     state_dtype
         Of the state. Arithmetic runs in 16 bits or wider, whatever weights and activations have.
+    states_copied
+        States of a sequence that are read and written once more in each layer, a mean [-].
+    record_bytes
+        Of its tokens, written and read in each layer, a mean [B].
 
     Returns
     -------
@@ -330,11 +336,12 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     """
     key, value = sizes
     state = layers * num_value_heads * key * value
+    moved = (1 + states_written + 2 * states_copied) * (state * BYTES_PER_ELEMENT[state_dtype])
     values = layers * (2 * num_key_heads * key + num_value_heads * (2 * value + 2))
     return Work(
         flop=num_tokens * (8 * state),
         activation_bytes=num_tokens * (values * value_bytes),
-        cache_bytes=batch_size * (1 + states_written) * (state * BYTES_PER_ELEMENT[state_dtype]),
+        cache_bytes=batch_size * (moved + layers * record_bytes),
         groups=batch_size * (layers * num_value_heads),
         kernels=layers,
         kind="recurrence",

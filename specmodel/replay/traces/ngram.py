@@ -60,7 +60,7 @@ def ngram_trace(
     Parameters
     ----------
     prompts, outputs
-        One sequence of token ids for each request; a prompt may be empty, an output may not.
+        One sequence of token ids for each request; a prompt may be empty, an output may not [-].
     min_ngram, max_ngram
         Shortest and longest run of last tokens looked for [token].
     match
