@@ -129,7 +129,8 @@ def means(kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
     return dict(zip(PARAMETERS, [rounded(value, 4) for value in typical], strict=True))
 
 
-def main() -> None:
+def add_sparse_attention() -> None:
+    """Fit all tables, and write profiles and typical kernels."""
     found = fit_all()
     add_to_profiles(found)
     typical = with_typical(load_typical(), found).model_copy(
@@ -139,4 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    add_sparse_attention()
