@@ -188,6 +188,15 @@ def test_only_the_ideal_engine_is_an_upper_bound(overhead, run):
     assert "upper bound" not in in_one_line(real).lower()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "opening"),
+    [("1,100", "One point fits in memory, where"), ("1,2,100", "2 of 3 points fit in memory,")],
+)
+def test_how_many_points_fit_is_said(run, sizes, opening):
+    text = run(f"{PREDICT} --context-length 100000 --batch-size {sizes}")
+    assert text.splitlines()[1].startswith(opening)
+
+
 def test_batch_that_does_not_fit_warns(run):
     command = PREDICT + " --context-length 100000 --batch-size 1,100"
     document = parse(run(command + " --json"))

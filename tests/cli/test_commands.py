@@ -563,6 +563,11 @@ def test_help_fits_80_columns(command, do) -> None:
     assert do(f"{command} --help").startswith(f"Usage: specmodel {command}")
 
 
+def test_help_of_fit_engine_names_every_column_and_overhead(do) -> None:
+    told = set(re.findall(r"\w+", do("fit engine --help")))
+    assert told >= {*BOUNDS, *COLUMNS, *QUANTITIES}
+
+
 # fit kernels
 
 
