@@ -15,14 +15,29 @@ BYTES_PER_ELEMENT: dict[str, float] = {
     "bf16": 2.0,
     "fp16": 2.0,
     "fp8": 1.0,
+    "mxfp8": 8.25 / 8,
     "int8": 1.0,
+    "int8_g128": 8.125 / 8,
     "fp4": 4.5 / 8,
     "mxfp4": 4.25 / 8,
     "int4": (4 + 20 / 128) / 8,
+    "int4_g128": (4 + 16 / 128) / 8,
+    "int4_g64": (4 + 16 / 64) / 8,
+    "int4_g32": (4 + 16 / 32) / 8,
 }
 """Size of one element [B] with its share of the scales: fp4 (NVFP4) has 8 bits for each 16
-elements, mxfp4 8 for each 32, int4 16 and a 4-bit zero point for each 128; those of fp8 and int8
-blocks are below 0.1 %."""
+elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128 and
+the like have 16 bits for each group of so many, and no zero points. Those of fp8 and int8 by tensor
+or channel, or in blocks of 32 x 32 and more, are at most 0.1 %."""
+
+_KERNELS = {
+    "mxfp8": "fp8",
+    "int8_g128": "int8",
+    "int4_g128": "int4",
+    "int4_g64": "int4",
+    "int4_g32": "int4",
+}
+"""Dtypes that differ from another in the size of their groups only, and that one."""
 
 ARITHMETIC_BITS = {
     name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
@@ -93,11 +108,22 @@ def unwrap(array: FloatArray) -> FloatArray:
     return scalar
 
 
+def kernel_dtype(dtype: str) -> str:
+    """Return the dtype whose kernels read a dtype: the same but for how many share a scale.
+
+    Examples
+    --------
+    >>> kernel_dtype("int4_g32"), kernel_dtype("fp8")
+    ('int4', 'fp8')
+    """
+    return _KERNELS.get(dtype, dtype)
+
+
 def check_dtype(argument: str, dtype: object) -> str:
-    """Return `dtype` if it is known, else say which dtypes are; activations have no mxfp4."""
-    known = [
-        name for name in BYTES_PER_ELEMENT if (argument, name) != ("activation_dtype", "mxfp4")
-    ]
+    """Return `dtype` if it is known, else say which dtypes are; activations have no groups."""
+    is_of_activations = argument == "activation_dtype"
+    groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
+    known = [name for name in BYTES_PER_ELEMENT if name not in groups]
     if isinstance(dtype, str) and dtype in known:
         return dtype
     raise InputError(argument, dtype, "one of " + ", ".join(known))

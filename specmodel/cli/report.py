@@ -82,29 +82,29 @@ def behind(deployment: Deployment) -> list[str]:
 
 def _kernels(deployment: Deployment) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
+    from specmodel.cost.kinds import kernels_of
     from specmodel.records.kernels import MAIN_KINDS, TYPICAL
 
-    kernels, target = deployment.kernels, deployment.target
-    if kernels.record is None:
+    kernels, record = deployment.kernels, deployment.kernels.record
+    if record is None:
         return "Kernels: the data sheet's peaks, which none reaches."
-    told, is_held_out = [], True
-    for kind in MAIN_KINDS if target.is_moe else MAIN_KINDS[1:]:
-        stored = target.stream.stored_dtype(kind)
-        arithmetic = target.stream.arithmetic_dtype(stored)
-        dtype = kernels.record.dtype_of_fit(kind, stored, arithmetic)
-        fit = kernels.record.fit(kind, stored, arithmetic)
-        if fit:
+    told, is_held_out, run = dict[str, str](), True, kernels_of(deployment.target)
+    for kind in (kind for kind in MAIN_KINDS if kind in run):
+        place, fit = record.place(kind, *run[kind]), record.fit(kind, *run[kind])
+        if place and fit:
+            (taken, dtype), stored = place, run[kind][0]
             stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
-            told.append(f"{kind}{stand_in} {fit.mean_error:.0%}")
+            name = taken.replace("_", " ")
+            told.setdefault(taken, f"{name}{stand_in} {fit.mean_error:.0%}")
             is_held_out &= fit.is_held_out
-    errors = ", ".join(told)
+    errors = ", ".join(told.values())
     if kernels.stack == TYPICAL:
         return (
             f"Kernels: none were fitted on {deployment.hardware.name}; typical ones are assumed,"
             f" off by {errors} on a GPU left out."
         )
     judged = "shapes not fitted" if is_held_out else "what was fitted"
-    name = f"{kernels.stack} {kernels.record.version}"
+    name = f"{kernels.stack} {record.version}"
     return f"Kernels: {name}, fitted; off by {errors} on {judged}."
 
 

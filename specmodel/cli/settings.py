@@ -69,6 +69,11 @@ _DETAIL: _Options = {
         "FILE",
         "Chance that a token uses each expert, one a number, summing to experts a token.",
     ),
+    "state_rollback": (
+        "HOW",
+        "Recurrent states of rejected tokens: native (a state is written after each"
+        " token) or replay.  [default: native]",
+    ),
     "lookup_time": (float, "Host seconds to look up one sequence (ngram).  [default: 0]"),
 }
 OPTIONS = _WHERE | _POINT | _ACCEPTANCE | _DETAIL

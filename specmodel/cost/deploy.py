@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype
 from specmodel.cost.deployment import TYPICAL_MEMORY_UTILIZATION, Deployment
+from specmodel.cost.kinds import kernels_of
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
-from specmodel.records.kernels import KINDS
-from specmodel.records.layers.attention import LatentAttention
+from specmodel.records.kernels import KINDS, MAIN_KINDS
+from specmodel.records.layers.states import Rollback
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -29,13 +30,28 @@ DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embed
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
-NAMES = (*RECORDS, "stack", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
+ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
+NAMES = (*RECORDS, "stack", "state_rollback", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
 """What `resolve` takes beside fields of records."""
+
+_SLOTS = {
+    "chain": "1 + K states a request, as vLLM without prefix caching",
+    "aligned": "2 + K states a request, as vLLM",
+    "scratch": "2 + K states a request, as SGLang",
+}
+"""What is assumed to be reserved at K drafted tokens, in words."""
+_STAND_FOR = {
+    "attention": "as fast as grouped attention",
+    "latent_attention": "as fast as latent attention",
+    "gemm": "streams as fast as matrices",
+}
+"""What is assumed of kernels that take the fits of another kind."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
     "routing_correlation": TYPICAL_ROUTING_CORRELATION,
     "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
+    "state_rollback": "native",
     **dict.fromkeys(DEGREES, 1),
 }
 
@@ -58,6 +74,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     kv_dtype: str | None = None,
     expert_dtype: str | None = None,
     embedding_dtype: str | None = None,
+    state_rollback: str | None = None,
 ) -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from records, names or paths, and what was assumed in making it.
 
@@ -67,7 +84,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
         As `specmodel.predict` takes them [-].
     tensor_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
         Likewise [-].
-    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
+    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype, state_rollback
         Likewise.
 
     Returns
@@ -136,6 +153,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         engine=engine,
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
         popularity=_popularity(given, target),
+        state_rollback=_rollback(chosen["state_rollback"]),
         **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES},
     )
@@ -157,6 +175,12 @@ def _degree(name: str, values: Mapping[str, Any]) -> Any:
     return int(check(name, _single(name, values), minimum=1, whole=True))
 
 
+def _rollback(value: Any) -> Rollback:
+    if value not in ROLLBACKS:
+        raise InputError("state_rollback", value, f"one of: {', '.join(ROLLBACKS)}")
+    return cast(Rollback, value)
+
+
 def _single(name: str, values: Mapping[str, Any]) -> Any:
     if np.ndim(np.asarray(values[name], dtype=object)):
         raise InputError(name, values[name], "one number for the deployment")
@@ -167,7 +191,7 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     """Return what was not given and plays a part, by argument."""
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
-    values |= {"stack": deployment.kernels.stack}
+    values |= {"stack": deployment.kernels.stack, "state_slots": _SLOTS[deployment.states.slots]}
     told = _without_part(deployment).union(given)
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if target.is_moe and deployment.popularity is None:
@@ -175,36 +199,49 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     assumed |= _assumed_of_drafter(deployment.drafter, given)
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
-    return assumed | _assumed_of_kernels(deployment)
+    return assumed | assumed_of_kernels(deployment)
 
 
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
     if not drafter.is_lookup:
-        return {"draft_dtype": drafter.architectures[0].weight_dtype}
+        return {"draft_dtype": drafter.architectures[0].weight_dtype, **dict(drafter.assumed)}
     is_record = isinstance(given["drafter"], Drafter)
     defaults = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
     kept = {name for name, value in defaults.items() if getattr(drafter, name) == value}
     return {name: value for name, value in defaults.items() if name in kept - given.keys()}
 
 
-def _assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
-    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
-    kernels, target = deployment.kernels, deployment.target
-    if kernels.record is None:
+def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+
+    Returns
+    -------
+    dict
+        By what is assumed, such as ``bounds_of_fits``.
+    """
+    record, run = deployment.kernels.record, kernels_of(deployment.target)
+    if record is None:
         return {}
     assumed: dict[str, Any] = {}
-    if any(isinstance(mixer, LatentAttention) for mixer in target.mixers):
-        assumed["latent_attention"] = "as fast as grouped attention"
+    places = {kind: record.place(kind, *run[kind]) for kind in KINDS if kind in run}
+    for kind, place in places.items():
+        if place and place[0] in _STAND_FOR and place[0] != kind:
+            assumed[kind] = _STAND_FOR[place[0]]
+        elif kind in deployment.kernels.typical and kind in MAIN_KINDS:
+            assumed[kind] = "typical kernels"
     link = deployment.hardware.link
     if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
         assumed["link_efficiency"] = 1.0
-    bounds = []
-    for kind in KINDS if target.is_moe else KINDS[1:]:
-        stored = target.stream.stored_dtype(kind)
-        fit = kernels.record.fit(kind, stored, target.stream.arithmetic_dtype(stored))
-        bounds += (
-            [f"{kind} {name} {getattr(fit, name):.3g}" for name in fit.at_bound] if fit else []
-        )
+    bounds = [
+        f"{kind} {name} {getattr(getattr(record, kind)[dtype], name):.3g}"
+        for kind, dtype in dict.fromkeys(place for place in places.values() if place)
+        for name in getattr(record, kind)[dtype].at_bound
+    ]
     return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
 
 
@@ -212,7 +249,10 @@ def _without_part(deployment: Deployment) -> set[str]:
     """Return the arguments that decide nothing for these models."""
     names = set() if deployment.target.is_moe else {"routing_correlation", "expert_parallel"}
     is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
-    return names | ({"draft_tensor_parallel"} if is_on_target else set())
+    names |= {"draft_tensor_parallel"} if is_on_target else set()
+    if deployment.recurrent_model is None:
+        return names | {"state_rollback", "state_slots"}
+    return names | ({"state_slots"} if deployment.engine.state_slots else set())
 
 
 def _record(value: Any, kind: type, load: Any) -> Any:

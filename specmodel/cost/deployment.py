@@ -12,6 +12,11 @@ from specmodel.records.engine import EngineProfile, Overheads
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.records.layers.batch import Layout
+from specmodel.records.layers.recurrent import RecurrentMixer
+from specmodel.records.layers.states import Rollback, Slots, StateKeeping
+
+STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
+"""What engines reserve of recurrent states, by their stack; others are taken to do as vLLM does."""
 
 TYPICAL_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
@@ -42,6 +47,8 @@ class Deployment:
     memory_utilization
         Share of a GPU's memory that weights and cache may fill; engines keep the rest for
         activations, graphs and buffers [-].
+    state_rollback
+        How recurrent states get back to the last accepted token: "native" or "replay".
     """
 
     target: Architecture
@@ -56,6 +63,7 @@ class Deployment:
     memory_utilization: float = TYPICAL_MEMORY_UTILIZATION
     kernels: Kernels = DATA_SHEET_KERNELS
     overheads: Overheads | None = None
+    state_rollback: Rollback = "native"
 
     def __post_init__(self) -> None:
         self.target.check_layout(self.layout)
@@ -78,7 +86,7 @@ class Deployment:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
         for model in (self.target, *self.drafter.architectures):
-            for group, stored in model.stream.dtypes.items():
+            for group, stored in model.dtypes:
                 dtype = model.stream.arithmetic_dtype(stored)
                 try:
                     computed = self.hardware.compute_dtype(dtype)
@@ -92,6 +100,19 @@ class Deployment:
     def engine_seconds(self) -> Overheads:
         """Seconds that the engine adds."""
         return self.overheads or self.engine.overheads
+
+    @cached_property
+    def states(self) -> StateKeeping:
+        """What the engine does with recurrent states."""
+        stack = self.engine.stack or self.kernels.stack
+        own = self.engine.state_slots or STATE_SLOTS.get(stack, "aligned")
+        return StateKeeping(self.state_rollback, own)
+
+    @cached_property
+    def recurrent_model(self) -> Architecture | None:
+        """The first of target and draft models that has recurrent layers, if one does."""
+        models = (self.target, *self.drafter.architectures)
+        return next((m for m in models if _is_recurrent(m)), None)
 
     @cached_property
     def layout(self) -> Layout:
@@ -116,6 +137,7 @@ class Deployment:
         return self.hardware.link.num_gpus if self.hardware.link else 1
 
     def _check_drafter(self) -> None:
+        self.drafter.check_target(self.target)
         if self.drafter.is_lookup or self.drafter.is_head:
             return
         for model in self.drafter.architectures:
@@ -135,3 +157,7 @@ class Deployment:
         if degree > self._gpus_per_node and self.hardware.network is None:
             expected = f"at most {self._gpus_per_node}, as {self.hardware.name} has no network"
             raise InputError(name, degree, expected)
+
+
+def _is_recurrent(model: Architecture) -> bool:
+    return any(isinstance(mixer, RecurrentMixer) for mixer in model.mixers)

@@ -7,6 +7,7 @@ time is continuous in them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from specmodel.records.layers.batch import (
     Routing,
     SequenceGroup,
 )
+from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import PassWork, Work
 
 
@@ -33,6 +35,8 @@ def pass_work(
     routing_correlation: Numeric = 0.0,
     popularity: FloatArray | None = None,
     layout: Layout = SINGLE_GPU,
+    states: StateKeeping = NATIVE,
+    compute_capability: float | None = None,
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
@@ -48,6 +52,10 @@ def pass_work(
         Probability that a token uses each expert, shape (num_experts,); equal if None [-].
     layout
         How the model is spread over GPUs.
+    states
+        What the pass does with recurrent states.
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
 
     Returns
     -------
@@ -82,12 +90,12 @@ def pass_work(
     routing = Routing(np.asarray(routing_correlation, dtype=float), popularity)
     batch = Batch(groups)
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
-    run = Pass(a.stream, batch, layout, routing, active)
+    run = Pass(a.stream, batch, layout, routing, active, states, compute_capability)
     h, n = a.hidden_size, layout.tensor_parallel
-    wide = a.input_projection_size
+    wide, dtype = a.input_projection_size, a.input_projection_dtype
     components = {
         "embedding": _embedding(a, run),
-        "input_projection": _linear(run, run.num_tokens, wide * h / n, a.weight_dtype, wide, h / n),
+        "input_projection": _linear(run, run.num_tokens, wide * h / n, dtype, wide, h / n),
         "norms": blocks.norms(
             run.num_tokens,
             hidden_size=h,
@@ -96,14 +104,28 @@ def pass_work(
             dtype=a.activation_dtype,
         ),
     }
-    for part, layers in (*a.mixers.items(), *a.feed_forwards.items()):
-        for name, work in part.work(run, layers).items():
-            components[name] = components[name] + work if name in components else work
+    runs = {a.stream: run}
+    for stored, layers in a.parts.items():
+        own = runs.setdefault(stored.stream, replace(run, stream=stored.stream))
+        for name, work in stored.work(own, layers).items():
+            _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
     t = run.replica.num_logits
-    components["lm_head"] = _linear(run, t, weights, a.outer_dtype, h, logits)
+    head_dtype = a.head_dtype or a.outer_dtype
+    components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
     return PassWork({name: work for name, work in components.items() if work.kernels}, active)
+
+
+def _add(components: dict[str, Work], name: str, work: Work) -> None:
+    """Add the work of some layers; that on weights of other dtypes is a component of its own."""
+    same = components.get(name)
+    if same is None:
+        components[name] = work
+    elif (same.dtype, same.stored_dtype) == (work.dtype, work.stored_dtype):
+        components[name] = same + work
+    else:
+        _add(components, f"{name}_{work.stored_dtype}", work)
 
 
 def _linear(

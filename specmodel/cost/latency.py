@@ -7,6 +7,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from specmodel.algebra.acceptance import proposals
+from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
@@ -134,6 +135,11 @@ def step_times(
     StepTimes
         Arrays that broadcast with the arguments; axes that a time does not depend on stay short.
 
+    Raises
+    ------
+    InputError
+        If a number is out of range, or a tree meets recurrent layers.
+
     Notes
     -----
     Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. The host
@@ -144,6 +150,7 @@ def step_times(
     drafter, engine = deployment.drafter, deployment.engine_seconds
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
+    _check_chain(deployment, gamma, verify_tokens)
     rate = drafter.proposal_rate
     chance, share = proposals(rate, B)
     plain = sequence_group(batch_size=B, context_length=context_length)
@@ -175,6 +182,22 @@ def step_times(
         draft_time=np.where(gamma > 0, drafted, 0.0),
         reject_time=np.where(gamma > 0, rejection, 0.0),
     )
+
+
+def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
+    """Refuse a tree where some layer keeps a state, as a state has one past and no branches."""
+    model = deployment.recurrent_model
+    if model is None:
+        return
+    is_tree = np.asarray(verify_tokens != gamma + 1)
+    if is_tree.any():
+        bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
+        bad = int(bad) if bad == int(bad) else bad
+        expected = (
+            f"draft_length + 1, a chain: recurrent layers of {model.name} carry one state from"
+            " token to token, so that branches of a tree cannot be verified together"
+        )
+        raise InputError("verify_tokens", bad, expected)
 
 
 def target_pass(
@@ -243,6 +266,8 @@ def _timed(
         routing_correlation=deployment.routing_correlation,
         popularity=popularity,
         layout=layout,
+        states=deployment.states,
+        compute_capability=deployment.hardware.compute_capability,
     )
     time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
     return replace(time, work=work)

@@ -5,8 +5,11 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, format_si
+from specmodel.base.units import FloatArray, Numeric, check, format_si
 from specmodel.cost.deployment import Deployment
+from specmodel.records.architecture import Architecture
+from specmodel.records.layers.batch import Layout
+from specmodel.records.layers.recurrent import RecurrentMixer
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,21 +43,31 @@ class MemoryUse:
         size = sum(model.weight_bytes(layout) for model in drafter.architectures)
         for head in drafter.architectures if drafter.is_head else ():
             is_same = head.vocabulary_size == target.vocabulary_size
-            shared = head.outer_parameters if is_same else head.embedding_parameters
-            size -= shared * BYTES_PER_ELEMENT[head.outer_dtype] / layout.tensor_parallel
+            shared = head.outer_bytes if is_same else head.embedding_bytes
+            size -= shared / layout.tensor_parallel
         return float(size)
 
     @cached_property
     def bytes_per_request(self) -> FloatArray:
         """KV cache and state of one sequence, the drafter's included [B]."""
-        entries = check("context_length", self.context_length, minimum=0)
-        entries = entries + check("verify_tokens", self.verify_tokens, minimum=1)
-        kept = self.deployment.target.sequence_bytes(
-            entries, self.deployment.layout.tensor_parallel
-        )
-        for model in self.deployment.drafter.architectures:
-            degree = self.deployment.draft_layout.tensor_parallel
-            kept = kept + model.sequence_bytes(entries, degree)
+        tokens = check("verify_tokens", self.verify_tokens, minimum=1)
+        entries = check("context_length", self.context_length, minimum=0) + tokens
+        d = self.deployment
+        kept = self._kept(d.target, entries, tokens, d.layout)
+        for model in d.drafter.architectures:
+            kept = kept + self._kept(model, entries, tokens, d.draft_layout)
+        return kept
+
+    def _kept(
+        self, model: Architecture, entries: FloatArray, tokens: FloatArray, layout: Layout
+    ) -> FloatArray:
+        """Return the cache of a sequence, and the states reserved for what it verifies [B]."""
+        n, stream = layout.tensor_parallel, model.stream
+        kept = model.sequence_bytes(entries, n)
+        for mixer, layers in model.mixers.items():
+            if isinstance(mixer, RecurrentMixer):
+                reserved = mixer.reserved_bytes(tokens, self.deployment.states, stream, n)
+                kept = kept + layers * (reserved - mixer.sequence_bytes(tokens, stream, n))
         return kept
 
     @property

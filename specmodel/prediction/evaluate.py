@@ -163,11 +163,11 @@ def evaluate(
     Raises
     ------
     InputError
-        If acceptance says nothing about a tree.
+        If acceptance says nothing about a tree, or a tree meets recurrent layers.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
-    tokens = _tokens_where_proposed(points, acceptance)
     times = step_times(deployment, **points, known=known, errors=errors)
+    tokens = _tokens_where_proposed(points, acceptance)
     rate = deployment.drafter.proposal_rate
     return Evaluation(
         deployment=deployment,

@@ -12,11 +12,12 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
+from specmodel.cost.kinds import fits_taken
 from specmodel.cost.latency import KernelErrors
 from specmodel.prediction.columns import COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.records.engine import Overheads
-from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, KernelFit
+from specmodel.records.kernels import KINDS, KernelFit, Kernels
 
 DRAWS = 400
 """Draws [-]."""
@@ -26,6 +27,10 @@ CENTRAL = 0.8
 
 MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
+
+_FIRST_KINDS = ("experts", "gemm", "attention")
+"""Kinds drawn together, whether a model runs them or not; others follow where it does, so that
+further kinds leave the intervals of models without them as they are."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,14 +98,23 @@ def central_intervals(
     }
 
 
-def fits_of_target(deployment: Deployment) -> dict[str, KernelFit]:
-    """Return the fits of `MAIN_KINDS` that the dtypes of the target take; none from data sheets."""
-    record, stream = deployment.kernels.record, deployment.target.stream
-    if record is None:
-        return {}
-    stored = {kind: stream.stored_dtype(kind) for kind in MAIN_KINDS}
-    fits = {k: record.fit(k, d, stream.arithmetic_dtype(d)) for k, d in stored.items()}
-    return {kind: fit for kind, fit in fits.items() if fit}
+def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
+    """Return the fits that target and drafter take, those of the target where both run a kind.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+
+    Returns
+    -------
+    dict
+        By the kind whose errors they have.
+    """
+    found: dict[str, KernelFit] = {}
+    for model in (deployment.target, *deployment.drafter.architectures):
+        found = fits_taken(deployment, model) | found
+    return found
 
 
 def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
@@ -141,17 +155,18 @@ def _drawn(
 ) -> tuple[Deployment, KernelErrors]:
     """Return a deployment with drawn overheads, and drawn errors of its kernels."""
     drawn = replace(deployment, overheads=_drawn_overheads(deployment, generator, draws))
-    fits = fits_of_target(deployment)
-    common, forward, fresh, draft_common, draft = generator.standard_normal(
-        (5, len(MAIN_KINDS), *draws)
-    )
+    fits = fits_of_models(deployment)
+    kinds = (*_FIRST_KINDS, *(kind for kind in fits if kind not in _FIRST_KINDS))
+    normal = [*generator.standard_normal((5, len(_FIRST_KINDS), *draws)).swapaxes(0, 1)]
+    normal += [generator.standard_normal((5, *draws)) for _ in kinds[len(normal) :]]
+    common, forward, fresh, draft_common, draft = np.stack(normal, axis=1)
     likeness = likeness_of_passes(deployment, verify_tokens)
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
     of_draft = (common, forward) if deployment.engine.fit else (draft_common, draft)
     return drawn, KernelErrors(
-        forward=_factors(fits, common, forward),
-        verify=_factors(fits, common, verify),
-        draft=_factors(fits, *of_draft),
+        forward=_factors(deployment.kernels, kinds, fits, common, forward),
+        verify=_factors(deployment.kernels, kinds, fits, common, verify),
+        draft=_factors(deployment.kernels, kinds, fits, *of_draft),
     )
 
 
@@ -165,15 +180,20 @@ def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:
 
 
 def _factors(
-    fits: dict[str, KernelFit], common: FloatArray, row: FloatArray
+    kernels: Kernels,
+    kinds: tuple[str, ...],
+    fits: Mapping[str, KernelFit],
+    common: FloatArray,
+    row: FloatArray,
 ) -> dict[str, FloatArray]:
-    factors = {
+    """Return factors on the time of each kind, by draws for each of `kinds`."""
+    drawn = {
         kind: np.exp(fits[kind].shape_spread * of_shape + fits[kind].row_spread * of_row)
-        for kind, of_shape, of_row in zip(MAIN_KINDS, common, row, strict=True)
+        for kind, of_shape, of_row in zip(kinds, common, row, strict=True)
         if kind in fits
     }
-    shared = {kind: factors[other] for kind, other in STANDS_IN.items() if other in factors}
-    return factors | shared
+    taken = {kind: kernels.kind_of_errors(kind) for kind in KINDS}
+    return {kind: drawn[other] for kind, other in taken.items() if other in drawn}
 
 
 def _drawn_overheads(

@@ -58,6 +58,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
     memory_utilization: float | None = None,
+    state_rollback: str | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
 ) -> Prediction:
@@ -91,6 +92,9 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         is data-parallel where there are more), and that a draft model is cut over [-].
     memory_utilization
         Share of a GPU's memory that weights and cache may fill, 0.9 by default as in engines [-].
+    state_rollback
+        How recurrent states get back to the last accepted token: "native", a state is written
+        after each verified token, or "replay", one state and records of tokens are kept.
     max_draft_length
         Longest draft considered for `best_draft_length` [token].
     interval

@@ -20,7 +20,14 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
 from specmodel.records.layers.feed_forward import RoutedExperts
-from specmodel.records.layers.group import FeedForward, LayerGroup, Mixer
+from specmodel.records.layers.group import (
+    FeedForward,
+    LayerGroup,
+    Mixer,
+    MixerPart,
+    Stored,
+    stored_parts,
+)
 
 FOLDER = Path(__file__).parent / "data/architectures"
 
@@ -52,11 +59,22 @@ class Architecture(Record):
         Entries of a learned position embedding, 0 for rotary [token].
     input_projection_size
         Width that a draft head projects down to `hidden_size` before its layers, 0 for none [-].
-    weight_dtype, expert_dtype, embedding_dtype
-        Dtypes of the weights: of linear layers; of routed experts, by default the same; of
-        embedding, LM head and router, by default the same but not below 16 bits.
+    weight_dtype, attention_dtype, expert_dtype
+        Dtypes of the weights: of linear layers; of mixers, and of routed experts, by default the
+        same. A group of layers may have others of its own.
+    embedding_dtype, head_dtype
+        Dtypes of embedding and router, by default that of linear layers but not below 16 bits;
+        of the LM head, by default that of the embedding.
+    mtp_dtype
+        Dtype of all weights of the block for multi-token prediction that the checkpoint has,
+        where its parts do not have those of the target.
     activation_dtype, kv_dtype
         Dtypes of activations, which arithmetic follows, and of the KV cache.
+    num_mtp_modules
+        Modules for multi-token prediction, each with weights of its own for the position that it
+        drafts; the one there is drafts them all [-].
+    shares_mtp_index
+        Whether all draft passes of a step use the selection of the first, in sparse attention.
     """
 
     schema_version: Literal[2]
@@ -69,10 +87,15 @@ class Architecture(Record):
     max_positions: Count = 0
     input_projection_size: Count = 0
     weight_dtype: StorageDtype = "bf16"
+    attention_dtype: StorageDtype | None = None
     expert_dtype: StorageDtype | None = None
     embedding_dtype: StorageDtype | None = None
+    head_dtype: StorageDtype | None = None
+    mtp_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
     kv_dtype: StorageDtype = "bf16"
+    num_mtp_modules: Size = 1
+    shares_mtp_index: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -90,6 +113,13 @@ class Architecture(Record):
         if len(kinds) > 1:
             expected = "the same experts in all layers that route, so that a union is one number"
             raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
+        return self
+
+    @model_validator(mode="after")
+    def _check_head(self) -> Self:
+        if self.has_tied_embeddings and self.head_dtype not in (None, self.outer_dtype):
+            expected = f"{self.outer_dtype}, as the LM head is the embedding transposed"
+            raise InputError("head_dtype", self.head_dtype, expected)
         return self
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -198,6 +228,11 @@ class Architecture(Record):
         return _counted((group.feed_forward, group.count) for group in self.layers)
 
     @cached_property
+    def parts(self) -> dict[Stored, int]:
+        """How many layers have each mixer, then each feed-forward block, in its dtypes [-]."""
+        return stored_parts(self.layers, self.stream, self.attention_dtype or self.weight_dtype)
+
+    @cached_property
     def experts(self) -> RoutedExperts | None:
         """Routed experts of its MoE layers, where there is a choice of them."""
         parts = (part for part in self.feed_forwards if isinstance(part, RoutedExperts))
@@ -225,9 +260,14 @@ class Architecture(Record):
 
     @property
     def outer_dtype(self) -> StorageDtype:
-        """Dtype of embedding, LM head and router."""
+        """Dtype of embedding and router, and of the LM head where it has none of its own."""
         if self.embedding_dtype:
             return self.embedding_dtype
+        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
+
+    @property
+    def input_projection_dtype(self) -> StorageDtype:
+        """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
         return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
     @cached_property
@@ -241,6 +281,17 @@ class Architecture(Record):
             activation_dtype=self.activation_dtype,
             kv_dtype=self.kv_dtype,
         )
+
+    @cached_property
+    def dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Dtypes of activations, and of all that they meet in arithmetic, each with its field."""
+        found = [*self.stream.dtypes.items()]
+        for stored in self.parts:
+            is_mixer = isinstance(stored.part, MixerPart)
+            found += [("attention_dtype" if is_mixer else "ffn_dtype", stored.stream.weight_dtype)]
+            found += [("output_dtype", stored.output_dtype)] if stored.output_dtype else []
+        found += [("head_dtype", self.head_dtype)] if self.head_dtype else []
+        return tuple(dict.fromkeys(found))
 
     @cached_property
     def num_norms(self) -> int:
@@ -257,6 +308,18 @@ class Architecture(Record):
     def head_parameters(self) -> int:
         """Weights that the LM head multiplies by, tied or not [-]."""
         return self.vocabulary_size * self._embedding_width + self._embedding_projection
+
+    @property
+    def embedding_bytes(self) -> float:
+        """Weights of the input embedding, its positions and its projection [B]."""
+        return self.embedding_parameters * BYTES_PER_ELEMENT[self.outer_dtype]
+
+    @property
+    def outer_bytes(self) -> float:
+        """Weights of input embedding and LM head, tied ones counted once [B]."""
+        tied = self.embedding_parameters + self.head_parameters - self.outer_parameters
+        head = BYTES_PER_ELEMENT[self.head_dtype or self.outer_dtype]
+        return self.embedding_bytes + (self.head_parameters - tied) * head
 
     @property
     def outer_parameters(self) -> int:
@@ -293,12 +356,10 @@ class Architecture(Record):
             Bytes [B].
         """
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
-        mixers = sum(part.weights(h, n) * count for part, count in self.mixers.items())
-        weights = mixers + self.input_projection_size * h / n
         return (
-            weights * stream.bytes_of(self.weight_dtype)
-            + sum(part.weight_bytes(stream, layout) * n for part, n in self.feed_forwards.items())
-            + self.outer_parameters / n * stream.bytes_of(self.outer_dtype)
+            sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
+            + self.input_projection_size * h / n * stream.bytes_of(self.input_projection_dtype)
+            + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
         )
 

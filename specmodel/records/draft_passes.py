@@ -1,12 +1,18 @@
-"""Passes of a draft: which architecture runs on how many tokens, and how often in a step."""
+"""Passes of a draft: which architecture runs on how many tokens, and how often in a step.
 
-from collections.abc import Callable
+A drafter is a function from the length of a draft to these passes; the rules here say which.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from specmodel.base.units import FloatArray
+from specmodel.base.errors import InputError
+from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
 from specmodel.records.architecture import Architecture
+from specmodel.records.layers.sparse import SparseAttention
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,6 +39,8 @@ class DraftPasses:
     logits_per_sequence: FloatArray | None = None
     name: str = "draft pass"
 
+
+_SIZES = ("hidden_size", "vocabulary_size")
 
 Rule = Callable[[Architecture, FloatArray, FloatArray], tuple[DraftPasses, ...]]
 """Passes that an architecture makes, from the draft length and the tokens to be verified beside the
@@ -68,6 +76,40 @@ def features_first(
     return first, replace(rest, architecture=later)
 
 
+def selection_first(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return the passes of `verified_first`, of which the first selects entries for all others."""
+    first, rest = verified_first(model, draft_length, drafted_tokens)
+    layers = []
+    for group in model.layers:
+        mixer = group.mixer
+        if isinstance(mixer, SparseAttention):
+            mixer = mixer.model_copy(update={"has_indexer": False})
+        layers.append(group.model_copy(update={"mixer": mixer}))
+    later = model.model_copy(update={"layers": tuple(layers)})
+    return first, replace(rest, architecture=later)
+
+
+def module_in_turn(
+    place: int,
+    num_modules: int,
+    model: Architecture,
+    draft_length: FloatArray,
+    drafted_tokens: FloatArray,
+) -> tuple[DraftPasses, ...]:
+    """Return the passes of one of several modules that draft one position each, and then again.
+
+    Each of them carries all tokens just verified, as the cache of the module must have them: so
+    vLLM 0.33 (``v1/worker/gpu/spec_decode/multi_module_mtp``) and SGLang 0.5.23
+    (``multi_layer_eagle_worker_v2.py``, with more tokens yet) run them.
+    """
+    own = draft_length - place
+    rounds = np.floor(own / num_modules)
+    count = rounds + np.minimum(own - num_modules * rounds, 1.0)
+    return (DraftPasses(model, drafted_tokens + 1, count, np.ones(()), "draft pass"),)
+
+
 def all_at_once(
     model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
 ) -> tuple[DraftPasses, ...]:
@@ -80,3 +122,100 @@ def _width(draft_length: FloatArray, drafted_tokens: FloatArray) -> FloatArray:
     depth = np.maximum(draft_length, 1.0)
     is_chain = bool((drafted_tokens == depth).all())
     return np.ones(()) if is_chain else np.maximum(drafted_tokens / depth, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafter:
+    """How tokens are drafted.
+
+    Parameters
+    ----------
+    name
+        Name for people.
+    parts
+        What runs on the GPU, and by which rule; nothing for a look-up on the host.
+    is_head
+        Whether it sits on the target: shares its embedding and, at the same vocabulary, its LM
+        head, and runs at its tensor parallelism.
+    lookup_time
+        Host time of looking up the draft of one sequence [s].
+    proposal_rate
+        Share of the steps of a sequence that have a proposal at all [-].
+    trained_positions
+        Drafted tokens that it was trained to propose, if it is run on for more [token].
+    target_sizes
+        Hidden size [-] and vocabulary size [token] of the target that a head is for, if it sits on
+        no other.
+    assumed
+        What was taken for it by a rule, by name.
+    """
+
+    name: str
+    parts: tuple[tuple[Architecture, Rule], ...] = ()
+    is_head: bool = False
+    lookup_time: float = 0.0
+    proposal_rate: float = 1.0
+    trained_positions: int | None = None
+    target_sizes: tuple[int, int] | None = None
+    assumed: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        check("lookup_time", self.lookup_time, minimum=0, maximum=LONGEST_TIME)
+        check("proposal_rate", self.proposal_rate, minimum=0, maximum=1)
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether nothing runs on the GPU."""
+        return not self.parts
+
+    @property
+    def kind(self) -> str:
+        """What it is, whichever model it runs: a head of a kind, a look-up, or a draft model."""
+        return self.name if self.is_head or self.is_lookup else "draft model"
+
+    @property
+    def architectures(self) -> tuple[Architecture, ...]:
+        """What runs on the GPU."""
+        return tuple(architecture for architecture, _ in self.parts)
+
+    def passes(
+        self, draft_length: Numeric, verify_tokens: Numeric | None = None
+    ) -> tuple[DraftPasses, ...]:
+        """Return the passes that make a draft.
+
+        Parameters
+        ----------
+        draft_length
+            Tokens drafted per sequence, or levels of a tree, any shape [token].
+        verify_tokens
+            Tokens of each sequence in the verify pass, by default those of a chain [token].
+
+        Returns
+        -------
+        tuple of DraftPasses
+            Passes that are alike together, in the order of the step.
+        """
+        gamma = check("draft_length", draft_length, minimum=0)
+        verified = gamma + 1 if verify_tokens is None else verify_tokens
+        drafted = np.maximum(check("verify_tokens", verified, minimum=1) - 1, 1.0)
+        return tuple(part for model, rule in self.parts for part in rule(model, gamma, drafted))
+
+    def check_target(self, target: Architecture) -> None:
+        """Say in one line if it is a head for another target."""
+        if self.target_sizes is None:
+            return
+        needed = target.hidden_size, target.vocabulary_size
+        for name, own, other in zip(_SIZES, self.target_sizes, needed, strict=True):
+            if own != other:
+                expected = f"a head for the {name} {other} of {target.name}"
+                raise InputError("drafter", f"{self.name}, for a target of {name} {own}", expected)
+
+    def with_changes(self, argument: str, changes: Mapping[str, Any]) -> "Drafter":
+        """Return a copy with fields of `Architecture` replaced in what runs on the GPU."""
+        if not changes:
+            return self
+        if self.is_lookup:
+            key, value = next(iter(changes.items()))
+            raise InputError(f"{argument}.{key}", value, "a drafter with an architecture")
+        parts = ((model.with_changes(argument, changes), rule) for model, rule in self.parts)
+        return replace(self, parts=tuple(parts))

@@ -12,6 +12,7 @@ from specmodel.base.ranges import ranges_text
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.records.kernels import Points, Spread, check_covariance
+from specmodel.records.layers.states import Slots
 
 FOLDER = Path(__file__).parent / "data/engines"
 
@@ -116,6 +117,9 @@ class EngineProfile(Record):
         Rejection sampling of a step, whatever the batch [s].
     reject_time_per_request, reject_time_per_token
         Rejection sampling of a step, per request and per drafted token of each [s].
+    state_slots
+        What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
+        the engine whose kernels it runs if None.
     fit
         What the figures were fitted to; None if they were not.
     """
@@ -131,6 +135,7 @@ class EngineProfile(Record):
     reject_time: Overhead = 0.0
     reject_time_per_request: Overhead = 0.0
     reject_time_per_token: Overhead = 0.0
+    state_slots: Slots | None = None
     fit: EngineFit | None = None
 
     @model_validator(mode="after")

@@ -103,6 +103,9 @@ class HardwareProfile(Record):
         "gpu" or "cpu".
     num_multiprocessors
         Streaming multiprocessors, compute units or cores [-].
+    compute_capability
+        NVIDIA's version of the architecture, which kernels are chosen by: 9.0 is Hopper; None for
+        devices of others. From https://developer.nvidia.com/cuda-gpus [-].
     memory
         Capacity, bandwidth and cache.
     link, network
@@ -118,6 +121,7 @@ class HardwareProfile(Record):
     name: str
     kind: Literal["gpu", "cpu"]
     num_multiprocessors: Number
+    compute_capability: Annotated[float, Field(ge=5, lt=100)] | None = None
     memory: Memory
     link: Link | None = None
     network: Network | None = None

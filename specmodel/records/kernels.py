@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -13,18 +13,51 @@ from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 
-FitKind = Literal["experts", "gemm", "attention", "elementwise"]
+FitKind = Literal[
+    "experts",
+    "gemm",
+    "attention",
+    "elementwise",
+    "latent_attention",
+    "sparse_attention",
+    "recurrence",
+]
 """Kinds of kernels that are fitted apart."""
 KINDS: tuple[str, ...] = get_args(FitKind)
 
-StorageDtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4"]
-"""Dtypes of weights and caches."""
+StorageDtype = Literal[
+    "fp32",
+    "bf16",
+    "fp16",
+    "fp8",
+    "mxfp8",
+    "int8",
+    "int8_g128",
+    "fp4",
+    "mxfp4",
+    "int4",
+    "int4_g128",
+    "int4_g64",
+    "int4_g32",
+]
+"""Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
 
 STANDS_IN = {"elementwise": "gemm"}
 """Kind whose errors are taken for one that has few points of its own."""
 
 MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
 """Kinds that have errors of their own."""
+
+INSTEAD = {
+    "latent_attention": "attention",
+    "sparse_attention": "latent_attention",
+    "recurrence": "gemm",
+}
+"""Kind whose fits are taken where neither a stack nor typical kernels have any of a kind: another
+attention over the cache that each reads, and a product that streams its weights for a recurrence
+that streams its state."""
+
+_READS_A_CACHE = ("attention", "latent_attention", "sparse_attention", "recurrence")
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -39,6 +72,14 @@ _ROUNDING = 1e-3
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
+
+STATE_DTYPE: Literal["fp32"] = "fp32"
+"""That of recurrences, whose state engines keep in 32 bits."""
+
+
+def fitted_dtype(kind: str) -> StorageDtype:
+    """Return the dtype whose fit stands in for dtypes of a kind that were not fitted."""
+    return STATE_DTYPE if kind == "recurrence" else FITTED_DTYPE
 
 
 def check_covariance(
@@ -155,8 +196,8 @@ class FittedStack(Record):
         Day of the fit.
     is_default
         Whether it is the one taken if none is named.
-    experts, gemm, attention, elementwise
-        Fits by dtype; what was not measured takes typical ones.
+    experts, gemm, attention, elementwise, latent_attention, sparse_attention, recurrence
+        Fits by dtype; what was not measured takes typical ones (`stack_kernels`).
     """
 
     version: str
@@ -167,6 +208,9 @@ class FittedStack(Record):
     gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     elementwise: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    latent_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    sparse_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    recurrence: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.
@@ -176,26 +220,49 @@ class FittedStack(Record):
         kind
             One of `KINDS`.
         stored, arithmetic
-            Dtypes of weights or KV, and of the arithmetic on them; None for whatever was fitted.
-            Attention computes in 16 bits whatever the cache holds.
+            Dtypes of weights, KV or state, and of the arithmetic on them; None for whatever was
+            fitted. What reads a cache or a state computes alike whatever that holds.
 
         Returns
         -------
         str or None
-            `stored` if it was fitted with that arithmetic, else bf16; None if neither was.
+            `stored` if it was fitted with that arithmetic, else bf16, of recurrences fp32; None if
+            neither was.
         """
         fits: Mapping[str, KernelFit] = getattr(self, kind, {})
         own = fits.get(stored)
-        is_same = kind == "attention" or arithmetic is None
+        is_same = kind in _READS_A_CACHE or arithmetic is None
         if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
             return stored
-        return FITTED_DTYPE if FITTED_DTYPE in fits else None
+        standard = fitted_dtype(kind)
+        return standard if standard in fits else None
+
+    def place(
+        self, kind: str, stored: str, arithmetic: str | None = None
+    ) -> tuple[str, str] | None:
+        """Return kind and dtype of the fit that is taken: of the kind itself, or of `INSTEAD`.
+
+        Parameters
+        ----------
+        kind, stored, arithmetic
+            As `dtype_of_fit` takes them.
+
+        Returns
+        -------
+        tuple of str or None
+            None if nothing was fitted that would do.
+        """
+        while kind:
+            dtype = self.dtype_of_fit(kind, stored, arithmetic)
+            if dtype:
+                return kind, dtype
+            kind = INSTEAD.get(kind, "")
+        return None
 
     def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
-        """Return the fit of `dtype_of_fit`, or None."""
-        dtype = self.dtype_of_fit(kind, stored, arithmetic)
-        fits: Mapping[str, KernelFit] = getattr(self, kind, {})
-        return fits[dtype] if dtype else None
+        """Return the fit of `place`, or None."""
+        place = self.place(kind, stored, arithmetic)
+        return getattr(self, place[0])[place[1]] if place else None
 
     def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
         """Yield kind, dtype and fit of all there are."""
@@ -216,18 +283,27 @@ class Kernels:
         Parameters by kind and dtype of weights or KV.
     record
         What they were taken from, with its errors; None for the data sheet.
+    typical
+        Kinds that the stack has no fit of, so that typical ones were taken.
     """
 
     stack: str
     fits: Mapping[str, Mapping[str, KernelParameters]]
     record: FittedStack | None = None
+    typical: tuple[str, ...] = ()
 
     def taken(
         self, kind: str, stored: str, arithmetic: str | None = None
     ) -> tuple[str, str] | None:
         """Return kind and dtype of the fit that is taken for a kind and dtypes, if there is one."""
-        dtype = self.record.dtype_of_fit(kind, stored, arithmetic) if self.record else None
-        return (kind, dtype) if dtype else None
+        return self.record.place(kind, stored, arithmetic) if self.record else None
+
+    def kind_of_errors(self, kind: str) -> str:
+        """Return the kind whose errors kernels of a kind have: that of the fits they take."""
+        kind = STANDS_IN.get(kind, kind)
+        while self.record and kind in INSTEAD and not getattr(self.record, kind):
+            kind = INSTEAD[kind]
+        return kind
 
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
         """Return the parameters of the fit for a kind and dtypes, or the data sheet's."""
@@ -239,8 +315,24 @@ DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
 def stack_kernels(name: str, stack: FittedStack) -> Kernels:
-    """Return the kernels of a stack by its fits; typical ones of a kind that it has no fit of."""
-    missing = [kind for kind in KINDS if FITTED_DTYPE not in getattr(stack, kind)]
+    """Return the kernels of a stack by its fits, or typical ones of a kind that it has no fit of.
+
+    Latent attention takes the stack's own fits of attention before typical ones.
+
+    Parameters
+    ----------
+    name, stack
+        What it is called, and its fits.
+
+    Returns
+    -------
+    Kernels
+        With the kinds for which typical fits were taken.
+    """
+    missing = [kind for kind in KINDS if fitted_dtype(kind) not in getattr(stack, kind)]
+    if stack.attention and "latent_attention" in missing:
+        missing.remove("latent_attention")
+    filled: dict[str, Any] = {}
     if missing and name != TYPICAL:
         typical = load_typical()
         filled = {kind: getattr(typical, kind) | getattr(stack, kind) for kind in missing}
@@ -248,7 +340,7 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     fits: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in stack.fits():
         fits.setdefault(kind, {})[dtype] = fit.parameters
-    return Kernels(name, fits, stack)
+    return Kernels(name, fits, stack, tuple(kind for kind in filled if filled[kind]))
 
 
 def load_typical() -> FittedStack:

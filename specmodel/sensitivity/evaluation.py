@@ -15,7 +15,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.evaluate import evaluate as evaluate_points
-from specmodel.records.kernels import MAIN_KINDS, STANDS_IN
+from specmodel.records.kernels import KINDS
 from specmodel.sensitivity.inputs import OperatingPoint, find_input, list_inputs
 
 CHUNK = 16_384
@@ -153,8 +153,8 @@ def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErro
         return None
 
     def of_kinds(error: str) -> dict[str, FloatArray]:
-        found = {k: values.get(f"kernels.{k}.{error}", np.ones(())) for k in MAIN_KINDS}
-        return found | {kind: found[other] for kind, other in STANDS_IN.items()}
+        taken = {kind: deployment.kernels.kind_of_errors(kind) for kind in KINDS}
+        return {k: values.get(f"kernels.{t}.{error}", np.ones(())) for k, t in taken.items()}
 
     common, apart = of_kinds("error"), of_kinds("verify_error")
     forward, verify = (

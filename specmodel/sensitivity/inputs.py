@@ -16,7 +16,7 @@ from specmodel.cost.forward import pass_work
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, MOST
 from specmodel.records.engine import OVERHEADS
 from specmodel.records.hardware import HardwareProfile
-from specmodel.records.kernels import MAIN_KINDS, STANDS_IN, Kernels
+from specmodel.records.kernels import MAIN_KINDS, Kernels
 from specmodel.records.layers.batch import sequence_group
 from specmodel.records.layers.work import Work
 
@@ -271,12 +271,13 @@ def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
 def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
     """Return factors on the times of kernels; under a fitted engine all passes share one."""
     of_draft = "error" if deployment.engine.fit else "draft_error"
-    names = [f"{kind}.{error}" for kind in _kinds(target) for error in ("error", "verify_error")]
-    names += [f"{kind}.{of_draft}" for kind in _kinds(drafter)]
+    kernels, pass_errors = deployment.kernels, ("error", "verify_error")
+    names = [f"{kind}.{error}" for kind in _kinds(kernels, target) for error in pass_errors]
+    names += [f"{kind}.{of_draft}" for kind in _kinds(kernels, drafter)]
     return [Input(f"kernels.{name}", 1.0, minimum=None) for name in dict.fromkeys(names)]
 
 
-def _kinds(works: list[Work]) -> list[str]:
-    """Return the kinds of kernels with errors of their own that components have, each once."""
-    kinds = {STANDS_IN.get(work.kind, work.kind) for work in works}
+def _kinds(kernels: Kernels, works: list[Work]) -> list[str]:
+    """Return the kinds of kernels whose errors components have, each once."""
+    kinds = {kernels.kind_of_errors(work.kind) for work in works}
     return [kind for kind in MAIN_KINDS if kind in kinds]

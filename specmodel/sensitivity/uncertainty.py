@@ -15,7 +15,7 @@ from specmodel.algebra.experts import (
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.intervals import CENTRAL, fits_of_target, likeness_of_passes
+from specmodel.prediction.intervals import CENTRAL, fits_of_models, likeness_of_passes
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -183,7 +183,7 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
     """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
     likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
     spreads = {}
-    for kind, fit in fits_of_target(deployment).items():
+    for kind, fit in fits_of_models(deployment).items():
         common, row = fit.shape_spread, fit.row_spread
         both = math.sqrt((1 + likeness) / 2)
         spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)

@@ -115,21 +115,42 @@ def test_eagle3_reads_the_embedding_beside_the_features():
 
 
 @pytest.mark.parametrize(
-    ("name", "ffn_size", "published"),
+    ("name", "published"),
     [
-        ("qwen3-30b-a3b", 12_288, 12_288),
-        ("qwen3-235b-a22b", 24_576, 24_576),
-        ("gpt-oss-20b", 17_280, 17_280),
-        ("llama-4-scout", 30_720, 32_768),
-        ("deepseek-v3", 43_008, 40_960),
-        ("llama-3.1-70b", 28_672, 28_672),
-        ("qwen3-32b", 25_600, 25_600),
+        ("qwen3-30b-a3b", 12_288),
+        ("qwen3-235b-a22b", 24_576),
+        ("qwen3-coder-480b-a35b", 16_384),
+        ("gpt-oss-20b", 17_280),
+        ("gpt-oss-120b", 17_280),
+        ("llama-4-scout", 32_768),
+        ("deepseek-v3", 40_960),
+        ("deepseek-r1", 40_960),
+        ("llama-3.1-70b", 28_672),
+        ("qwen3-32b", 25_600),
     ],
 )
-def test_width_of_eagle3_heads_as_published(name, ffn_size, published):
-    """Of the heads that SpecForge publishes."""
-    _, _, block = layer_of(eagle3_drafter(load_architecture(name)))
-    assert block.ffn_size == ffn_size == pytest.approx(published, rel=0.07)
+def test_width_of_eagle3_heads_as_published(name, published):
+    """Of the heads that SpecForge publishes, by the shape of their targets."""
+    names = {"target": name, "hardware": "b200", "tensor_parallel": 8}
+    deployment, assumed = deploy(**names, drafter="eagle3")
+    _, _, block = layer_of(deployment.drafter)
+    assert block.ffn_size == published
+    assert "draft_ffn_size" not in assumed
+
+
+@pytest.mark.parametrize(
+    ("name", "ffn_size", "told"),
+    [
+        ("mixtral-8x7b", 24_576, "24576 (6 x hidden_size)"),
+        ("llama-3.1-8b", 14_336, "14336 (as the target)"),
+    ],
+)
+def test_width_of_other_eagle3_heads_is_a_rule_that_is_told(name, ffn_size, told):
+    deployment, assumed = deploy(target=name, hardware="b200", drafter="eagle3")
+    assert layer_of(deployment.drafter)[2].ffn_size == ffn_size
+    assert assumed["draft_ffn_size"] == told
+    given = eagle3_drafter(load_architecture(name), ffn_size=1000)
+    assert "draft_ffn_size" not in deploy(target=name, hardware="b200", drafter=given)[1]
 
 
 def test_eagle3_has_grouped_attention_even_on_latent_attention():

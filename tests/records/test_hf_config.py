@@ -9,6 +9,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.hf.families import FAMILIES, OTHER_KINDS
+from specmodel.records.hf.mtp import mtp_fields
 
 
 def shape(hidden, layers, heads, kv_heads, vocabulary, **keys):
@@ -783,9 +784,14 @@ def test_next_token_layers_are_left_out(read):
             assert read(config, **{key: 1}) == plain, (by_family(config), key)
 
 
-def test_mtp_modules_are_left_out(read):
+def test_mtp_modules_are_no_layers_but_told(read):
     keys = {"use_mtp": True, "num_mtp_modules": 3, "mtp_transformer_layers": 1}
-    assert read(MINIMAX_M2, **keys) == read(MINIMAX_M2)
+    assert read(MINIMAX_M2, **keys) == read(MINIMAX_M2).model_copy(update={"num_mtp_modules": 3})
+    both = {"num_mtp_modules": 7, "num_nextn_predict_layers": 1}  # as MiniMax-M3 has it
+    assert mtp_fields(both, "config") == {"num_mtp_modules": 7}
+    for value in (-1, 1.5, "3", True, 65):
+        with pytest.raises(InputError, match=r"num_mtp_modules: got .*from 0 to 64"):
+            read(MINIMAX_M2, num_mtp_modules=value)
 
 
 # Missing keys

@@ -338,7 +338,7 @@ def test_calibrated_ranges_are_the_central_80_per_cent_of_errors():
     """Of parameters of kernels there are none: their uncertainty is in the errors already."""
     deployment = deployed("nodes")
     found = calibrated_ranges(deployment, POINT)
-    fit = intervals.fits_of_target(deployment)["gemm"]
+    fit = intervals.fits_of_models(deployment)["gemm"]
     law = stats.lognorm(np.hypot(fit.shape_spread, fit.row_spread))
     span = found["kernels.gemm.draft_error"]
     assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))

@@ -71,6 +71,50 @@ _UNQUANTISED = re.compile(
 )
 
 
+Layer = Mapping[str, Any]
+"""A layer: its `mixer` and `feed_forward`, as fields of records, either may be missing."""
+
+
+def checkpoint_dtypes(
+    config: Mapping[str, Any],
+    argument: str,
+    dtype: str,
+    layers: Sequence[Layer],
+    *,
+    beside: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the dtypes of a checkpoint: those of an `Architecture`, and those of single layers.
+
+    Parameters
+    ----------
+    config
+        Content of a ``config.json``, that of a language model in a wrapper taken out of it.
+    argument
+        Name that an error should carry.
+    dtype
+        Dtype of what is not quantised.
+    layers
+        Each layer by itself, in order.
+    beside
+        Content of the ``hf_quant_config.json`` beside it, if there is one.
+
+    Returns
+    -------
+    tuple
+        Fields of an `Architecture`, and the layers with the dtypes of their own that they have.
+
+    Raises
+    ------
+    InputError
+        If a record of quantisation is not understood, or two of them disagree.
+    """
+    grouped = [{"count": 1, **layer} for layer in layers]
+    if config.get(_KEY):
+        return quantised_dtypes(config, argument, dtype, grouped), [dict(one) for one in layers]
+    plain = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+    return plain, [dict(one) for one in layers]
+
+
 def quantised_dtypes(
     config: Mapping[str, Any], argument: str, dtype: str, layers: Sequence[Mapping[str, Any]]
 ) -> dict[str, str | None]:

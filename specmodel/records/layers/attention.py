@@ -34,6 +34,8 @@ class GroupedAttention(Record):
     input_size
         Width that queries, keys and values are made of, where it is not the model's, as in a draft
         head that reads an embedding beside what the target computed [-].
+    has_output_gate
+        Whether the query projection also makes a gate, as wide, that outputs are multiplied by.
     """
 
     kind: Literal["attention"] = "attention"
@@ -42,6 +44,7 @@ class GroupedAttention(Record):
     head_dim: Size
     window: Size | None = None
     input_size: Size | None = None
+    has_output_gate: bool = False
 
     @model_validator(mode="after")
     def _check_groups(self) -> Self:
@@ -49,6 +52,11 @@ class GroupedAttention(Record):
             expected = f"a divisor of num_heads = {self.num_heads}"
             raise InputError("num_kv_heads", self.num_kv_heads, expected)
         return self
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.head_dim
 
     def cuts(self, degree: int) -> bool:
         """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
@@ -58,7 +66,8 @@ class GroupedAttention(Record):
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer [-]."""
         read = self.input_size or hidden_size
-        by_head = (read + hidden_size) * self.num_heads * self.head_dim
+        queries = 2 * read if self.has_output_gate else read
+        by_head = (queries + hidden_size) * self.num_heads * self.head_dim
         by_kv_head = 2 * read * self.num_kv_heads * self.head_dim
         return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
 
@@ -74,10 +83,11 @@ class GroupedAttention(Record):
         n = run.layout.tensor_parallel
         entry = self._kv_elements(n)
         wider = self.input_size - run.stream.hidden_size if self.input_size else 0
-        inner = wider + 2 * self.num_heads * self.head_dim / n + entry
+        gate = int(self.has_output_gate)
+        inner = wider + (2 + gate) * self.num_heads * self.head_dim / n + entry
         return {
             "attention_projections": _projections(
-                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3
+                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3 + gate
             ),
             "attention_core": _core(
                 run,
@@ -99,8 +109,8 @@ class GroupedAttention(Record):
         return 2 * self.num_kv_heads * self.head_dim / self._kv_ranks(tensor_parallel)
 
 
-class LatentAttention(Record):
-    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent.
+class LatentHeads(Record):
+    """What all attention over latents has in common: heads, latents and the matrices of both.
 
     Parameters
     ----------
@@ -112,20 +122,28 @@ class LatentAttention(Record):
         Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim
         Widths of a head: position-free and rotary part of keys, and values [-].
+    input_size
+        As grouped attention has it: what the latents, and queries without one, are made of [-].
     """
 
-    kind: Literal["latent_attention"] = "latent_attention"
+    kind: str
     num_heads: Size
     kv_lora_rank: Size
     q_lora_rank: Count
     qk_nope_head_dim: Size
     qk_rope_head_dim: Size
     v_head_dim: Size
+    input_size: Size | None = None
 
     @property
     def cache_size(self) -> int:
         """Elements cached for a token in one layer, whatever the number of heads [-]."""
         return self.kv_lora_rank + self.qk_rope_head_dim
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.v_head_dim
 
     def cuts(self, degree: int) -> bool:
         """Tell whether the heads divide over GPUs; the latent is copied to each."""
@@ -133,14 +151,35 @@ class LatentAttention(Record):
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer; the latents' are copied [-]."""
+        read = self.input_size or hidden_size
         query_heads = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         value_heads = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
         by_head = (
-            (self.q_lora_rank or hidden_size) * query_heads
+            (self.q_lora_rank or read) * query_heads
             + self.kv_lora_rank * value_heads
             + self.num_heads * self.v_head_dim * hidden_size
         )
-        return by_head / tensor_parallel + hidden_size * (self.q_lora_rank + self.cache_size)
+        return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
+
+    def projections(self, run: Pass, layers: int) -> Work:
+        """Return the work of the matrices before and after the core of some layers.
+
+        The projections of keys and values are absorbed into those of queries and outputs, at
+        equal arithmetic.
+        """
+        n = run.layout.tensor_parallel
+        head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
+        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
+        made = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        inner = wider + made
+        weights = LatentHeads.weights(self, run.stream.hidden_size, n)
+        return _projections(run, layers, weights, inner, kernels=8)
+
+
+class LatentAttention(LatentHeads):
+    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent."""
+
+    kind: Literal["latent_attention"] = "latent_attention"
 
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
@@ -150,26 +189,18 @@ class LatentAttention(Record):
         return entries * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component.
-
-        The projections of keys and values are absorbed into those of queries and outputs, at
-        equal arithmetic.
-        """
-        n = run.layout.tensor_parallel
-        head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
-        inner = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        """Return the work of some layers in a pass, by component."""
         return {
-            "attention_projections": _projections(
-                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=8
-            ),
+            "attention_projections": self.projections(run, layers),
             "attention_core": _core(
                 run,
                 layers,
                 None,
-                num_heads=self.num_heads / n,
+                num_heads=self.num_heads / run.layout.tensor_parallel,
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
+                kind="latent_attention",
             ),
         }
 
@@ -201,8 +232,8 @@ def _core(run: Pass, layers: int, window: int | None, **heads: Any) -> Work:
         **heads,
         batch_size=run.replica.num_sequences,
         num_tokens=run.num_tokens,
-        pairs=layers * run.replica.mean(lambda group: _pairs(group, window)),
-        entries=layers * run.replica.mean(lambda group: _entries(group, window)),
+        pairs=layers * run.replica.mean(lambda group: query_key_pairs(group, window)),
+        entries=layers * run.replica.mean(lambda group: distinct_entries(group, window)),
         layers=layers,
         residual_bytes=stream.residual_bytes,
         dtype=stream.arithmetic_dtype(stream.kv_dtype),
@@ -210,7 +241,7 @@ def _core(run: Pass, layers: int, window: int | None, **heads: Any) -> Work:
     )
 
 
-def _pairs(group: SequenceGroup, window: int | None) -> FloatArray:
+def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
     """Return query-key pairs of a mean sequence: causal queries, each seeing its window."""
     context = group.context_length
     if window is None:
@@ -223,7 +254,7 @@ def _pairs(group: SequenceGroup, window: int | None) -> FloatArray:
     return group.mean(of)
 
 
-def _entries(group: SequenceGroup, window: int | None) -> FloatArray:
+def distinct_entries(group: SequenceGroup, window: int | None) -> FloatArray:
     """Return the distinct keys that the queries of a mean sequence read."""
     context = group.context_length
     if window is None:

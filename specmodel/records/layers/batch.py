@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, kernel_dtype
+from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
@@ -105,7 +106,7 @@ class Stream:
 
     def stored_dtype(self, kind: str) -> str:
         """Return the dtype of what kernels of a kind read: weights, or a cache or state."""
-        return self.dtypes[_STORED.get(kind, "weight_dtype")]
+        return kernel_dtype(self.dtypes[_STORED.get(kind, "weight_dtype")])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -155,6 +156,16 @@ class SequenceGroup:
             return speculating
         plain = of(ONE)
         return plain + self.speculating_share * (speculating - plain)
+
+    def mean_of_verified(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return the mean of a function of the tokens after which a sequence could go on.
+
+        These are the tokens with logits, any of which may be the last accepted, and of a chunk of
+        a prompt, whose logits may not be computed, the last.
+        """
+        if self.logits_per_sequence is None:
+            return self.mean(of)
+        return of(np.maximum(self.logits_per_sequence, 1.0))
 
 
 def sequence_group(
@@ -282,6 +293,10 @@ class Pass:
         How tokens choose experts.
     active_experts
         Distinct experts that it loads in each layer [-].
+    states
+        What it does with recurrent states.
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
     """
 
     stream: Stream
@@ -289,6 +304,8 @@ class Pass:
     layout: Layout
     routing: Routing
     active_experts: FloatArray
+    states: StateKeeping = NATIVE
+    compute_capability: float | None = None
 
     @cached_property
     def replica(self) -> Batch:

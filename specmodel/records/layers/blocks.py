@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from specmodel.algebra.ranks import Message
 from specmodel.algebra.roofline import Value
-from specmodel.base.units import BYTES_PER_ELEMENT
-from specmodel.records.layers.work import Work
+from specmodel.base.units import BYTES_PER_ELEMENT, kernel_dtype
+from specmodel.records.layers.work import Kind, Work
 
 
 def linear(
@@ -47,7 +47,7 @@ def linear(
         rows=num_tokens,
         kernels=kernels,
         dtype=dtype,
-        stored_dtype=stored_dtype,
+        stored_dtype=kernel_dtype(stored_dtype),
     )
 
 
@@ -194,6 +194,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
     residual_bytes: float,
     dtype: str,
     kv_dtype: str,
+    kind: Kind = "attention",
 ) -> Work:
     """Return the work of scores and weighted values over the KV cache.
 
@@ -215,6 +216,8 @@ def attention(  # noqa: PLR0913 - all keyword-only
         Size of an activation between layers [B].
     dtype, kv_dtype
         Of the arithmetic and of the cache.
+    kind
+        Kernels that do it.
 
     Returns
     -------
@@ -231,10 +234,118 @@ def attention(  # noqa: PLR0913 - all keyword-only
         cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
         groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
         kernels=layers,
-        kind="attention",
+        kind=kind,
         dtype=dtype,
-        stored_dtype=kv_dtype,
+        stored_dtype=kernel_dtype(kv_dtype),
         memory_cause="KV",
+    )
+
+
+def short_convolution(
+    *,
+    batch_size: Value,
+    num_tokens: Value,
+    windows_written: Value,
+    channels: Value,
+    width: int,
+    layers: int,
+    value_bytes: float,
+    dtype: str,
+) -> Work:
+    """Return the work of a convolution over the last tokens of each sequence, channel by channel.
+
+    Parameters
+    ----------
+    batch_size, num_tokens
+        Sequences and their tokens in all [request] [token].
+    windows_written
+        Tokens of a sequence after which the window is kept; each adds one past token to it [-].
+    channels, width
+        Channels on this GPU, and tokens that one output sees [-] [token].
+    layers
+        Layers [-].
+    value_bytes
+        Size of a value, also of one kept [B].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row_bytes = layers * channels * value_bytes
+    kept = batch_size * (2 * (width - 1) + windows_written - 1)
+    return Work(
+        flop=num_tokens * (2 * width * layers * channels),
+        weight_bytes=row_bytes * width,
+        activation_bytes=num_tokens * (2 * row_bytes),
+        cache_bytes=kept * row_bytes,
+        kernels=layers,
+        kind="elementwise",
+        dtype=dtype,
+    )
+
+
+def recurrence(  # noqa: PLR0913 - all keyword-only
+    *,
+    batch_size: Value,
+    num_tokens: Value,
+    states_written: Value,
+    num_key_heads: Value,
+    num_value_heads: Value,
+    sizes: tuple[Value, Value],
+    layers: int,
+    value_bytes: float,
+    state_dtype: str,
+    states_copied: Value = 0.0,
+    record_bytes: Value = 0.0,
+) -> Work:
+    """Return the work of a gated delta rule, which reads a state once and writes it often.
+
+    A token takes about 8 FLOP for each element of the state: it decays, is multiplied by a key,
+    gets an outer product added, and is multiplied by a query.
+
+    Parameters
+    ----------
+    batch_size, num_tokens
+        Sequences and their tokens in all [request] [token].
+    states_written
+        States that a sequence writes in each layer, a mean [-].
+    num_key_heads, num_value_heads
+        Heads of queries and keys, and of values, on this GPU [-].
+    sizes
+        Of a key and of a value; a value head has a state of their product [-].
+    layers
+        Layers [-].
+    value_bytes
+        Size of a query, key, value, gate or result [B].
+    state_dtype
+        Of the state. Arithmetic runs in 16 bits or wider, whatever weights and activations have.
+    states_copied
+        States of a sequence that are read and written once more in each layer, a mean [-].
+    record_bytes
+        Of its tokens, written and read in each layer, a mean [B].
+
+    Returns
+    -------
+    Work
+        On one GPU. Its groups are pairs of a sequence and a value head.
+    """
+    key, value = sizes
+    state = layers * num_value_heads * key * value
+    moved = (1 + states_written + 2 * states_copied) * (state * BYTES_PER_ELEMENT[state_dtype])
+    values = layers * (2 * num_key_heads * key + num_value_heads * (2 * value + 2))
+    return Work(
+        flop=num_tokens * (8 * state),
+        activation_bytes=num_tokens * (values * value_bytes),
+        cache_bytes=batch_size * (moved + layers * record_bytes),
+        groups=batch_size * (layers * num_value_heads),
+        kernels=layers,
+        kind="recurrence",
+        dtype="bf16",
+        stored_dtype=state_dtype,
+        memory_cause="state",
     )
 
 

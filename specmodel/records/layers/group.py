@@ -1,23 +1,35 @@
 """Groups of layers that are alike, and the kinds of parts that a layer may have.
 
 A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer`. It has a
-`kind` and four methods: `cuts(degree)`, which says whether tensor parallelism can cut it,
-`weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)` for its
-cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
+`kind`, an `output_size` and four methods: `cuts(degree)`, which says whether tensor parallelism can
+cut it, `weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)`
+for its cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
 `parameters`, `active_parameters`, `weight_bytes`, `reductions` and `work`.
+
+The dtype of a part's weights is `weight_dtype` of the stream it is given, whatever it comes from.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.records.kernels import StorageDtype
+from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
+from specmodel.records.layers.batch import Layout, Pass, Stream
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.recurrent import GatedDeltaNet
+from specmodel.records.layers.sparse import SparseAttention
+from specmodel.records.layers.work import Work
 
-Mixer = Annotated[GroupedAttention | LatentAttention, Field(discriminator="kind")]
-FeedForward = Annotated[DenseFeedForward | RoutedExperts, Field(discriminator="kind")]
+MixerPart = GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet
+Mixer = Annotated[MixerPart, Field(discriminator="kind")]
+FeedForwardPart = DenseFeedForward | RoutedExperts
+FeedForward = Annotated[FeedForwardPart, Field(discriminator="kind")]
 
 
 class LayerGroup(Record):
@@ -31,14 +43,128 @@ class LayerGroup(Record):
         What mixes the tokens of a sequence, such as attention.
     feed_forward
         What every token passes through by itself.
+    mixer_dtype, output_dtype, ffn_dtype
+        Dtypes of weights of these layers where they differ from the model's: of the mixer, of the
+        matrix after its core where that differs from those before it, and of the feed-forward
+        block, routed experts aside.
     """
 
     count: Size
     mixer: Mixer | None = None
     feed_forward: FeedForward | None = None
+    mixer_dtype: StorageDtype | None = None
+    output_dtype: StorageDtype | None = None
+    ffn_dtype: StorageDtype | None = None
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
         if self.mixer is None and self.feed_forward is None:
             raise InputError("mixer", None, "a mixer, a feed_forward, or both")
+        for field, part in (
+            ("mixer_dtype", self.mixer),
+            ("output_dtype", self.mixer),
+            ("ffn_dtype", self.feed_forward),
+        ):
+            dtype = getattr(self, field)
+            if dtype and part is None:
+                raise InputError(field, dtype, "none, as these layers lack the part")
         return self
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A mixer or feed-forward block, with the dtypes in which its weights are.
+
+    Parameters
+    ----------
+    part
+        The mixer or feed-forward block.
+    stream
+        What all layers of the model share, with the dtype of this part as `weight_dtype`.
+    output_dtype
+        Dtype of the matrix after a mixer's core, where it has one of its own.
+    """
+
+    part: MixerPart | FeedForwardPart
+    stream: Stream
+    output_dtype: str | None = None
+
+    def weight_bytes(self, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+        stream, n = self.stream, layout.tensor_parallel
+        if isinstance(self.part, FeedForwardPart):
+            return self.part.weight_bytes(stream, layout)
+        weights = self.part.weights(stream.hidden_size, n)
+        size = weights * stream.bytes_of(stream.weight_dtype)
+        if self.output_dtype is None:
+            return size
+        wider = stream.bytes_of(self.output_dtype) - stream.bytes_of(stream.weight_dtype)
+        return size + self.part.output_size * stream.hidden_size / n * wider
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass of this part's stream, by component.
+
+        A matrix after the core that has a dtype of its own is a component of its own.
+        """
+        found = self.part.work(run, layers)
+        if self.output_dtype is None or isinstance(self.part, FeedForwardPart):
+            return found
+        stream = run.stream
+        inputs = self.part.output_size / run.layout.tensor_parallel
+        output = blocks.linear(
+            run.num_tokens,
+            weights=layers * inputs * stream.hidden_size,
+            values=layers * (inputs + stream.hidden_size),
+            value_bytes=stream.activation_bytes,
+            kernels=layers,
+            dtype=stream.arithmetic_dtype(self.output_dtype),
+            stored_dtype=self.output_dtype,
+        )
+        name = next(name for name in found if name.endswith("_projections"))
+        both = found[name]
+        kept = replace(
+            both,
+            flop=both.flop - output.flop,
+            weight_bytes=both.weight_bytes
+            - layers * inputs * stream.hidden_size * stream.bytes_of(stream.weight_dtype),
+            activation_bytes=both.activation_bytes - output.activation_bytes,
+            kernels=both.kernels - output.kernels,
+        )
+        return {name: kept, "output_projections": output} | {
+            other: work for other, work in found.items() if other != name
+        }
+
+
+def stored_parts(
+    layers: Iterable[LayerGroup], stream: Stream, mixer_dtype: str
+) -> dict[Stored, int]:
+    """Return how many layers have each mixer, then each feed-forward block, in its dtypes.
+
+    Parameters
+    ----------
+    layers
+        Groups of layers of a model.
+    stream
+        What they share, with the dtype of feed-forward blocks that have none of their own.
+    mixer_dtype
+        Dtype of mixers that have none of their own.
+
+    Returns
+    -------
+    dict
+        Layers of each, in order of appearance [-].
+    """
+    counts: dict[Stored, int] = {}
+    groups = tuple(layers)
+
+    def add(part: MixerPart | FeedForwardPart | None, dtype: str, output: str | None) -> None:
+        if part is not None:
+            own = stream if dtype == stream.weight_dtype else replace(stream, weight_dtype=dtype)
+            key = Stored(part, own, output if output != dtype else None)
+            counts[key] = counts.get(key, 0) + group.count
+
+    for group in groups:
+        add(group.mixer, group.mixer_dtype or mixer_dtype, group.output_dtype)
+    for group in groups:
+        add(group.feed_forward, group.ffn_dtype or stream.weight_dtype, None)
+    return counts

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from specmodel.base.units import ARITHMETIC_BITS, FloatArray
+from specmodel.base.units import ARITHMETIC_BITS, FloatArray, kernel_dtype
 
 Kind = Literal[
     "gemm",
@@ -56,7 +56,8 @@ class Work:
     kind
         Kernels that do it: one of `Kind`.
     dtype, stored_dtype
-        Dtype of the arithmetic, the wider of activations and weights, and of weights or KV.
+        Dtype of the arithmetic, the wider of activations and weights, and of weights or KV, the
+        size of groups aside.
     memory_cause
         Which of `CAUSES` to name when its traffic makes a pass longer.
     """
@@ -99,4 +100,5 @@ class PassWork:
 
 def wider_dtype(activation: str, stored: str) -> str:
     """Return the wider of the dtype of activations and the one that weights or cache have."""
-    return stored if ARITHMETIC_BITS[stored] > ARITHMETIC_BITS[activation] else activation
+    is_wider = ARITHMETIC_BITS[stored] > ARITHMETIC_BITS[activation]
+    return kernel_dtype(stored) if is_wider else activation

@@ -1,0 +1,71 @@
+"""Kinds of kernels that a model runs, and the fits that its deployment takes for them."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from specmodel.cost.deployment import Deployment
+from specmodel.records.architecture import Architecture
+from specmodel.records.kernels import FITTED_DTYPE, MAIN_KINDS, KernelFit
+from specmodel.records.layers.batch import (
+    SINGLE_GPU,
+    Batch,
+    Pass,
+    Routing,
+    Stream,
+    sequence_group,
+)
+from specmodel.records.layers.group import FeedForward, Mixer
+
+
+def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
+    """Return the kinds of kernels that a model runs, each with the dtypes of the first of them.
+
+    Parameters
+    ----------
+    model
+        The model.
+
+    Returns
+    -------
+    dict
+        By kind: dtype of weights, cache or state, and of the arithmetic.
+    """
+    of_norms: tuple[str, str] = (FITTED_DTYPE, model.activation_dtype)
+    found = {"elementwise": of_norms}
+    for part in (*model.mixers, *model.feed_forwards):
+        for kind, stored, arithmetic in _kernels_of_part(part, model.stream):
+            found.setdefault(kind, (stored, arithmetic))
+    return found
+
+
+def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelFit]:
+    """Return the fits of kinds with errors of their own that a model of a deployment takes.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+    model
+        Its target, or an architecture of its drafter.
+
+    Returns
+    -------
+    dict
+        By `Kernels.kind_of_errors`; empty where the kernels are the data sheet's.
+    """
+    kernels, found = deployment.kernels, dict[str, KernelFit]()
+    for kind, dtypes in kernels_of(model).items():
+        fit = kernels.record.fit(kind, *dtypes) if kernels.record else None
+        if fit and kind in MAIN_KINDS:
+            found.setdefault(kernels.kind_of_errors(kind), fit)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _kernels_of_part(part: Mixer | FeedForward, stream: Stream) -> tuple[tuple[str, str, str], ...]:
+    """Return kind and dtypes of each component of a layer's part, in order."""
+    one = Batch((sequence_group(batch_size=1),))
+    run = Pass(stream, one, SINGLE_GPU, Routing(np.zeros(())), np.ones(()))
+    works = part.work(run, 1).values()
+    return tuple((work.kind, work.stored_dtype, work.dtype) for work in works if work.kernels)

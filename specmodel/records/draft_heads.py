@@ -1,0 +1,266 @@
+"""Draft heads: what EAGLE, MTP and parallel heads have of their target, and what of their own."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import build, read_mapping
+from specmodel.base.units import BYTES_PER_ELEMENT
+from specmodel.records.architecture import Architecture, config_file
+from specmodel.records.draft_passes import (
+    Drafter,
+    Rule,
+    all_at_once,
+    features_first,
+    module_in_turn,
+    selection_first,
+    verified_first,
+)
+from specmodel.records.hardware import Dtype
+from specmodel.records.layers.attention import GroupedAttention, LatentAttention
+from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.group import LayerGroup, Mixer
+from specmodel.records.layers.sparse import SparseAttention
+from specmodel.records.published_drafters import published_head
+
+EAGLE3_VOCABULARY_SIZE = 32_000
+"""Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
+
+Attention = GroupedAttention | LatentAttention | SparseAttention
+"""Mixers that a head may have; it never has a recurrent one."""
+
+
+def eagle_drafter(
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
+) -> Drafter:
+    """Return an EAGLE head: a 2h-to-h projection, one dense layer, an LM head; not quantised.
+
+    Its first pass of a step carries all tokens that were verified, the others one each.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    ffn_size
+        Width of its feed-forward block; by default the target's dense width, or 3.5 times the
+        hidden size where the target has none [-].
+    vocabulary_size
+        Draft vocabulary, by default the target's [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
+
+    Examples
+    --------
+    >>> from specmodel.records.architecture import load_architecture
+    >>> head = eagle_drafter(load_architecture("mixtral-8x7b"))
+    >>> head.architectures[0].layers[0].feed_forward.ffn_size
+    14336
+    """
+    block = ffn_size or _dense_size(target) or 7 * target.hidden_size // 2
+    size = vocabulary_size or target.vocabulary_size
+    return _head(target, "EAGLE head", _plain_attention(target), 2, block, size, verified_first)
+
+
+def eagle3_drafter(
+    target: Architecture,
+    *,
+    ffn_size: int | None = None,
+    vocabulary_size: int = EAGLE3_VOCABULARY_SIZE,
+) -> Drafter:
+    """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer, a reduced LM head.
+
+    Queries, keys and values read the embedding beside the features, so twice the hidden size. The
+    projection runs once a step, on the tokens that were verified, as the first pass does.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    ffn_size
+        Width of its feed-forward block; by default that of the head which SpecForge publishes for
+        the target, else that of a dense target, or 6 times the hidden size for an MoE, the median
+        of those heads [-].
+    vocabulary_size
+        Draft vocabulary [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
+    """
+    h, mixer = target.hidden_size, _plain_attention(target)
+    if not isinstance(mixer, GroupedAttention):  # heads for MLA targets have grouped heads
+        heads = max(h // 128, 1)
+        kv_heads = 8 if heads % 8 == 0 else heads
+        mixer = GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+    mixer = mixer.model_copy(update={"input_size": 2 * h})
+    block = ffn_size or published_head(target)
+    rule = 0 if block else (0 if target.is_moe else _dense_size(target)) or 6 * h
+    head = _head(target, "EAGLE-3 head", mixer, 3, block or rule, vocabulary_size, features_first)
+    told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
+    return replace(head, assumed=(("draft_ffn_size", told),) if rule else ())
+
+
+def mtp_drafter(target: Architecture) -> Drafter:
+    """Return a multi-token-prediction head: a 2h-to-h projection and one layer like the target's.
+
+    The projection and the target's LM head run in each pass. The layer has the target's attention,
+    over all entries and with a cache of its own, even where most layers are recurrent; and experts
+    where the target has them. Its weights have the target's dtypes, or those in which a checkpoint
+    leaves them (`Architecture.mtp_dtype`); the projection stays in 16 bits.
+
+    Parameters
+    ----------
+    target
+        The model it sits on, with the number of its modules.
+
+    Returns
+    -------
+    Drafter
+        The head: one module, run once for each token and first on all that were verified; or
+        several, which draft one position each, all on the tokens that were verified.
+
+    Notes
+    -----
+    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it.
+    """
+    routed = (part for part in target.feed_forwards if isinstance(part, RoutedExperts))
+    feed_forward = next(routed, None) or next(iter(target.feed_forwards))
+    layer = LayerGroup(count=1, mixer=_attention(target), feed_forward=feed_forward)
+    changes = {
+        "name": f"MTP head of {target.name}",
+        "layers": (layer,),
+        "input_projection_size": 2 * target.hidden_size,
+    }
+    head = target.model_copy(update=changes | _mtp_dtypes(target))
+    modules = target.num_mtp_modules
+    rules: list[Rule] = [selection_first if target.shares_mtp_index else verified_first]
+    if modules > 1:
+        rules = [partial(module_in_turn, place, modules) for place in range(modules)]
+    return Drafter(
+        name="MTP head",
+        parts=tuple((head, rule) for rule in rules),
+        is_head=True,
+        trained_positions=modules,
+        target_sizes=(target.hidden_size, target.vocabulary_size),
+    )
+
+
+def parallel_drafter(
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
+) -> Drafter:
+    """Return a parallel head: shaped as an EAGLE head, but one pass drafts all tokens.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    ffn_size, vocabulary_size
+        As for `eagle_drafter` [-] [token].
+
+    Returns
+    -------
+    Drafter
+        The head; its pass carries `draft_length` tokens of each sequence.
+    """
+    head = eagle_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
+    name = {"name": f"parallel head on {target.name}"}
+    parts = ((model.model_copy(update=name), all_at_once) for model in head.architectures)
+    return replace(head, name="parallel head", parts=tuple(parts))
+
+
+def _head(
+    target: Architecture,
+    kind: str,
+    mixer: Mixer,
+    inputs: int,
+    ffn_size: int,
+    vocabulary_size: int,
+    rule: Rule,
+) -> Drafter:
+    h = target.hidden_size
+    is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
+    dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
+    block = {"kind": "dense", "ffn_size": ffn_size}
+    shape = {
+        "schema_version": 2,
+        "name": f"{kind} on {target.name}",
+        "source": "derived from the target",
+        "hidden_size": h,
+        "layers": [{"count": 1, "mixer": mixer.model_dump(), "feed_forward": block}],
+        "vocabulary_size": vocabulary_size,
+        "input_projection_size": inputs * h,
+        "weight_dtype": dtype,
+        "activation_dtype": dtype,
+        "kv_dtype": target.kv_dtype,
+    }
+    head = build(Architecture, shape, "drafter")
+    sizes = h, target.vocabulary_size
+    return Drafter(name=kind, parts=((head, rule),), is_head=True, target_sizes=sizes)
+
+
+def read_head(path: str | Path, target: Architecture) -> Drafter | None:
+    """Return the EAGLE-3 head that a ``config.json`` describes, None if it is a model's."""
+    from specmodel.records.hf import heads  # its tables are for this path only
+
+    file, name = config_file(path)
+    config = read_mapping(file, "drafter")
+    if not heads.is_draft_head(config):
+        return None
+    sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    fields = heads.eagle3_fields(config, f"drafter {file.name}", **sizes)
+    data = {"schema_version": 2, "name": name, "source": str(file), **fields}
+    head = build(Architecture, data, f"drafter {file.name}")
+    return Drafter(name="EAGLE-3 head", parts=((head, features_first),), is_head=True)
+
+
+def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
+    """Return the dtypes of an MTP head that a checkpoint leaves in another than the rest."""
+    dtype = target.mtp_dtype
+    if dtype is None:
+        return {}
+    narrow = BYTES_PER_ELEMENT[target.activation_dtype] < 2 <= BYTES_PER_ELEMENT[dtype]
+    return {
+        "weight_dtype": dtype,
+        "expert_dtype": None,
+        "embedding_dtype": target.outer_dtype,  # the LM head is the target's
+        "activation_dtype": "bf16" if narrow else target.activation_dtype,
+    }
+
+
+def _attention(target: Architecture) -> Attention:
+    """Return attention as the target's first layer with attention has it, over all entries."""
+    for mixer in target.mixers:
+        if isinstance(mixer, GroupedAttention):
+            return mixer.model_copy(update={"window": None})
+        if isinstance(mixer, SparseAttention):
+            return mixer.model_copy(update={"has_indexer": True})
+        if isinstance(mixer, LatentAttention):
+            return mixer
+    raise InputError("target", target.name, "layers with attention, for a head to be built on")
+
+
+def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
+    """Return attention of the target's sizes without what a Llama layer lacks: gate, indexer."""
+    mixer = _attention(target)
+    if isinstance(mixer, SparseAttention):
+        sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
+        return LatentAttention(**sizes | {"kind": "latent_attention"})
+    if isinstance(mixer, GroupedAttention):
+        return mixer.model_copy(update={"has_output_gate": False})
+    return mixer
+
+
+def _dense_size(target: Architecture) -> int:
+    """Return the width of the target's dense feed-forward blocks, 0 if all of them route."""
+    for part in target.feed_forwards:
+        if isinstance(part, DenseFeedForward):
+            return part.ffn_size
+        if not part.is_routed:  # a single expert
+            return part.expert_size
+    return 0

@@ -1,0 +1,213 @@
+"""Recurrent mixers: a sequence keeps a state of fixed size, whatever its context.
+
+A pass reads the state of each sequence once, and writes it as `StateKeeping` says: by default after
+each verified token.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
+from specmodel.records.layers import blocks
+from specmodel.records.layers.attention import Size
+from specmodel.records.layers.batch import Pass, Stream
+from specmodel.records.layers.states import StateKeeping
+from specmodel.records.layers.work import Work
+
+StateDtype = Literal["fp32", "bf16", "fp16"]
+"""Dtypes of a recurrent state."""
+
+
+class RecurrentMixer(Record):
+    """What all recurrent mixers have: a state in some dtype, and a convolution before it.
+
+    A kind of its own says what `state_size`, `record_size` and `conv_channels` are.
+
+    Parameters
+    ----------
+    conv_kernel
+        Tokens that the convolution sees, the newest included [token].
+    state_dtype
+        Dtype of the state.
+    """
+
+    conv_kernel: Annotated[int, Field(ge=1, le=1024)]
+    state_dtype: StateDtype = "fp32"
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer [-]."""
+        raise NotImplementedError
+
+    @property
+    def record_size(self) -> int:
+        """Elements that one layer records of a token, to repeat what it does to the state [-]."""
+        raise NotImplementedError
+
+    @property
+    def conv_channels(self) -> int:
+        """Values of a token that the convolution runs over [-]."""
+        raise NotImplementedError
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU: one state, whatever it saw [B]."""
+        window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
+        return 0 * entries + self.state_bytes(tensor_parallel) + window
+
+    def reserved_bytes(
+        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what is reserved for a sequence that verifies so many tokens, likewise [B]."""
+        past = states.past_tokens(tokens, self.conv_kernel - 1)
+        return (
+            states.states(tokens) * self.state_bytes(tensor_parallel)
+            + past * self.past_token_bytes(stream, tensor_parallel)
+            + states.records(tokens) * self.record_bytes(tensor_parallel)
+        )
+
+    def state_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the bytes of the state of a sequence in one layer on each GPU [B]."""
+        return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
+
+    def record_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the bytes that one layer records of a token, as precise as fp32 [B]."""
+        return self.record_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
+
+    def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
+        """Return the bytes that the convolution keeps of a token it saw [B]."""
+        return self.conv_channels / tensor_parallel * stream.residual_bytes
+
+
+class GatedDeltaNet(RecurrentMixer):
+    """Gated delta rule over a matrix of state for each value head, after a short convolution.
+
+    The matrices before it make queries, keys, values, an output gate, and two numbers for each
+    value head (how much is forgotten and how much is learned); one matrix follows it.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_key_heads, num_value_heads
+        Heads of queries and keys, and of values; a key head serves as many value heads each [-].
+    key_head_dim, value_head_dim
+        Width of a head; a state is a matrix of these sizes for each value head [-].
+    conv_kernel
+        Tokens that the convolution before it sees, the newest included [token].
+    state_dtype
+        Dtype of the state.
+
+    References
+    ----------
+    S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule,"
+    2024.
+    """
+
+    kind: Literal["gated_delta_net"] = "gated_delta_net"
+    num_key_heads: Size
+    num_value_heads: Size
+    key_head_dim: Size
+    value_head_dim: Size
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.num_value_heads % self.num_key_heads:
+            expected = f"a divisor of num_value_heads = {self.num_value_heads}"
+            raise InputError("num_key_heads", self.num_key_heads, expected)
+        return self
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer [-]."""
+        return self.num_value_heads * self.key_head_dim * self.value_head_dim
+
+    @property
+    def record_size(self) -> int:
+        """Elements that one layer records of a token: keys, what they changed, and gates [-]."""
+        return (
+            self.num_key_heads * self.key_head_dim
+            + self.num_value_heads * self.value_head_dim
+            + self.num_value_heads
+        )
+
+    @property
+    def conv_channels(self) -> int:
+        """Queries, keys and values of a token: what the convolution runs over [-]."""
+        return 2 * self.num_key_heads * self.key_head_dim + self._value_size
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the recurrence reads [-]."""
+        return self._value_size
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether key heads and value heads divide over GPUs; neither are copied."""
+        return not self.num_key_heads % degree and not self.num_value_heads % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer; the norm of a head is copied [-]."""
+        h, values = hidden_size, self.num_value_heads
+        into = h * (self.conv_channels + self._value_size + 2 * values)
+        by_head = into + self._value_size * h + self._conv_weights + 2 * values
+        return by_head / tensor_parallel + self.value_head_dim
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        inner = (self.conv_channels + 2 * self._value_size + 2 * self.num_value_heads) / n
+        weights = self.weights(stream.hidden_size, n) - self._conv_weights / n
+        verified = partial(_verified, run)
+        return {
+            "recurrent_projections": blocks.linear(
+                run.num_tokens,
+                weights=layers * weights,
+                values=layers * (2 * stream.hidden_size + inner),
+                value_bytes=stream.activation_bytes,
+                kernels=4 * layers,
+                dtype=stream.arithmetic_dtype(stream.weight_dtype),
+                stored_dtype=stream.weight_dtype,
+            ),
+            "short_convolution": blocks.short_convolution(
+                batch_size=run.replica.num_sequences,
+                num_tokens=run.num_tokens,
+                windows_written=verified(lambda tokens: tokens),
+                channels=self.conv_channels / n,
+                width=self.conv_kernel,
+                layers=layers,
+                value_bytes=stream.residual_bytes,
+                dtype=stream.activation_dtype,
+            ),
+            "recurrence": blocks.recurrence(
+                batch_size=run.replica.num_sequences,
+                num_tokens=run.num_tokens,
+                states_written=verified(run.states.written),
+                num_key_heads=self.num_key_heads / n,
+                num_value_heads=self.num_value_heads / n,
+                sizes=(self.key_head_dim, self.value_head_dim),
+                layers=layers,
+                value_bytes=stream.residual_bytes,
+                state_dtype=self.state_dtype,
+                states_copied=verified(run.states.copied),
+                record_bytes=2 * self.record_bytes(n) * verified(run.states.recorded),
+            ),
+        }
+
+    @property
+    def _value_size(self) -> int:
+        return self.num_value_heads * self.value_head_dim
+
+    @property
+    def _conv_weights(self) -> int:
+        return self.conv_channels * self.conv_kernel
+
+
+def _verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Return the mean over sequences of a function of the tokens that each may go on after."""
+    return run.replica.mean(lambda group: group.mean_of_verified(of))

@@ -1,0 +1,237 @@
+"""Sparse attention over latents (DSA): an indexer scores all entries, attention gathers the best.
+
+The indexer of a layer has few heads and one key of 8 bits for each entry, in a cache of its own.
+It scores every entry for every token; attention then reads the `index_topk` best entries of each
+token. Layers without an indexer of their own take what an earlier layer selected.
+"""
+
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
+from specmodel.records.layers import blocks
+from specmodel.records.layers.attention import LatentHeads, Size, query_key_pairs
+from specmodel.records.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.records.layers.work import Work
+
+SCALED = 128
+"""Elements of a key or latent in 8 bits that share a scale of 32 bits [-]."""
+
+SHARED_ROWS = {9: (1, 2, 4), 10: None}
+"""Tokens of a sequence that read index keys together, by major compute capability; None for any.
+
+DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on Hopper, and any
+number on Blackwell (10.x), whose blocks of tokens pass over the same keys while a cache holds them.
+vLLM 0.33 makes a sequence of each token where the kernel does not take their number, and the keys
+are read anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
+`_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``)."""
+
+_OTHER_GPUS = (1, 2)
+"""The same where the kernel is another one, as on AMD's GPUs and on Blackwell of 12.x."""
+
+LONGEST_VERIFY = 64
+"""Tokens of a sequence beyond which it is a chunk of a prompt [token]: another kernel takes those,
+in which many tokens share what is read."""
+
+
+class SparseAttention(LatentHeads):
+    """Latent attention to the entries that an indexer selects (DSA).
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    index_num_heads, index_head_dim
+        Heads of the indexer, and width of their queries and of the one key [-].
+    index_topk
+        Entries that a token attends to at most [token].
+    has_indexer
+        Whether the layer has an indexer and index keys of its own; otherwise it takes the
+        entries that an earlier layer selected.
+    """
+
+    kind: Literal["sparse_attention"] = "sparse_attention"
+    index_num_heads: Size
+    index_head_dim: Size
+    index_topk: Size
+    has_indexer: bool = True
+
+    @model_validator(mode="after")
+    def _check_queries(self) -> Self:
+        if not self.q_lora_rank:
+            expected = "at least 1, as the indexer makes its queries of the latent of queries"
+            raise InputError("q_lora_rank", self.q_lora_rank, expected)
+        return self
+
+    @property
+    def index_weights(self) -> int:
+        """Weights of the queries that an indexer makes of their latent, a layer [-]."""
+        return self.q_lora_rank * self.index_num_heads * self.index_head_dim
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer; the indexer is copied to each [-]."""
+        own = super().weights(hidden_size, tensor_parallel)
+        return own + self._indexer_weights(hidden_size)
+
+    def entry_bytes(self, kv_dtype: str) -> float:
+        """Return the size of what attention reads of a token in one layer [B].
+
+        Latents in fewer than 16 bits carry scales. The rotary part of a key stays in 16 bits
+        beside latents in 8, and has 8 bits beside latents in 4.
+
+        Parameters
+        ----------
+        kv_dtype
+            Dtype of the KV cache.
+
+        Returns
+        -------
+        float
+            Size [B].
+        """
+        latent = self.kv_lora_rank * BYTES_PER_ELEMENT[kv_dtype]
+        if BYTES_PER_ELEMENT[kv_dtype] < 1:
+            return latent + self.qk_rope_head_dim
+        if BYTES_PER_ELEMENT[kv_dtype] > 1:
+            return latent + self.qk_rope_head_dim * BYTES_PER_ELEMENT[kv_dtype]
+        return latent + 4 * self.kv_lora_rank / SCALED + 2 * self.qk_rope_head_dim
+
+    @property
+    def index_bytes(self) -> float:
+        """Size of what the indexer keeps of a token in one layer, 0 without an indexer [B]."""
+        return self.index_head_dim * (1 + 4 / SCALED) if self.has_indexer else 0.0
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU, index keys included [B]."""
+        del tensor_parallel
+        return entries * (self.entry_bytes(stream.kv_dtype) + self.index_bytes)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        found = {"attention_projections": self._all_projections(run, layers)}
+        if self.has_indexer:
+            found["indexer"] = self._indexer(run, layers)
+        return found | {"attention_core": self._core(run, layers)}
+
+    def _indexer_weights(self, hidden_size: int) -> int:
+        """Return the weights of the indexer: queries, the key with its norm, weights of heads."""
+        if not self.has_indexer:
+            return 0
+        of_hidden = hidden_size * (self.index_head_dim + self.index_num_heads)
+        return self.index_weights + of_hidden + 2 * self.index_head_dim
+
+    def _all_projections(self, run: Pass, layers: int) -> Work:
+        """Return the work of the matrices, those of the indexer included."""
+        latent = self.projections(run, layers)
+        if not self.has_indexer:
+            return latent
+        hidden, stream = run.stream.hidden_size, run.stream
+        wide = self.index_num_heads * self.index_head_dim
+        read = self.q_lora_rank + hidden
+        made = wide + self.index_head_dim + self.index_num_heads
+        return latent + blocks.linear(
+            run.num_tokens,
+            weights=layers * self._indexer_weights(hidden),
+            values=layers * (read + made),
+            value_bytes=stream.activation_bytes,
+            kernels=2 * layers,
+            dtype=stream.arithmetic_dtype(stream.weight_dtype),
+            stored_dtype=stream.weight_dtype,
+        )
+
+    def _indexer(self, run: Pass, layers: int) -> Work:
+        """Return the work of scoring every entry for every token, and choosing the best.
+
+        Scores are written and read once, in 32 bits.
+        """
+        replica = run.replica
+        pairs = replica.total(lambda group: query_key_pairs(group, None))
+        read = replica.total(lambda group: index_entries(group, run.compute_capability))
+        width = self.index_num_heads * self.index_head_dim
+        return Work(
+            flop=pairs * (2 * width * layers),
+            cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
+            activation_bytes=(pairs * 8 + run.num_tokens * width) * layers,
+            kernels=4 * layers,
+            kind="sparse_attention",
+            dtype="fp8",
+            stored_dtype="fp8",
+            memory_cause="index",
+        )
+
+    def _core(self, run: Pass, layers: int) -> Work:
+        """Return the work of attention to the entries that each token gathers for itself.
+
+        Its arithmetic is in 16 bits whatever the cache holds.
+        """
+        replica, stream = run.replica, run.stream
+        gathered = replica.total(lambda group: query_key_pairs(group, self.index_topk))
+        heads = self.num_heads / run.layout.tensor_parallel
+        values = heads * (self.cache_size + self.kv_lora_rank)
+        return Work(
+            flop=gathered * (2 * values * layers),
+            activation_bytes=run.num_tokens * (values * layers * stream.residual_bytes),
+            cache_bytes=(gathered + run.num_tokens) * (layers * self.entry_bytes(stream.kv_dtype)),
+            kernels=2 * layers,
+            kind="sparse_attention",
+            dtype="bf16",
+            stored_dtype=stream.kv_dtype,
+            memory_cause="KV",
+        )
+
+
+def index_entries(group: SequenceGroup, compute_capability: float | None) -> FloatArray:
+    """Return the index keys that a mean sequence reads, one read by several tokens counted once.
+
+    Parameters
+    ----------
+    group
+        Sequences that are alike.
+    compute_capability
+        Of the GPU, None for one that has none [-].
+
+    Returns
+    -------
+    FloatArray
+        Keys, those of the tokens of the pass among them [-].
+    """
+
+    def of(tokens: FloatArray) -> FloatArray:
+        return index_reads(tokens, compute_capability) * (group.context_length + tokens)
+
+    return group.mean(of)
+
+
+def index_reads(tokens: FloatArray, compute_capability: float | None) -> FloatArray:
+    """Return how often the index keys of a sequence are read for its tokens in a pass.
+
+    Parameters
+    ----------
+    tokens
+        Of a sequence, any shape; between whole numbers it is interpolated [token].
+    compute_capability
+        Of the GPU, None for one that has none [-].
+
+    Returns
+    -------
+    FloatArray
+        1 where the kernel takes as many tokens at once, else one read a token [-].
+
+    Examples
+    --------
+    >>> index_reads(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 9.0).tolist()
+    [1.0, 1.0, 3.0, 1.0, 5.0]
+    >>> index_reads(np.array(5.0), 10.0).tolist()
+    1.0
+    """
+    shared = SHARED_ROWS.get(int(compute_capability or 0), _OTHER_GPUS)
+    if shared is None:
+        return np.ones_like(tokens)
+    places = np.arange(LONGEST_VERIFY + 2.0)
+    alone = np.where(np.isin(places, shared) | (places > LONGEST_VERIFY), 1.0, places)
+    return np.interp(tokens, places, alone)

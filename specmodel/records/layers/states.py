@@ -1,0 +1,86 @@
+"""How engines keep recurrent states while drafted tokens are verified, in a pass and in memory.
+
+A state cannot be cut back as a KV cache can: what a rejected token did to it stays. Engines either
+write the state after each verified token, so that the one after the last accepted token is there,
+or keep one state and short records of the tokens, which are replayed once it is known how many
+were accepted.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from specmodel.base.units import FloatArray
+
+Rollback = Literal["native", "replay"]
+"""How a state gets back to the last accepted token."""
+
+Slots = Literal["chain", "aligned", "scratch"]
+"""What an engine reserves of states for a running request."""
+
+REPLAY_RECORDS = 16.0
+"""Records of tokens that engines keep room for, fewer than which a pass verifies [token]."""
+
+
+@dataclass(frozen=True)
+class StateKeeping:
+    """What a pass does with recurrent states, and what is reserved for them.
+
+    Parameters
+    ----------
+    rollback
+        "native": the state is read once and written after each verified token. "replay": it is
+        read once and written once, as the accepted tokens are known; a record of each token but
+        the first, which is always accepted, is written and read.
+    slots
+        "chain": a state for each verified token. "aligned": one more, that of the last whole block
+        of a prefix cache. "scratch": one that stays, and while drafts are verified one for each
+        token besides, from where the accepted one is copied after the pass.
+
+    Notes
+    -----
+    Read in the sources of engines: "chain" is vLLM 0.33 without prefix caching, ``1 + K`` states
+    at K drafted tokens, "aligned" with it, which is its default, ``2 + K``; each has a
+    convolution's window of ``w - 1 + K`` tokens. "scratch" is SGLang 0.5.23: ``2 + K`` states, and
+    windows of ``w - 1`` and ``w - 1 + K``. Replay is an option of SGLang for these layers, and of
+    vLLM for Mamba-2.
+    """
+
+    rollback: Rollback = "native"
+    slots: Slots = "chain"
+
+    def written(self, tokens: FloatArray) -> FloatArray:
+        """Return the states that a sequence writes in a pass over so many tokens [-]."""
+        return np.ones_like(tokens) if self.rollback == "replay" else tokens
+
+    def copied(self, tokens: FloatArray) -> FloatArray:
+        """Return the states that are read and written again after the pass [-]."""
+        has_copy = self.slots == "scratch" and self.rollback == "native"
+        return np.clip(tokens - 1, 0, 1) if has_copy else np.zeros_like(tokens)
+
+    def recorded(self, tokens: FloatArray) -> FloatArray:
+        """Return the records of tokens that are written and read again [-]."""
+        return tokens - 1 if self.rollback == "replay" else np.zeros_like(tokens)
+
+    def states(self, tokens: FloatArray) -> FloatArray:
+        """Return the states reserved for a request that verifies so many tokens [-]."""
+        own = np.ones_like(tokens) if self.rollback == "replay" else tokens
+        if self.slots == "scratch":
+            return np.where((tokens > 1) & (own > 1), own + 1, 1.0)
+        return own + 1 if self.slots == "aligned" else own
+
+    def past_tokens(self, tokens: FloatArray, needed: int) -> FloatArray:
+        """Return the past tokens reserved for a convolution that needs some of them [token]."""
+        if self.slots == "scratch":
+            return needed + np.where(tokens > 1, needed + tokens - 1, 0.0)
+        return self.states(tokens) * (needed + tokens - 1)
+
+    def records(self, tokens: FloatArray) -> FloatArray:
+        """Return the records of tokens reserved for a request [token]."""
+        is_kept = (self.rollback == "replay") & (tokens > 1)
+        return np.where(is_kept, np.maximum(tokens, REPLAY_RECORDS), 0.0)
+
+
+NATIVE = StateKeeping()
+"""A state after each token."""

@@ -1,0 +1,289 @@
+"""What verifying costs where layers keep a state: traffic, memory, trees, and published figures."""
+
+import numpy as np
+import pytest
+from hybrids import hybrid
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import pass_of
+
+from specmodel import Acceptance, deploy, load_architecture, load_engine, ngram_drafter, predict
+from specmodel.base.errors import InputError
+from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import step_times, target_pass
+from specmodel.cost.memory import MemoryUse
+from specmodel.records.layers.batch import Layout, sequence_group
+from specmodel.records.layers.states import StateKeeping
+
+BIG, MIDDLE, SMALL = "Qwen3.5-397B-A17B", "Qwen3.5-122B-A10B", "Qwen3.5-35B-A3B"
+STATE = 64 * 128 * 128 * 4
+"""Of one layer of the larger two [B]."""
+PAST = (2 * 16 * 128 + 64 * 128) * 2
+"""What a convolution of theirs keeps of a token [B]."""
+EXPERTS = {"expert_dtype": "fp4"}
+STACKS = {
+    "chain": StateKeeping(slots="chain"),
+    "aligned": StateKeeping(slots="aligned"),
+    "scratch": StateKeeping(slots="scratch"),
+    "replay": StateKeeping(rollback="replay"),
+}
+
+
+def recurrence_bytes(tokens, keeping, **point):
+    """Traffic of the recurrence of one sequence in one layer, in states."""
+    given = {"batch_size": 1, "tokens_per_sequence": tokens} | point
+    work = pass_of(hybrid(BIG), states=keeping, **given).components["recurrence"]
+    return work.cache_bytes / (45 * STATE)
+
+
+def deployed(name=MIDDLE, **options):
+    given = {"hardware": "h200_sxm", "drafter": "mtp", "stack": "datasheet"} | options
+    return deploy(target=hybrid(name), **given)
+
+
+# --- traffic ---
+
+
+@pytest.mark.parametrize(("keeping", "plain", "verified"), [
+    ("chain", 2, 1 + 4), ("aligned", 2, 1 + 4), ("scratch", 2, 1 + 4 + 2),
+])  # fmt: skip
+def test_states_moved(keeping, plain, verified):
+    """Scratch states are copied to the one that stays after the pass, a read and a write."""
+    assert recurrence_bytes(1, STACKS[keeping]) == plain
+    assert recurrence_bytes(4, STACKS[keeping]) == verified
+
+
+def test_replay_moves_one_state_and_records():
+    """A record of a token: a key of 16 heads, a change of 64, and 64 gates, of 4 B each."""
+    record = (16 * 128 + 64 * 128 + 64) * 4
+    assert recurrence_bytes(1, STACKS["replay"]) == 2
+    assert recurrence_bytes(4, STACKS["replay"]) == pytest.approx(2 + 2 * 3 * record / STATE)
+
+
+def test_chunk_of_a_prompt_writes_one_state():
+    """Among sequences that are verified it changes nothing for them."""
+    decoding = sequence_group(batch_size=6, tokens_per_sequence=4, context_length=100)
+    chunk = sequence_group(batch_size=1, tokens_per_sequence=512, logits_per_sequence=0)
+    work = pass_work(hybrid(BIG), [decoding, chunk]).components["recurrence"]
+    assert work.cache_bytes == pytest.approx(45 * STATE * (6 * 5 + 2), rel=1e-12)
+
+
+GROUPS = st.tuples(st.integers(1, 300), st.integers(1, 17), st.sampled_from([0.0, 0.3, 1.0]))
+
+
+@given(st.lists(GROUPS, min_size=1, max_size=3), st.sampled_from(sorted(STACKS)))
+def test_groups_add_up(groups, keeping):
+    made = [
+        sequence_group(batch_size=b, tokens_per_sequence=s, speculating_share=share)
+        for b, s, share in groups
+    ]
+    states = {"states": STACKS[keeping]}
+    for name in ("recurrence", "short_convolution"):
+        whole = pass_work(hybrid(BIG), made, **states).components[name].cache_bytes
+        parts = [pass_work(hybrid(BIG), g, **states).components[name].cache_bytes for g in made]
+        assert whole == pytest.approx(sum(parts), rel=1e-12)
+
+
+@given(
+    st.sampled_from(sorted(STACKS)),
+    st.floats(1, 64),
+    st.floats(1, 1.5),
+    st.floats(1, 512),
+    st.floats(1, 1.5),
+)
+def test_traffic_never_falls_with_tokens_or_sequences(keeping, tokens, more, batch, larger):
+    def moved(b, s):
+        return recurrence_bytes(s, STACKS[keeping], batch_size=b)
+
+    assert moved(batch, tokens * more) >= moved(batch, tokens)
+    assert moved(batch * larger, tokens) >= moved(batch, tokens)
+    assert moved(batch, tokens * 1.001) <= moved(batch, tokens) * 1.01
+
+
+@given(st.sampled_from(sorted(STACKS)))
+def test_scalars_are_arrays(keeping):
+    tokens, batch = np.array([[1.0], [2.0], [5.0]]), np.array([1.0, 3.0, 200.0])
+    grid = recurrence_bytes(tokens, STACKS[keeping], batch_size=batch)
+    alone = [
+        [recurrence_bytes(s, STACKS[keeping], batch_size=b) for b in batch] for s in tokens[:, 0]
+    ]
+    assert grid.tolist() == alone
+
+
+# --- published ---
+
+
+@pytest.mark.parametrize(("tokens", "measured"), [(2, 1.58), (4, 2.57), (8, 4.80)])
+def test_law_of_states_against_measured_verification(tokens, measured):
+    """Recurrence over 2, 4 and 8 tokens over that over one, batch 256, KDA with 96 heads on H200
+    (`kda_perf` of aiconfigurator-core): reading one state and writing one a token says 1.5, 2.5
+    and 4.5, low by up to 6 %, as one plain write streams a little better."""
+    point = {"tokens_per_sequence": np.array([1.0, tokens])}
+    plain, verified = (
+        pass_of(hybrid(BIG), batch_size=256, **point).components["recurrence"].cache_bytes
+    )
+    assert verified / plain == pytest.approx((1 + tokens) / 2, rel=1e-12)
+    assert verified / plain == pytest.approx(measured, rel=0.10)
+
+
+EFFECT = [
+    # model, tensor parallel, dtypes; without and with states at B 32, K 3; B 128, K 3; B 128, K 5
+    (BIG, 8, EXPERTS, (0.59, 0.95, 0.95), (0.57, 0.81, 0.74), 0.13),
+    (MIDDLE, 2, EXPERTS, (0.70, 0.99, 0.99), (0.63, 0.69, 0.58), 0.29),
+    (SMALL, 1, {"weight_dtype": "fp8"}, (0.71, 0.99, 0.99), (0.65, 0.74, 0.64), 0.23),
+]
+
+
+@pytest.mark.parametrize(("name", "degree", "dtypes", "without", "native", "share"), EFFECT)
+def test_target_efficiency_falls_by_what_states_write(name, degree, dtypes, without, native, share):
+    """A table derived elsewhere from bandwidth alone: bytes of weights, caches and states, no
+    activations, no arithmetic, no messages; uniform routing, context 8192, bf16 but for what
+    `dtypes` say, a KV cache of bf16. "Without" leaves the states out of both passes.
+
+    Ours is within 0.02 where it tells most (batch 128, and with states at batch 32), and up to
+    0.025 above at batch 32 without them."""
+    model = hybrid(name, **dtypes)
+    batch, length = np.array([32.0, 128.0, 128.0]), np.array([3.0, 3.0, 5.0])
+
+    def parts(tokens):
+        point = {"batch_size": batch, "tokens_per_sequence": tokens, "context_length": 8192}
+        work = pass_of(model, layout=Layout(degree), **point).components
+        return {name: part.weight_bytes + part.cache_bytes for name, part in work.items()}
+
+    plain, verified = parts(1.0), parts(length + 1)
+    ours = sum(plain.values()) / sum(verified.values())
+    assert ours == pytest.approx(native, abs=0.02)
+    for passes in (plain, verified):
+        passes["stateless"] = sum(passes.values()) - passes["recurrence"]
+    assert plain["stateless"] / verified["stateless"] == pytest.approx(without, abs=0.025)
+    all_bytes = plain["stateless"] + plain["recurrence"]
+    assert plain["recurrence"][1] / all_bytes[1] == pytest.approx(share, abs=0.02)
+
+
+def test_state_lengthens_a_verify_pass_at_large_batches():
+    """Where nearly all experts are loaded anyway, and contexts are short."""
+    options = {"tensor_parallel": 2, **EXPERTS, "routing_correlation": 0.0}
+    drafter = ngram_drafter(proposal_rate=1.0)
+    given = {"hardware": "h200_sxm", "drafter": drafter, "stack": "datasheet", "acceptance": 0.7}
+    p = predict(target=hybrid(MIDDLE), batch_size=[1, 128], draft_length=3, **given, **options)
+    assert p.limited_by.tolist() == ["experts", "state"]
+    replay = predict(
+        target=hybrid(MIDDLE), batch_size=128, draft_length=3, state_rollback="replay",
+        **given, **options,
+    )  # fmt: skip
+    assert replay.limited_by != "state"
+    assert replay.target_efficiency > 1.2 * p.target_efficiency[1]
+
+
+# --- memory ---
+
+
+def reserved(keeping, drafted, name=BIG):
+    """Bytes that one layer of a model reserves for a request, by hand and ours."""
+    net = next(iter(hybrid(name).mixers))
+    return net.reserved_bytes(np.float64(drafted + 1), keeping, hybrid(name).stream, 1)
+
+
+@pytest.mark.parametrize(("keeping", "by_hand"), [
+    ("chain", (1 + 3) * (STATE + (3 + 3) * PAST)),
+    ("aligned", (2 + 3) * (STATE + (3 + 3) * PAST)),
+    ("scratch", (2 + 3) * STATE + (3 + 3 + 3) * PAST),
+    ("replay", STATE + (3 + 3) * PAST + 16 * (16 * 128 + 64 * 128 + 64) * 4),
+])  # fmt: skip
+def test_states_reserved_for_three_drafted_tokens(keeping, by_hand):
+    assert reserved(STACKS[keeping], 3) == by_hand
+
+
+@pytest.mark.parametrize(("keeping", "slots"), [
+    ("chain", 1), ("aligned", 2), ("scratch", 1), ("replay", 1),
+])  # fmt: skip
+def test_states_reserved_without_drafts(keeping, slots):
+    assert reserved(STACKS[keeping], 0) == slots * (STATE + 3 * PAST)
+
+
+@pytest.mark.parametrize(("options", "slots", "columns"), [
+    ({}, 2 + 3, (2 + 3) * (3 + 3)), ({"stack": "vllm"}, 2 + 3, (2 + 3) * (3 + 3)),
+    ({"engine": "sglang"}, 2 + 3, 3 + 3 + 3),
+])  # fmt: skip
+def test_memory_of_a_request_follows_the_engine(options, slots, columns):
+    """Qwen3.5-122B, 36 recurrent and 12 other layers, on two GPUs, 1000 tokens and 4 more."""
+    d, assumed = deployed(tensor_parallel=2, drafter="ngram", **options)
+    memory = MemoryUse(d, 1000.0, 4.0)
+    states = 36 * (slots * STATE + columns * PAST) / 2
+    assert memory.bytes_per_request == 1004 * 24576 / 2 + states
+    engine = "SGLang" if "engine" in options else "vLLM"
+    assert assumed["state_slots"] == f"2 + K states a request, as {engine}"
+    fitting = memory.capacity_bytes - memory.weight_bytes
+    assert memory.max_batch_size == max(np.floor(fitting / memory.bytes_per_request), 0)
+
+
+def test_engine_may_say_what_it_reserves():
+    engine = load_engine("ideal").model_copy(update={"state_slots": "chain"})
+    d, assumed = deployed(engine=engine, drafter="ngram")
+    assert d.states.slots == "chain"
+    assert "state_slots" not in assumed
+    more = deployed(drafter="ngram")[0]
+    one_more = (
+        MemoryUse(more, 0.0, 4.0).bytes_per_request - MemoryUse(d, 0.0, 4.0).bytes_per_request
+    )
+    assert one_more == 36 * (STATE + 6 * PAST)
+
+
+def test_more_requests_fit_with_replay():
+    """Qwen3.5-35B with three drafted tokens: five states a request, or two."""
+    native, replay = (
+        MemoryUse(deployed(SMALL, state_rollback=how)[0], 1000.0, 4.0)
+        for how in ("native", "replay")
+    )
+    assert replay.max_batch_size > 1.8 * native.max_batch_size > 0
+
+
+# --- trees, words, other models ---
+
+
+def test_trees_are_refused():
+    d, _ = deployed()
+    point = {"batch_size": 4, "draft_length": 3, "context_length": 100}
+    with pytest.raises(
+        InputError, match=r"^verify_tokens: got 8; .*a chain: recurrent layers of Qwen3.5-122B"
+    ):
+        step_times(d, verify_tokens=8, **point)
+    step_times(d, verify_tokens=4, **point)
+
+
+@pytest.mark.parametrize("form", ["acceptance", "tokens_per_step"])
+def test_trees_are_refused_whatever_is_known_of_acceptance(form):
+    acceptance = 0.7 if form == "acceptance" else Acceptance(tokens_per_step=2.0)
+    with pytest.raises(InputError, match=r"^verify_tokens: got 8; .*branches"):
+        predict(
+            target=hybrid(SMALL), hardware="h200_sxm", drafter="ngram", draft_length=[3, 3],
+            verify_tokens=[4, 8], batch_size=1, acceptance=acceptance,
+        )  # fmt: skip
+
+
+def test_tree_on_a_recurrent_draft_model_is_refused():
+    target = load_architecture("mixtral-8x7b").with_changes("t", {"vocabulary_size": 248320})
+    d, _ = deploy(target=target, hardware="h200_sxm", drafter=hybrid(SMALL))
+    with pytest.raises(InputError, match=r"recurrent layers of Qwen3.5-35B-A3B"):
+        step_times(d, batch_size=1, draft_length=3, verify_tokens=9, context_length=10)
+
+
+def test_unknown_rollback_is_refused():
+    with pytest.raises(InputError, match=r"^state_rollback: got 'undo'; .*native, replay"):
+        deployed(state_rollback="undo")
+
+
+def test_what_is_done_with_states_is_said_only_where_there_are_any():
+    _, assumed = deployed()
+    assert assumed["state_rollback"] == "native"
+    _, assumed = deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram")
+    assert not {"state_rollback", "state_slots"} & assumed.keys()
+
+
+def test_option_changes_nothing_without_states():
+    one, other = (
+        deploy(target="mixtral-8x7b", hardware="h200_sxm", drafter="ngram", state_rollback=how)[0]
+        for how in ("native", "replay")
+    )
+    group = sequence_group(batch_size=7, tokens_per_sequence=4, context_length=100)
+    assert target_pass(one, group).total_time == target_pass(other, group).total_time

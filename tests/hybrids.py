@@ -1,0 +1,64 @@
+"""Models with recurrent layers, built from records with the numbers of their configurations."""
+
+from specmodel.records.architecture import Architecture
+
+LAYERS = {
+    # hidden, GDN layers, key and value heads, attention heads and KV heads, feed-forward, tied
+    "Qwen3.5-35B-A3B": (2048, 30, (16, 32), (16, 2), (256, 8, 512)),
+    "Qwen3.5-122B-A10B": (3072, 36, (16, 64), (32, 2), (256, 8, 1024)),
+    "Qwen3.5-397B-A17B": (4096, 45, (16, 64), (32, 2), (512, 10, 1024)),
+    "Qwen3.5-27B": (5120, 48, (16, 48), (24, 4), 17408),
+    "Qwen3.8-2.4T-A95B": (8192, 69, (16, 128), (64, 4), (512, 10, 2048)),
+    "Qwen3-Next-80B-A3B": (2048, 36, (16, 32), (16, 2), (512, 10, 512)),
+}
+"""Hidden size, recurrent layers (a third as many attend), heads of both, and the experts (how
+many, a token's and their width) or the width of a dense block."""
+
+
+def feed_forward(shape):
+    if isinstance(shape, int):
+        return {"kind": "dense", "ffn_size": shape}
+    num_experts, used, width = shape
+    return {
+        "kind": "experts",
+        "num_experts": num_experts,
+        "experts_per_token": used,
+        "expert_size": width,
+        "num_shared_experts": 1,
+        "shared_expert_size": width,
+    }
+
+
+def hybrid(name, **changes):
+    """Return a model of Qwen's with a gated delta net in three of four layers."""
+    hidden, recurrent, (keys, values), (heads, kv_heads), block = LAYERS[name]
+    net = {
+        "kind": "gated_delta_net",
+        "num_key_heads": keys,
+        "num_value_heads": values,
+        "key_head_dim": 128,
+        "value_head_dim": 128,
+        "conv_kernel": 4,
+    }
+    attention = {
+        "kind": "attention",
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": 256,
+        "has_output_gate": True,
+    }
+    shared = {"feed_forward": feed_forward(block)}
+    model = Architecture.model_validate(
+        {
+            "schema_version": 2,
+            "name": name,
+            "source": "public configuration of the model",
+            "hidden_size": hidden,
+            "vocabulary_size": 151936 if "Next" in name else 248320,
+            "layers": [
+                {"count": recurrent, "mixer": net} | shared,
+                {"count": recurrent // 3, "mixer": attention} | shared,
+            ],
+        }
+    )
+    return model.with_changes("target", changes) if changes else model

@@ -1,0 +1,130 @@
+"""Kinds of kernels: whose fits and errors stand in where a stack has none of a kind."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from specmodel import deploy
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.cli.report import behind
+from specmodel.cost.deploy import Deployment
+from specmodel.prediction import intervals
+from specmodel.records.kernels import FittedStack, KernelFit, Kernels, stack_kernels
+
+FIT = {
+    "launch_time": 1e-6,
+    "memory_efficiency": 0.8,
+    "sharpness": 4.0,
+    "arithmetic_dtype": "bf16",
+    "num_points": 9,
+    "num_judged": 9,
+    "is_held_out": True,
+    "mean_error": 0.1,
+    "median_error": 0.1,
+    "percentile_90_error": 0.2,
+    "shape_spread": 0.1,
+    "row_spread": 0.1,
+    "varied": [],
+    "covariance": [],
+}
+
+
+def stack(**kinds: dict[str, float]) -> FittedStack:
+    """A stack with one fit of each kind, of which some numbers are given."""
+    dtypes = {kind: "fp32" if kind == "recurrence" else "bf16" for kind in kinds}
+    fits = {k: {dtypes[k]: KernelFit(**(FIT | changes))} for k, changes in kinds.items()}
+    return FittedStack(version="1", source="made up", date="2026-11-22", **fits)
+
+
+def deployed(record: FittedStack | None, target: str = "deepseek-v3") -> Deployment:
+    deployment = deploy(target=target, hardware="h200_sxm", drafter="mtp", tensor_parallel=8)[0]
+    kernels = deployment.kernels
+    if record:
+        every = {k: {"bf16": KernelFit(**FIT)} for k in ("experts", "gemm", "elementwise")}
+        kernels = stack_kernels("made", record.model_copy(update=every))
+    return dataclasses.replace(deployment, kernels=kernels)
+
+
+def test_latent_attention_takes_the_attention_of_its_stack_and_then_its_own():
+    record = stack(attention={"memory_efficiency": 0.5})
+    kernels = stack_kernels("made", record)
+    assert kernels.taken("latent_attention", "bf16", "bf16") == ("attention", "bf16")
+    assert kernels.parameters("latent_attention", "bf16").memory_efficiency == 0.5
+    assert kernels.kind_of_errors("latent_attention") == "attention"
+    own = stack(attention={"memory_efficiency": 0.5}, latent_attention={"memory_efficiency": 0.7})
+    kernels = stack_kernels("made", own)
+    assert kernels.taken("latent_attention", "fp8", "bf16") == ("latent_attention", "bf16")
+    assert kernels.parameters("latent_attention", "bf16").memory_efficiency == 0.7
+    assert kernels.kind_of_errors("latent_attention") == "latent_attention"
+
+
+def test_a_recurrence_without_any_fit_streams_as_a_matrix_does(monkeypatch):
+    monkeypatch.setattr("specmodel.records.kernels.load_typical", lambda: stack(gemm={}))
+    kernels = stack_kernels("made", stack(gemm={"memory_efficiency": 0.6}))
+    assert kernels.parameters("recurrence", "fp32", "bf16").memory_efficiency == 0.6
+    assert kernels.kind_of_errors("recurrence") == "gemm"
+    typical = stack(gemm={}, recurrence={"memory_efficiency": 0.9})
+    monkeypatch.setattr("specmodel.records.kernels.load_typical", lambda: typical)
+    kernels = stack_kernels("made", stack(gemm={"memory_efficiency": 0.6}))
+    assert kernels.parameters("recurrence", "fp32", "bf16").memory_efficiency == 0.9
+    assert kernels.parameters("recurrence", "bf16", "bf16").memory_efficiency == 0.9
+    assert "recurrence" in kernels.typical
+    assert "gemm" not in kernels.typical
+
+
+def test_data_sheets_have_kinds_of_their_own_and_no_fits():
+    kernels = Kernels("datasheet", {})
+    assert kernels.kind_of_errors("latent_attention") == "latent_attention"
+    assert kernels.kind_of_errors("elementwise") == "gemm"
+    assert kernels.taken("latent_attention", "bf16") is None
+
+
+def ends(deployment: Deployment) -> tuple[float, float]:
+    point = {"batch_size": 16.0, "draft_length": 2.0, "verify_tokens": 3.0, "context_length": 9e4}
+    found = intervals.central_intervals(
+        deployment,
+        {name: np.asarray(value) for name, value in point.items()},
+        Acceptance(acceptance_rate=0.5),
+        np.random.default_rng(0),
+    )["verify_time"]
+    return float(found.low), float(found.high)
+
+
+def test_intervals_know_the_errors_of_latent_attention():
+    """The wider they are the wider the interval; while attention stands in, its errors hold."""
+    exact, wide = {"shape_spread": 0.0, "row_spread": 0.0}, {"shape_spread": 0.5, "row_spread": 0.0}
+    low, high = ends(deployed(stack(attention=exact, latent_attention=wide)))
+    same = ends(deployed(stack(attention=wide, latent_attention=wide)))
+    assert (low, high) == same
+    least, most = ends(deployed(stack(attention=wide, latent_attention=exact)))
+    assert high - low > 1.5 * (most - least)
+    as_attention = ends(deployed(stack(attention=wide)))
+    assert as_attention[1] - as_attention[0] == pytest.approx(high - low, rel=0.2)
+
+
+def test_a_kind_that_a_model_does_not_run_leaves_its_intervals_as_they_are():
+    without = deployed(stack(attention={}), "gpt-oss-120b")
+    beside = deployed(stack(attention={}, latent_attention={}, recurrence={}), "gpt-oss-120b")
+    assert ends(without) == ends(beside)
+
+
+def test_words_tell_the_kinds_that_the_target_runs():
+    (told, _) = behind(deployed(stack(attention={}, latent_attention={"mean_error": 0.07})))
+    assert "latent attention 7%" in told
+    assert ", attention" not in told
+    (told, _) = behind(deployed(stack(attention={}), "gpt-oss-120b"))
+    assert "attention 10%" in told
+    assert "latent" not in told
+
+
+def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
+    from specmodel.cost.deploy import assumed_of_kernels as assumed
+
+    bound = {"at_bound": ["memory_efficiency"]}
+    found = assumed(deployed(stack(attention=bound)))
+    assert found["latent_attention"] == "as fast as grouped attention"
+    assert "attention memory_efficiency 0.8" in found["bounds_of_fits"]
+    found = assumed(deployed(stack(attention=bound, latent_attention={})))
+    assert "latent_attention" not in found
+    assert "bounds_of_fits" not in found
