@@ -215,6 +215,24 @@ def test_batch_that_does_not_fit_warns(run):
     assert "not even the weights fit" in in_one_line(run(PREDICT + " --hardware t4"))
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--memory-utilization", 0.8),
+        ("--routing-correlation", 0.1),
+        ("--tensor-parallel", 2),
+        ("--stack", "typical"),
+        ("--weight-dtype", "fp8"),
+        ("--kv-dtype", "fp8"),
+    ],
+)
+def test_json_says_of_what_was_given_what_was_predicted(option, value, run):
+    told = parse(run(f"{PREDICT} {option} {value} --json"))
+    name = option[2:].replace("-", "_")
+    assert name not in told["assumptions"]
+    assert told["deployment"][name] == value
+
+
 def test_arithmetic_in_a_wider_dtype_is_said(run):
     assert "fp16" in run(PREDICT + " --hardware t4").partition("Assumed:")[2]
 
