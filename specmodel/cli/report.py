@@ -182,10 +182,7 @@ def case_fields(prediction: Prediction) -> dict[str, Any]:
 
 
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
-    """Return what was predicted, so that a saved file can be told from another.
-
-    Every number and word of a deployment is in it, under its own name.
-    """
+    """Return every number and word of what was predicted, to tell a saved file from another."""
     from dataclasses import fields
 
     d = deployment
