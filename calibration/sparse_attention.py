@@ -17,13 +17,15 @@ from specmodel.base.records import toml_text
 from specmodel.calibrate.datasets import list_tables, source_name
 from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.fitting.sparse import (
+from specmodel.calibrate.sparse_modules import (
+    ENGINES,
     PARAMETERS,
     fit_sparse_modules,
+    modules_work,
     predicted_time,
+    sparse_modules,
     with_sparse_modules,
 )
-from specmodel.calibrate.sparse_modules import ENGINES, modules_work, sparse_modules
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
 from specmodel.records.profiles import hardware_text, with_stack

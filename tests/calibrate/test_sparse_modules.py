@@ -16,7 +16,6 @@ from specmodel.records.layers.sparse import SparseAttention
 
 pd = pytest.importorskip("pandas")
 modules = pytest.importorskip("specmodel.calibrate.sparse_modules")
-fitting = pytest.importorskip("specmodel.calibrate.fitting.sparse")
 
 PLANTED = {
     "launch_time": 5e-6,
@@ -52,9 +51,9 @@ def layers(*families: str) -> "pd.DataFrame":
 def timed(table: "pd.DataFrame", noise: float = 0.0) -> "pd.DataFrame":
     """Time layers by planted parameters."""
     hardware = load_hardware("h200_sxm")
-    parameters = fitting.KernelParameters(**PLANTED, sharpness=2.0)
+    parameters = modules.KernelParameters(**PLANTED, sharpness=2.0)
     works = list(modules.modules_work(table, hardware))
-    times = fitting.predicted_time(works, hardware, parameters)
+    times = modules.predicted_time(works, hardware, parameters)
     return table.assign(
         latency=times * np.exp(np.random.default_rng(3).normal(0, noise, len(times)))
     )
@@ -62,7 +61,7 @@ def timed(table: "pd.DataFrame", noise: float = 0.0) -> "pd.DataFrame":
 
 def test_planted_parameters_come_back() -> None:
     table = timed(layers("DeepSeek-V3.2", "GLM-5"))
-    found = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))
+    found = modules.fit_sparse_modules(table, load_hardware("h200_sxm"))
     assert list(found) == ["fp8"]
     fit = found["fp8"].fit
     assert fit.sharpness == 2
@@ -74,7 +73,7 @@ def test_planted_parameters_come_back() -> None:
 
 def test_noise_is_the_error_and_the_spread() -> None:
     table = timed(layers("DeepSeek-V3.2", "GLM-5"), noise=0.1)
-    fit = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))["fp8"].fit
+    fit = modules.fit_sparse_modules(table, load_hardware("h200_sxm"))["fp8"].fit
     assert fit.launch_time == pytest.approx(5e-6, rel=0.1)
     assert fit.median_error == pytest.approx(0.067, abs=0.02)
     assert fit.row_spread == pytest.approx(0.1, abs=0.02)
@@ -85,7 +84,7 @@ def test_fewer_points_than_parameters_are_refused() -> None:
     table = timed(layers("GLM-5"))
     few = table.assign(role=np.where(table.index < 3, "fit", "judge"))
     with pytest.raises(InputError, match=r"measurements: got '3 layers with fp8'; .*more than 4"):
-        fitting.fit_sparse_modules(few, load_hardware("h200_sxm"))
+        modules.fit_sparse_modules(few, load_hardware("h200_sxm"))
 
 
 def test_unknown_engine_is_refused() -> None:
@@ -95,14 +94,14 @@ def test_unknown_engine_is_refused() -> None:
 
 def test_only_sparse_attention_of_a_stack_changes() -> None:
     table, hardware = timed(layers("GLM-5")), load_hardware("b200")
-    fits = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))
+    fits = modules.fit_sparse_modules(table, load_hardware("h200_sxm"))
     stack = hardware.fitted["trtllm"]
-    changed = fitting.with_sparse_modules(stack, fits, "a test")
+    changed = modules.with_sparse_modules(stack, fits, "a test")
     assert changed.sparse_attention["fp8"] == fits["fp8"].fit
     assert changed.sparse_attention["bf16"] == fits["fp8"].fit
     assert changed.gemm == stack.gemm
     assert changed.source == f"{stack.source}; sparse attention of a test"
-    assert fitting.with_sparse_modules(changed, fits, "a test").source == changed.source
+    assert modules.with_sparse_modules(changed, fits, "a test").source == changed.source
 
 
 SHIPPED = [
@@ -135,7 +134,7 @@ def test_published_layers_that_were_not_fitted(name: str, stack: str, kv_dtype: 
         pytest.skip(f"no layers with {kv_dtype}, for which another dtype stands")
     hardware = load_hardware(name)
     works = list(modules.modules_work(rows, hardware))
-    error = fitting.predicted_time(works, hardware, fit.parameters) / rows["latency"] - 1
+    error = modules.predicted_time(works, hardware, fit.parameters) / rows["latency"] - 1
     assert error.abs().median() == pytest.approx(fit.median_error, abs=1e-4)
     assert error.abs().median() <= 0.10
     assert error.abs().mean() <= 0.125
