@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
+from specmodel.cost.deploy import resolve
 from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import LatentAttention
 from specmodel.records.layers.batch import Layout, sequence_group
@@ -259,3 +261,36 @@ def test_work_is_continuous_and_grows(context, more, batch, tokens, capability):
 
 def test_reads_between_whole_numbers_are_interpolated():
     np.testing.assert_allclose(index_reads(np.array([2.5, 3.5, 4.25]), HOPPER), [2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize(("hardware", "most"), [("h200_sxm", 3), ("b200", 1)])
+def test_longer_steps_name_the_index(hardware, most):
+    """Three tokens of a sequence read its index keys three times on Hopper, four or two once."""
+    deployment, _ = resolve(
+        {
+            "target": DEEPSEEK_V32,
+            "hardware": hardware,
+            "drafter": "ngram",
+            "proposal_rate": 1.0,
+            "tensor_parallel": 8,
+            "kv_dtype": "fp8",
+        }
+    )
+
+    def growth(tokens):
+        times = step_times(
+            deployment,
+            batch_size=8,
+            draft_length=tokens - 1,
+            verify_tokens=tokens,
+            context_length=131_072,
+        )
+        by_cause = times.growth_by_cause()
+        beyond = times.step_time - times.forward_time
+        assert sum(by_cause.values()) == pytest.approx(float(beyond), rel=1e-9)
+        plain = times.forward.components["indexer"].memory_time
+        return float(by_cause["index"] / plain)
+
+    assert growth(3) == pytest.approx(most - 1, abs=0.2)
+    assert growth(2) == pytest.approx(0, abs=0.2)
+    assert growth(4) == pytest.approx(0, abs=0.3)

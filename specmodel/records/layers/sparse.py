@@ -28,7 +28,10 @@ DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on 
 number on Blackwell (10.x), whose blocks of tokens pass over the same keys while a cache holds them.
 vLLM 0.33 makes a sequence of each token where the kernel does not take their number, and the keys
 are read anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
-`_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``)."""
+`_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``). SGLang 0.5.23 shares on
+Blackwell alike, and not at all on Hopper yet (``dsa_backend.py``): there 2 and 4 tokens cost more
+than is said here. Neither shares in a batch whose sequences carry different numbers of tokens on
+Hopper; here each sequence reads by its own number."""
 
 _OTHER_GPUS = (1, 2)
 """The same where the kernel is another one, as on AMD's GPUs and on Blackwell of 12.x."""
@@ -75,11 +78,6 @@ class SparseAttention(LatentHeads):
             expected = "at least 1, as the indexer makes its queries of the latent of queries"
             raise InputError("q_lora_rank", self.q_lora_rank, expected)
         return self
-
-    @property
-    def index_weights(self) -> int:
-        """Weights of the queries that an indexer makes of their latent, a layer [-]."""
-        return self.q_lora_rank * self.index_num_heads * self.index_head_dim
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer; the indexer is copied to each [-]."""
@@ -137,8 +135,9 @@ class SparseAttention(LatentHeads):
         """Return the weights of the indexer: queries, the key with its norm, weights of heads."""
         if not self.has_indexer:
             return 0
+        queries = self.q_lora_rank * self.index_num_heads * self.index_head_dim
         of_hidden = hidden_size * (self.index_head_dim + self.index_num_heads)
-        return self.index_weights + of_hidden + 2 * self.index_head_dim
+        return queries + of_hidden + 2 * self.index_head_dim
 
     def _all_projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices, those of the indexer included.
