@@ -282,12 +282,20 @@ class Architecture(Record):
     @cached_property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Dtypes of activations, and of all that they meet in arithmetic, each with its field."""
-        found = [*self.stream.dtypes.items()]
+        return (*self.stream.dtypes.items(), *self.own_dtypes)
+
+    @cached_property
+    def own_dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Dtypes of parts that differ from those of `stream`, each with its field."""
+        found = []
         for stored in self.parts:
-            is_mixer = isinstance(stored.part, MixerPart)
-            found += [("attention_dtype" if is_mixer else "ffn_dtype", stored.stream.weight_dtype)]
-            found += [("output_dtype", stored.output_dtype)] if stored.output_dtype else []
-        found += [("head_dtype", self.head_dtype)] if self.head_dtype else []
+            dtype, is_mixer = stored.stream.weight_dtype, isinstance(stored.part, MixerPart)
+            if dtype != self.weight_dtype:
+                found.append(("attention_dtype" if is_mixer else "ffn_dtype", dtype))
+            if stored.output_dtype:
+                found.append(("output_dtype", stored.output_dtype))
+        if self.head_dtype:
+            found.append(("head_dtype", self.head_dtype))
         return tuple(dict.fromkeys(found))
 
     @cached_property
