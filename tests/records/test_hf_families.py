@@ -409,6 +409,8 @@ def test_an_indexer_needs_its_keys(read, key, value):
         ({"indexer_types": None, "index_topk_pattern": "FS"}, "index_topk_pattern: got 'FS'"),
         ({"indexer_types": None, "index_topk_pattern": "X" * 78}, "index_topk_pattern: got"),
         ({"indexer_types": None, "index_topk_pattern": "S" * 78}, "indexer in the first"),
+        ({"indexer_types": None, "index_topk_pattern": [{}] * 78}, "index_topk_pattern: got"),
+        ({"indexer_types": None, "index_topk_pattern": 78}, "index_topk_pattern: got 78"),
         ({"index_topk_freq": 0}, "index_topk_freq: got 0"),
     ],
 )
