@@ -184,6 +184,7 @@ def case_fields(prediction: Prediction) -> dict[str, Any]:
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return what was predicted, so that a saved file can be told from another."""
     d = deployment
+    states = {"state_rollback": d.state_rollback} if d.recurrent_model else {}
     return {
         **{name: getattr(d, name).name for name in ("target", "drafter", "hardware", "engine")},
         "num_gpus": d.layout.num_gpus,
@@ -193,4 +194,5 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
         "routing_correlation": d.routing_correlation,
         "proposal_rate": d.drafter.proposal_rate,
         "lookup_time": d.drafter.lookup_time,
+        **states,
     }
