@@ -131,6 +131,18 @@ def test_matrix_after_the_core_of_any_mixer(mixer):
     assert parts[1]["output_projections"].weight_bytes == 2 * 8 * 6 * H
 
 
+def test_activations_of_mixers_may_be_narrower_than_those_of_blocks():
+    """As in Qwen3.6-27B-NVFP4: attention in fp8, and blocks of fp4 weights in 16 bits."""
+    mixed = model({"count": 2}, weight_dtype="fp4", attention_dtype="fp8")
+    own = mixed.with_changes("target", {"attention_activation_dtype": "fp8"})
+    group = sequence_group(batch_size=3, context_length=10)
+    for target, dtype in ((mixed, "bf16"), (own, "fp8")):
+        parts = pass_work(target, group).components
+        assert (parts["attention_projections"].dtype, parts["dense_ffn"].dtype) == (dtype, "bf16")
+        assert parts["norms"].dtype == parts["lm_head"].dtype == "bf16"
+    assert own.weight_bytes(Layout()) == mixed.weight_bytes(Layout())
+
+
 def test_shared_experts_have_the_dtype_of_their_layers_block():
     plain, narrow = (
         model({"count": 2, "feed_forward": EXPERTS, "ffn_dtype": dtype}, expert_dtype="fp4")
@@ -202,6 +214,18 @@ def test_dtypes_of_storage_are_those_with_a_size():
 )  # fmt: skip
 def test_bits_of_a_weight(dtype, bits):
     assert BYTES_PER_ELEMENT[dtype] * 8 == bits
+
+
+def test_published_sizes_of_kimi_k2_checkpoints():
+    """Kimi K2 has 1.03 TB, and K2 Thinking, which is of its shape, 594 GB.
+
+    S. Willison, "Kimi K2 Thinking," simonwillison.net, Nov. 2025.
+    """
+    plain = load_architecture("kimi-k2")
+    assert plain.weight_bytes(Layout()) == pytest.approx(1.03e12, rel=0.01)
+    narrow = {"weight_dtype": "bf16", "expert_dtype": "int4_g32", "activation_dtype": "bf16"}
+    thinking = plain.with_changes("target", narrow)
+    assert thinking.weight_bytes(Layout()) == pytest.approx(594e9, rel=0.01)
 
 
 @pytest.mark.parametrize(("name", "gibibytes"), [("gpt-oss-120b", 60.8), ("gpt-oss-20b", 12.8)])

@@ -128,6 +128,8 @@ def test_published_checkpoint(name):
     file = None if beside is None else {"producer": {"name": "modelopt"}, "quantization": beside}
     model = architecture(config, layers_of(one["plan"]), file)
     assert parts_of(model) == one["dtypes"]
+    is_weight_only = model.activation_dtype == "bf16" != one["dtypes"]["attention"]
+    assert model.attention_activation_dtype == ("fp8" if is_weight_only else None)
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS.keys() - READ.keys())
