@@ -146,7 +146,8 @@ class Architecture(Record):
             Name that an error should carry.
         weight_dtype
             Dtype of the weights of linear layers, which overrides what the checkpoint says of
-            them; a record of quantisation beside ``config.json`` is not read then.
+            them; a record of quantisation beside ``config.json`` is not read then, and one in it
+            is passed over if it is not understood.
 
         Returns
         -------
@@ -173,7 +174,8 @@ class Architecture(Record):
         beside = file.with_name("hf_quant_config.json")
         is_read = weight_dtype is None and file_mode(beside)
         quantisation = records.read_mapping(beside, argument) if is_read else None
-        shape = hf.architecture_fields(config, argument_file, quantisation)
+        is_given = weight_dtype is not None
+        shape = hf.architecture_fields(config, argument_file, quantisation, is_dtype_given=is_given)
         data = {"schema_version": 2, "name": name, "source": str(file), **shape}
         own = records.build(cls, data, argument_file)
         return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})

@@ -428,6 +428,27 @@ LLAMA = {
 }
 
 
+@pytest.mark.parametrize("record", [{"quant_method": "hqq"}, "int4", FP8 | {"ignore": ["x"]}])
+def test_a_dtype_that_is_given_stands_for_a_record_that_is_not_understood(tmp_path, record):
+    whole = LLAMA | {"quantization_config": record}
+    (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
+    with pytest.raises(InputError, match="quantization_config"):
+        load_architecture(tmp_path)
+    given = load_architecture(tmp_path, weight_dtype="int4_g64")
+    assert (given.weight_dtype, given.outer_dtype, given.kv_dtype) == ("int4_g64", "bf16", "bf16")
+
+
+def test_a_dtype_that_is_given_leaves_experts_and_attention_as_a_record_has_them(tmp_path):
+    kept = {"modules_to_not_convert": ["self_attn"], "expert_dtype": "fp4"}
+    mixtral = LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    whole = mixtral | {"quantization_config": FP8 | kept}
+    (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
+    read = load_architecture(tmp_path)
+    assert (read.weight_dtype, read.expert_dtype) == ("bf16", "mxfp4")
+    given = load_architecture(tmp_path, weight_dtype="fp8")
+    assert (given.weight_dtype, given.expert_dtype) == ("fp8", "mxfp4")
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"quantization": ', "\x00"])
 def test_damaged_file_is_named(tmp_path, text):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")

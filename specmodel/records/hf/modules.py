@@ -169,6 +169,7 @@ class Modules:
         for entry in entries:
             if not isinstance(entry, str):
                 raise InputError(key, entry, "names of modules")
+            entry = entry if _is_regex(entry) else entry.rstrip(".")
             if not _is_regex(entry) and _OUTSIDE.search(entry):
                 continue
             if _MTP.search(entry) and not _is_regex(entry):
