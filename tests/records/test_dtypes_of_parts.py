@@ -233,3 +233,10 @@ def test_published_size_of_a_checkpoint(name, gibibytes):
     """OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card," 2025, table 1."""
     held = load_architecture(name).weight_bytes(Layout())
     assert held == pytest.approx(gibibytes * 2**30, rel=0.01)
+
+
+def test_weights_of_mxfp8_meet_activations_of_fp8_where_a_gpu_computes_in_it():
+    names = {"target": "mixtral-8x7b", "drafter": "ngram", "weight_dtype": "mxfp8"}
+    for hardware, dtype in (("h200_sxm", "fp8"), ("a100_sxm_80gb", "bf16")):
+        deployment, _ = deploy(**names, hardware=hardware)
+        assert deployment.target.activation_dtype == dtype
