@@ -312,6 +312,12 @@ def test_groups_of_compressed_tensors(spec, dtype):
         (compressed(weights("int", 4, group_size=32, symmetric=False)), "group_size: got 32"),
         (compressed(weights(["int"], 4)), "weights: got"),
         (compressed(weights("float", 4, group_size=128)), "group_size: got 128; expected 16 or"),
+        (compressed(weights("float", 8, group_size=128)), "group_size: got 128; expected 32"),
+        (compressed(weights("int", 4), extra_config={"a": 1}), "extra_config: got"),
+        (
+            {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["mlp.up_proj"]]},
+            "modules_in_block_to_quantize: got",
+        ),
         ({"quant_method": "awq", "bits": 4, "group_size": 32}, "group_size: got 32; expected 128"),
         ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: got -1; expected 32"),
         ({"quant_method": "gptq", "bits": 8, "group_size": 32}, "group_size: got 32; expected 128"),
@@ -323,6 +329,22 @@ def test_groups_of_compressed_tensors(spec, dtype):
 def test_groups_that_are_not_known(record, match):
     with pytest.raises(InputError, match=rf"target config\.json quantization_config.*{match}"):
         read(record, None)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "dtype"),
+    [
+        (weights("float", 8, group_size=128, strategy="group", dynamic=True), "fp8"),
+        (weights("float", 4, group_size=16, strategy="tensor_group"), "fp4"),
+        (weights("float", 4, group_size=32), "fp4"),
+        (weights("int", 8, strategy="token", symmetric=False), "int8"),
+        (None, "bf16"),
+    ],
+)
+def test_activations_of_compressed_tensors(inputs, dtype):
+    record = compressed(weights("float", 4, group_size=16))
+    record["config_groups"]["group_0"]["input_activations"] = inputs
+    assert read(record, None).activation_dtype == dtype
 
 
 def test_symmetric_gptq_keeps_no_zero_points():
