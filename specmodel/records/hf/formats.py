@@ -67,7 +67,6 @@ _TENSOR_DTYPES = {
 """Dtypes of weights by type and bits, and by how many elements share a scale."""
 
 _QUARK_DTYPES = {"fp4": ("float", 4), "fp8_e4m3": ("float", 8), "int8": ("int", 8)}
-_ARITHMETIC = {"mxfp8": "fp8", "mxfp4": "fp4"}
 
 
 class Source:
@@ -338,7 +337,7 @@ def _quark(source: Source) -> Recipe:
     activations = source.dtype
     if inputs is not None:
         stored = _quark_dtype(source, "global_quant_config.input_tensors", inputs)
-        activations = _ARITHMETIC.get(stored, stored)
+        activations = stored.removeprefix("mx")  # however many share a scale
     every, kept = Format(weights, activations), source.lists("exclude")
     return Recipe(every, kept=kept, needs_head=True)
 
