@@ -106,8 +106,9 @@ def pass_work(
     }
     runs = {a.stream: run}
     for stored, layers in a.parts.items():
-        own = runs.setdefault(stored.stream, replace(run, stream=stored.stream))
-        for name, work in stored.work(own, layers).items():
+        if stored.stream not in runs:
+            runs[stored.stream] = replace(run, stream=stored.stream)
+        for name, work in stored.work(runs[stored.stream], layers).items():
             _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
     t = run.replica.num_logits
