@@ -39,6 +39,7 @@ FILES = {
     "gemm": "gemm_perf.parquet",
     "attention": "generation_attention_perf.parquet",
     "mla": "generation_mla_perf.parquet",
+    "dsa": "dsa_generation_module_perf.parquet",
     "mla_module": "mla_generation_module_perf.parquet",
     "gdn": "gdn_perf.parquet",
     "kda": "kda_perf.parquet",
@@ -47,7 +48,7 @@ FILES = {
 }
 """Operations that are read here, and the file of each."""
 
-_FOLDER_OF = {"mla_module": "mla", "gdn": "linear_attention"}
+_FOLDER_OF = {"dsa": "sparse_attention", "mla_module": "mla", "gdn": "linear_attention"}
 """Folder of an operation's tables where it is not named for it."""
 
 _BY_TOKEN = "computescale_perf.parquet"
@@ -91,6 +92,11 @@ _NAMES = {
     "mla": {
         "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
         "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
+    },
+    "dsa": {
+        "op_name": "operation", "model": "model", "batch_size": "batch_size",
+        "num_heads": "num_heads", "step": "context_length", "kv_cache_dtype": "kv_dtype",
+        "gemm_type": "quantization",
     },
     "mla_module": {
         "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
@@ -158,7 +164,9 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
         core with one query token a sequence: also ``sliding_window``, missing for none. Of "mla":
         the same of latent attention, in DeepSeek's shape; of "mla_module": with its projections,
-        ``quantization`` being theirs. Of "gdn" and "kda", one layer of gated delta nets and short
+        ``quantization`` being theirs. Of "dsa", a whole layer of sparse attention: ``operation`` as
+        the table names it, ``model``, and ``quantization`` of its matrices; ``context_length`` is
+        before the token. Of "gdn" and "kda", one layer of gated delta nets and short
         convolutions: ``kernel_source`` and ``phase``, "context", "generation" or "verify", where
         ``query_tokens`` of a sequence are several [token]. Of "quantize", bf16 to fp8 by a scale of
         each token: ``num_tokens`` and ``width``. Of "comm", all-reduces inside a node: ``num_gpus``
@@ -195,6 +203,8 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         weight_dtype=_dtypes(table["quantization"]),
         activation_dtype=_dtypes(table["quantization"], of=1),
     )
+    if operation == "dsa":
+        return table.assign(kv_dtype=_dtypes(table["kv_dtype"]))
     if operation == "gemm":
         return table
     is_slow = table["quantization"].isin(_slow_paths(hardware, framework, version))

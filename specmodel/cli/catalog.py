@@ -55,6 +55,16 @@ def _drafter_rows() -> Iterable[Row]:
     yield {"name": "NAME|PATH", "what": "any architecture, as a model of its own"}
 
 
+def _acceptance_rows() -> Iterable[Row]:
+    from specmodel.records.published_drafters import published_acceptance
+
+    for published in sorted(published_acceptance(), key=lambda each: each.name):
+        tokens = published.tokens_per_step
+        shown = ", ".join(f"{tokens[length - 1]:.2f}" for length in (1, 3, 5, 8))
+        row = {"name": published.name, "target": published.target, "drafter": published.drafter}
+        yield row | {"tokens a step at 1, 3, 5, 8 drafted": shown}
+
+
 def _preset_rows() -> Iterable[Row]:
     from specmodel.replay.traces import list_presets, load_preset
 
@@ -89,6 +99,7 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
         for name in specmodel.list_engines()
     ),
     "drafters": _drafter_rows,
+    "acceptance": _acceptance_rows,
     "presets": _preset_rows,
     "tables": _table_rows,
 }

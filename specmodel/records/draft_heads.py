@@ -129,9 +129,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     -----
     As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it.
     """
-    routed = (part for part in target.feed_forwards if isinstance(part, RoutedExperts))
-    feed_forward = next(routed, None) or next(iter(target.feed_forwards))
-    layer = LayerGroup(count=1, mixer=_attention(target), feed_forward=feed_forward)
+    layer = _mtp_layer(target)
     changes = {
         "name": f"MTP head of {target.name}",
         "layers": (layer,),
@@ -219,6 +217,24 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
     return Drafter(name="EAGLE-3 head", parts=((head, features_first),), is_head=True)
 
 
+def _mtp_layer(target: Architecture) -> LayerGroup:
+    """Return a layer with the target's attention and experts, as stored unless told otherwise."""
+    mixer = _attention(target)
+    of_mixer = next(group for group in target.layers if isinstance(group.mixer, type(mixer)))
+    blocks = [group for group in target.layers if group.feed_forward]
+    routed = (group for group in blocks if isinstance(group.feed_forward, RoutedExperts))
+    of_block = next(routed, None) or blocks[0]
+    as_stored = target.mtp_dtype is None
+    return LayerGroup(
+        count=1,
+        mixer=mixer,
+        feed_forward=of_block.feed_forward,
+        mixer_dtype=of_mixer.mixer_dtype if as_stored else None,
+        output_dtype=of_mixer.output_dtype if as_stored else None,
+        ffn_dtype=of_block.ffn_dtype if as_stored else None,
+    )
+
+
 def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
     """Return the dtypes of an MTP head that a checkpoint leaves in another than the rest."""
     dtype = target.mtp_dtype
@@ -229,7 +245,7 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
         "weight_dtype": dtype,
         "attention_dtype": None,
         "expert_dtype": None,
-        "embedding_dtype": target.outer_dtype,  # the LM head is the target's
+        "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
         "activation_dtype": "bf16" if narrow else target.activation_dtype,
     }
 

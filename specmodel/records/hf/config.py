@@ -11,9 +11,8 @@ from typing import Any
 from specmodel.base.errors import InputError
 from specmodel.records.hf.families import WRAPPERS
 from specmodel.records.hf.feed_forward import feed_forwards
-from specmodel.records.hf.heads import eagle3_fields, is_draft_head
+from specmodel.records.hf.heads import eagle3_fields, is_draft_head, mtp_fields
 from specmodel.records.hf.mixers import mixers
-from specmodel.records.hf.mtp import mtp_fields
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
 
