@@ -130,7 +130,9 @@ def mtp_drafter(target: Architecture) -> Drafter:
 
     Notes
     -----
-    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it.
+    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it. Each GPU has
+    the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
+    which it is cut and then gathered.
     """
     layer = _mtp_layer(target)
     changes = {

@@ -11,7 +11,7 @@ from specmodel.cost.latency import step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.records.architecture import load_architecture
 from specmodel.records.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
-from specmodel.records.layers.batch import SINGLE_GPU, sequence_group
+from specmodel.records.layers.batch import SINGLE_GPU, Layout, sequence_group
 from specmodel.records.layers.group import LayerGroup
 from specmodel.records.layers.sparse import SparseAttention
 
@@ -86,6 +86,19 @@ def test_the_projection_is_never_quantised(dtype, size):
     work = pass_work(head, sequence_group(batch_size=1, context_length=10))
     assert work.components["input_projection"].weight_bytes == 2 * fc
     assert work.components["attention_projections"].stored_dtype == dtype
+
+
+@pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, mtp_drafter])
+def test_each_gpu_has_the_whole_projection(build):
+    """`ReplicatedLinear` or a plain matrix in most heads of vLLM, and of SGLang."""
+    (head,) = build(V3).architectures
+    bare = head.model_copy(update={"input_projection_size": 0})
+    size = 2 * head.input_projection_size * 7168
+    for n in (1, 8):
+        layout = Layout(n)
+        assert head.weight_bytes(layout) - bare.weight_bytes(layout) == pytest.approx(size)
+        work = pass_work(head, sequence_group(batch_size=1, context_length=10), layout=layout)
+        assert work.components["input_projection"].weight_bytes == size
 
 
 def test_a_layer_that_a_checkpoint_leaves_unquantised():
