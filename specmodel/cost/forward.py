@@ -92,10 +92,10 @@ def pass_work(
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
     run = Pass(a.stream, batch, layout, routing, active, states, compute_capability)
     h, n = a.hidden_size, layout.tensor_parallel
-    wide, dtype = a.input_projection_size, a.input_projection_dtype
+    wide, wide_dtype = a.input_projection_size, a.input_projection_dtype
     components = {
         "embedding": _embedding(a, run),
-        "input_projection": _linear(run, run.num_tokens, wide * h, dtype, wide, h),
+        "input_projection": _linear(run, run.num_tokens, wide * h, wide_dtype, wide, h),
         "norms": blocks.norms(
             run.num_tokens,
             hidden_size=h,

@@ -143,7 +143,8 @@ class Architecture(Record):
         argument
             Name that an error should carry.
         weight_dtype
-            Dtype of the weights, where it is known and the checkpoint may not say it.
+            Dtype of the weights of linear layers, which overrides what the checkpoint says of
+            them; a record of quantisation beside ``config.json`` is not read then.
 
         Returns
         -------
@@ -167,14 +168,10 @@ class Architecture(Record):
         file, name = config_file(path)
         argument_file = f"{argument} {file.name}"
         config = records.read_mapping(file, argument)
-        shape = hf.architecture_fields(config, argument_file)
         beside = file.with_name("hf_quant_config.json")
-        is_hidden = weight_dtype is None and not config.get("quantization_config")
-        if is_hidden and file_mode(beside):
-            expected = (
-                "a config.json with quantization_config, or weight_dtype to say what it holds"
-            )
-            raise InputError(argument, str(beside), expected)
+        is_read = weight_dtype is None and file_mode(beside)
+        quantisation = records.read_mapping(beside, argument) if is_read else None
+        shape = hf.architecture_fields(config, argument_file, quantisation)
         data = {"schema_version": 2, "name": name, "source": str(file), **shape}
         own = records.build(cls, data, argument_file)
         return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
@@ -286,12 +283,20 @@ class Architecture(Record):
     @cached_property
     def dtypes(self) -> tuple[tuple[str, str], ...]:
         """Dtypes of activations, and of all that they meet in arithmetic, each with its field."""
-        found = [*self.stream.dtypes.items()]
+        return (*self.stream.dtypes.items(), *self.own_dtypes)
+
+    @cached_property
+    def own_dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Dtypes of parts that differ from those of `stream`, each with its field."""
+        found = []
         for stored in self.parts:
-            is_mixer = isinstance(stored.part, MixerPart)
-            found += [("attention_dtype" if is_mixer else "ffn_dtype", stored.stream.weight_dtype)]
-            found += [("output_dtype", stored.output_dtype)] if stored.output_dtype else []
-        found += [("head_dtype", self.head_dtype)] if self.head_dtype else []
+            dtype, is_mixer = stored.stream.weight_dtype, isinstance(stored.part, MixerPart)
+            if dtype != self.weight_dtype:
+                found.append(("attention_dtype" if is_mixer else "ffn_dtype", dtype))
+            if stored.output_dtype:
+                found.append(("output_dtype", stored.output_dtype))
+        if self.head_dtype:
+            found.append(("head_dtype", self.head_dtype))
         return tuple(dict.fromkeys(found))
 
     @cached_property

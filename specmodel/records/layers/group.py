@@ -130,6 +130,8 @@ class Stored:
             activation_bytes=both.activation_bytes - output.activation_bytes,
             kernels=both.kernels - output.kernels,
         )
+        if both.kind != output.kind:  # of layers that were timed as a whole
+            output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
         return {name: kept, "output_projections": output} | {
             other: work for other, work in found.items() if other != name
         }
