@@ -429,7 +429,7 @@ def test_what_was_not_given_is_assumed_aloud() -> None:
         ({"draft_length": 1e9}, "draft_length"),
         ({"context_length": float("nan")}, "context_length"),
         ({"acceptance": 1.5}, "acceptance_rate"),
-        ({"acceptance": "high"}, "acceptance_rate"),
+        ({"acceptance": "high"}, "acceptance"),
         ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
         ({"max_draft_length": 0}, "max_draft_length"),
         ({"tensor_parallel": 3}, "tensor_parallel"),
