@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -69,8 +70,9 @@ class Architecture(Record):
     mtp_dtype
         Dtype of all weights of the block for multi-token prediction that the checkpoint has,
         where its parts do not have those of the target.
-    activation_dtype, kv_dtype
-        Dtypes of activations, which arithmetic follows, and of the KV cache.
+    activation_dtype, attention_activation_dtype, kv_dtype
+        Dtypes of activations, which arithmetic follows; of those inside mixers, by default the
+        same; and of the KV cache.
     num_mtp_modules
         Modules for multi-token prediction, each with weights of its own for the position that it
         drafts; the one there is drafts them all [-].
@@ -94,6 +96,7 @@ class Architecture(Record):
     head_dtype: StorageDtype | None = None
     mtp_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
+    attention_activation_dtype: Dtype | None = None
     kv_dtype: StorageDtype = "bf16"
     num_mtp_modules: Size = 1
     shares_mtp_index: bool = False
@@ -228,7 +231,12 @@ class Architecture(Record):
     @cached_property
     def parts(self) -> dict[Stored, int]:
         """How many layers have each mixer, then each feed-forward block, in its dtypes [-]."""
-        return stored_parts(self.layers, self.stream, self.attention_dtype or self.weight_dtype)
+        mixers = replace(
+            self.stream,
+            weight_dtype=self.attention_dtype or self.weight_dtype,
+            activation_dtype=self.attention_activation_dtype or self.activation_dtype,
+        )
+        return stored_parts(self.layers, self.stream, mixers)
 
     @cached_property
     def experts(self) -> RoutedExperts | None:
@@ -281,9 +289,17 @@ class Architecture(Record):
         )
 
     @cached_property
-    def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Dtypes of activations, and of all that they meet in arithmetic, each with its field."""
-        return (*self.stream.dtypes.items(), *self.own_dtypes)
+    def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
+        """Dtypes of activations and of what they meet: field, dtype, and that of the arithmetic."""
+        stream, told = self.stream, dict(self.own_dtypes)
+        met = [(field, dtype, stream) for field, dtype in (*stream.dtypes.items(), *told.items())]
+        met += [
+            ("attention_dtype", dtype, stored.stream)
+            for stored in self.parts
+            for dtype in (stored.stream.weight_dtype, stored.output_dtype)
+            if dtype and isinstance(stored.part, MixerPart)
+        ]
+        return tuple((field, dtype, of.arithmetic_dtype(dtype)) for field, dtype, of in met)
 
     @cached_property
     def own_dtypes(self) -> tuple[tuple[str, str], ...]:
@@ -295,8 +311,9 @@ class Architecture(Record):
                 found.append(("attention_dtype" if is_mixer else "ffn_dtype", dtype))
             if stored.output_dtype:
                 found.append(("output_dtype", stored.output_dtype))
-        if self.head_dtype:
-            found.append(("head_dtype", self.head_dtype))
+        for field in ("head_dtype", "attention_activation_dtype"):
+            if getattr(self, field):
+                found.append((field, getattr(self, field)))
         return tuple(dict.fromkeys(found))
 
     @cached_property

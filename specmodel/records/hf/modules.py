@@ -101,7 +101,7 @@ _REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
 _OUTSIDE = re.compile(
     r"\b(vision\w*|visual|embed_vision|audio\w*|multi_modal_projector|mm_projector|patch_merge_mlp)\b"
 )
-_MTP = re.compile(r"(?:^|[.*])mtp")
+_MTP = re.compile(r"(?:^|[.:*])mtp")
 _MTP_NAMES = ("mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp.down_proj")
 _WHOLE_MTP = re.compile(r"(?:.*\.)?mtp(?:\.layers(?:\.0)?)?(?:\.?\*)?")
 _UNQUANTISED = re.compile(
