@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hybrids import hybrid
 
+from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.forward import pass_work
@@ -116,6 +117,20 @@ def test_a_layer_that_a_checkpoint_leaves_unquantised():
         plain.with_changes("target", {"mtp_dtype": "fp3"})
 
 
+def test_the_layer_is_stored_as_those_that_it_is_like():
+    """Qwen's FP8 checkpoints and mixtures say dtypes by layer, which the MTP layer shares."""
+    plain = hybrid("Qwen3.5-35B-A3B")
+    recurrent, attending = plain.layers
+    dtypes = {"mixer_dtype": "fp8", "output_dtype": "bf16", "ffn_dtype": "fp8"}
+    layers = (recurrent, attending.model_copy(update=dtypes))
+    target = plain.model_copy(update={"layers": layers})
+    (layer,) = head_of(target).layers
+    assert (layer.mixer_dtype, layer.output_dtype, layer.ffn_dtype) == ("fp8", "bf16", None)
+    left = target.model_copy(update={"mtp_dtype": "bf16", "attention_activation_dtype": "fp8"})
+    assert head_of(left).weight_bytes(SINGLE_GPU) == head_of(plain).weight_bytes(SINGLE_GPU)
+    assert {dtype for _, _, dtype in head_of(left).arithmetic_dtypes} == {"bf16"}
+
+
 # Passes
 
 
@@ -183,6 +198,19 @@ def test_modules_have_weights_and_caches_of_their_own():
     short = {"draft_length": 1, "verify_tokens": 2}
     drafts = [step_times(d, **point, **short).draft_time for d in (one, three)]
     assert drafts[0] == pytest.approx(drafts[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("length", "told"), [(3, None), (6, None), (1, None), (4, "4"), ([2, 5, 7], "5, 7")]
+)
+def test_lengths_that_no_engine_takes_are_told(length, told):
+    """`num_speculative_tokens ... must be divisible by n_predict`, says vLLM beyond the modules."""
+    target = V3.with_changes("target", {"num_mtp_modules": 3})
+    names = {"target": target, "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8}
+    point = {"batch_size": 1, "draft_length": length, "acceptance": 0.01, "max_draft_length": 1}
+    warned = [w for w in predict(**names, **point).warnings if "modules" in w]
+    assert len(warned) == (told is not None)
+    assert told is None or warned[0].endswith(f"of at most 3, or a multiple of it, and not {told}")
 
 
 # A head belongs to its target
