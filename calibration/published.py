@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
+from sparse_attention import add_sparse_attention
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
@@ -219,6 +220,7 @@ def main(folder: Path) -> None:
     fitted = [fit_profile(folder, *stack) for stack in STACKS]
     typical = typical_stack(fitted, date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
+    add_sparse_attention()
     for name, engine in ENGINES.items():
         vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]
         leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]
