@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import align, table_width, wrap
 
 if TYPE_CHECKING:
+    from specmodel.cost.deployment import Deployment
     from specmodel.prediction.outcome import Prediction
 
 Row = dict[str, Any]
@@ -44,7 +45,7 @@ def table(prediction: Prediction, width: int = 80, most: int | None = None) -> s
         Lines, the last one without an end.
     """
     rows = prediction.rows(most)
-    columns = _columns(rows, is_moe=prediction.deployment.target.is_moe)
+    columns = _columns(rows, prediction.deployment)
     left = []
     for spare in SPARE:
         if spare in columns and table_width([*columns.values()]) > width:
@@ -53,19 +54,17 @@ def table(prediction: Prediction, width: int = 80, most: int | None = None) -> s
     return "\n".join([text, wrap(f"No room for: {', '.join(left)}.")]) if left else text
 
 
-def _columns(rows: list[Row], *, is_moe: bool) -> dict[str, tuple[str, list[str]]]:
+def _columns(rows: list[Row], deployment: Deployment) -> dict[str, tuple[str, list[str]]]:
     """Return title and cells of each column that there may be room for."""
     from specmodel.prediction.columns import COLUMNS
 
     for row in rows:
         row["throughput_plain"] = row["batch_size"] / row["forward_time"]
     left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}
-    if not is_moe:
-        left_out.add("active_experts")
     columns: dict[str, tuple[str, list[str]]] = {}
     for column in sorted(COLUMNS, key=lambda column: bool(column.words)):  # words stand last
         name, ends = column.name, [f"{column.name}_low", f"{column.name}_high"]
-        if column.title and name not in left_out:
+        if column.title and name not in left_out and column.is_shown(deployment):
             columns[name] = column.title, cells(rows, column.form, name, *column.beside)
         if name == "speedup" and ends[0] in rows[0]:
             columns["interval"] = "80 %\ninterval", cells(rows, "{:.2f}-{:.2f}", *ends)

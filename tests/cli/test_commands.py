@@ -392,7 +392,7 @@ FAULTS = [
         for table, *fragments in (
             ("empty", "measurements", "empty.csv"),
             ("header", "measurements", "0 rows"),
-            ("binary", "measurements", "columns component"),
+            ("binary", "measurements", "expected"),
             ("cut", "measurements", "got", "expected"),
             ("no_latency", "measurements", "columns latency as well"),
             ("zero", "measurements.num_tokens", "0", "above 0"),
@@ -424,7 +424,7 @@ FAULTS = [
             ("empty", "measurements", "empty.csv"),
             ("engine_header", "measurements", "0 rows", "more than 3"),
             ("engine_few", "measurements", "3 rows", "more than 3"),
-            ("binary", "measurements", "columns target"),
+            ("binary", "measurements", "expected"),
             ("no_quantity", "measurements", "columns quantity as well"),
             ("no_value", "measurements", "columns value as well"),
             ("no_efficiency", "measurements", "rows of speedup", "columns step_efficiency"),
@@ -562,6 +562,11 @@ def test_fit_without_arguments_shows_help_and_fails(run) -> None:
 @pytest.mark.parametrize("command", ["fit", "fit kernels", "fit engine", "validate", "dataset"])
 def test_help_fits_80_columns(command, do) -> None:
     assert do(f"{command} --help").startswith(f"Usage: specmodel {command}")
+
+
+def test_help_of_fit_engine_names_every_column_and_overhead(do) -> None:
+    told = set(re.findall(r"\w+", do("fit engine --help")))
+    assert told >= {*BOUNDS, *COLUMNS, *QUANTITIES}
 
 
 # fit kernels

@@ -69,7 +69,10 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
         ({"num_experts": 8}, "num_experts: got 8; expected none"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config: got .*none"),
         ({"sliding_window": 2048}, "layer_types: got None; .*layers that sliding_window is for"),
-        ({"layer_types": ["chunked_attention"]}, "layer_types: got .*1 entries, each full_attent"),
+        (
+            {"layer_types": ["chunked_attention"]},
+            "layer_types: got .*full_attention or sliding_attention for each of 1 layers",
+        ),
         ({"num_aux_hidden_states": 4}, "eagle_aux_hidden_state_layer_ids: got .*elsewhere, 4"),
         (
             {"eagle_aux_hidden_state_layer_ids": 3},
