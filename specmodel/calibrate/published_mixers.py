@@ -27,6 +27,7 @@ VERIFIED_BATCHES = (1, 4, 16, 64, 256)
 
 _CONVOLUTION = "causal_conv1d"
 _FEW_ENTRIES = 32  # that take no time beside the launch [token]
+_SLOWER = 1.05  # than more heads take: another kernel [-]
 _LEAST_SHARE = 0.1  # of a module, below which its core is lost in the noise of the whole [-]
 
 
@@ -56,7 +57,24 @@ def latent_attention(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame
     is_timed = cold_rows(read, device) | short_rows(read, table["latency"], device)
     is_fitted = every_third(table, "latent_attention", from_largest=True)
     columns = [*COLUMNS["latent_attention"], "latency"]
-    return table[columns].assign(role=roles_of(is_fitted, is_timed))
+    is_slow = _slower_than_more_heads(table[is_timed]).reindex(table.index, fill_value=False)
+    return table[columns].assign(role=roles_of(is_fitted, is_timed, is_slow))
+
+
+def _slower_than_more_heads(table: pd.DataFrame) -> pd.Series:
+    """Return which rows have numbers of heads that take longer than the next larger number.
+
+    On B200, TensorRT-LLM's kernel for 32 heads takes a third longer than that for 64.
+    """
+    is_slow = pd.Series(data=False, index=table.index)
+    for _, rows in table.groupby("kv_dtype"):
+        points = ["batch_size", "context_length"]
+        times = rows.pivot_table(index=points, columns="num_heads", values="latency")
+        heads = list(times.columns)
+        pairs = zip(heads, heads[1:], strict=False)
+        slow = [few for few, more in pairs if (times[few] / times[more]).median() > _SLOWER]
+        is_slow[rows.index] = rows["num_heads"].isin(slow)
+    return is_slow
 
 
 def core_of_modules(raw: pd.DataFrame, launch_time: float) -> pd.DataFrame:
