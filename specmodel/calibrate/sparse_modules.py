@@ -2,11 +2,14 @@
 
 A row timed one layer as an engine decodes with it: all that stands between two residual additions.
 `SparseAttention` of the shape that was timed says what such a layer does, so that measurements and
-predictions are of the same work. All kernels of a layer share one set of parameters for each dtype
-of the KV cache: of what a layer takes as a whole, a table does not tell how efficient each is.
+predictions are of the same work. Its kernels share one set of parameters for each dtype of the KV
+cache, but for what the indexer reads and chooses: a table of whole layers does not tell how
+efficient each kernel is. With one token a sequence nothing shows how fast the indexer computes,
+which decides verification; its kernel was timed alone on many.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +24,13 @@ from specmodel.calibrate import datasets
 from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.result import (
     ROBUST_SCALE,
+    FitResult,
     best_of_starts,
     log_fit_result,
     rounded,
 )
 from specmodel.cost.passes import component_time
-from specmodel.records.hardware import HardwareProfile
+from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit
 from specmodel.records.layers.batch import (
     ONE,
@@ -77,9 +81,28 @@ PARAMETERS = {
     "launch_time": (1e-7, 1e-4, 4e-6),
     "memory_efficiency": (0.2, 1.0, 0.8),
     "compute_efficiency": (0.05, 1.0, 0.5),
+    "index_memory_efficiency": (0.5, 1.0, 0.75),
     "group_time": (1e-9, 1e-5, 1e-7),
 }
-"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]."""
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Layers of
+SGLang end where their index keys take hardly any time; a bound keeps that share plausible."""
+
+OF_KIND = {
+    "sparse_attention": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "memory_efficiency",
+        "compute_efficiency": "compute_efficiency",
+    },
+    "indexer": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "index_memory_efficiency",
+        "group_time": "group_time",
+    },
+}
+"""Parameters of each kind of kernels, and what is fitted for each."""
+
+LONG_SCORES = 1e-4
+"""Time from which the peak's time of scores is long enough to show how fast they compute [s]."""
 
 SHARPNESSES = (1.0, 2.0, 4.0)
 """Exponents tried [-]."""
@@ -184,7 +207,35 @@ def modules_work(
         yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
 
 
-def fit_sparse_modules(table: pd.DataFrame, hardware: HardwareProfile) -> dict[str, KernelFitting]:
+def index_compute_efficiency(hardware: str) -> float:
+    """Return the share of the peak at which an indexer scores many tokens.
+
+    Parameters
+    ----------
+    hardware
+        Name of the profile.
+
+    Returns
+    -------
+    float
+        Median over the longest of the published scores of GLM-5's indexer [-].
+
+    Raises
+    ------
+    InputError
+        If there is no such table, or the package is not installed.
+    """
+    raw = datasets.read_timings("dsa_index", hardware, "sglang", ENGINES["sglang"])
+    tokens, context = raw["query_tokens"], raw["context_length"]
+    width = int(_FAMILIES["GLM-5"][1]["index_num_heads"]) * _INDEX["index_head_dim"]
+    flop = 2 * width * raw["batch_size"] * tokens * (context + (tokens + 1) / 2)
+    seconds = flop / load_hardware(hardware).peak_flops_per_s("fp8")
+    return float((seconds / raw["latency"])[seconds > LONG_SCORES].median())
+
+
+def fit_sparse_modules(
+    table: pd.DataFrame, hardware: HardwareProfile, index_compute: float
+) -> dict[tuple[str, str], KernelFitting]:
     """Fit launches, efficiencies and the time of choosing to layers of sparse attention.
 
     Parameters
@@ -193,11 +244,14 @@ def fit_sparse_modules(table: pd.DataFrame, hardware: HardwareProfile) -> dict[s
         As `sparse_modules` returns it.
     hardware
         The GPU it was measured on.
+    index_compute
+        Share of the peak at which its indexer computes (`index_compute_efficiency`) [-].
 
     Returns
     -------
     dict
-        By dtype of the KV cache; errors are of shapes that were not fitted.
+        By kind, "sparse_attention" and "indexer", and dtype of the KV cache; errors are of whole
+        layers of shapes that were not fitted.
 
     Raises
     ------
@@ -209,19 +263,20 @@ def fit_sparse_modules(table: pd.DataFrame, hardware: HardwareProfile) -> dict[s
     Least squares of log ratios with a soft-L1 loss, as kernels are fitted. Spreads are those of
     shapes left out in turn, in four parts.
     """
-    found: dict[str, KernelFitting] = {}
+    found: dict[tuple[str, str], KernelFitting] = {}
     for kv_dtype, rows in table[table["role"] != "fallback"].groupby("kv_dtype"):
         rows = rows.reset_index(drop=True)
         fitted = rows[rows["role"] == "fit"]
         if len(fitted) <= len(PARAMETERS):
             expected = f"more than {len(PARAMETERS)}, one a parameter, with role 'fit'"
             raise InputError("measurements", f"{len(fitted)} layers with {kv_dtype}", expected)
-        found[str(kv_dtype)] = _fit(rows, hardware)
+        for kind, fitting in _Problem(hardware, index_compute).fit(rows).items():
+            found[kind, str(kv_dtype)] = fitting
     return found
 
 
 def with_sparse_modules(
-    stack: FittedStack, fits: Mapping[str, KernelFitting], source: str
+    stack: FittedStack, fits: Mapping[tuple[str, str], KernelFitting], source: str
 ) -> FittedStack:
     """Return a stack with fits of sparse attention, in place of those it had.
 
@@ -239,97 +294,139 @@ def with_sparse_modules(
     FittedStack
         The stack with these fits. Without one at 16 bits, that at 8 bits stands for all dtypes.
     """
-    own: dict[Any, KernelFit] = {dtype: fitting.fit for dtype, fitting in fits.items()}
-    if own and FITTED_DTYPE not in own:
-        own[FITTED_DTYPE] = next(iter(own.values()))
+    own: dict[str, dict[Any, KernelFit]] = {kind: {} for kind in OF_KIND}
+    for (kind, dtype), fitting in fits.items():
+        own[kind][dtype] = fitting.fit
+    for of_kind in own.values():
+        if of_kind and FITTED_DTYPE not in of_kind:
+            of_kind[FITTED_DTYPE] = next(iter(of_kind.values()))
     note = f"; sparse attention of {source}"
     text = stack.source if note in stack.source else stack.source + note
-    return stack.model_copy(update={"sparse_attention": own, "source": text})
+    return stack.model_copy(update={**own, "source": text})
 
 
 def predicted_time(
-    works: Works, hardware: HardwareProfile, parameters: KernelParameters
+    works: Works, hardware: HardwareProfile, parameters: Mapping[str, KernelParameters]
 ) -> FloatArray:
-    """Return the time of layers from the works of each shape, in the order of their rows [s]."""
+    """Return the time of layers, in the order of their rows.
+
+    Parameters
+    ----------
+    works
+        As `modules_work` yields them.
+    hardware
+        The GPU.
+    parameters
+        By kind.
+
+    Returns
+    -------
+    FloatArray
+        Seconds of each row [s].
+    """
     times = np.empty(sum(len(places) for places, _ in works))
     for places, parts in works:
-        each = [component_time(part, hardware, parameters).total_time for part in parts]
+        each = [component_time(part, hardware, parameters[part.kind]).total_time for part in parts]
         times[places] = sum(each[1:], each[0])
     return times
 
 
-def _fit(rows: pd.DataFrame, hardware: HardwareProfile) -> KernelFitting:
-    is_fitted = rows["role"] == "fit"
-    fitted, judged = rows[is_fitted], rows[~is_fitted] if (~is_fitted).any() else rows
-    best, sharpness = _solve(fitted, hardware, SHARPNESSES)
-    parameters = _parameters(best.x, sharpness)
-    errors = _errors(best.x, list(modules_work(fitted, hardware)), hardware, fitted, sharpness)
-    clusters = np.asarray(fitted.groupby("shape").ngroup())
-    result = log_fit_result(list(PARAMETERS), best, errors, clusters)
-    predicted = predicted_time(list(modules_work(judged, hardware)), hardware, parameters)
-    judged = judged.assign(error=predicted / judged["latency"].to_numpy() - 1)
-    shape_spread, row_spread = _spreads(rows, hardware, sharpness)
-    record = {
-        **{name: rounded(value) for name, value in result.parameters.items()},
-        "sharpness": sharpness,
-        "arithmetic_dtype": FITTED_DTYPE,
-        "num_points": len(fitted),
-        "num_judged": len(judged),
-        "is_held_out": bool((~is_fitted).any()),
-        **shape_errors(judged),
-        "shape_spread": shape_spread,
-        "row_spread": row_spread,
-        "at_bound": list(result.at_bound),
-        **result.record,
+@dataclass(frozen=True)
+class _Problem:
+    """What is fitted to layers on a GPU whose indexer computes at a share of the peak."""
+
+    hardware: HardwareProfile
+    index_compute: float
+
+    def parameters(self, x: FloatArray, sharpness: float) -> dict[str, KernelParameters]:
+        values: dict[str, Any] = dict(zip(PARAMETERS, np.exp(x).tolist(), strict=True))
+        found = {
+            kind: KernelParameters(
+                **{n: values[of] for n, of in names.items()}, sharpness=sharpness
+            )
+            for kind, names in OF_KIND.items()
+        }
+        found["indexer"] = replace(found["indexer"], compute_efficiency=self.index_compute)
+        return found
+
+    def errors(
+        self, x: FloatArray, works: Works, rows: pd.DataFrame, sharpness: float
+    ) -> FloatArray:
+        """Return logarithms of predicted over measured [-]."""
+        times = predicted_time(works, self.hardware, self.parameters(x, sharpness))
+        return np.asarray(np.log(times) - np.log(rows["latency"].to_numpy()))
+
+    def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
+        """Return the best fit over the sharpnesses, and its sharpness."""
+        low, high, start = np.log(list(PARAMETERS.values())).T
+        aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
+        starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
+        works = list(modules_work(rows, self.hardware))
+        fits = [
+            best_of_starts(
+                self.errors,
+                starts,
+                bounds=(low, high),
+                loss="soft_l1",
+                f_scale=ROBUST_SCALE,
+                args=(works, rows, sharpness),
+            )
+            for sharpness in sharpnesses
+        ]
+        return min(zip(fits, sharpnesses, strict=True), key=lambda fit: float(fit[0].cost))
+
+    def missed(self, x: FloatArray, rows: pd.DataFrame, sharpness: float) -> FloatArray:
+        """Return logarithms of predicted over measured of other rows [-]."""
+        return self.errors(x, list(modules_work(rows, self.hardware)), rows, sharpness)
+
+    def fit(self, rows: pd.DataFrame) -> dict[str, KernelFitting]:
+        """Return the fit of each kind; both have the errors of whole layers."""
+        is_fitted = rows["role"] == "fit"
+        fitted, judged = rows[is_fitted], rows[~is_fitted] if (~is_fitted).any() else rows
+        best, sharpness = self.solve(fitted, SHARPNESSES)
+        errors = self.missed(best.x, fitted, sharpness)
+        clusters = np.asarray(fitted.groupby("shape").ngroup())
+        result = log_fit_result(list(PARAMETERS), best, errors, clusters)
+        judged = judged.assign(error=np.expm1(self.missed(best.x, judged, sharpness)))
+        shape_spread, row_spread = self.spreads(rows, sharpness)
+        alike = {
+            "sharpness": sharpness,
+            "arithmetic_dtype": FITTED_DTYPE,
+            "num_points": len(fitted),
+            "num_judged": len(judged),
+            "is_held_out": bool((~is_fitted).any()),
+            **shape_errors(judged),
+            "shape_spread": shape_spread,
+            "row_spread": row_spread,
+        }
+        held = {"indexer": {"compute_efficiency": rounded(self.index_compute)}}
+        return {
+            kind: KernelFitting(
+                fit=build(KernelFit, _record(kind, result) | held.get(kind, {}) | alike, kind),
+                result=result,
+            )
+            for kind in OF_KIND
+        }
+
+    def spreads(self, rows: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+        """Return the spread of what a shape has in common, and of its points, when left out."""
+        shapes = np.sort(rows["shape"].unique())
+        part = rows["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+        missed = np.empty(len(rows))
+        for fold in np.unique(part):
+            left, kept = rows[part == fold], rows[part != fold]
+            best, _ = self.solve(kept if len(kept) else rows, (sharpness,))
+            missed[part == fold] = -self.missed(best.x, left, sharpness)
+        return normal_spreads(pd.Series(missed), rows["shape"])
+
+
+def _record(kind: str, result: FitResult) -> dict[str, Any]:
+    """Return what a profile records of the parameters of one kind."""
+    places = [list(PARAMETERS).index(of) for of in OF_KIND[kind].values()]
+    covariance = result.covariance[np.ix_(places, places)]
+    return {
+        **{name: rounded(result.parameters[of]) for name, of in OF_KIND[kind].items()},
+        "at_bound": [name for name, of in OF_KIND[kind].items() if of in result.at_bound],
+        "varied": list(OF_KIND[kind]),
+        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
     }
-    return KernelFitting(fit=build(KernelFit, record, "sparse_attention"), result=result)
-
-
-def _parameters(x: FloatArray, sharpness: float) -> KernelParameters:
-    named: dict[str, Any] = dict(zip(PARAMETERS, np.exp(x).tolist(), strict=True))
-    return KernelParameters(**named, sharpness=sharpness)
-
-
-def _errors(
-    x: FloatArray, works: Works, hardware: HardwareProfile, rows: pd.DataFrame, sharpness: float
-) -> FloatArray:
-    """Return logarithms of predicted over measured [-]."""
-    times = predicted_time(works, hardware, _parameters(x, sharpness))
-    return np.asarray(np.log(times) - np.log(rows["latency"].to_numpy()))
-
-
-def _solve(
-    rows: pd.DataFrame, hardware: HardwareProfile, sharpnesses: Sequence[float]
-) -> tuple[Any, float]:
-    """Return the best fit over the sharpnesses, and its sharpness."""
-    low, high, start = np.log(list(PARAMETERS.values())).T
-    aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
-    starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
-    works = list(modules_work(rows, hardware))
-    fits = [
-        best_of_starts(
-            _errors,
-            starts,
-            bounds=(low, high),
-            loss="soft_l1",
-            f_scale=ROBUST_SCALE,
-            args=(works, hardware, rows, sharpness),
-        )
-        for sharpness in sharpnesses
-    ]
-    return min(zip(fits, sharpnesses, strict=True), key=lambda fit: float(fit[0].cost))
-
-
-def _spreads(
-    rows: pd.DataFrame, hardware: HardwareProfile, sharpness: float
-) -> tuple[float, float]:
-    """Return the spread of what a shape has in common, and of its points, on shapes left out."""
-    shapes = np.sort(rows["shape"].unique())
-    part = rows["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
-    missed = np.empty(len(rows))
-    for fold in np.unique(part):
-        left, kept = rows[part == fold], rows[part != fold]
-        best, _ = _solve(kept if len(kept) else rows, hardware, (sharpness,))
-        works = list(modules_work(left, hardware))
-        missed[part == fold] = -_errors(best.x, works, hardware, left, sharpness)
-    return normal_spreads(pd.Series(missed), rows["shape"])

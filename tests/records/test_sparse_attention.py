@@ -153,9 +153,8 @@ def test_decoding_reads_all_index_keys_and_gathers_the_best():
     assert core.memory_cause == "KV"
     assert core.cache_bytes == 4 * 61 * 1152 * (2048 + 1)
     assert core.flop == 4 * 61 * 2 * 128 * (576 + 512) * 2048
-    assert {
-        work.kind for name, work in found.items() if "attention" in name or name == "indexer"
-    } == {"sparse_attention"}
+    kinds = [found[name].kind for name in ("attention_projections", "indexer", "attention_core")]
+    assert kinds == ["sparse_attention", "indexer", "sparse_attention"]
 
 
 def test_short_context_is_attended_whole():
@@ -163,12 +162,12 @@ def test_short_context_is_attended_whole():
     found = components(batch_size=1, context_length=999)
     assert found["attention_core"].cache_bytes == 61 * 1152 * (1000 + 1)
     assert found["attention_core"].flop == 61 * 2 * 128 * (576 + 512) * 2048
-    assert found["indexer"].groups == 0
+    assert found["index_selection"].groups == 0
 
 
 def test_choosing_takes_a_processor_for_each_token():
     few, many, more = (
-        float(components(batch_size=B, context_length=4095)["indexer"].groups)
+        float(components(batch_size=B, context_length=4095)["index_selection"].groups)
         for B in (1, 1000, 2000)
     )
     assert few == pytest.approx(61 * 128 / 2, rel=1e-3)
@@ -263,9 +262,12 @@ def test_reads_between_whole_numbers_are_interpolated():
     np.testing.assert_allclose(index_reads(np.array([2.5, 3.5, 4.25]), HOPPER), [2.0, 2.0, 2.0])
 
 
-@pytest.mark.parametrize(("hardware", "most"), [("h200_sxm", 3), ("b200", 1)])
-def test_longer_steps_name_the_index(hardware, most):
-    """Three tokens of a sequence read its index keys three times on Hopper, four or two once."""
+@pytest.mark.parametrize(("hardware", "least", "most"), [("h200_sxm", 1.5, 2), ("b200", -0.2, 0.2)])
+def test_longer_steps_name_the_index(hardware, least, most):
+    """Three tokens of a sequence read its index keys three times on Hopper, four or two once.
+
+    In times of one read; a part of two more goes to the arithmetic that reads hide.
+    """
     deployment, _ = resolve(
         {
             "target": DEEPSEEK_V32,
@@ -291,6 +293,6 @@ def test_longer_steps_name_the_index(hardware, most):
         plain = times.forward.components["indexer"].memory_time
         return float(by_cause["index"] / plain)
 
-    assert growth(3) == pytest.approx(most - 1, abs=0.2)
+    assert least < growth(3) < most
     assert growth(2) == pytest.approx(0, abs=0.2)
     assert growth(4) == pytest.approx(0, abs=0.3)

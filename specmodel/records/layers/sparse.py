@@ -122,13 +122,14 @@ class SparseAttention(LatentHeads):
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All of it is of one kind: whole layers were timed, in which small kernels that stand
-        between the matrices take as long as these. Fits go by the dtype of the KV cache, which
-        decides what kernel attends.
+        All but the indexer is of one kind: whole layers were timed, in which small kernels that
+        stand between the matrices take as long as these. Fits go by the dtype of the KV cache,
+        which decides what kernel attends.
         """
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
             found["indexer"] = self._indexer(run, layers)
+            found["index_selection"] = self._selection(run, layers)
         return found | {"attention_core": self._core(run, layers)}
 
     def _indexer_weights(self, hidden_size: int) -> int:
@@ -164,27 +165,38 @@ class SparseAttention(LatentHeads):
         return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> Work:
-        """Return the work of scoring every entry for every token, and choosing the best.
-
-        Scores are written and read once, in 32 bits. Each token of a sequence with more than
-        `index_topk` entries is a group: choosing takes a processor of the GPU a time of its own.
-        """
+        """Return the work of scoring every entry for every token; scores have 32 bits."""
         replica = run.replica
         pairs = replica.total(lambda group: query_key_pairs(group, None))
         read = replica.total(lambda group: index_entries(group, run.compute_capability))
         width = self.index_num_heads * self.index_head_dim
-        rounds = np.hypot(run.num_tokens, PROCESSORS) * replica.mean(self._share_left_out)
         return Work(
             flop=pairs * (2 * width * layers),
             cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
-            activation_bytes=(pairs * 8 + run.num_tokens * width) * layers,
+            activation_bytes=(pairs * 4 + run.num_tokens * width) * layers,
             rows=run.num_tokens,
-            groups=layers * rounds,
-            kernels=8 * layers,
-            kind=_KIND,
+            kernels=6 * layers,
+            kind="indexer",
             dtype="fp8",
             stored_dtype=run.stream.kv_dtype,
             memory_cause="index",
+        )
+
+    def _selection(self, run: Pass, layers: int) -> Work:
+        """Return the work of choosing the best entries for every token.
+
+        Each token of a sequence with more than `index_topk` entries is a group, which takes a
+        processor of the GPU a time of its own.
+        """
+        pairs = run.replica.total(lambda group: query_key_pairs(group, None))
+        rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(self._share_left_out)
+        return Work(
+            activation_bytes=pairs * (4 * layers),
+            groups=layers * rounds,
+            kernels=2 * layers,
+            kind="indexer",
+            dtype="fp8",
+            stored_dtype=run.stream.kv_dtype,
         )
 
     def _core(self, run: Pass, layers: int) -> Work:
