@@ -59,7 +59,8 @@ class Architecture(Record):
     max_positions
         Entries of a learned position embedding, 0 for rotary [token].
     input_projection_size
-        Width that a draft head projects down to `hidden_size` before its layers, 0 for none [-].
+        Width that a draft head projects down to `hidden_size` before its layers, 0 for none; in 16
+        bits or more, and copied to each GPU, as engines have it [-].
     weight_dtype, attention_dtype, expert_dtype
         Dtypes of the weights: of linear layers; of mixers, and of routed experts, by default the
         same. A group of layers may have others of its own.
@@ -382,7 +383,7 @@ class Architecture(Record):
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
-            + self.input_projection_size * h / n * stream.bytes_of(self.input_projection_dtype)
+            + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
         )

@@ -14,7 +14,7 @@ import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
-from specmodel.records.architecture import Architecture
+from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.hf.families import FAMILIES, OTHER_KINDS, WRAPPERS
 
 TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
@@ -110,6 +110,54 @@ def test_states_of_linear_layers(read, name):
     assert kept == pytest.approx(state + window, rel=2e-4)
 
 
+SHIPPED = {
+    "qwen3.5-27b": "Qwen--Qwen3.5-27B",
+    "qwen3.5-35b-a3b": "Qwen--Qwen3.5-35B-A3B",
+    "qwen3.5-122b-a10b": "Qwen--Qwen3.5-122B-A10B",
+    "qwen3.5-397b-a17b": "Qwen--Qwen3.5-397B-A17B",
+    "qwen3.6-27b": "nvidia--Qwen3.6-27B-NVFP4",
+    "qwen3.6-35b-a3b": "nvidia--Qwen3.6-35B-A3B-NVFP4",
+    "qwen3.8-2.4t-a95b": "Qwen--Qwen3.8-2.4T-A95B",
+    "qwen3-next-80b-a3b": "transformers--qwen3_next",
+    "deepseek-v3.1": "nvidia--DeepSeek-V3.1-NVFP4",
+    "deepseek-v3.2": "deepseek-ai--DeepSeek-V3.2",
+    "glm-5": "zai-org--GLM-5",
+    "glm-5.1": "nvidia--GLM-5.1-NVFP4",
+    "glm-5.2": "zai-org--GLM-5.2",
+    "glm-5.3": "zai-org--GLM-5.3",
+    "kimi-k2.5": "moonshotai--Kimi-K2.5",
+    "kimi-k2.6": "nvidia--Kimi-K2.6-NVFP4",
+    "kimi-k2.7-code": "nvidia--Kimi-K2.7-Code-NVFP4",
+    "minimax-m2.7": "MiniMaxAI--MiniMax-M2.7",
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_what_ships_is_what_the_configuration_says(read, name):
+    shipped, model = load_architecture(name), read(BY_NAME[SHIPPED[name]]["config"])
+    for shape in (lambda model: model.mixers, lambda model: model.feed_forwards):
+        assert shape(shipped) == shape(model)
+    for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings"):
+        assert getattr(shipped, key) == getattr(model, key)
+
+
+@pytest.mark.parametrize(
+    ("typed", "known"),
+    [
+        ("Qwen/Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
+        ("Qwen/Qwen3.6-35B-A3B-FP8", "qwen3.6-35b-a3b"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "deepseek-v3.2"),
+        ("zai-org/GLM-5.2-FP8", "glm-5.2"),
+        ("moonshotai/Kimi-K2.6", "kimi-k2.6"),
+        ("Kimi-K2.7", "kimi-k2.7-code"),
+        ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"),
+    ],
+)
+def test_what_is_no_name_is_told_the_nearest(typed, known):
+    with pytest.raises(InputError, match=f"got '{typed}'.*{known}"):
+        load_architecture(typed)
+
+
 @pytest.mark.parametrize("row", REFUSED, ids=first_name)
 @pytest.mark.parametrize("nested", [True, False])
 def test_what_is_not_understood_is_refused_by_name(read, row, nested):
@@ -140,6 +188,8 @@ def plain(inner):
         "mistral4": "transformers--mistral4",
         "deepseek_v3": "deepseek-ai--DeepSeek-V3",
         "kimi_k2": "moonshotai--Kimi-K2-Instruct",
+        "glm4v_text": "transformers--glm4v",
+        "glm4v_moe_text": "transformers--glm4v_moe",
         "gemma3_text": "transformers--gemma3_text",
         "llama4_text": "meta-llama--Llama-4-Scout-17B-16E-Instruct",
         "qwen3_vl_text": "Qwen--Qwen3-VL-8B-Instruct",
@@ -190,6 +240,7 @@ def test_keys_beside_the_wrapped_model(read, key):
         ("deepseek-ai--DeepSeek-V3", "n_shared_experts", "num_shared_experts"),
         ("deepseek-ai--DeepSeek-V3", "num_experts_per_tok", "moe_topk"),
         ("deepseek-ai--DeepSeek-V3", "moe_intermediate_size", "expert_ffn_hidden_size"),
+        ("transformers--hy_v3", "moe_intermediate_size", "expert_hidden_dim"),
         ("transformers--ernie4_5_moe", "moe_k", "num_experts_per_tok"),
         ("transformers--ernie4_5_moe", "moe_num_experts", "num_experts"),
         ("transformers--ernie4_5_moe", "moe_num_shared_experts", "n_shared_experts"),
@@ -358,6 +409,8 @@ def test_an_indexer_needs_its_keys(read, key, value):
         ({"indexer_types": None, "index_topk_pattern": "FS"}, "index_topk_pattern: got 'FS'"),
         ({"indexer_types": None, "index_topk_pattern": "X" * 78}, "index_topk_pattern: got"),
         ({"indexer_types": None, "index_topk_pattern": "S" * 78}, "indexer in the first"),
+        ({"indexer_types": None, "index_topk_pattern": [{}] * 78}, "index_topk_pattern: got"),
+        ({"indexer_types": None, "index_topk_pattern": 78}, "index_topk_pattern: got 78"),
         ({"index_topk_freq": 0}, "index_topk_freq: got 0"),
     ],
 )

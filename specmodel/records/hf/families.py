@@ -37,7 +37,7 @@ _SAME = (
         "top_k_experts",
     ),
     ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
-    ("moe_intermediate_size", "expert_ffn_hidden_size"),
+    ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_dim"),
     ("sliding_window_pattern", "_sliding_window_pattern"),
 )
 
@@ -77,6 +77,9 @@ WRAPPERS = {
     "qwen3_5_moe": ("qwen3_5_moe_text",),
     "kimi_k25": ("kimi_k2", "deepseek_v3"),
     "mistral3": ("mistral", "ministral3", "mistral4", "deepseek_v3"),
+    "kimi_vl": ("deepseek_v3",),
+    "glm4v": ("glm4v_text",),
+    "glm4v_moe": ("glm4v_moe_text",),
     "gemma3": ("gemma3_text",),
 }
 """Models that see, and the families that the model in their `text_config` may have."""
@@ -201,6 +204,8 @@ _SPARSE = replace(
     kinds=INDEXED,
     harmless=(*_DEEPSEEK.harmless, "index_share_for_mtp_iteration", "indexer_rope_interleave"),
 )
+_GLM4 = Family(kv_heads=2, head_dim=128)
+_GLM4_MOE = replace(_DEEPSEEK, kv_heads=8)
 _OLMOE = Family(experts="num_experts", expert_size="intermediate_size", dense_size=None)
 _GRANITE_MOE = replace(_MIXTRAL, kv_heads=None, has_windows=False)
 _GRANITE_SHARED = replace(_GRANITE_MOE, shared_size="shared_intermediate_size")
@@ -225,8 +230,9 @@ FAMILIES = {
         window_switch="use_sliding_window",
         harmless=("no_rope_layers", "no_rope_layer_interval"),
     ),
-    "glm": Family(kv_heads=2, head_dim=128),
-    "glm4": Family(kv_heads=2, head_dim=128),
+    "glm": _GLM4,
+    "glm4": _GLM4,
+    "glm4v": _GLM4,
     "hunyuan_v1_dense": Family(),
     "ernie4_5": Family(kv_heads=2, head_dim=128, ties_embeddings=True),
     "exaone4": replace(_WINDOWED, interval=4, sliding_window=4096),
@@ -268,7 +274,8 @@ FAMILIES = {
     "mistral4": replace(_DEEPSEEK_V2, num_leading=0),
     "glm4_moe_lite": replace(_DEEPSEEK_V2, num_leading=1),
     "axk1": replace(_DEEPSEEK_V2, num_leading=1),
-    "glm4_moe": replace(_DEEPSEEK, kv_heads=8),
+    "glm4_moe": _GLM4_MOE,
+    "glm4v_moe": _GLM4_MOE,
     "solar_open": replace(_DEEPSEEK, kv_heads=8, head_dim=128, num_leading=0),
     "dots1": replace(
         _DEEPSEEK, num_leading=0, has_windows=True, sliding_window=4096, first_windowed=62
@@ -337,7 +344,7 @@ FAMILIES = {
         kv_heads=4,
         ties_embeddings=True,
         dense_layers="from start to end",
-        harmless=(*_MTP, "moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min"),
+        harmless=(*_MTP, "use_moe", "moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min"),
     ),
     "minimax_m2": Family(
         experts="num_local_experts",

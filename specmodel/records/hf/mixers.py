@@ -7,6 +7,7 @@ from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDIN
 from specmodel.records.hf.reader import Reader
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_INDEXERS = ("full", "shared", "F", "S")
 
 
 def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
@@ -131,19 +132,18 @@ def _sparse_attention(reader: Reader) -> dict[str, Any]:
 
 def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     """Return which layers have an indexer; the others take what the last such layer selected."""
-    key, known = "indexer_types", ("full", "shared")
+    key = "indexer_types"
     frequency = reader.whole("index_topk_freq", 1)
     offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
     pattern = reader.get("index_topk_pattern")
     if reader.get(key) is not None:
-        owns = [kind == "full" for kind in reader.by_layer(key, num_layers, known)]
+        owns = [kind == "full" for kind in reader.by_layer(key, num_layers, _INDEXERS[:2])]
     elif pattern is not None:
-        key, names = "index_topk_pattern", {"F": "full", "S": "shared", "full": "full"}
-        if not isinstance(pattern, str | list) or len(pattern) != num_layers:
-            raise reader.fault(key, f"{num_layers} letters F or S")
-        if not set(pattern) <= {*names, "shared"}:
-            raise reader.fault(key, f"{num_layers} letters F or S")
-        owns = [names.get(letter) == "full" for letter in pattern]
+        key = "index_topk_pattern"
+        letters = pattern if isinstance(pattern, str | list) else ""
+        if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
+            raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
+        owns = [letter in ("F", "full") for letter in letters]
     else:
         key = "index_skip_topk_offset"
         owns = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
