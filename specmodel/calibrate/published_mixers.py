@@ -1,5 +1,7 @@
 """Published timings of latent attention and of recurrences as tables of measurements."""
 
+import itertools
+
 import pandas as pd
 
 from specmodel.calibrate import datasets
@@ -15,6 +17,7 @@ from specmodel.calibrate.published_roles import (
 )
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import STATE_DTYPE
+from specmodel.records.layers.attention import latent_arithmetic
 
 RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
 """Stack whose recurrences stand for those of all stacks, and the versions of its tables. It keeps
@@ -55,6 +58,8 @@ def latent_attention(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame
     elements = table["batch_size"] * table["context_length"] * size
     read = stored_bytes(elements, table["kv_dtype"])
     is_timed = cold_rows(read, device) | short_rows(read, table["latency"], device)
+    dtypes = [latent_arithmetic(dtype, device.compute_capability) for dtype in table["kv_dtype"]]
+    table = table.assign(activation_dtype=dtypes)
     is_fitted = every_third(table, "latent_attention", from_largest=True)
     columns = [*COLUMNS["latent_attention"], "latency"]
     is_slow = _slower_than_more_heads(table[is_timed]).reindex(table.index, fill_value=False)
@@ -71,7 +76,7 @@ def _slower_than_more_heads(table: pd.DataFrame) -> pd.Series:
         points = ["batch_size", "context_length"]
         times = rows.pivot_table(index=points, columns="num_heads", values="latency")
         heads = list(times.columns)
-        pairs = zip(heads, heads[1:], strict=False)
+        pairs = itertools.pairwise(heads)
         slow = [few for few, more in pairs if (times[few] / times[more]).median() > _SLOWER]
         is_slow[rows.index] = rows["num_heads"].isin(slow)
     return is_slow
