@@ -171,11 +171,14 @@ def _find(name: str) -> Record:
 def _notes(record: Record) -> Row:
     """Return what follows from a record, by title."""
     if isinstance(record, specmodel.Architecture):
+        from specmodel.records.published_drafters import usual_drafter
+
         active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
+        usual = usual_drafter(record)
         return {
             "total parameters": f"{record.total_parameters:.4g}",
             "active parameters": active,
-        }
+        } | ({"usual drafter": usual} if usual else {})
     if isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
         return {"ridge point [FLOP/B]": ", ".join(ridges)}

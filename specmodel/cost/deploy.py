@@ -13,7 +13,7 @@ from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
-from specmodel.base.units import FloatArray, Numeric, check, check_dtype
+from specmodel.base.units import FloatArray, Numeric, check, check_dtype, kernel_dtype
 from specmodel.cost.deployment import TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of
 from specmodel.records.architecture import Architecture, load_architecture
@@ -168,7 +168,7 @@ def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, st
     fewer bits everywhere, they are widened as they are read.
     """
     dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
-    is_fp8 = dtypes.get("weight_dtype") == "fp8" and "fp8" in hardware.dtype
+    is_fp8 = kernel_dtype(dtypes.get("weight_dtype", "")) == "fp8" and "fp8" in hardware.dtype
     return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
 
 

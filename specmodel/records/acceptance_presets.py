@@ -6,10 +6,11 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.records import is_path, spellings
 from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.draft_heads import EAGLE3, MTP
 from specmodel.records.drafters import Drafter, list_drafters, load_drafter
 from specmodel.records.published_drafters import PRESET, published_acceptance
 
-_KINDS = {"MTP head": "mtp", "EAGLE-3 head": "eagle3"}
+_KINDS = {MTP: "mtp", EAGLE3: "eagle3"}
 """Names of drafters by their kind."""
 
 

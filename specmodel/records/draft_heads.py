@@ -28,6 +28,9 @@ from specmodel.records.published_drafters import published_head
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
+MTP, EAGLE3 = "MTP head", "EAGLE-3 head"
+"""What drafters are called that a fit or a measurement may be of."""
+
 Attention = GroupedAttention | LatentAttention | SparseAttention
 """Mixers that a head may have; it never has a recurrent one."""
 
@@ -101,7 +104,7 @@ def eagle3_drafter(
     mixer = mixer.model_copy(update={"input_size": 2 * h})
     block = ffn_size or published_head(target)
     rule = 0 if block else (0 if target.is_moe else _dense_size(target)) or 6 * h
-    head = _head(target, "EAGLE-3 head", mixer, 3, block or rule, vocabulary_size, features_first)
+    head = _head(target, EAGLE3, mixer, 3, block or rule, vocabulary_size, features_first)
     told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
     return replace(head, assumed=(("draft_ffn_size", told),) if rule else ())
 
@@ -127,7 +130,9 @@ def mtp_drafter(target: Architecture) -> Drafter:
 
     Notes
     -----
-    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it.
+    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it. Each GPU has
+    the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
+    which it is cut and then gathered.
     """
     layer = _mtp_layer(target)
     changes = {
@@ -141,7 +146,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     if modules > 1:
         rules = [partial(module_in_turn, place, modules) for place in range(modules)]
     return Drafter(
-        name="MTP head",
+        name=MTP,
         parts=tuple((head, rule) for rule in rules),
         is_head=True,
         trained_positions=modules,
@@ -214,7 +219,7 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
     fields = heads.eagle3_fields(config, f"drafter {file.name}", **sizes)
     data = {"schema_version": 2, "name": name, "source": str(file), **fields}
     head = build(Architecture, data, f"drafter {file.name}")
-    return Drafter(name="EAGLE-3 head", parts=((head, features_first),), is_head=True)
+    return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
 
 
 def _mtp_layer(target: Architecture) -> LayerGroup:
@@ -244,6 +249,7 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
     return {
         "weight_dtype": dtype,
         "attention_dtype": None,
+        "attention_activation_dtype": None,
         "expert_dtype": None,
         "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
         "activation_dtype": "bf16" if narrow else target.activation_dtype,

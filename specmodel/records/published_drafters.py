@@ -20,6 +20,7 @@ PRESET = "preset"
 
 _FOLDER = Path(__file__).parent / "data"
 _SOURCE = "InferenceX: SPEED-Bench coding, thinking on, B300, vLLM, as of November 2026"
+_RECIPES = "vLLM recipes and InferenceX, November 2026"
 _LAST = 8
 _SHOWN = 0.005
 """What is printed of tokens per step differs by less, if it is the same [token]."""
@@ -60,10 +61,7 @@ class PublishedAcceptance:
 
     def is_of(self, target: str) -> bool:
         """Tell whether a model's name says that it is the target."""
-        words = re.escape(self.target)
-        plain = target.lower().replace("_", "-").replace(" ", "-")
-        other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
-        return re.search(rf"(?<![a-z0-9.]){words}(?!{other})", plain) is not None
+        return _is_named(target, self.target)
 
 
 def published_acceptance() -> tuple[PublishedAcceptance, ...]:
@@ -109,6 +107,38 @@ def published_head(target: Architecture) -> int:
     shape = {key: str(getattr(target, key)) for key in keys}
     fitting = (row for row in _rows("eagle3_heads.csv") if row | shape == row)
     return int(next(fitting, {}).get("ffn_size", 0))
+
+
+def usual_drafter(target: Architecture) -> str:
+    """Return in words the drafter and the draft length that recipes use for a target.
+
+    Parameters
+    ----------
+    target
+        The model, known by its name.
+
+    Returns
+    -------
+    str
+        Name of the drafter, length and source; nothing if none is known.
+
+    Examples
+    --------
+    >>> from specmodel.records.architecture import load_architecture
+    >>> usual_drafter(load_architecture("gpt-oss-120b"))
+    'eagle3, draft length 7 (vLLM recipes and InferenceX, November 2026)'
+    """
+    for row in _rows("usual_drafters.csv"):
+        if _is_named(target.name, row["target"]):
+            return f"{row['drafter']}, draft length {row['draft_lengths']} ({_RECIPES})"
+    return ""
+
+
+def _is_named(name: str, words: str) -> bool:
+    """Tell whether words stand in the name of a model, and not as a part of longer ones."""
+    plain = name.lower().replace("_", "-").replace(" ", "-")
+    other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
+    return re.search(rf"(?<![a-z0-9.]){re.escape(words)}(?!{other})", plain) is not None
 
 
 @cache

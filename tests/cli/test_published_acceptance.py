@@ -105,3 +105,8 @@ def test_a_list_says_which_there_are(run):
 def test_help_names_the_drafters_that_there_are(run):
     assert sorted(DRAFTERS) == specmodel.list_drafters()
     assert f"{', '.join(DRAFTERS)}, or a model." in run("predict --help")
+
+
+def test_what_a_model_usually_has_is_shown_with_it(run):
+    assert "# usual drafter: eagle3, draft length 7 (vLLM recipes" in run("show gpt-oss-120b")
+    assert "usual drafter" not in run("show mixtral-8x7b")

@@ -318,8 +318,9 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
     assert p.assumptions["memory_utilization"] == 0.9
     assert "memory_utilization" not in whole.assumptions
     head = MemoryUse(qwen2(drafter="eagle").deployment, 512, 5)
-    layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512) + 2 * 3584**2 + 3 * 3584
-    assert head.draft_weight_bytes == layer + 3 * 3584  # norms are on both GPUs
+    layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512)
+    whole = 2 * 3584**2 + 3 * 3584  # the projection and norms are on both GPUs
+    assert head.draft_weight_bytes == layer + 2 * whole
 
 
 def test_beyond_memory_warns_with_figures() -> None:

@@ -25,7 +25,11 @@ _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
 
 def architecture_fields(
-    config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None = None
+    config: Mapping[str, Any],
+    argument: str,
+    beside: Mapping[str, Any] | None = None,
+    *,
+    is_dtype_given: bool = False,
 ) -> dict[str, Any]:
     """Return the fields of an `Architecture` that a configuration describes.
 
@@ -37,6 +41,8 @@ def architecture_fields(
         Name that an error should carry.
     beside
         Content of the ``hf_quant_config.json`` beside it, if there is one.
+    is_dtype_given
+        Whether a dtype of weights takes the place of a quantisation that is not understood.
 
     Returns
     -------
@@ -82,9 +88,14 @@ def architecture_fields(
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]
-    dtypes, layers = checkpoint_dtypes(
-        reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
-    )
+    try:
+        dtypes, layers = checkpoint_dtypes(
+            reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
+        )
+    except InputError:
+        if not is_dtype_given:
+            raise
+        dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     return fields | {"layers": _grouped(layers)} | dtypes
 
 

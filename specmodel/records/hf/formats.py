@@ -4,6 +4,7 @@ Each method has a reader, which returns a `Recipe`: what engines do with that re
 says that is not known here is refused by its key.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -47,13 +48,18 @@ class Recipe:
     kv_dtype: str | None = None
 
 
+_SUSPECT_KEY = re.compile(
+    r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
+)
+"""Keys that change what is quantised in ways that no method is read with."""
+
 _MODELOPT = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8")
 MIXED = "MIXED_PRECISION"
 """Algorithm of a record that lists its layers, each with its own."""
 
 _KV_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
 _TENSOR_DTYPES = {
-    ("float", 8): {None: "fp8", 32: "mxfp8", 128: "fp8"},
+    ("float", 8): {None: "fp8", 32: "mxfp8"},
     ("float", 4): {None: "fp4", 16: "fp4", 32: "mxfp4"},
     ("int", 8): {None: "int8", 128: "int8_g128"},
     ("int", 4): {None: "int4", 32: "int4_g32", 64: "int4_g64", 128: "int4_g128"},
@@ -61,7 +67,6 @@ _TENSOR_DTYPES = {
 """Dtypes of weights by type and bits, and by how many elements share a scale."""
 
 _QUARK_DTYPES = {"fp4": ("float", 4), "fp8_e4m3": ("float", 8), "int8": ("int", 8)}
-_ARITHMETIC = {"mxfp8": "fp8", "mxfp4": "fp4"}
 
 
 class Source:
@@ -146,19 +151,9 @@ def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
     given = inner if inner is not None else expert_dtype
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
-    source.refuse(*_CHANGES)
+    source.refuse(*(key for key in source.config if _SUSPECT_KEY.search(str(key))))
     recipe = _METHODS[method](source)
     return recipe if given is None else _with_experts(recipe, source, given)
-
-
-_CHANGES = (
-    "sparsity_config",
-    "transform_config",
-    "extra_config",
-    "modules_to_quantize",
-    "moe_quant_algo",
-)
-"""Keys that no method is read with."""
 
 
 def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
@@ -204,7 +199,7 @@ def _gptq(source: Source) -> Recipe:
 
 def _weights_alone(source: Source, has_zero_points: bool) -> Format:
     """Return the format of integer weights in groups that meet activations of 16 bits."""
-    source.refuse("lm_head", "quantized_layers")
+    source.refuse("quantized_layers")
     bits = source.config.get("bits", source.config.get("w_bit"))
     if type(bits) is not int or bits not in (4, 8):
         raise source.fault("bits", "4 or 8")
@@ -321,12 +316,11 @@ def _is_in(group: object, known: Mapping[int | None, str]) -> bool:
 
 
 def _activation_dtype(source: Source, key: str, spec: Any) -> str:
+    """Return the dtype of activations, whatever of them share a scale."""
     if spec is None:
         return source.dtype
-    dtype = _tensor_dtype(
-        source, key, {**spec, "symmetric": True} if isinstance(spec, dict) else spec
-    )
-    return _ARITHMETIC.get(dtype, dtype.partition("_")[0])
+    form = {**spec, "group_size": None, "strategy": None} if isinstance(spec, dict) else spec
+    return _tensor_dtype(source, key, form)
 
 
 def _quark(source: Source) -> Recipe:
@@ -343,7 +337,7 @@ def _quark(source: Source) -> Recipe:
     activations = source.dtype
     if inputs is not None:
         stored = _quark_dtype(source, "global_quant_config.input_tensors", inputs)
-        activations = _ARITHMETIC.get(stored, stored)
+        activations = stored.removeprefix("mx")  # however many share a scale
     every, kept = Format(weights, activations), source.lists("exclude")
     return Recipe(every, kept=kept, needs_head=True)
 

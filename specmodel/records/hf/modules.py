@@ -101,7 +101,7 @@ _REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
 _OUTSIDE = re.compile(
     r"\b(vision\w*|visual|embed_vision|audio\w*|multi_modal_projector|mm_projector|patch_merge_mlp)\b"
 )
-_MTP = re.compile(r"(?:^|[.*])mtp")
+_MTP = re.compile(r"(?:^|[.:*])mtp")
 _MTP_NAMES = ("mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp.down_proj")
 _WHOLE_MTP = re.compile(r"(?:.*\.)?mtp(?:\.layers(?:\.0)?)?(?:\.?\*)?")
 _UNQUANTISED = re.compile(
@@ -169,6 +169,7 @@ class Modules:
         for entry in entries:
             if not isinstance(entry, str):
                 raise InputError(key, entry, "names of modules")
+            entry = entry if _is_regex(entry) else entry.rstrip(".")
             if not _is_regex(entry) and _OUTSIDE.search(entry):
                 continue
             if _MTP.search(entry) and not _is_regex(entry):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from specmodel.base.errors import InputError
 from specmodel.records.hf.formats import MIXED, Format, Recipe, Source, read_recipe
 from specmodel.records.hf.modules import DENSE, EXPERTS, HEAD, MIXER, OUTPUT, SHARED, Modules, Named
+from specmodel.records.layers.work import wider_dtype
 
 BESIDE = "hf_quant_config.json"
 """File that ModelOpt writes beside the configuration."""
@@ -40,7 +41,8 @@ def checkpoint_dtypes(
     """Return the dtypes of a checkpoint: those of an `Architecture`, and those of single layers.
 
     Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
-    routes, as most of it is there; arithmetic on wider weights is done in the dtype of these.
+    routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
+    that of mixers is narrower, their activations have a dtype of their own.
 
     Parameters
     ----------
@@ -164,6 +166,9 @@ class _Checkpoint:
         weight = _most_common(blocks) or (mixed if mixers else (experts or self.plain).weights)
         head = self._head()
         of_most = experts or _most_common([f[DENSE] for f in formats if DENSE in f]) or self.plain
+        mixed_with = _most_common([f[MIXER] for f in formats if MIXER in f]) or of_most
+        narrow = wider_dtype(mixed_with.activations, mixed)
+        is_own = narrow != wider_dtype(of_most.activations, mixed)
         fields = {
             "weight_dtype": weight,
             "attention_dtype": mixed if mixed != weight else None,
@@ -172,6 +177,7 @@ class _Checkpoint:
             "head_dtype": head if head != self.dtype else None,
             "mtp_dtype": self.dtype if self.ends.has_mtp and self._leaves_mtp() else None,
             "activation_dtype": of_most.activations,
+            "attention_activation_dtype": mixed_with.activations if is_own else None,
             "kv_dtype": self.recipe.kv_dtype or self.dtype,
         }
         layers = [
