@@ -352,6 +352,7 @@ def test_plans_that_do_not_add_up(read, name, changes, message):
         ({"moe_layer_end_index": 25}, 3),
         ({"moe_layer_end_index": None}, 1),
         ({"moe_layer_start_index": 0, "moe_layer_interval": 2}, 14),
+        ({"moe_layer_start_index": 0, "moe_layer_interval": 3}, 19),
     ],
 )
 def test_layers_that_route_from_start_to_end(read, keys, num_dense):
@@ -365,6 +366,38 @@ def test_listed_layers_that_route_need_no_other_key(read):
     assert read(bare) == read(GLM_52)
     with pytest.raises(InputError, match="first_k_dense_replace: got None"):
         read(bare, mlp_layer_types=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "num_dense"),
+    [
+        ("transformers--laguna", 1),
+        ("transformers--mistral4", 0),
+        ("transformers--solar_open", 0),
+        ("transformers--glm4_moe_lite", 1),
+        ("transformers--axk1", 1),
+        ("transformers--hy_v3", 1),
+        ("transformers--exaone_moe", 1),
+        ("transformers--dots1", 0),
+    ],
+)
+def test_layers_that_are_dense_where_no_key_says_it(read, name, num_dense):
+    config = {"intermediate_size": 64} | of(name)
+    model = read(config, first_k_dense_replace=None, mlp_layer_types=None)
+    dense = [n for part, n in model.feed_forwards.items() if part.kind == "dense"]
+    assert sum(dense) == num_dense
+    model = read(config, first_k_dense_replace=5, mlp_layer_types=None)
+    dense = [n for part, n in model.feed_forwards.items() if part.kind == "dense"]
+    assert sum(dense) == 5
+
+
+@pytest.mark.parametrize(("first", "num_windowed"), [(None, 0), (60, 2), (0, 62)])
+def test_windows_of_the_upper_layers(read, first, num_windowed):
+    config = of("transformers--dots1", layer_types=None, sliding_window=256)
+    windows = {mixer.window: 0 for mixer in read(config, max_window_layers=first).mixers}
+    for mixer, count in read(config, max_window_layers=first).mixers.items():
+        windows[mixer.window] += count
+    assert windows.get(256, 0) == num_windowed
 
 
 @pytest.mark.parametrize(("pattern", "num_full"), [(4, 8), ("LLLG", 8), ("LG", 16), (None, 8)])
@@ -441,10 +474,28 @@ def test_listed_heads_that_do_not_add_up(read, changes, message):
     assert read(LAGUNA, num_attention_heads_per_layer=None).num_layers == 40
 
 
-@pytest.mark.parametrize("key", ["num_attention_heads_per_layer", "attention_other_setting"])
-def test_heads_by_layer_in_another_family_are_refused(read, key):
-    with pytest.raises(InputError, match=f"{key}: got"):
-        read(of("Qwen--Qwen3-8B"), **{key: [32] * 36})
+KEYS_THAT_CHANGE_SHAPES = {
+    "num_attention_heads_per_layer": [32] * 36,
+    "attention_other_setting": {"num_attention_heads": 96},
+    "attn_output_gate": True,
+    "num_kv_shared_layers": 4,
+    "kv_source_layer_ids": [2, 8],
+    "attention_k_eq_v": True,
+    "layers_block_type": ["mamba", "attention"] * 18,
+    "attn_layer_period": 4,
+    "hc_mult": 4,
+    "global_head_dim": 512,
+    "num_dense_layers": 2,
+    "attn_res_block_size": 12,
+    "ngram_vocab_size_ratio": 78,
+    "use_cla": True,
+}
+
+
+@pytest.mark.parametrize("key", KEYS_THAT_CHANGE_SHAPES)
+def test_key_that_another_family_has_is_refused(read, key):
+    with pytest.raises(InputError, match=f"{key}: got .*its meaning in a qwen3 model"):
+        read(of("Qwen--Qwen3-8B"), **{key: KEYS_THAT_CHANGE_SHAPES[key]})
 
 
 # Indexers
@@ -465,6 +516,12 @@ def test_layers_share_an_indexer(read):
     assert read(GLM_52, **by_rule) == read(GLM_52)
     letters = "".join(kind[0].upper() for kind in GLM_52["indexer_types"])
     assert read(GLM_52, indexer_types=None, index_topk_pattern=letters) == read(GLM_52)
+    names = {"indexer_types": None, "index_topk_pattern": GLM_52["indexer_types"]}
+    assert read(GLM_52, **names) == read(GLM_52)
+    two_first = {"indexer_types": None, "index_topk_freq": 4, "index_skip_topk_offset": None}
+    assert indexers(read(GLM_52, **two_first)) == (21, 57)
+    two_first = {"indexer_types": None, "index_topk_freq": 3, "index_skip_topk_offset": None}
+    assert indexers(read(GLM_52, **two_first)) == (2 + 76 // 3, 76 - 76 // 3)
     every = {"indexer_types": None, "index_topk_freq": None}
     assert indexers(read(GLM_52, **every)) == (78, 0)
 
@@ -474,7 +531,7 @@ def test_layers_share_an_indexer(read):
 def test_an_indexer_needs_its_keys(read, key, value):
     for config in (GLM_52, DEEPSEEK_32):
         shown = 0 if (key, value) == ("q_lora_rank", 0) else value
-        with pytest.raises(InputError, match=f"{key}: got {shown!r}"):
+        with pytest.raises(InputError, match=f"json {key}: got {shown!r}"):
             read(config, **{key: value})
 
 

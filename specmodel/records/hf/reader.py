@@ -5,7 +5,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.records.hf.families import FAMILIES, Family
-from specmodel.records.hf.keys import ALIASES, HARMLESS_KEYS, OTHER_KINDS, SUSPECT_KEY, WRAPPERS
+from specmodel.records.hf.keys import ALIASES, HARMLESS_KEYS, OTHER_KINDS, SUSPECT_KEY
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -47,7 +47,7 @@ class Reader:
             if name in families:
                 expected = f"a family that is read: this has {kind}, not known here"
                 raise self.fault("model_type", expected)
-        if name not in FAMILIES or (name in WRAPPERS and name == model_type):
+        if name not in FAMILIES:
             near = nearest(str(model_type or ""), FAMILIES)
             expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
