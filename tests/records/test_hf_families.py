@@ -175,6 +175,18 @@ def test_what_is_not_understood_is_refused_by_name(read, row, nested):
     assert expected in str(error.value)
 
 
+@pytest.mark.parametrize("prefix", ["", "nvidia--model_"])
+def test_a_record_of_quantisation_beside_a_configuration_has_its_prefix(tmp_path, prefix):
+    path = tmp_path / f"{prefix}config.json"
+    path.write_text(json.dumps(of("Qwen--Qwen3-8B")), encoding="utf-8")
+    other = tmp_path / f"other_{prefix}hf_quant_config.json"
+    beside = tmp_path / f"{prefix}hf_quant_config.json"
+    for file, dtype in ((other, "bf16"), (beside, "fp8")):
+        record = {"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
+        file.write_text(json.dumps(record), encoding="utf-8")
+        assert Architecture.from_hf_config(path).weight_dtype == dtype
+
+
 # Wrappers
 
 
