@@ -36,7 +36,7 @@ def test_prediction_names_state_and_says_what_was_assumed(run, model):
     text = run(f"predict {model} {POINT}").replace("\n", " ")
     assert " state " in text
     assert "state_rollback native" in text
-    assert "state_slots 2 + K states a request, as vLLM" in text
+    assert "state_slots draft_length + 2 states a request, as vLLM" in text
 
 
 def test_replay_is_an_option_and_part_of_the_json(run, model):
