@@ -177,10 +177,11 @@ def plan_from(options: dict[str, Any]) -> Plan:
 def _form(options: dict[str, Any]) -> tuple[Dialect, str]:
     """Return how the engine takes a schedule, and the kind of a drafter whose length it varies."""
     from specmodel.answers.dialects import dialect
+    from specmodel.records.drafters import drafter_kind
 
     name, drafter = options["dialect"], options["drafter"]
     form = dialect(name, options["engine_version"])
-    kind = drafter if drafter in specmodel.list_drafters() else "model"
+    kind = drafter_kind(drafter, options["target"])
     if form.drafters and kind not in form.drafters:
         expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
         raise InputError("drafter", drafter, expected)
