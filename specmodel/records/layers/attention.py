@@ -13,7 +13,7 @@ from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
 from specmodel.records.layers import blocks
 from specmodel.records.layers.batch import Pass, SequenceGroup, Stream
-from specmodel.records.layers.work import Work
+from specmodel.records.layers.work import Work, wider_dtype
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Count = Annotated[int, Field(ge=0, le=10**7)]
@@ -97,6 +97,7 @@ class GroupedAttention(Record):
                 num_groups=self.num_kv_heads / self._kv_ranks(n),
                 sizes=(self.head_dim, self.head_dim),
                 kv_elements=entry,
+                dtype=run.stream.arithmetic_dtype(run.stream.kv_dtype),
             ),
         }
 
@@ -165,7 +166,8 @@ class LatentHeads(Record):
         """Return the work of the matrices before and after the core of some layers.
 
         The projections of keys and values are absorbed into those of queries and outputs, at
-        equal arithmetic.
+        equal arithmetic. The core computes in 16 bits whatever the cache holds, but on data-center
+        Blackwell, where it computes on 8-bit latents as they are.
         """
         n = run.layout.tensor_parallel
         head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
@@ -200,9 +202,29 @@ class LatentAttention(LatentHeads):
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
+                dtype=latent_arithmetic(run.stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",
             ),
         }
+
+
+def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
+    """Return the dtype in which kernels of latent attention compute.
+
+    Parameters
+    ----------
+    kv_dtype
+        Dtype of the latents.
+    compute_capability
+        Of the GPU, None where there is none [-].
+
+    Returns
+    -------
+    str
+        That of the latents if they have 16 bits or more, or 8 on data-center Blackwell; else bf16.
+    """
+    is_native = 10 <= (compute_capability or 0) < 12 and kv_dtype == "fp8"
+    return kv_dtype if is_native else wider_dtype("bf16", kv_dtype)
 
 
 def _projections(run: Pass, layers: int, weights: float, inner: float, *, kernels: int) -> Work:
@@ -236,7 +258,6 @@ def _core(run: Pass, layers: int, window: int | None, **heads: Any) -> Work:
         entries=layers * run.replica.mean(lambda group: distinct_entries(group, window)),
         layers=layers,
         residual_bytes=stream.residual_bytes,
-        dtype=stream.arithmetic_dtype(stream.kv_dtype),
         kv_dtype=stream.kv_dtype,
     )
 
