@@ -208,7 +208,7 @@ def where_it_fits(
     plain_fits
         Whether a plain pass fits, without the axis.
     axis
-        The axis.
+        The axis [-].
 
     Returns
     -------
