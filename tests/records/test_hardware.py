@@ -206,6 +206,13 @@ def test_what_is_no_covariance_is_refused(covariance):
         load_engine("sglang").with_changes("engine", {"fit": engine})
 
 
+def test_a_parameter_at_a_bound_is_one_that_was_fitted():
+    data = toml_data("h200_sxm")
+    data["fitted"]["vllm"]["gemm"]["bf16"]["at_bound"] = ["launch_tim"]
+    with pytest.raises(InputError, match=r"at_bound: got \['launch_tim'\]; .*launch_time"):
+        build(data)
+
+
 @pytest.mark.parametrize("value", [10**400, 0, 10**7])
 def test_numbers_of_parts_have_bounds(value):
     for field in ("num_multiprocessors", "link.num_gpus"):
