@@ -28,9 +28,11 @@ CAUSES = (
     "index",
     "communication",
     "overhead",
+    "prefill",
     "drafting",
 )
-"""What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last."""
+"""What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last.
+Prefill is that of other requests, where steps carry it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -68,7 +70,7 @@ class Work:
     cache_bytes: FloatArray | float = 0.0
     link_bytes: FloatArray | float = 0.0
     network_bytes: FloatArray | float = 0.0
-    kernels: float = 0.0
+    kernels: FloatArray | float = 0.0
     collectives: float = 0.0
     link_hops: float = 0.0
     network_hops: float = 0.0
