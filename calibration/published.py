@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
+from sparse_attention import add_sparse_attention
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
@@ -22,15 +23,25 @@ from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spread
 from specmodel.calibrate.fitting.result import ROBUST_SCALE, rounded
 from specmodel.calibrate.measurements import groups, read_measurements
 from specmodel.calibrate.published import NORMS, STACKS
+from specmodel.calibrate.published_mixers import RECURRENCES
 from specmodel.cli import main as command
 from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
-from specmodel.records.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
+from specmodel.records.kernels import KINDS, FittedStack, KernelFit, fitted_dtype
 
 ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
 """Devices measured, and another of the same chip and memory that takes the fit too."""
 NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
+RECURRENCES_ARE = f"; recurrences of {RECURRENCES[0]} " + " and ".join(
+    f"{name} {version}" for name, version in RECURRENCES[1].items()
+)
+OF_THEIR_OWN = {
+    "latent_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
+    "recurrence": ("NVIDIA L40S",),
+}
+"""Devices whose fits of a kind stand for no other: latent attention runs there by kernels that
+compute at an eighth of the peak, and no timing of a recurrence on L40S shows its launch."""
 SHARPNESS = 4.0
 """Exponent of typical kernels [-]."""
 ENGINES = {
@@ -77,6 +88,7 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
     table, others = read_measurements(path), STACKS[hardware, stack, version]
     source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
     source += NORMS_ARE if "elementwise" in set(table["component"]) else ""
+    source += RECURRENCES_ARE if "recurrence" in set(table["component"]) else ""
     run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
     if hardware in SAME_CHIP:
         twin = PROFILES / f"{SAME_CHIP[hardware]}.toml"
@@ -146,15 +158,22 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
     expect on a device that nothing was measured on.
     """
     devices = sorted({entry.hardware.name for entry in fitted})
-    have = {kind: [entry for entry in fitted if getattr(entry.stack, kind)] for kind in KINDS}
-    fits = {kind: typical_fit(kind, entries) for kind, entries in have.items()}
+    have = {kind: [entry for entry in fitted if stands_for_others(kind, entry)] for kind in KINDS}
+    fits = {kind: typical_fit(kind, entries) for kind, entries in have.items() if entries}
     computing = {"compute_efficiency": fits["gemm"].compute_efficiency}
     fits["attention"] = fits["attention"].model_copy(update=computing)
     source = (
         f"geometric means of fits on {', '.join(devices)}; errors leave one device out{NORMS_ARE}"
+        f"{RECURRENCES_ARE}"
     )
-    kinds = {kind: {FITTED_DTYPE: fit} for kind, fit in fits.items()}
-    return FittedStack(version=today, source=source + NORMS_ARE, date=today, **kinds)
+    kinds = {kind: {fitted_dtype(kind): fit} for kind, fit in fits.items()}
+    return FittedStack(version=today, source=source, date=today, **kinds)
+
+
+def stands_for_others(kind: str, entry: Fitted) -> bool:
+    """Tell whether the fit of a kind on a device says something of other devices."""
+    is_fitted = fitted_dtype(kind) in getattr(entry.stack, kind)
+    return is_fitted and entry.hardware.name not in OF_THEIR_OWN.get(kind, ())
 
 
 def typical_fit(kind: str, fitted: list[Fitted]) -> KernelFit:
@@ -163,7 +182,7 @@ def typical_fit(kind: str, fitted: list[Fitted]) -> KernelFit:
     return KernelFit(
         **{"memory_efficiency": 1.0} | means(kind, fitted),
         sharpness=SHARPNESS,
-        arithmetic_dtype=FITTED_DTYPE,
+        arithmetic_dtype="bf16",
         num_points=0,
         num_judged=len(judged),
         is_held_out=True,
@@ -180,7 +199,7 @@ def left_out(kind: str, entry: Fitted, fitted: list[Fitted]) -> pd.DataFrame:
     others = [other for other in fitted if other.hardware.name != entry.hardware.name]
     parameters = KernelParameters(**means(kind, others), sharpness=SHARPNESS)
     parts = {(part, dtype): rows for part, dtype, rows in groups(entry.table)}
-    rows = parts[kind, FITTED_DTYPE].query("role == 'judge'")
+    rows = parts[kind, fitted_dtype(kind)].query("role == 'judge'")
     device = f"{entry.hardware.name} {rows['stack'].iloc[0]}/"
     return judge(kind, rows, entry.hardware, parameters).assign(shape=device + rows["shape"])
 
@@ -188,7 +207,7 @@ def left_out(kind: str, entry: Fitted, fitted: list[Fitted]) -> pd.DataFrame:
 def means(kind: str, fitted: list[Fitted]) -> dict[str, float]:
     """Return geometric means, over the stacks of a device first: each device counts once."""
     names = list(PARAMETERS[kind])
-    fits = [getattr(entry.stack, kind)[FITTED_DTYPE] for entry in fitted]
+    fits = [getattr(entry.stack, kind)[fitted_dtype(kind)] for entry in fitted]
     logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
     devices = [entry.hardware.name for entry in fitted]
     typical = np.exp(logs.groupby(devices).mean().mean())
@@ -201,6 +220,7 @@ def main(folder: Path) -> None:
     fitted = [fit_profile(folder, *stack) for stack in STACKS]
     typical = typical_stack(fitted, date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
+    add_sparse_attention()
     for name, engine in ENGINES.items():
         vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]
         leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from specmodel.prediction.decode import decode
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.predict import predict
+    from specmodel.records.acceptance_presets import list_acceptance, load_acceptance
     from specmodel.records.architecture import Architecture, list_architectures, load_architecture
     from specmodel.records.drafters import (
         Drafter,
@@ -44,10 +45,12 @@ __all__ = [
     "deploy",
     "eagle3_drafter",
     "eagle_drafter",
+    "list_acceptance",
     "list_architectures",
     "list_drafters",
     "list_engines",
     "list_hardware",
+    "load_acceptance",
     "load_architecture",
     "load_drafter",
     "load_engine",
@@ -61,6 +64,7 @@ __all__ = [
 
 _HOMES = {
     "algebra.acceptance": ("Acceptance",),
+    "records.acceptance_presets": ("list_acceptance", "load_acceptance"),
     "records.architecture": ("Architecture", "list_architectures", "load_architecture"),
     "records.drafters": (
         "Drafter",

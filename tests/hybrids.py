@@ -1,5 +1,7 @@
 """Models with recurrent layers, built from records with the numbers of their configurations."""
 
+import json
+
 from specmodel.records.architecture import Architecture
 
 LAYERS = {
@@ -62,3 +64,16 @@ def hybrid(name, **changes):
         }
     )
     return model.with_changes("target", changes) if changes else model
+
+
+def toml_of(model):
+    """Return the text of the file that a model would be read from."""
+    fields = model.model_dump(exclude_none=True)
+    layers = fields.pop("layers")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+    for group in layers:
+        lines += ["[[layers]]", f"count = {group['count']}"]
+        for part in ("mixer", "feed_forward"):
+            own = group.get(part, {})
+            lines += [f"[layers.{part}]", *(f"{n} = {json.dumps(v)}" for n, v in own.items())]
+    return "\n".join(lines) + "\n"

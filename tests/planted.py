@@ -8,8 +8,10 @@ from specmodel.calibrate.fitting.kernels import predicted_time
 from specmodel.records.hardware import load_hardware
 
 H200 = load_hardware("h200_sxm")
-KINDS = ("experts", "gemm", "attention")
+KINDS = ("experts", "gemm", "attention", "latent_attention", "recurrence")
 TOKENS = (1, 4, 16, 64, 256, 512, 1024, 4096)
+DTYPES = dict.fromkeys(KINDS, "bf16") | {"recurrence": "fp32"}
+"""Dtype of weights, cache or state."""
 SHAPES = {
     "experts": [
         (4096, 14336, 2, 8),
@@ -34,11 +36,16 @@ SHAPES = {
         (40, 8, 128),
         (32, 2, 256),
     ],
+    "latent_attention": [(h, 512, 64) for h in (128, 8, 64, 16, 96, 32)],
+    "recurrence": [
+        (*heads, 128, 128) for heads in ((16, 64), (4, 16), (16, 32), (2, 8), (96, 96), (16, 48))
+    ],
 }
 CONTEXTS = [
     *((1, 1024), (1, 16384), (8, 512), (8, 8192)),
     *((64, 256), (64, 4096), (256, 256), (256, 2048)),
 ]
+STATES = [(1, 1), (8, 1), (64, 1), (256, 1), (1024, 1), (16, 2), (128, 4), (32, 8)]
 PLANTED = {
     "experts": {
         "launch_time": 5e-6,
@@ -56,6 +63,14 @@ PLANTED = {
         "group_time": 3e-8,
         "ramp_time": 4e-6,
     },
+    "latent_attention": {
+        "launch_time": 6e-6,
+        "memory_efficiency": 0.9,
+        "compute_efficiency": 0.6,
+        "group_time": 3e-8,
+        "ramp_time": 4e-6,
+    },
+    "recurrence": {"launch_time": 3e-6, "memory_efficiency": 0.8},
 }
 """Parameters inside the bounds of the fit [s] [-]."""
 
@@ -82,6 +97,33 @@ def points(kind: str) -> pd.DataFrame:
             }
             for h, width, k, E in SHAPES[kind]
             for t in TOKENS
+        ]
+    elif kind == "latent_attention":
+        dtypes = {"kv_dtype": "bf16", "activation_dtype": "bf16"}
+        rows = [
+            {
+                "batch_size": B,
+                "context_length": context,
+                "num_heads": heads,
+                "kv_lora_rank": rank,
+                "qk_rope_head_dim": rotary,
+            }
+            for heads, rank, rotary in SHAPES[kind]
+            for B, context in [(1, 1024), (8, 8192), (64, 32768), (256, 8192), (16, 131072)]
+        ]
+    elif kind == "recurrence":
+        dtypes = {"state_dtype": "fp32", "activation_dtype": "bf16"}
+        rows = [
+            {
+                "batch_size": B,
+                "query_tokens": queries,
+                "num_key_heads": keys,
+                "num_value_heads": values,
+                "key_head_dim": key,
+                "value_head_dim": value,
+            }
+            for keys, values, key, value in SHAPES[kind]
+            for B, queries in STATES
         ]
     else:
         dtypes = {"kv_dtype": "bf16", "activation_dtype": "bf16"}

@@ -17,6 +17,17 @@ LATENTS = st.fixed_dictionaries(
         "v_head_dim": st.just(128),
     }
 )
+RECURRENT = st.fixed_dictionaries(
+    {
+        "kind": st.just("gated_delta_net"),
+        "num_key_heads": st.sampled_from([4, 16]),
+        "num_value_heads": st.sampled_from([16, 48]),
+        "key_head_dim": st.just(128),
+        "value_head_dim": st.sampled_from([64, 128]),
+        "conv_kernel": st.sampled_from([1, 4]),
+        "state_dtype": st.sampled_from(["fp32", "bf16"]),
+    }
+)
 WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
 
@@ -62,7 +73,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
     dense_layers = draw(st.integers(0, num_layers))
     windowed_layers = draw(st.integers(0, num_layers))
     window = draw(st.integers(16, 100_000)) if windowed_layers else None
-    return Architecture(
+    model = Architecture(
         schema_version=1,
         name="random",
         source="hypothesis",
@@ -87,6 +98,12 @@ def architectures(draw: st.DrawFn) -> Architecture:
         expert_dtype=draw(st.none() | WEIGHTS),
         activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
     )
+    recurrent = draw(st.none() | RECURRENT)
+    if recurrent is None:
+        return model
+    layers = model.model_dump()["layers"]
+    group = layers[-1] | {"mixer": recurrent, "count": draw(st.integers(1, 80))}
+    return model.with_changes("target", {"layers": [group, *layers]})
 
 
 @st.composite

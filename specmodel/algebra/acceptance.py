@@ -48,6 +48,56 @@ def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
     return np.asarray(np.divide(reached, before, out=np.zeros_like(reached), where=before > 0))
 
 
+def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
+    """Return the acceptance by position that gives the tokens per step measured at each length.
+
+    A drafter that makes one token after another drafts the first ones alike, however long it goes
+    on: then the gain from one length to the next is the chance that so many tokens are accepted.
+    Chances never rise from one position to the next; where measured gains do, by their errors,
+    they are replaced by the closest that do not.
+
+    Parameters
+    ----------
+    tokens_per_step
+        Mean tokens emitted per step with 1, 2, … tokens drafted; one list [token].
+
+    Returns
+    -------
+    FloatArray
+        P(token i accepted, all before it were), of the same length [-].
+
+    Raises
+    ------
+    InputError
+        If there is no list, or a number is below 1 or above the draft length + 1.
+
+    Notes
+    -----
+    Least squares over the gains by pooling neighbours that are in the wrong order, whose mean
+    stands in for each, and 0 for what is below it: exact where gains fall and are positive.
+
+    Examples
+    --------
+    >>> acceptance_from_lengths([1.8, 2.4, 2.7]).round(3).tolist()
+    [0.8, 0.75, 0.5]
+    >>> rates = acceptance_from_lengths([1.8, 2.4, 2.3, 2.6])  # less with three than with two
+    >>> expected_tokens_per_step_by_position(rates, [1, 2, 3, 4]).round(3).tolist()
+    [1.8, 2.4, 2.5, 2.6]
+    """
+    tokens = check("tokens_per_step", tokens_per_step, minimum=1)
+    if tokens.ndim != 1 or not tokens.size:
+        raise InputError("tokens_per_step", tokens.tolist(), "a list, for 1, 2, ... drafted tokens")
+    if (tokens > np.arange(2, tokens.size + 2)).any():
+        raise InputError("tokens_per_step", tokens.tolist(), "at most the draft length + 1 each")
+    pools: list[list[float]] = []
+    for gain in np.diff(tokens, prepend=1.0).tolist():
+        pools.append([gain])
+        while len(pools) > 1 and np.mean(pools[-1]) > np.mean(pools[-2]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    reached = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
+    return conditional_acceptance(np.clip(reached, 0.0, 1.0))
+
+
 def expected_tokens_per_step_by_position(
     acceptance_by_position: Numeric, draft_length: Numeric
 ) -> FloatArray:
@@ -183,6 +233,8 @@ class Acceptance:
         Conditional rates of positions 1, 2, …, one list [-].
     measured_draft_length
         Draft length at which the middle three were measured [token].
+    source
+        Where the numbers are from, if they are published ones.
 
     Examples
     --------
@@ -197,6 +249,7 @@ class Acceptance:
     accepted_fraction: Numeric | None = None
     acceptance_by_position: Numeric | None = None
     measured_draft_length: Numeric | None = None
+    source: str = ""
 
     def __post_init__(self) -> None:
         given = [name for name in FORMS if getattr(self, name) is not None]
@@ -281,6 +334,10 @@ class Acceptance:
         """Return the expected tokens per step at draft lengths of any shape [token]."""
         if self.acceptance_by_position is not None:
             rates = self.acceptance_by_position
+            longest = float(np.max(draft_length))
+            if self.source and longest > np.size(rates):
+                expected = f"at most {np.size(rates)}, the longest measured: {self.source}"
+                raise InputError("draft_length", f"{longest:g}", expected)
             return expected_tokens_per_step_by_position(rates, draft_length)
         return speculation.expected_tokens_per_step(self.rate(), draft_length)
 
@@ -306,5 +363,5 @@ class Acceptance:
         return InputError("measured_draft_length", None, expected)
 
 
-FORMS = tuple(field.name for field in fields(Acceptance)[:-1])
+FORMS = tuple(field.name for field in fields(Acceptance)[:-2])
 """Names of the forms, of which exactly one is given."""

@@ -11,6 +11,7 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.prediction.evaluate import where_it_fits
 from specmodel.prediction.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -139,6 +140,9 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     """Return the draft length with the largest speedup at each other coordinate.
 
+    Of recurrent layers each drafted token takes a state more: lengths that do not fit in memory are
+    left out where others do.
+
     Parameters
     ----------
     prediction
@@ -163,7 +167,11 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
 
     axis = _axis(prediction, "draft_length")
     drafted = _curves(prediction.draft_length, axis) > 0
-    best = np.where(drafted, _curves(prediction.speedup, axis), 1.0).argmax(axis=1)
+    gain = np.where(drafted, _curves(prediction.speedup, axis), 1.0)
+    if prediction.deployment.recurrent_model:
+        fits = _curves(prediction.max_batch_size >= prediction.batch_size, axis)
+        gain = where_it_fits(gain, fits, axis=1)
+    best = gain.argmax(axis=1)
 
     def taken(name: str) -> np.ndarray[Any, Any]:
         column = _curves(getattr(prediction, name), axis)

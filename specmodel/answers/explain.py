@@ -12,7 +12,7 @@ import numpy as np
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
-from specmodel.records.layers.work import CAUSES, Work
+from specmodel.records.layers.work import CAUSES, CAUSES_OF_SOME, Work
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,12 +38,14 @@ class Explanation:
     prediction
         The points that are explained.
     target_efficiency
-        Contribution of each of `VERIFY_TERMS`. They lead from 1, where verifying takes no longer
-        than a plain pass, to the target efficiency [-].
+        Contribution of each of `VERIFY_TERMS`, without state and index where no layer has any. They
+        lead from 1, where verifying takes no longer than a plain pass, to the target
+        efficiency [-].
     ideal_speedup
         Speedup if all drafted tokens were accepted and a step took no longer than a plain pass [-].
     speedup
-        Contribution of each of `SPEEDUP_TERMS`. They lead from the ideal to the speedup [-].
+        Contribution of each of `SPEEDUP_TERMS`, likewise. They lead from the ideal to the
+        speedup [-].
     """
 
     prediction: Prediction
@@ -138,10 +140,19 @@ def explain(prediction: Prediction) -> Explanation:
     speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)
     return Explanation(
         prediction=prediction,
-        target_efficiency=dict(zip(VERIFY_TERMS, efficiency, strict=True)),
+        target_efficiency=_of_layers(prediction, VERIFY_TERMS, efficiency),
         ideal_speedup=ideal,
-        speedup=dict(zip(SPEEDUP_TERMS, speedup, strict=True)),
+        speedup=_of_layers(prediction, SPEEDUP_TERMS, speedup),
     )
+
+
+def _of_layers(
+    prediction: Prediction, names: tuple[str, ...], values: FloatArray
+) -> dict[str, FloatArray]:
+    """Return values by name of a term, without those that the layers of the model cannot have."""
+    parts = prediction.times.forward.components.values()
+    missing = set(CAUSES_OF_SOME) - {part.memory_cause for part in parts}
+    return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
 
 
 def _acting(terms: FloatArray) -> np.ndarray:

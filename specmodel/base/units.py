@@ -109,13 +109,7 @@ def unwrap(array: FloatArray) -> FloatArray:
 
 
 def kernel_dtype(dtype: str) -> str:
-    """Return the dtype whose kernels read a dtype: the same but for how many share a scale.
-
-    Examples
-    --------
-    >>> kernel_dtype("int4_g32"), kernel_dtype("fp8")
-    ('int4', 'fp8')
-    """
+    """Return the dtype whose kernels read a dtype: the same but for how many share a scale."""
     return _KERNELS.get(dtype, dtype)
 
 

@@ -39,10 +39,17 @@ FILES = {
     "gemm": "gemm_perf.parquet",
     "attention": "generation_attention_perf.parquet",
     "mla": "generation_mla_perf.parquet",
+    "dsa": "dsa_generation_module_perf.parquet",
+    "mla_module": "mla_generation_module_perf.parquet",
+    "gdn": "gdn_perf.parquet",
+    "kda": "kda_perf.parquet",
     "quantize": "scale_matrix_perf.parquet",
     "comm": "custom_allreduce_perf.parquet",
 }
 """Operations that are read here, and the file of each."""
+
+_FOLDER_OF = {"dsa": "sparse_attention", "mla_module": "mla", "gdn": "linear_attention"}
+"""Folder of an operation's tables where it is not named for it."""
 
 _BY_TOKEN = "computescale_perf.parquet"
 """What quantising by a scale of each token takes beyond quantising by a known scale."""
@@ -86,8 +93,26 @@ _NAMES = {
         "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
         "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
     },
+    "dsa": {
+        "op_name": "operation", "model": "model", "batch_size": "batch_size",
+        "num_heads": "num_heads", "step": "context_length", "kv_cache_dtype": "kv_dtype",
+        "gemm_type": "quantization",
+    },
+    "mla_module": {
+        "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
+        "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
+        "gemm_type": "quantization",
+    },
+    "recurrence": {
+        "kernel_source": "kernel_source", "phase": "phase", "batch_size": "batch_size",
+        "seq_len": "query_tokens", "num_k_heads": "num_key_heads", "head_k_dim": "key_head_dim",
+        "num_v_heads": "num_value_heads", "head_v_dim": "value_head_dim", "d_conv": "conv_kernel",
+    },
 }  # fmt: skip
 """What makes a point of each table, by its names and ours; rows that agree in it are repeats."""
+
+_LATENT = (512, 64)
+"""DeepSeek's latent of keys and values and rotary part, which tables of MLA do not name [-]."""
 
 _INSTALL = "it to be installed: pip install 'specmodel[datasets]'"
 
@@ -109,11 +134,17 @@ def list_tables() -> pd.DataFrame:
         (hardware, operation, path.parts[-3], path.parts[-2], str(path))
         for hardware, folder in FOLDERS.items()
         for operation, file in FILES.items()
-        for path in (_data_folder() / folder / operation).glob(f"*/*/{file}")
+        for path in _folder(folder, operation).glob(f"*/*/{file}")
     ]
     names = ["hardware", "operation", "framework", "version", "path"]
     table = pd.DataFrame(rows, columns=names)
     return table.sort_values(names, ignore_index=True)
+
+
+def known_tables() -> set[tuple[str, str, str, str]]:
+    """Return the tables of the installed package: operation, hardware, framework and version."""
+    columns = ["operation", "hardware", "framework", "version"]
+    return set(list_tables()[columns].itertuples(index=False, name=None))
 
 
 def read_timings(operation: str, hardware: str, framework: str, version: str) -> pd.DataFrame:
@@ -132,7 +163,12 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         ``distribution``, and the marks ``is_gated`` and ``is_slow_path``; ``active_experts`` is
         missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
         core with one query token a sequence: also ``sliding_window``, missing for none. Of "mla":
-        the same of latent attention, in DeepSeek's shape. Of "quantize", bf16 to fp8 by a scale of
+        the same of latent attention, in DeepSeek's shape; of "mla_module": with its projections,
+        ``quantization`` being theirs. Of "dsa", a whole layer of sparse attention: ``operation`` as
+        the table names it, ``model``, and ``quantization`` of its matrices; ``context_length`` is
+        before the token. Of "gdn" and "kda", one layer of gated delta nets and short
+        convolutions: ``kernel_source`` and ``phase``, "context", "generation" or "verify", where
+        ``query_tokens`` of a sequence are several [token]. Of "quantize", bf16 to fp8 by a scale of
         each token: ``num_tokens`` and ``width``. Of "comm", all-reduces inside a node: ``num_gpus``
         [-], ``message_bytes`` of the reduced tensor [B].
 
@@ -155,8 +191,10 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     raw = _read(operation, hardware, framework, version)
     if operation == "comm":
         return _all_reduces(raw)
-    if operation in ("attention", "mla"):
+    if operation in ("attention", "mla", "mla_module"):
         return _attention(raw, _NAMES[operation])
+    if operation in ("gdn", "kda"):
+        return _medians(raw, _NAMES["recurrence"])
     table = _medians(raw, _NAMES[operation])
     if operation == "quantize":
         more = _read(operation, hardware, framework, version, _BY_TOKEN)
@@ -165,6 +203,8 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         weight_dtype=_dtypes(table["quantization"]),
         activation_dtype=_dtypes(table["quantization"], of=1),
     )
+    if operation == "dsa":
+        return table.assign(kv_dtype=_dtypes(table["kv_dtype"]))
     if operation == "gemm":
         return table
     is_slow = table["quantization"].isin(_slow_paths(hardware, framework, version))
@@ -187,6 +227,8 @@ def _experts(table: pd.DataFrame) -> pd.DataFrame:
 def _attention(raw: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
     has_windows = "window_size" in raw
     table = _medians(raw if has_windows else raw.assign(window_size=0), names)
+    if "num_kv_heads" not in table:
+        table = table.assign(kv_lora_rank=_LATENT[0], qk_rope_head_dim=_LATENT[1])
     return table.assign(
         sliding_window=table["sliding_window"].where(table["sliding_window"] > 0),
         activation_dtype=_dtypes(table["activation_dtype"]),
@@ -275,12 +317,16 @@ def _data_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "systems" / "data"
 
 
+def _folder(device: str, operation: str) -> Path:
+    return _data_folder() / device / _FOLDER_OF.get(operation, operation)
+
+
 def _read(
     operation: str, hardware: str, framework: str, version: str, file: str | None = None
 ) -> pd.DataFrame:
     if hardware not in FOLDERS:
         raise InputError("hardware", hardware, f"one with tables: {nearest(hardware, FOLDERS)}")
-    folder = _data_folder() / FOLDERS[hardware] / operation
+    folder = _folder(FOLDERS[hardware], operation)
     path = folder / framework / version / FILES[operation]
     if not path.is_file():
         known = ["/".join(p.parts[-3:-1]) for p in folder.glob(f"*/*/{FILES[operation]}")]

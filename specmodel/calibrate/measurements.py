@@ -1,4 +1,4 @@
-"""Tables of measured kernels: what they hold, how they are checked, the work that was timed.
+"""Tables of measured kernels: what they hold, and how they are checked.
 
 A row is a point or one of its repeats. Every table has ``component``, ``hardware``, ``stack``,
 ``version``, ``latency`` [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
@@ -16,14 +16,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check_dtype
-from specmodel.records.hardware import HardwareProfile
-from specmodel.records.layers import blocks
-from specmodel.records.layers.work import Work, wider_dtype
+from specmodel.base.units import check_dtype
 
 COMMON = ("component", "hardware", "stack", "version", "latency")
 """Columns of every table."""
@@ -39,16 +35,31 @@ COLUMNS = {
         "activation_dtype",
     ),
     "elementwise": ("num_tokens", "hidden_size", "activation_dtype"),
+    "latent_attention": (
+        "batch_size", "context_length", "num_heads", "kv_lora_rank", "qk_rope_head_dim",
+        "kv_dtype", "activation_dtype",
+    ),
+    "recurrence": (
+        "batch_size", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
+        "state_dtype", "activation_dtype",
+    ),
 }  # fmt: skip
 """Columns of each component; sizes are those on one GPU. ``context_length`` counts the tokens of
-the pass themselves; elementwise is a residual addition with its norm. The first dtype is that of
-what the component reads, weights or KV: each is fitted on its own."""
+the pass themselves; elementwise is a residual addition with its norm; a recurrence writes its state
+after each token of the pass. The first dtype is that of what the component reads, weights, KV or
+state: each is fitted on its own."""
 
-_DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype")
-STORED = {kind: next(n for n in names if n in _DTYPES) for kind, names in COLUMNS.items()}
+DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "state_dtype")
+"""Columns that name a dtype."""
+STORED = {kind: next(n for n in names if n in DTYPES) for kind, names in COLUMNS.items()}
 """Column of the dtype that each component reads."""
 
-DEFAULTS = {"attention": {"query_tokens": 1}, "experts": {"includes_router": 0}}
+DEFAULTS = {
+    "attention": {"query_tokens": 1},
+    "latent_attention": {"query_tokens": 1},
+    "recurrence": {"query_tokens": 1},
+    "experts": {"includes_router": 0},
+}
 """Optional columns and what they are otherwise: query tokens of each sequence in the pass, and 1
 where the router was timed along with the experts."""
 
@@ -60,6 +71,8 @@ SHAPE = {
     "gemm": ("input_size", "output_size"),
     "attention": ("num_heads", "num_kv_heads", "head_dim"),
     "elementwise": ("hidden_size",),
+    "latent_attention": ("num_heads", "kv_lora_rank", "qk_rope_head_dim"),
+    "recurrence": ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"),
 }
 """What makes a shape, the unit that is fitted or judged as a whole."""
 
@@ -70,9 +83,6 @@ timed something else than the kernel."""
 
 COLD_SHARE = 1.5
 """Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""
-
-PLAUSIBLE = (0.3, 100.0)
-"""Range accepted for the median latency over the time that the data sheet allows [-]."""
 
 _SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
 _BOUNDS: dict[str, dict[str, Any]] = {
@@ -109,7 +119,7 @@ def read_measurements(path: str | Path) -> pd.DataFrame:
     InputError
         In one line, if the file cannot be read or the table does not do.
     """
-    return check_measurements(read_table(path, (*COMMON[:-1], *_DTYPES, "role")))
+    return check_measurements(read_table(path, (*COMMON[:-1], *DTYPES, "role")))
 
 
 def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
@@ -159,99 +169,8 @@ def need_known(
         raise InputError(f"{ARGUMENT}.{name}", culprit, f"one of {', '.join(known)}")
 
 
-def work_of(kind: str, table: pd.DataFrame) -> Work:
-    """Return the work that was timed, arrays with an element a row.
-
-    Parameters
-    ----------
-    kind
-        Component.
-    table
-        Its rows, of one dtype.
-
-    Returns
-    -------
-    Work
-        As a pass counts it, for one layer on one GPU.
-    """
-    table = _with_defaults(kind, table)
-    names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
-    column = {name: table[name].to_numpy(float) for name in names if name not in _DTYPES}
-    activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", STORED[kind]))
-    value_bytes = BYTES_PER_ELEMENT[activation]
-    residual_bytes = max(value_bytes, 2.0)
-    dtypes = {"dtype": wider_dtype(activation, stored), "stored_dtype": stored}
-    if kind == "gemm":
-        m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
-        return blocks.linear(
-            m, weights=k * n, values=k + n, value_bytes=value_bytes, kernels=1, **dtypes
-        )
-    if kind == "elementwise":
-        return blocks.norms(
-            column["num_tokens"],
-            hidden_size=column["hidden_size"],
-            norms=1,
-            residual_bytes=residual_bytes,
-            dtype=stored,
-        )
-    if kind == "attention":
-        B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
-        return blocks.attention(
-            batch_size=B,
-            num_tokens=B * q,
-            pairs=q * (entries - (q - 1) / 2),
-            entries=entries - q,
-            num_heads=column["num_heads"],
-            num_groups=column["num_kv_heads"],
-            sizes=(column["head_dim"], column["head_dim"]),
-            kv_elements=2 * column["num_kv_heads"] * column["head_dim"],
-            layers=1,
-            residual_bytes=residual_bytes,
-            dtype=dtypes["dtype"],
-            kv_dtype=stored,
-        )
-    return _experts_work(column, value_bytes, dtypes)
-
-
-def _experts_work(
-    column: dict[str, FloatArray], value_bytes: float, dtypes: dict[str, str]
-) -> Work:
-    k, width = column["experts_per_token"], column["expert_size"]
-    pairs = column["num_tokens"] * k
-    block = blocks.feed_forward(
-        pairs,
-        hidden_size=column["hidden_size"],
-        width=width,
-        matrices=column["num_matrices"],
-        layers=1,
-        value_bytes=value_bytes,
-        **dtypes,
-    )
-    block = blocks.routed(
-        block,
-        pairs=pairs,
-        loaded=column["active_experts"],
-        hidden_size=column["hidden_size"],
-        width=width,
-        experts_per_token=k,
-        layers=1,
-        residual_bytes=max(value_bytes, 2.0),
-    )
-    if not column["includes_router"].any():
-        return block
-    router = blocks.linear(
-        column["num_tokens"],
-        weights=column["hidden_size"] * column["num_experts"],
-        values=column["hidden_size"] + 3 * column["num_experts"],
-        value_bytes=max(value_bytes, 2.0),
-        kernels=1,
-        **dtypes,
-    )
-    return block + router
-
-
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return kind, dtype of weights or KV, and rows of each part that is fitted on its own."""
+    """Return kind, dtype of what is read, and rows of each part that is fitted on its own."""
     return [
         (str(kind), str(dtype), rows)
         for kind, part in table.groupby("component", sort=True)
@@ -278,54 +197,14 @@ def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.Dat
     return judged if len(judged) else rows[rows["role"] == "fit"]
 
 
-def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
-    """Return which points read too much for the last-level cache to hold it between two calls."""
-    return np.asarray(work.weight_bytes + work.cache_bytes > COLD_SHARE * hardware.memory.l2_bytes)
-
-
-def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
-    """Refuse a table whose times are of another unit or device.
-
-    Parameters
-    ----------
-    table
-        As `check_measurements` returns it.
-    hardware
-        The device it is said to be of.
-
-    Raises
-    ------
-    InputError
-        If the median over what the data sheet allows is outside `PLAUSIBLE`; names the suspected
-        unit. Points that a cache could hold do not count.
-    """
-    low, high = PLAUSIBLE
-    for kind, dtype, rows in groups(table):
-        work = work_of(kind, rows)
-        is_cold = is_streamed(work, hardware)
-        if not is_cold.any():
-            continue
-        moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
-        computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
-        allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
-        median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
-        if not low <= median <= high:
-            unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
-            raise InputError(
-                "measurements.latency",
-                f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
-                f"seconds on {hardware.name}, {low:g} to {high:g} times it; is it in {unit}?",
-            )
-
-
 def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     """Check the columns of one component, take medians of repeats and name its shapes."""
     of = f"rows of {kind}"
     need_columns(part, COLUMNS[kind], of)
     if kind == "experts" and "model_expert_size" not in part:
         part = part.assign(model_expert_size=part["expert_size"])
-    part, optional = _with_defaults(kind, part), DEFAULTS.get(kind, {})
-    names = sorted({*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*_DTYPES})
+    part, optional = with_defaults(kind, part), DEFAULTS.get(kind, {})
+    names = sorted({*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*DTYPES})
     bounds = {name: _BOUNDS.get(name, _SIZE) for name in names}
     found = {name: numbers(part, name, **bounds[name], of=of) for name in names}
     part = part.assign(**found)
@@ -338,7 +217,8 @@ def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
     return medians.assign(shape=["x".join(row) for row in sizes])
 
 
-def _with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
+def with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of a component with its optional columns filled."""
     filled = {
         name: table[name].fillna(value) if name in table else value
         for name, value in DEFAULTS.get(kind, {}).items()
@@ -385,7 +265,7 @@ def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
     """Check dtypes; one of weights or KV goes with one of activations."""
-    for name in (column for column in COLUMNS[kind] if column in _DTYPES):
+    for name in (column for column in COLUMNS[kind] if column in DTYPES):
         for dtype in part[name].unique():
             try:
                 check_dtype(name, dtype)

@@ -5,14 +5,21 @@ times as long as its neighbours, and nothing about its shape says so. Such fallb
 found by comparing measurements with their siblings only, never with the model.
 """
 
-from collections.abc import Collection
-
 import pandas as pd
 
 from specmodel.base.errors import InputError
-from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.calibrate import datasets
-from specmodel.calibrate.measurements import COLD_SHARE, COLUMNS, SHAPE
+from specmodel.calibrate.measurements import COLUMNS, SHAPE
+from specmodel.calibrate.published_mixers import core_of_modules, latent_attention, recurrences
+from specmodel.calibrate.published_roles import (
+    cold_rows,
+    every_third,
+    fastest_kernels,
+    roles_of,
+    rows_in,
+    short_rows,
+    stored_bytes,
+)
 from specmodel.records.hardware import HardwareProfile, load_hardware
 
 EXPERT_SHAPES = {
@@ -24,28 +31,28 @@ EXPERT_SHAPES = {
 """(hidden, expert width, top-k, experts) that experts are fitted on; all others are judged. A
 dtype that was timed on none of these is fitted on all of its shapes."""
 
-EVERY = 3
-"""GEMM and attention are fitted on every third of their sorted shapes."""
-
 MAX_TOKENS = 4096
 """Longest pass taken [token]."""
 
-STACKS = {
+STACKS: dict[tuple[str, str, str], dict[str, str]] = {
     ("a100_sxm_80gb", "sglang", "0.5.10"): {},
     ("h100_sxm", "trtllm", "1.3.0rc20"): {},
     ("h200_sxm", "trtllm", "1.3.0rc20"): {},
-    ("h200_sxm", "vllm", "0.19.0"): {"gemm": "0.24.0", "attention": "0.24.0"},
+    ("h200_sxm", "vllm", "0.19.0"): dict.fromkeys(("gemm", "attention", "mla_module"), "0.24.0"),
     ("b200", "trtllm", "1.3.0rc20"): {},
-    ("rtx_pro_6000", "trtllm", "1.3.0rc20"): {},
+    ("rtx_pro_6000", "trtllm", "1.3.0rc20"): {"mla": "sglang/0.5.14"},
     ("l40s", "vllm", "0.24.0"): {},
 }
 """Stacks that calibrated profiles ship for. Where a version lacks a table, the version of the same
-stack that it is taken from."""
+stack, or the stack and version, that it is taken from. TensorRT-LLM's latent attention on RTX PRO
+6000 reads each sequence in one piece and takes as long for one as for many, which no form here has:
+SGLang's stands for it."""
 
 NORMS = ("vllm", "0.24.0")
 """Stack whose quantisation by a scale of each token stands for norms, whose times nobody published:
 like one, it is a kernel that reads each row, finds a number of it, and writes the row scaled."""
 
+_SHORTEST = 0.01  # share of the timings of attention that are launches [-]
 _NORM_WIDTHS = (1024, 16_384)
 _EXPERT_QUANTIZATIONS = {
     "trtllm": ("bfloat16", "fp8", "nvfp4", "w4a16_mxfp4"),
@@ -91,14 +98,15 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     if stack not in _EXPERT_QUANTIZATIONS:
         expected = f"a stack that is calibrated: {', '.join(_EXPERT_QUANTIZATIONS)}"
         raise InputError("stack", stack, expected)
-    device, others = load_hardware(hardware), STACKS.get((hardware, stack, version), {})
+    device = load_hardware(hardware)
     parts = {"experts": _experts(raw, stack, hardware, device)}
-    columns = ["operation", "hardware", "framework", "version"]
-    known = set(datasets.list_tables()[columns].itertuples(index=False, name=None))
+    known = datasets.known_tables()
     for kind, build in (("gemm", _gemm), ("attention", _attention)):
-        name = (kind, hardware, stack, others.get(kind, version))
+        name = _table(kind, hardware, stack, version)
         if name in known:
             parts[kind] = build(datasets.read_timings(*name), stack, device)
+    parts["latent_attention"] = _latent_attention(hardware, stack, version)
+    parts["recurrence"] = recurrences(hardware, device)
     if ("quantize", hardware, *NORMS) in known:
         parts["elementwise"] = _norms(datasets.read_timings("quantize", hardware, *NORMS))
     tables = [part.assign(component=kind) for kind, part in parts.items() if len(part)]
@@ -114,16 +122,16 @@ def _experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) 
     usable &= raw["quantization"].isin(_EXPERT_QUANTIZATIONS[stack])
     usable &= (raw["quantization"] != "w4a16_mxfp4") | (name not in _SLOW_MXFP4)
     usable &= raw["active_experts"].notna() & (raw["num_tokens"] <= MAX_TOKENS)
-    table = _fastest(raw[usable]).assign(num_matrices=3)
+    table = fastest_kernels(raw[usable]).assign(num_matrices=3)
     table["model_expert_size"] = table["expert_size"] * table["tensor_parallel"]
     elements = table["active_experts"] * 3 * table["hidden_size"] * table["expert_size"]
-    is_cold = _is_cold(_bytes(elements, table["weight_dtype"]), device)
+    is_cold = cold_rows(stored_bytes(elements, table["weight_dtype"]), device)
     is_slow = pd.Series(table.index.isin(_slow_slices(table[is_cold])), table.index)
-    is_fitted = _rows_in(table[list(SHAPE["experts"])], EXPERT_SHAPES)
+    is_fitted = rows_in(table[list(SHAPE["experts"])], EXPERT_SHAPES)
     fitted_dtypes = table["quantization"][is_fitted].unique()
     is_fitted |= ~table["quantization"].isin(fitted_dtypes)
     is_skewed = is_fitted & (table["distribution"] != "balanced")
-    roles = _roles(is_fitted, is_cold, is_slow).mask(is_skewed & is_cold & ~is_slow, "spread")
+    roles = roles_of(is_fitted, is_cold, is_slow).mask(is_skewed & is_cold & ~is_slow, "spread")
     names = [*COLUMNS["experts"], "model_expert_size", "distribution", "latency"]
     return table[names].assign(role=roles)
 
@@ -132,11 +140,11 @@ def _gemm(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFram
     usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS[stack])
     table = raw[usable & (raw["num_tokens"] <= MAX_TOKENS)]
     k, n = table["input_size"], table["output_size"]
-    read = _bytes(k * n, table["weight_dtype"])
+    read = stored_bytes(k * n, table["weight_dtype"])
     is_long = (n < 128) | (k < 1024) | (table["num_tokens"] > 16)
-    is_timed = _is_cold(read, device) | (_is_short(read, table, device) & ~is_long)
-    is_fitted = _every_third(table[is_timed], "gemm").reindex(table.index, fill_value=False)
-    return table[[*COLUMNS["gemm"], "latency"]].assign(role=_roles(is_fitted, is_timed))
+    is_timed = cold_rows(read, device) | (short_rows(read, table["latency"], device) & ~is_long)
+    is_fitted = every_third(table[is_timed], "gemm").reindex(table.index, fill_value=False)
+    return table[[*COLUMNS["gemm"], "latency"]].assign(role=roles_of(is_fitted, is_timed))
 
 
 def _attention(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFrame:
@@ -146,10 +154,31 @@ def _attention(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.Dat
         usable &= raw["num_heads"] > raw["num_kv_heads"]
     table = raw[usable]
     entries = table["batch_size"] * table["context_length"]
-    read = _bytes(2 * entries * table["num_kv_heads"] * table["head_dim"], table["kv_dtype"])
-    is_timed = _is_cold(read, device) | _is_short(read, table, device)
-    roles = _roles(_every_third(table, "attention"), is_timed, _slow_heads(table))
+    read = stored_bytes(2 * entries * table["num_kv_heads"] * table["head_dim"], table["kv_dtype"])
+    is_timed = cold_rows(read, device) | short_rows(read, table["latency"], device)
+    roles = roles_of(every_third(table, "attention"), is_timed, _slow_heads(table))
     return table[[*COLUMNS["attention"], "latency"]].assign(role=roles)
+
+
+def _table(operation: str, hardware: str, stack: str, version: str) -> tuple[str, str, str, str]:
+    """Return which table of an operation is taken for a stack, as `datasets` names it."""
+    given = STACKS.get((hardware, stack, version), {}).get(operation, version)
+    other, _, version = given.rpartition("/")
+    return operation, hardware, other or stack, version
+
+
+def _latent_attention(hardware: str, stack: str, version: str) -> pd.DataFrame:
+    """Return timings of latent attention: of its core where published, else what modules tell."""
+    known, device = datasets.known_tables(), load_hardware(hardware)
+    cores, modules = (_table(name, hardware, stack, version) for name in ("mla", "mla_module"))
+    if cores in known:
+        return latent_attention(datasets.read_timings(*cores), device)
+    if modules not in known:
+        return pd.DataFrame()
+    attention = datasets.read_timings("attention", *modules[1:])
+    launch_time = float(attention["latency"].quantile(_SHORTEST))
+    core = core_of_modules(datasets.read_timings(*modules), launch_time)
+    return latent_attention(core, device)
 
 
 def _norms(raw: pd.DataFrame) -> pd.DataFrame:
@@ -162,52 +191,9 @@ def _norms(raw: pd.DataFrame) -> pd.DataFrame:
     usable = raw["width"].between(least, most) & (raw["num_tokens"] <= MAX_TOKENS)
     table = raw[usable].assign(activation_dtype="bf16")
     table["hidden_size"] = table["width"] * 3 // 8
-    is_fitted = _every_third(table, "elementwise")
+    is_fitted = every_third(table, "elementwise")
     is_timed = pd.Series(data=True, index=table.index)
-    return table[[*COLUMNS["elementwise"], "latency"]].assign(role=_roles(is_fitted, is_timed))
-
-
-def _bytes(elements: pd.Series, dtypes: pd.Series) -> pd.Series:
-    return elements * dtypes.map(BYTES_PER_ELEMENT)
-
-
-def _is_cold(read_bytes: pd.Series, device: HardwareProfile) -> pd.Series:
-    """Return which rows read too much for a cache to hold it from one call to the next."""
-    return read_bytes > COLD_SHARE * device.memory.l2_bytes
-
-
-def _is_short(read_bytes: pd.Series, table: pd.DataFrame, device: HardwareProfile) -> pd.Series:
-    """Return which rows take so much longer than their reads that the launch decides."""
-    return read_bytes / device.memory.peak_bytes_per_s < 0.05 * table["latency"]
-
-
-def _fastest(table: pd.DataFrame) -> pd.DataFrame:
-    """Keep the fastest of the kernels that a point was timed with, as an engine would."""
-    marks = {"kernel_source", "latency"}
-    key = [name for name in table.columns if name not in marks]
-    return table.sort_values("latency").drop_duplicates(key).sort_index()
-
-
-def _every_third(table: pd.DataFrame, kind: str) -> pd.Series:
-    """Return the rows of every third shape, in the order of their sizes."""
-    sizes = table[list(SHAPE[kind])]
-    shapes = sizes.drop_duplicates().sort_values(list(sizes.columns))
-    return _rows_in(sizes, set(shapes.iloc[::EVERY].itertuples(index=False, name=None)))
-
-
-def _rows_in(sizes: pd.DataFrame, shapes: Collection[tuple[int, ...]]) -> pd.Series:
-    """Return which rows of a table of sizes are among some shapes."""
-    is_in = pd.MultiIndex.from_frame(sizes).isin(list(shapes)) if shapes else False
-    return pd.Series(is_in, sizes.index, dtype=bool)
-
-
-def _roles(
-    is_fitted: pd.Series, is_timed: pd.Series, is_fallback: pd.Series | None = None
-) -> pd.Series:
-    roles = pd.Series("judge", is_fitted.index).mask(is_fitted, "fit")
-    if is_fallback is not None:
-        roles = roles.mask(is_fallback, "fallback")
-    return roles.mask(~is_timed, "skip")
+    return table[[*COLUMNS["elementwise"], "latency"]].assign(role=roles_of(is_fitted, is_timed))
 
 
 def _slow_slices(table: pd.DataFrame) -> list[int]:
@@ -254,11 +240,11 @@ def _slow_heads(table: pd.DataFrame) -> pd.Series:
     for axis in ("num_heads", "head_dim"):
         others = ["kv_dtype", *(name for name in names if name != axis)]
         for _, rows in table.groupby(others):
-            rows = rows[~_rows_in(rows[names], slow)]
+            rows = rows[~rows_in(rows[names], slow)]
             times = rows.pivot_table(index=point, columns=axis, values="latency")
             is_slow = rows[axis].isin(_slow_sizes(times))
             slow |= set(rows[is_slow][names].itertuples(index=False, name=None))
-    return _rows_in(table[names], slow)
+    return rows_in(table[names], slow)
 
 
 def _slow_sizes(times: pd.DataFrame) -> set[int]:

@@ -5,13 +5,8 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting.kernels import judge, shape_errors
-from specmodel.calibrate.measurements import (
-    check_plausible,
-    groups,
-    is_streamed,
-    judged_rows,
-    work_of,
-)
+from specmodel.calibrate.measurements import COLUMNS, groups, judged_rows
+from specmodel.calibrate.timed_work import check_plausible, is_streamed, work_of
 from specmodel.records.hardware import HardwareProfile, choose_kernels, list_hardware, load_hardware
 
 ALL_ROWS = "all"
@@ -65,7 +60,7 @@ def predict_measured(
         judged = judged_rows(rows, roles)
         if len(judged):
             judged = judge(kind, judged, hardware, kernels.parameters(kind, dtype))
-            tokens = judged["batch_size" if kind == "attention" else "num_tokens"]
+            tokens = judged["batch_size" if "batch_size" in COLUMNS[kind] else "num_tokens"]
             case = _cases(kind, judged, hardware)
             parts.append(judged.assign(dtype=dtype, case=case, tokens=tokens))
     if not parts:

@@ -55,6 +55,16 @@ def _drafter_rows() -> Iterable[Row]:
     yield {"name": "NAME|PATH", "what": "any architecture, as a model of its own"}
 
 
+def _acceptance_rows() -> Iterable[Row]:
+    from specmodel.records.published_drafters import published_acceptance
+
+    for published in sorted(published_acceptance(), key=lambda each: each.name):
+        tokens = published.tokens_per_step
+        shown = ", ".join(f"{tokens[length - 1]:.2f}" for length in (1, 3, 5, 8))
+        row = {"name": published.name, "target": published.target, "drafter": published.drafter}
+        yield row | {"tokens a step at 1, 3, 5, 8 drafted": shown}
+
+
 def _preset_rows() -> Iterable[Row]:
     from specmodel.replay.traces import list_presets, load_preset
 
@@ -89,6 +99,7 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
         for name in specmodel.list_engines()
     ),
     "drafters": _drafter_rows,
+    "acceptance": _acceptance_rows,
     "presets": _preset_rows,
     "tables": _table_rows,
 }
@@ -160,11 +171,14 @@ def _find(name: str) -> Record:
 def _notes(record: Record) -> Row:
     """Return what follows from a record, by title."""
     if isinstance(record, specmodel.Architecture):
+        from specmodel.records.published_drafters import usual_drafter
+
         active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
+        usual = usual_drafter(record)
         return {
             "total parameters": f"{record.total_parameters:.4g}",
             "active parameters": active,
-        }
+        } | ({"usual drafter": usual} if usual else {})
     if isinstance(record, specmodel.HardwareProfile):
         ridges = [f"{dtype} {record.ridge_point(dtype):.0f}" for dtype in record.dtype]
         return {"ridge point [FLOP/B]": ", ".join(ridges)}

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 @answers.command(
+    "acceptance",
     click.option(
         "--acceptance-rate",
-        required=True,
         metavar="VALUES",
         help="P(token accepted, all before it were): one for all, or one for each drafter.",
     ),
@@ -63,7 +63,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
     for name in LOOKUP:
         if options[name] is not None and NGRAM not in lists["drafter"]:
             raise InputError(name, options[name], "the drafter ngram with it")
-    rates = _rates(options["acceptance_rate"], lists["drafter"])
+    rates = _rates(options, lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
     found = {}
     for chosen in itertools.product(*lists.values()):
@@ -83,8 +83,14 @@ def _listed(name: str, text: str | None) -> list[Any]:
     return values
 
 
-def _rates(text: str, drafters: list[str]) -> dict[str, float]:
-    """Return the acceptance rate of each drafter."""
+def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | None]:
+    """Return the acceptance rate of each drafter; none if that is taken which is published."""
+    text = options["acceptance_rate"]
+    if (text is None) == (options["acceptance"] is None):
+        given = None if text is None else ["--acceptance", "--acceptance-rate"]
+        raise InputError("acceptance", given, "exactly one of --acceptance, --acceptance-rate")
+    if text is None:
+        return dict.fromkeys(drafters)
     rates = parse_numbers("acceptance_rate", text)
     if len(rates) not in (1, len(drafters)):
         expected = f"one rate, or one for each of {len(drafters)} drafters"

@@ -92,7 +92,7 @@ def kernels(
 @click.argument("measurements")
 @click.option("--output", required=True, metavar="FILE", help="Engine profile to write.")
 @click.option("--name", required=True, help="Name of the engine, for people.")
-@click.option("--vary", multiple=True, required=True, help="Overhead to fit; repeat.")
+@click.option("--vary", multiple=True, required=True, help="Overhead to fit, a name; repeat.")
 @click.option("--engine", metavar="NAME|PATH", help="Held overheads.  [default: ideal]")
 @click.option("--stack", help="Stack whose kernels it runs.")
 @click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
@@ -104,6 +104,9 @@ def engine(measurements: str, output: str, **options: Any) -> None:
     Columns: target, drafter, hardware, tensor_parallel, batch_size, draft_length,
     context_length, quantity (speedup, relative_step_time, forward_time, step_time or
     target_efficiency) and value; step_efficiency in rows of speedup.
+
+    Overheads: kernel_time, pass_time, draft_kernel_time, draft_pass_time, reject_time,
+    reject_time_per_request, reject_time_per_token.
     """
     from specmodel.base.files import write_text
     from specmodel.base.records import toml_text

@@ -71,6 +71,8 @@ def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]
 def acceptance_from(options: dict[str, Any]) -> Acceptance:
     """Return the acceptance, of which exactly one form must be given."""
     given = _given_acceptance(options)
+    if "acceptance" in given:
+        return published_from(options)
     if "acceptance_by_position" in given:
         text = given["acceptance_by_position"]
         try:
@@ -82,11 +84,25 @@ def acceptance_from(options: dict[str, Any]) -> Acceptance:
 
 def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
     """Return the one form of acceptance that was given."""
-    given = {n: options[n] for n in FORMS if options.get(n) is not None}
+    forms = ("acceptance", *FORMS)
+    given = {n: options[n] for n in forms if options.get(n) is not None}
     if len(given) != 1:
         flags = [flag(name) for name in given] or None
-        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, FORMS)))
+        raise InputError("acceptance", flags, "exactly one of " + ", ".join(map(flag, forms)))
     return given
+
+
+def published_from(options: dict[str, Any]) -> Acceptance:
+    """Return the acceptance that is published of one target with one drafter, or under a name."""
+    from specmodel.records.acceptance_presets import load_acceptance
+
+    for name in ("target", "drafter"):
+        if "," in options[name]:
+            raise InputError(name, options[name], "one, with the acceptance that is published")
+    if options.get("measured_draft_length") is not None:
+        expected = "none, as what is published says its draft lengths"
+        raise InputError("measured_draft_length", options["measured_draft_length"], expected)
+    return load_acceptance(options["target"], options["drafter"], options["acceptance"])
 
 
 def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
@@ -122,10 +138,12 @@ def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
 
 def axes_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the axes of a sweep: values by parameter, dotted for a field of a record."""
-    _given_acceptance(options)
+    given = _given_acceptance(options)
     axes: dict[str, Any] = {}
+    if "acceptance" in given:
+        axes["acceptance_by_position"] = published_from(options).acceptance_by_position
     for name, text in options.items():
-        if name != "changes":
+        if name != "changes" and name not in ("acceptance", *axes):
             parse = _PARSERS.get(OPTIONS[name][0], _words)
             axes[name] = None if text is None else parse(name, text)
     for key, value in settings_from(options["changes"]).items():

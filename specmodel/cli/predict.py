@@ -73,7 +73,8 @@ def verdict(prediction: Prediction) -> list[str]:
     if not rows:
         rows, opening = drafted, "Nothing fits in memory. If it did, speculation"
     elif len(rows) < len(drafted):
-        opening = f"Of the {len(rows)} points that fit in memory: speculation"
+        these = f"{len(rows)} of {len(drafted)} points fit" if len(rows) > 1 else "One point fits"
+        opening = f"{these} in memory, where speculation"
     best = max(rows, key=lambda row: row["speedup"])
     answer = f"{opening} {_gain(best, rows, report.verbs(prediction.deployment))}."
     return [answer, report.why(best, rows, prediction), *report.behind(prediction.deployment)]

@@ -183,18 +183,21 @@ def case_fields(prediction: Prediction) -> dict[str, Any]:
 
 
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
-    """Return what was predicted, so that a saved file can be told from another."""
+    """Return every number and word of what was predicted, to tell a saved file from another."""
+    from dataclasses import fields
+
     d = deployment
+    named = ("target", "drafter", "hardware", "engine")
+    own = {field.name: getattr(d, field.name) for field in fields(d)}
     return {
-        "target": d.target.name,
-        "drafter": d.drafter.name if d.has_drafter else None,
-        "hardware": d.hardware.name,
-        "engine": d.engine.name,
+        **{name: own[name].name for name in named},
+        **({} if d.has_drafter else {"drafter": None}),
+        "stack": d.kernels.stack,
         "num_gpus": d.layout.num_gpus,
-        "tensor_parallel": d.tensor_parallel,
-        "expert_parallel": d.expert_parallel,
+        **{name: value for name, value in own.items() if isinstance(value, int | float | str)},
         "draft_tensor_parallel": d.draft_layout.tensor_parallel,
-        "routing_correlation": d.routing_correlation,
+        **d.target.stream.dtypes,
+        "popularity": None if d.popularity is None else d.popularity.tolist(),
         "proposal_rate": d.drafter.proposal_rate,
         "lookup_time": d.drafter.lookup_time,
     }

@@ -140,7 +140,10 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     given_point = {name: options[name] for name in _POINT}
     if given_point["context_length"] is None:
         given_point["context_length"] = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
-    point = OperatingPoint(**given_point, acceptance=acceptance_from(options))
+    acceptance = acceptance_from(options)
+    if acceptance.source:
+        assumed["acceptance"] = acceptance.source
+    point = OperatingPoint(**given_point, acceptance=acceptance)
     is_routing_known = "routing_correlation" not in assumed
     ranges = uncertain_ranges(deployment, point, given, routing_is_known=is_routing_known)
     swings = analyses.tornado(deployment, point, ranges)

@@ -9,6 +9,7 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
+from specmodel.records.drafter_names import DRAFTERS
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 
@@ -16,7 +17,7 @@ _Options = dict[str, tuple[type | str, str]]
 
 _WHERE: _Options = {
     "target": ("NAME|PATH", "Model served; a name, TOML or config.json."),
-    "drafter": ("NAME|PATH", "ngram, eagle, eagle3, mtp, parallel, or a model."),
+    "drafter": ("NAME|PATH", f"{', '.join(DRAFTERS)}, or a model."),
     "hardware": ("NAME|PATH", "GPU; a name or TOML."),
     "engine": ("NAME|PATH", "Whose host overheads; implies a stack."),
     "stack": (
@@ -39,6 +40,10 @@ _POINT: _Options = {
     "max_draft_length": (int, "Longest draft considered.  [default: 10]"),
 }
 _ACCEPTANCE: _Options = {
+    "acceptance": (
+        "preset|NAME",
+        "What is published for target and drafter, or under a name of specmodel list acceptance.",
+    ),
     "acceptance_rate": (float, "P(token accepted, all before it were)."),
     "tokens_per_step": (float, "Mean tokens emitted per step, bonus included."),
     "step_efficiency": (float, "Tokens per step / (draft length + 1)."),
@@ -58,7 +63,7 @@ _DETAIL: _Options = {
         float,
         "Share of a GPU's memory that weights and cache may fill.  [default: 0.9]",
     ),
-    "weight_dtype": ("DTYPE", "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4."),
+    "weight_dtype": ("DTYPE", "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4, int4_g32, mxfp8 ..."),
     "expert_dtype": ("DTYPE", "Routed experts, where it differs."),
     "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),
     "activation_dtype": ("DTYPE", "Arithmetic follows it."),

@@ -92,9 +92,12 @@ def sweep(
           --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
+    from specmodel.cli.options import published_from
     from specmodel.sweeps import SweepInterrupted, csv_chunks, sweep_to_file
 
     plan = _plan(**options)
+    if options["acceptance"] is not None:
+        click.echo(f"specmodel: acceptance: {published_from(options).source}", err=True)
     if plan.num_points > MOST_WITHOUT_YES and not yes:
         expected = f"--yes to compute more than {MOST_WITHOUT_YES:,} points"
         raise InputError("num_points", plan.num_points, expected)

@@ -13,7 +13,7 @@ from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
-from specmodel.base.units import FloatArray, Numeric, check, check_dtype
+from specmodel.base.units import FloatArray, Numeric, check, check_dtype, kernel_dtype
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of
 from specmodel.records.architecture import Architecture, load_architecture
@@ -21,7 +21,7 @@ from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.records.kernels import KINDS, MAIN_KINDS
-from specmodel.records.layers.states import Rollback
+from specmodel.records.layers.states import Rollback, StateKeeping
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -34,12 +34,13 @@ ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (*RECORDS, "stack", "state_rollback", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
 """What `resolve` takes beside fields of records."""
 
-_SLOTS = {
-    "chain": "1 + K states a request, as vLLM without prefix caching",
-    "aligned": "2 + K states a request, as vLLM",
-    "scratch": "2 + K states a request, as SGLang",
+_SLOTS_OF = {
+    "chain": "vLLM without prefix caching",
+    "aligned": "vLLM",
+    "scratch": "SGLang",
 }
-"""What is assumed to be reserved at K drafted tokens, in words."""
+"""Who reserves states so."""
+
 _STAND_FOR = {
     "attention": "as fast as grouped attention",
     "latent_attention": "as fast as latent attention",
@@ -167,7 +168,7 @@ def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, st
     fewer bits everywhere, they are widened as they are read.
     """
     dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
-    is_fp8 = dtypes.get("weight_dtype") == "fp8" and "fp8" in hardware.dtype
+    is_fp8 = kernel_dtype(dtypes.get("weight_dtype", "")) == "fp8" and "fp8" in hardware.dtype
     return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
 
 
@@ -191,16 +192,25 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     """Return what was not given and plays a part, by argument."""
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
-    values |= {"stack": deployment.kernels.stack, "state_slots": _SLOTS[deployment.states.slots]}
+    values |= {"stack": deployment.kernels.stack, "state_slots": _slots_text(deployment.states)}
     told = _without_part(deployment).union(given)
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     if deployment.has_drafter:
         assumed |= _assumed_of_drafter(deployment.drafter, given)
+    for field, dtype in target.own_dtypes:
+        assumed[field] = f"{assumed[field]} and {dtype}" if field in assumed else dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return assumed | assumed_of_kernels(deployment)
+
+
+def _slots_text(states: StateKeeping) -> str:
+    """Say how many states a request has reserved at K drafted tokens, and who does so."""
+    one, two = states.states(np.array([2.0, 3.0])).tolist()
+    count = f"{one:g}" if one == two else f"{one - 1:g} + K"
+    return f"{count} states a request, as {_SLOTS_OF[states.slots]}"
 
 
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:

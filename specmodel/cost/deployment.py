@@ -89,8 +89,7 @@ class Deployment:
         """Dtypes without a peak on the GPU, and the wider ones they are computed in."""
         wider = {}
         for model in (self.target, *self.drafter.architectures):
-            for group, stored in model.dtypes:
-                dtype = model.stream.arithmetic_dtype(stored)
+            for group, stored, dtype in model.arithmetic_dtypes:
                 try:
                     computed = self.hardware.compute_dtype(dtype)
                 except InputError as error:

@@ -70,9 +70,9 @@ def pass_work(
     Notes
     -----
     Under tensor parallelism each GPU holds its share of every matrix. Keys and values where there
-    are fewer heads than GPUs, latents, routers and norms are copied to all of them; all ranks load
-    the union of experts. Under expert parallelism the work is that of the busiest rank, which is
-    taken to have both the most experts and the most tokens.
+    are fewer heads than GPUs, latents, routers, norms and the projection of a draft head are copied
+    to all of them; all ranks load the union of experts. Under expert parallelism the work is that
+    of the busiest rank, which is taken to have both the most experts and the most tokens.
 
     Examples
     --------
@@ -92,10 +92,10 @@ def pass_work(
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
     run = Pass(a.stream, batch, layout, routing, active, states, compute_capability)
     h, n = a.hidden_size, layout.tensor_parallel
-    wide, dtype = a.input_projection_size, a.input_projection_dtype
+    wide, wide_dtype = a.input_projection_size, a.input_projection_dtype
     components = {
         "embedding": _embedding(a, run),
-        "input_projection": _linear(run, run.num_tokens, wide * h / n, dtype, wide, h / n),
+        "input_projection": _linear(run, run.num_tokens, wide * h, wide_dtype, wide, h),
         "norms": blocks.norms(
             run.num_tokens,
             hidden_size=h,
@@ -106,8 +106,9 @@ def pass_work(
     }
     runs = {a.stream: run}
     for stored, layers in a.parts.items():
-        own = runs.setdefault(stored.stream, replace(run, stream=stored.stream))
-        for name, work in stored.work(own, layers).items():
+        if stored.stream not in runs:
+            runs[stored.stream] = replace(run, stream=stored.stream)
+        for name, work in stored.work(runs[stored.stream], layers).items():
             _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
     t = run.replica.num_logits

@@ -12,10 +12,9 @@ from specmodel.records.layers.batch import (
     Batch,
     Pass,
     Routing,
-    Stream,
     sequence_group,
 )
-from specmodel.records.layers.group import FeedForward, Mixer
+from specmodel.records.layers.group import Stored
 
 
 def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
@@ -33,8 +32,8 @@ def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
     """
     of_norms: tuple[str, str] = (FITTED_DTYPE, model.activation_dtype)
     found = {"elementwise": of_norms}
-    for part in (*model.mixers, *model.feed_forwards):
-        for kind, stored, arithmetic in _kernels_of_part(part, model.stream):
+    for part in model.parts:
+        for kind, stored, arithmetic in _kernels_of_part(part):
             found.setdefault(kind, (stored, arithmetic))
     return found
 
@@ -63,9 +62,9 @@ def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelF
 
 
 @lru_cache(maxsize=1024)
-def _kernels_of_part(part: Mixer | FeedForward, stream: Stream) -> tuple[tuple[str, str, str], ...]:
+def _kernels_of_part(part: Stored) -> tuple[tuple[str, str, str], ...]:
     """Return kind and dtypes of each component of a layer's part, in order."""
     one = Batch((sequence_group(batch_size=1),))
-    run = Pass(stream, one, SINGLE_GPU, Routing(np.zeros(())), np.ones(()))
+    run = Pass(part.stream, one, SINGLE_GPU, Routing(np.zeros(())), np.ones(()))
     works = part.work(run, 1).values()
     return tuple((work.kind, work.stored_dtype, work.dtype) for work in works if work.kernels)

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import FloatArray, Numeric, check, format_si
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, format_si
 from specmodel.cost.deployment import Deployment
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.batch import Layout
@@ -44,6 +44,9 @@ class MemoryUse:
         for head in drafter.architectures if drafter.is_head else ():
             is_same = head.vocabulary_size == target.vocabulary_size
             shared = head.outer_bytes if is_same else head.embedding_bytes
+            if head.hidden_size != target.hidden_size:  # it embeds all tokens by itself
+                own = target.vocabulary_size * head.hidden_size
+                shared = head.embedding_bytes - own * BYTES_PER_ELEMENT[head.outer_dtype]
             size -= shared / layout.tensor_parallel
         return float(size)
 

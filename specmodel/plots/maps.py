@@ -78,7 +78,7 @@ def _draw(
     hatched = rows.pivot(index=y, columns="batch_size", values="hatched")
     edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
     mesh = ax.pcolormesh(cells.to_numpy(), cmap="cividis", edgecolors=edges, linewidth=0.2)
-    places = np.argwhere(hatched.fillna(False).to_numpy(dtype=bool))
+    places = np.argwhere(hatched.to_numpy(dtype=float) == 1)  # NaN where there is no point
     squares = [[(j, i), (j + 1, i), (j + 1, i + 1), (j, i + 1)] for i, j in places.tolist()]
     lines: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//////", "linewidth": 0}
     ax.add_collection(PolyCollection(squares, **lines))

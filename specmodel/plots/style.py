@@ -26,13 +26,24 @@ KIND_COLOURS = {
     "experts": "#0072b2",
     "gemm": "#e69f00",
     "attention": "#009e73",
+    "latent_attention": "#117733",
+    "sparse_attention": "#999933",
+    "recurrence": "#d55e00",
     "elementwise": "#cc79a7",
     "message": "#56b4e9",
     "host": "0.55",
 }
 """Colours of components by the kind of their kernels, in every figure."""
 
-KIND_MARKERS = {"experts": "o", "gemm": "^", "attention": "s", "elementwise": "D"}
+KIND_MARKERS = {
+    "experts": "o",
+    "gemm": "^",
+    "attention": "s",
+    "latent_attention": "P",
+    "sparse_attention": "X",
+    "recurrence": "v",
+    "elementwise": "D",
+}
 GREY = "0.35"
 SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""

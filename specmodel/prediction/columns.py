@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from specmodel.cost.deployment import Deployment
 from specmodel.prediction.evaluate import LIMITS, Evaluation
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -34,6 +35,8 @@ class Column:
         such as ``{:.2f}``.
     beside
         Columns whose values are in the same cell; throughput_plain is that without speculation.
+    is_shown
+        Whether the printed table of a deployment has it, if it has a title.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Column:
     title: str = ""
     form: str = "{}"
     beside: tuple[str, ...] = ()
+    is_shown: Callable[[Deployment], bool] = lambda _: True
 
 
 def _point(name: str, unit: str, meaning: str, title: str = "") -> Column:
@@ -91,6 +95,7 @@ COLUMNS = (
         title="experts\nloaded",
         form="{:.0f}>{:.0f}",
         beside=("active_experts_verify",),
+        is_shown=lambda d: d.target.is_moe,
     ),
     Column(
         name="active_experts_verify",

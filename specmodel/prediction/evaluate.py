@@ -176,7 +176,11 @@ class Evaluation:
 
     @property
     def best_draft_length(self) -> FloatArray:
-        """Draft length with the largest speedup, 0 for none; NaN for trees [token]."""
+        """Draft length with the largest speedup, 0 for none; NaN for trees [token].
+
+        Of recurrent layers each drafted token takes a state more: lengths that do not fit in memory
+        are left out where others do.
+        """
         if not self.is_chain.any():
             return np.full((), np.nan)
         names = tuple(name for name in COORDINATES if name in self.points)
@@ -193,7 +197,11 @@ class Evaluation:
         chains = evaluate(
             self.deployment, points, self.acceptance, known=known, prefill=self.prefill
         )
-        best = speculation.best_draft_length(chains.speedup, candidates, axis=0)
+        speedup = chains.speedup
+        if self.deployment.recurrent_model:
+            fits = points["batch_size"] <= chains.memory.max_batch_size
+            speedup = where_it_fits(speedup, fits, axis=0)
+        best = speculation.best_draft_length(speedup, candidates, axis=0)
         return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
 
 
@@ -255,6 +263,26 @@ def evaluate(
         max_draft_length=max_draft_length,
         prefill=prefill,
     )
+
+
+def where_it_fits(speedup: FloatArray, fits: np.ndarray, axis: int) -> FloatArray:
+    """Return speedups, 0 for those along an axis that do not fit in memory where others do.
+
+    Parameters
+    ----------
+    speedup
+        By draft length along the axis [-].
+    fits
+        Whether each fits; broadcasts with them.
+    axis
+        The axis.
+
+    Returns
+    -------
+    FloatArray
+        Of the shape of both [-].
+    """
+    return np.where(fits | ~fits.any(axis=axis, keepdims=True), speedup, 0.0)
 
 
 def is_chain(points: Mapping[str, FloatArray]) -> np.ndarray:

@@ -20,6 +20,7 @@ from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
 from specmodel.prediction.intervals import central_intervals
 from specmodel.prediction.outcome import Prediction
+from specmodel.records.acceptance_presets import load_acceptance
 from specmodel.records.architecture import Architecture
 from specmodel.records.drafters import Drafter
 from specmodel.records.engine import EngineProfile
@@ -45,7 +46,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     drafter: Drafter | Architecture | str | Path,
     draft_length: Numeric,
     batch_size: Numeric,
-    acceptance: Acceptance | Numeric,
+    acceptance: Acceptance | Numeric | str,
     engine: EngineProfile | str | Path | None = None,
     stack: str | None = None,
     context_length: Numeric | None = None,
@@ -81,7 +82,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     batch_size
         Sequences decoded together, broadcasting with `draft_length` [request].
     acceptance
-        Acceptance rate [-], or an `Acceptance` in another form; broadcasting.
+        Acceptance rate [-], or an `Acceptance` in another form, broadcasting; "preset" for what is
+        published of the target with this drafter, or a name as `load_acceptance` takes it.
     context_length
         KV entries of each sequence before the step, broadcasting [token].
     prompt_length, output_length
@@ -151,7 +153,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     *,
     draft_length: Numeric,
     batch_size: Numeric,
-    acceptance: Acceptance | Numeric,
+    acceptance: Acceptance | Numeric | str,
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
@@ -195,8 +197,12 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         raise InputError("drafter", None, "a drafter, as draft_length is above 0")
     most = speculation.MAX_DRAFT_LENGTH
     longest = check("max_draft_length", max_draft_length, minimum=1, maximum=most, whole=True)
-    if not isinstance(acceptance, Acceptance):
+    if isinstance(acceptance, str):
+        acceptance = load_acceptance(deployment.target, deployment.drafter, acceptance)
+    elif not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)
+    if acceptance.source:
+        assumed["acceptance"] = acceptance.source
     _check_shapes(points, acceptance)
     rate = deployment.drafter.proposal_rate
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
@@ -207,6 +213,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         *predicted.warnings,
         *deployment.warnings(points["batch_size"], gamma),
         *_beyond_measured(evaluation, predicted.best_draft_length),
+        *_between_modules(evaluation, predicted.best_draft_length),
         *([_EVERY_STEP] if assumed.get("proposal_rate") == 1 else []),
     )
     return replace(predicted, warnings=warnings)
@@ -319,6 +326,20 @@ def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:
     return [
         f"{of_what} {known:g} drafted token{'s' if known > 1 else ''}; up to {longest:g} the same"
         " rate is assumed at each position, where it usually falls: acceptance by position tells"
+    ]
+
+
+def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[str]:
+    """Say so if an engine takes no draft of a length asked for, or of the best one."""
+    modules = len(evaluation.deployment.drafter.parts)
+    asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
+    refused = np.unique(asked[(asked > modules) & (asked % max(modules, 1) > 0)])
+    if modules < 2 or not refused.size:
+        return []
+    lengths = ", ".join(f"{length:g}" for length in refused)
+    return [
+        f"with {modules} modules vLLM takes a draft length of at most {modules}, or a multiple of"
+        f" it, and not {lengths}"
     ]
 
 

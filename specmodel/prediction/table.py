@@ -66,14 +66,13 @@ def _columns(rows: list[Row], prediction: Prediction) -> dict[str, tuple[str, li
             row["throughput_plain"] = row["batch_size"] / row["forward_time"]
     found = [name for name in COORDINATES if name in rows[0]]
     left_out = {name for name in found if not varies(name, rows)}
-    if not prediction.deployment.target.is_moe:
-        left_out.add("active_experts")
+    deployment = prediction.deployment
     leading = "speedup" if "speedup" in rows[0] else "tpot"
     columns: dict[str, tuple[str, list[str]]] = {}
     words_last = sorted(prediction.shown, key=lambda column: bool(column.words))
     for column in words_last:
         name, ends = column.name, [f"{column.name}_low", f"{column.name}_high"]
-        if column.title and name not in left_out:
+        if column.title and name not in left_out and column.is_shown(deployment):
             columns[name] = column.title, cells(rows, column.form, name, *column.beside)
         if name == leading and ends[0] in rows[0]:
             form = SECONDS if column.form == SECONDS else "{:.2f}-{:.2f}"

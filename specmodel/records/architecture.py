@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -58,7 +59,8 @@ class Architecture(Record):
     max_positions
         Entries of a learned position embedding, 0 for rotary [token].
     input_projection_size
-        Width that a draft head projects down to `hidden_size` before its layers, 0 for none [-].
+        Width that a draft head projects down to `hidden_size` before its layers, 0 for none; in 16
+        bits or more, and copied to each GPU, as engines have it [-].
     weight_dtype, attention_dtype, expert_dtype
         Dtypes of the weights: of linear layers; of mixers, and of routed experts, by default the
         same. A group of layers may have others of its own.
@@ -68,8 +70,9 @@ class Architecture(Record):
     mtp_dtype
         Dtype of all weights of the block for multi-token prediction that the checkpoint has,
         where its parts do not have those of the target.
-    activation_dtype, kv_dtype
-        Dtypes of activations, which arithmetic follows, and of the KV cache.
+    activation_dtype, attention_activation_dtype, kv_dtype
+        Dtypes of activations, which arithmetic follows; of those inside mixers, by default the
+        same; and of the KV cache.
     num_mtp_modules
         Modules for multi-token prediction, each with weights of its own for the position that it
         drafts; the one there is drafts them all [-].
@@ -93,6 +96,7 @@ class Architecture(Record):
     head_dtype: StorageDtype | None = None
     mtp_dtype: StorageDtype | None = None
     activation_dtype: Dtype = "bf16"
+    attention_activation_dtype: Dtype | None = None
     kv_dtype: StorageDtype = "bf16"
     num_mtp_modules: Size = 1
     shares_mtp_index: bool = False
@@ -142,7 +146,9 @@ class Architecture(Record):
         argument
             Name that an error should carry.
         weight_dtype
-            Dtype of the weights, where it is known and the checkpoint may not say it.
+            Dtype of the weights of linear layers, which overrides what the checkpoint says of
+            them; a record of quantisation beside ``config.json`` is not read then, and one in it
+            is passed over if it is not understood.
 
         Returns
         -------
@@ -166,14 +172,11 @@ class Architecture(Record):
         file, name = config_file(path)
         argument_file = f"{argument} {file.name}"
         config = records.read_mapping(file, argument)
-        shape = hf.architecture_fields(config, argument_file)
         beside = file.with_name("hf_quant_config.json")
-        is_hidden = weight_dtype is None and not config.get("quantization_config")
-        if is_hidden and file_mode(beside):
-            expected = (
-                "a config.json with quantization_config, or weight_dtype to say what it holds"
-            )
-            raise InputError(argument, str(beside), expected)
+        is_read = weight_dtype is None and file_mode(beside)
+        quantisation = records.read_mapping(beside, argument) if is_read else None
+        is_given = weight_dtype is not None
+        shape = hf.architecture_fields(config, argument_file, quantisation, is_dtype_given=is_given)
         data = {"schema_version": 2, "name": name, "source": str(file), **shape}
         own = records.build(cls, data, argument_file)
         return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
@@ -230,7 +233,12 @@ class Architecture(Record):
     @cached_property
     def parts(self) -> dict[Stored, int]:
         """How many layers have each mixer, then each feed-forward block, in its dtypes [-]."""
-        return stored_parts(self.layers, self.stream, self.attention_dtype or self.weight_dtype)
+        mixers = replace(
+            self.stream,
+            weight_dtype=self.attention_dtype or self.weight_dtype,
+            activation_dtype=self.attention_activation_dtype or self.activation_dtype,
+        )
+        return stored_parts(self.layers, self.stream, mixers)
 
     @cached_property
     def experts(self) -> RoutedExperts | None:
@@ -283,14 +291,31 @@ class Architecture(Record):
         )
 
     @cached_property
-    def dtypes(self) -> tuple[tuple[str, str], ...]:
-        """Dtypes of activations, and of all that they meet in arithmetic, each with its field."""
-        found = [*self.stream.dtypes.items()]
+    def arithmetic_dtypes(self) -> tuple[tuple[str, str, str], ...]:
+        """Dtypes of activations and of what they meet: field, dtype, and that of the arithmetic."""
+        stream, told = self.stream, dict(self.own_dtypes)
+        met = [(field, dtype, stream) for field, dtype in (*stream.dtypes.items(), *told.items())]
+        met += [
+            ("attention_dtype", dtype, stored.stream)
+            for stored in self.parts
+            for dtype in (stored.stream.weight_dtype, stored.output_dtype)
+            if dtype and isinstance(stored.part, MixerPart)
+        ]
+        return tuple((field, dtype, of.arithmetic_dtype(dtype)) for field, dtype, of in met)
+
+    @cached_property
+    def own_dtypes(self) -> tuple[tuple[str, str], ...]:
+        """Dtypes of parts that differ from those of `stream`, each with its field."""
+        found = []
         for stored in self.parts:
-            is_mixer = isinstance(stored.part, MixerPart)
-            found += [("attention_dtype" if is_mixer else "ffn_dtype", stored.stream.weight_dtype)]
-            found += [("output_dtype", stored.output_dtype)] if stored.output_dtype else []
-        found += [("head_dtype", self.head_dtype)] if self.head_dtype else []
+            dtype, is_mixer = stored.stream.weight_dtype, isinstance(stored.part, MixerPart)
+            if dtype != self.weight_dtype:
+                found.append(("attention_dtype" if is_mixer else "ffn_dtype", dtype))
+            if stored.output_dtype:
+                found.append(("output_dtype", stored.output_dtype))
+        for field in ("head_dtype", "attention_activation_dtype"):
+            if getattr(self, field):
+                found.append((field, getattr(self, field)))
         return tuple(dict.fromkeys(found))
 
     @cached_property
@@ -358,7 +383,7 @@ class Architecture(Record):
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
-            + self.input_projection_size * h / n * stream.bytes_of(self.input_projection_dtype)
+            + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
         )

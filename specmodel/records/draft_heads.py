@@ -28,6 +28,9 @@ from specmodel.records.published_drafters import published_head
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
+MTP, EAGLE3 = "MTP head", "EAGLE-3 head"
+"""What drafters are called that a fit or a measurement may be of."""
+
 Attention = GroupedAttention | LatentAttention | SparseAttention
 """Mixers that a head may have; it never has a recurrent one."""
 
@@ -101,7 +104,7 @@ def eagle3_drafter(
     mixer = mixer.model_copy(update={"input_size": 2 * h})
     block = ffn_size or published_head(target)
     rule = 0 if block else (0 if target.is_moe else _dense_size(target)) or 6 * h
-    head = _head(target, "EAGLE-3 head", mixer, 3, block or rule, vocabulary_size, features_first)
+    head = _head(target, EAGLE3, mixer, 3, block or rule, vocabulary_size, features_first)
     told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
     return replace(head, assumed=(("draft_ffn_size", told),) if rule else ())
 
@@ -127,11 +130,11 @@ def mtp_drafter(target: Architecture) -> Drafter:
 
     Notes
     -----
-    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it.
+    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it. Each GPU has
+    the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
+    which it is cut and then gathered.
     """
-    routed = (part for part in target.feed_forwards if isinstance(part, RoutedExperts))
-    feed_forward = next(routed, None) or next(iter(target.feed_forwards))
-    layer = LayerGroup(count=1, mixer=_attention(target), feed_forward=feed_forward)
+    layer = _mtp_layer(target)
     changes = {
         "name": f"MTP head of {target.name}",
         "layers": (layer,),
@@ -143,7 +146,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     if modules > 1:
         rules = [partial(module_in_turn, place, modules) for place in range(modules)]
     return Drafter(
-        name="MTP head",
+        name=MTP,
         parts=tuple((head, rule) for rule in rules),
         is_head=True,
         trained_positions=modules,
@@ -216,7 +219,25 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
     fields = heads.eagle3_fields(config, f"drafter {file.name}", **sizes)
     data = {"schema_version": 2, "name": name, "source": str(file), **fields}
     head = build(Architecture, data, f"drafter {file.name}")
-    return Drafter(name="EAGLE-3 head", parts=((head, features_first),), is_head=True)
+    return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
+
+
+def _mtp_layer(target: Architecture) -> LayerGroup:
+    """Return a layer with the target's attention and experts, as stored unless told otherwise."""
+    mixer = _attention(target)
+    of_mixer = next(group for group in target.layers if isinstance(group.mixer, type(mixer)))
+    blocks = [group for group in target.layers if group.feed_forward]
+    routed = (group for group in blocks if isinstance(group.feed_forward, RoutedExperts))
+    of_block = next(routed, None) or blocks[0]
+    as_stored = target.mtp_dtype is None
+    return LayerGroup(
+        count=1,
+        mixer=mixer,
+        feed_forward=of_block.feed_forward,
+        mixer_dtype=of_mixer.mixer_dtype if as_stored else None,
+        output_dtype=of_mixer.output_dtype if as_stored else None,
+        ffn_dtype=of_block.ffn_dtype if as_stored else None,
+    )
 
 
 def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
@@ -227,8 +248,10 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
     narrow = BYTES_PER_ELEMENT[target.activation_dtype] < 2 <= BYTES_PER_ELEMENT[dtype]
     return {
         "weight_dtype": dtype,
+        "attention_dtype": None,
+        "attention_activation_dtype": None,
         "expert_dtype": None,
-        "embedding_dtype": target.outer_dtype,  # the LM head is the target's
+        "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
         "activation_dtype": "bf16" if narrow else target.activation_dtype,
     }
 

@@ -100,9 +100,26 @@ def module_in_turn(
 ) -> tuple[DraftPasses, ...]:
     """Return the passes of one of several modules that draft one position each, and then again.
 
-    Each of them carries all tokens just verified, as the cache of the module must have them: so
-    vLLM 0.33 (``v1/worker/gpu/spec_decode/multi_module_mtp``) and SGLang 0.5.23
-    (``multi_layer_eagle_worker_v2.py``, with more tokens yet) run them.
+    Each of them carries all tokens just verified, as the cache of the module must have them.
+
+    Parameters
+    ----------
+    place, num_modules
+        Which of the modules it is, from 0, and how many there are [-].
+    model
+        The module.
+    draft_length, drafted_tokens
+        As for every rule [token].
+
+    Returns
+    -------
+    tuple of DraftPasses
+        Those of the module, which are alike.
+
+    Notes
+    -----
+    As vLLM 0.33 (``v1/worker/gpu/spec_decode/multi_module_mtp``) runs them, and SGLang 0.5.23
+    (``multi_layer_eagle_worker_v2.py``), whose passes carry some tokens more.
     """
     own = draft_length - place
     rounds = np.floor(own / num_modules)

@@ -19,6 +19,7 @@ from specmodel.records.draft_heads import (
     read_head,
 )
 from specmodel.records.draft_passes import Drafter, one_at_a_time
+from specmodel.records.drafter_names import DRAFTERS, NGRAM
 
 __all__ = [
     "NGRAM",
@@ -33,9 +34,6 @@ __all__ = [
     "ngram_drafter",
     "parallel_drafter",
 ]
-
-NGRAM = "ngram"
-"""Name of the look-up, which has no architecture."""
 
 
 def model_drafter(architecture: Architecture) -> Drafter:
@@ -72,17 +70,14 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     return Drafter(name="n-gram look-up", lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
-_NAMED: dict[str, tuple[Callable[[Architecture], Drafter], str]] = {
-    "eagle": (
-        eagle_drafter,
-        "head: 2h-to-h projection, one dense layer, the target's vocabulary",
-    ),
-    "eagle3": (eagle3_drafter, "head: 3h-to-h projection, one dense layer, 32000 draft tokens"),
-    "mtp": (mtp_drafter, "head: 2h-to-h projection and a layer with attention like the target's"),
-    NGRAM: (lambda _target: ngram_drafter(), "prompt look-up on the host"),
-    "parallel": (parallel_drafter, "head shaped as eagle, one pass for all tokens"),
+_MAKERS: dict[str, Callable[[Architecture], Drafter]] = {
+    "eagle": eagle_drafter,
+    "eagle3": eagle3_drafter,
+    "mtp": mtp_drafter,
+    NGRAM: lambda _target: ngram_drafter(),
+    "parallel": parallel_drafter,
 }
-"""Drafters by name: how one is made for a target, and what it is."""
+"""How a drafter is made for a target, by its name in `DRAFTERS`."""
 
 
 def list_drafters() -> list[str]:
@@ -93,12 +88,12 @@ def list_drafters() -> list[str]:
     >>> list_drafters()
     ['eagle', 'eagle3', 'mtp', 'ngram', 'parallel']
     """
-    return sorted(_NAMED)
+    return sorted(DRAFTERS)
 
 
 def describe_drafter(name: str) -> str:
     """Return in a few words what a drafter is that `list_drafters` names."""
-    return _NAMED[name][1]
+    return DRAFTERS[name]
 
 
 def load_drafter(name: str | Path, target: Architecture) -> Drafter:
@@ -130,8 +125,8 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
         head = read_head(name, target) if is_config else None
         return head or model_drafter(load_architecture(name, "drafter"))
-    if str(name) in _NAMED:
-        return _NAMED[str(name)][0](target)
+    if str(name) in DRAFTERS:
+        return _MAKERS[str(name)](target)
     known = [*list_drafters(), *list_architectures()]
     if not {*spellings(str(name))} & {*known}:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"

@@ -206,7 +206,8 @@ def plan_sweep(
     }
     settings = {name: _single(name, values[name]) for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
-    acceptance = Acceptance(**{form: values[form]}, measured_draft_length=measured)
+    given: dict[str, Any] = {form: values[form], "measured_draft_length": measured}
+    acceptance = Acceptance(**given)
     acceptance = acceptance.measured_at(points["draft_length"])
     deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
     plan = Plan(
@@ -306,7 +307,8 @@ def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
     """Return an acceptance with other numbers, along the axis of the same form."""
     if acceptance.form == _BY_POSITION:
         return acceptance
-    return replace(acceptance, **{acceptance.form: rates.ravel()})
+    changed: dict[str, Any] = {acceptance.form: rates.ravel()}
+    return replace(acceptance, **changed)
 
 
 def with_ends(names: Iterable[str]) -> list[str]:

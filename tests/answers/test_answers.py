@@ -7,6 +7,7 @@ from math import factorial
 
 import numpy as np
 import pytest
+from hybrids import hybrid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,8 @@ CASES = {
     "dense": {"target": "llama-3.1-8b", "drafter": "eagle3", "hardware": "l40s"},
     "expert parallel": {"target": "deepseek-v3", "drafter": "mtp", "hardware": "h200_sxm"}
     | {"expert_parallel": 16},
+    "hybrid": {"target": hybrid("Qwen3.5-122B-A10B"), "drafter": "mtp", "hardware": "h200_sxm"}
+    | {"tensor_parallel": 2},
 }
 
 
@@ -184,12 +187,28 @@ def test_best_draft_lengths_are_those_of_predict(name):
             assert row.tpot == row.tpot_plain == p.forward_time[0, i]
             assert row.limited_by == "none"
         else:
-            assert row.speedup == p.speedup[length - 1, i] == p.speedup[:, i].max() > 1
+            fits = p.max_batch_size[:, i] >= row.batch_size
+            could = p.speedup[fits | (name != "hybrid") | ~fits.any(), i]
+            assert row.speedup == p.speedup[length - 1, i] == could.max() > 1
             assert row.tpot == p.tpot[length - 1, i]
             assert row.limited_by == p.limited_by[length - 1, i]
         assert row.tpot_plain / row.tpot == pytest.approx(row.speedup, rel=1e-12)
         assert row.throughput / row.throughput_plain == pytest.approx(row.speedup, rel=1e-12)
-        assert row.fits == (row.batch_size <= p.max_batch_size[0, i])
+        if length:
+            assert row.fits == (row.batch_size <= p.max_batch_size[length - 1, i])
+
+
+def test_drafts_whose_states_do_not_fit_are_left_out_where_shorter_ones_do():
+    """At batch size 30 the speedup grows up to five drafted tokens, and states of two fit."""
+    p = grid("hybrid", batch_size=[8, 30, 300], draft_length=np.arange(1, 6)[:, None])
+    assert p.speedup.argmax(axis=0)[1] > 1
+    assert (p.max_batch_size[:, 1] >= 30).tolist() == [True, True, False, False, False]
+    table = best_draft_lengths(p)
+    assert table["fits"].tolist() == [True, True, False]
+    best = 1 + p.speedup.argmax(axis=0)
+    assert table["best_draft_length"].tolist() == [best[0], 2, best[2]]
+    alone = grid("hybrid", batch_size=[8, 30, 300], draft_length=1, max_draft_length=5)
+    assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
 
 
 def test_draft_length_zero_counts_as_no_speculation():
@@ -295,8 +314,9 @@ def test_sums_of_coalitions(terms):
 def test_waterfalls_sum_exactly_and_name_what_limits(name, rate):
     p = grid(name, acceptance=rate, draft_length=[[1], [2], [5], [10]])
     e = explain(p)
-    assert tuple(e.target_efficiency) == VERIFY_TERMS
-    assert tuple(e.speedup) == SPEEDUP_TERMS
+    rare = {"index"} if name == "hybrid" else {"state", "index"}
+    assert tuple(e.target_efficiency) == tuple(t for t in VERIFY_TERMS if t not in rare)
+    assert tuple(e.speedup) == tuple(t for t in SPEEDUP_TERMS if t not in rare)
     np.testing.assert_allclose(
         1 + sum(e.target_efficiency.values()), p.target_efficiency, rtol=0, atol=1e-12
     )
@@ -304,8 +324,9 @@ def test_waterfalls_sum_exactly_and_name_what_limits(name, rate):
         e.ideal_speedup + sum(e.speedup.values()), p.speedup, rtol=1e-12, atol=1e-12
     )
     np.testing.assert_array_equal(e.ideal_speedup, p.draft_length + 1)
-    lengthening = np.stack([e.speedup[name] for name in SPEEDUP_TERMS[:-1]])
-    largest = np.array(SPEEDUP_TERMS[:-1])[lengthening.argmin(axis=0)]
+    causes = list(e.speedup)[:-1]
+    lengthening = np.stack([e.speedup[name] for name in causes])
+    largest = np.array(causes)[lengthening.argmin(axis=0)]
     assert (largest == e.prediction.limited_by).all()
     assert (np.stack(list(e.speedup.values())) <= 1e-12).all()
     if rate == 1:
@@ -315,22 +336,22 @@ def test_waterfalls_sum_exactly_and_name_what_limits(name, rate):
 def test_the_waterfall_is_the_mean_over_orders_of_the_step_itself():
     """With nothing but numbers of the prediction: seconds by cause, then all 40,320 orders."""
     p = predict(**QWEN, batch_size=24, draft_length=4, acceptance=0.8)
-    growth = p.times.growth_by_cause()
-    seconds = [float(growth[cause]) for cause in SPEEDUP_TERMS[:-1]]
+    growth, terms = p.times.growth_by_cause(), list(explain(p).speedup)
+    seconds = [float(growth[cause]) for cause in terms[:-1]]
     assert sum(seconds) == pytest.approx(float(p.step_time - p.forward_time), rel=1e-12)
-    found = dict.fromkeys(SPEEDUP_TERMS, 0.0)
-    for order in itertools.permutations(range(len(SPEEDUP_TERMS))):
+    found = dict.fromkeys(terms, 0.0)
+    for order in itertools.permutations(range(len(terms))):
         time, tokens = float(p.forward_time), 5.0
         for i in order:
             before = tokens * float(p.forward_time) / time
-            if SPEEDUP_TERMS[i] == SPEEDUP_TERMS[-1]:
+            if terms[i] == "rejection":
                 tokens = float(p.tokens_per_step)
             else:
                 time += seconds[i]
-            found[SPEEDUP_TERMS[i]] += tokens * float(p.forward_time) / time - before
+            found[terms[i]] += tokens * float(p.forward_time) / time - before
     for term, value in explain(p).speedup.items():
         assert float(value) == pytest.approx(
-            found[term] / factorial(len(SPEEDUP_TERMS)), rel=1e-9, abs=1e-12
+            found[term] / factorial(len(terms)), rel=1e-9, abs=1e-12
         )
 
 
@@ -340,6 +361,17 @@ def test_a_dense_model_loads_no_experts_and_one_gpu_sends_nothing():
         assert not terms["experts"].any()
         assert not terms["communication"].any()
     assert explain(grid("expert parallel")).speedup["communication"].min() < 0
+
+
+def test_states_take_most_where_many_sequences_write_them():
+    e = explain(grid("hybrid", draft_length=[[5]], context_length=0, batch_size=[1, 256]))
+    assert e.target_efficiency["state"][0, 0] > -0.02
+    assert e.target_efficiency["state"][0, 1] == min(t[0, 1] for t in e.target_efficiency.values())
+    replay = explain(
+        grid("hybrid", draft_length=[[5]], context_length=0, batch_size=[1, 256],
+             state_rollback="replay")
+    )  # fmt: skip
+    assert replay.target_efficiency["state"][0, 1] > 0.2 * e.target_efficiency["state"][0, 1]
 
 
 def test_proposals_at_some_steps_set_the_ideal():
@@ -371,7 +403,8 @@ def test_anywhere_the_terms_sum(name, batch, length, rate, context):
 def test_an_explanation_as_a_table_has_both_ends():
     e = explain(grid("eagle", draft_length=[[1], [3]]))
     frame = e.to_frame()
-    assert len(frame) == 8 * (len(VERIFY_TERMS) + len(SPEEDUP_TERMS) + 4)
+    assert len(frame) == 8 * (len(e.target_efficiency) + len(e.speedup) + 4)
+    assert not {"state", "index"} & set(frame["term"])
     for _, rows in frame.groupby(["quantity", "batch_size", "draft_length"]):
         assert rows["term"].iloc[0] == "ideal"
         assert rows["term"].iloc[-1] == "predicted"

@@ -10,7 +10,8 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting import fit_kernels
 from specmodel.calibrate.fitting.kernels import ON_CPU, predicted_time
-from specmodel.calibrate.measurements import check_measurements, work_of
+from specmodel.calibrate.measurements import check_measurements
+from specmodel.calibrate.timed_work import work_of
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import choose_kernels, load_hardware
 from specmodel.records.kernels import load_typical

@@ -17,11 +17,10 @@ from specmodel.calibrate.measurements import (
     COMMON,
     ROLES,
     check_measurements,
-    check_plausible,
     groups,
     read_measurements,
-    work_of,
 )
+from specmodel.calibrate.timed_work import check_plausible, work_of
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import load_hardware
 
@@ -309,6 +308,7 @@ def test_groups_are_components_by_dtype() -> None:
     parts.append(GEMM.assign(weight_dtype="fp8"))
     found = groups(check_measurements(pd.concat(parts, ignore_index=True)))
     expected = [("attention", "bf16"), ("experts", "bf16"), ("gemm", "bf16"), ("gemm", "fp8")]
+    expected += [("latent_attention", "bf16"), ("recurrence", "fp32")]
     assert [(kind, dtype) for kind, dtype, _ in found] == expected
     assert sum(len(rows) for *_, rows in found) == sum(map(len, parts))
 

@@ -381,7 +381,7 @@ PROFILES = [
     file_case("--target", "deep.json", "JSON"),
     file_case("--target", "list.json", "object"),
     file_case("--target", "binary.json", "UTF-8"),
-    file_case("--target", "mamba.json", "model_type", "'mamba'", "attention"),
+    file_case("--target", "mamba.json", "model_type", "'mamba'", "state-space layers"),
     file_case("--target", "no_family.json", "model_type", "llama"),
     file_case("--target", "number_family.json", "model_type", "got 3;"),
     file_case("--target", "experts.json", "num_local_experts", "got 8;"),

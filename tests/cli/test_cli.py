@@ -188,6 +188,15 @@ def test_only_the_ideal_engine_is_an_upper_bound(overhead, run):
     assert "upper bound" not in in_one_line(real).lower()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "opening"),
+    [("1,100", "One point fits in memory, where"), ("1,2,100", "2 of 3 points fit in memory,")],
+)
+def test_how_many_points_fit_is_said(run, sizes, opening):
+    text = run(f"{PREDICT} --context-length 100000 --batch-size {sizes}")
+    assert text.splitlines()[1].startswith(opening)
+
+
 def test_batch_that_does_not_fit_warns(run):
     command = PREDICT + " --context-length 100000 --batch-size 1,100"
     document = parse(run(command + " --json"))
@@ -204,6 +213,24 @@ def test_batch_that_does_not_fit_warns(run):
     assert "Warning" not in run(f"{command} --batch-size {most}")
     assert "Warning" in run(f"{command} --batch-size {most + 1}")
     assert "not even the weights fit" in in_one_line(run(PREDICT + " --hardware t4"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--memory-utilization", 0.8),
+        ("--routing-correlation", 0.1),
+        ("--tensor-parallel", 2),
+        ("--stack", "typical"),
+        ("--weight-dtype", "fp8"),
+        ("--kv-dtype", "fp8"),
+    ],
+)
+def test_json_says_of_what_was_given_what_was_predicted(option, value, run):
+    told = parse(run(f"{PREDICT} {option} {value} --json"))
+    name = option[2:].replace("-", "_")
+    assert name not in told["assumptions"]
+    assert told["deployment"][name] == value
 
 
 def test_arithmetic_in_a_wider_dtype_is_said(run):

@@ -4,9 +4,11 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import specmodel
 from specmodel import cli
 
 WHERE = "--target qwen3-30b-a3b --drafter eagle3 --hardware h200_sxm --acceptance-rate 0.7"
@@ -19,6 +21,7 @@ options.predict_from = lambda _: os.kill(os.getpid(), signal.{})
 """
 INTERRUPTED_IMPORT = """
 import sys
+from pathlib import Path
 class Interrupt:
     def find_spec(name, *_):
         if name == "{}":
@@ -106,3 +109,15 @@ def test_errors_are_one_short_line(command: str, strange: str, capsys) -> None:
     assert err[:-1].isprintable()
     assert max(map(len, err.split())) <= 80 + len("''.")  # quotes and a full stop beside
     assert err.count("x") < 200
+
+
+def test_the_package_is_the_program_and_imports_nothing_of_the_folder(tmp_path) -> None:
+    (tmp_path / "tomllib.py").write_text("raise SystemExit(9)")
+    command = [sys.executable, "-m", "specmodel", *shlex.split(PREDICT)]
+    folder = str(Path(specmodel.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": folder}
+    done = subprocess.run(
+        command, capture_output=True, check=False, cwd=tmp_path, env=environment, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Qwen3-30B-A3B + EAGLE-3 head")

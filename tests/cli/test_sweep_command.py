@@ -237,7 +237,7 @@ CASES = [
     (f"{GOOD} --draft-length 1,2000", "--draft-length", "got 2000", "1000"),
     (f"{GOOD} --verify-tokens 9", "--verify-tokens", "got 9;", "tokens_per_step"),
     (f"{GOOD} --draft-length 3,0 --verify-tokens 4", "--verify-tokens", "got 4;", "draft_length"),
-    (f"{BASE}", "acceptance", "None", "exactly one of --acceptance-rate, --tokens-per-step"),
+    (f"{BASE}", "acceptance", "None", "exactly one of --acceptance, --acceptance-rate"),
     (f"{GOOD} --tokens-per-step 2", "['--acceptance-rate', '--tokens-per-step']", "exactly one"),
     (f"{BASE} --tokens-per-step 2", "--measured-draft-length", "None", "was measured"),
     (f"{GOOD} --batch-sizes 4", "--batch-sizes", "--batch-size"),

@@ -178,6 +178,15 @@ def test_break_even_writes_rates_and_hatches_where_none_pays(y, label) -> None:
     assert "hatched: none pays" in drawn.get_title(loc="left")
 
 
+def test_a_map_may_lack_points() -> None:
+    points = {"batch_size": [1, 8, 8], "context_length": 512, "draft_length": [1, 1, 2]}
+    rates = {"break_even_acceptance_rate": [0.25, np.nan, 0.5]}
+    drawn = plots.break_even(pd.DataFrame(points | rates), ax())
+    assert written(drawn) == {(0.5, 0.5): ".25", (1.5, 1.5): ".50"}
+    (hatches,) = (found for found in drawn.collections if found.get_hatch())
+    assert len(hatches.get_paths()) == 1
+
+
 def test_a_map_too_fine_for_numbers_has_a_colour_bar() -> None:
     table = pd.DataFrame({"batch_size": range(1, 200), "context_length": 9, "fits": True})
     drawn = plots.best_draft_length(table.assign(best_draft_length=table["batch_size"] % 7), ax())

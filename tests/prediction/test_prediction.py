@@ -318,8 +318,9 @@ def test_memory_adds_weights_cache_and_drafter() -> None:
     assert p.assumptions["memory_utilization"] == 0.9
     assert "memory_utilization" not in whole.assumptions
     head = MemoryUse(qwen2(drafter="eagle").deployment, 512, 5)
-    layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512) + 2 * 3584**2 + 3 * 3584
-    assert head.draft_weight_bytes == layer + 3 * 3584  # norms are on both GPUs
+    layer = (7 * 3584 // 2 * 3 * 3584) + 2 * 3584 * (3584 + 512)
+    whole = 2 * 3584**2 + 3 * 3584  # the projection and norms are on both GPUs
+    assert head.draft_weight_bytes == layer + 2 * whole
 
 
 def test_beyond_memory_warns_with_figures() -> None:
@@ -429,7 +430,7 @@ def test_what_was_not_given_is_assumed_aloud() -> None:
         ({"draft_length": 1e9}, "draft_length"),
         ({"context_length": float("nan")}, "context_length"),
         ({"acceptance": 1.5}, "acceptance_rate"),
-        ({"acceptance": "high"}, "acceptance_rate"),
+        ({"acceptance": "high"}, "acceptance"),
         ({"acceptance": Acceptance(acceptance_by_position=[0.5])}, "acceptance_by_position"),
         ({"max_draft_length": 0}, "max_draft_length"),
         ({"tensor_parallel": 3}, "tensor_parallel"),

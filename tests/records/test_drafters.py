@@ -1,7 +1,5 @@
 """Drafters: what a head has of its target, and what cannot be one."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -200,84 +198,3 @@ def test_looking_up_takes_longer_for_more_sequences():
     assert step_times(spread, batch_size=128, **point).draft_time == pytest.approx(16e-4)
     plain = step_times(deployment, batch_size=16, **point | {"draft_length": 0})
     assert plain.draft_time == 0
-
-
-# Heads from their own config.json
-
-SGLANG_HEAD = {
-    "architectures": ["LlamaForCausalLMEagle3"],
-    "model_type": "llama",
-    "hidden_size": 2048,
-    "intermediate_size": 12_288,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 4,
-    "head_dim": 128,
-    "vocab_size": 151_936,
-    "draft_vocab_size": 32_000,
-    "torch_dtype": "bfloat16",
-    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 23, 44]},
-}
-"""As SpecForge writes it for Qwen3-30B-A3B."""
-OWN = ("architectures", "draft_vocab_size", "eagle_config")
-SPECULATORS_HEAD = {
-    "architectures": ["Eagle3Speculator"],
-    "speculators_model_type": "eagle3",
-    "draft_vocab_size": 32_000,
-    "transformer_layer_config": {k: v for k, v in SGLANG_HEAD.items() if k not in OWN},
-}
-QWEN = "qwen3-30b-a3b"
-
-
-@pytest.fixture
-def head(tmp_path):
-    """A function that reads the head of a configuration."""
-
-    def read(config, target=QWEN, **changes):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config | changes), encoding="utf-8")
-        return load_drafter(path, load_architecture(target))
-
-    return read
-
-
-@pytest.mark.parametrize("config", [SGLANG_HEAD, SPECULATORS_HEAD], ids=["sglang", "speculators"])
-def test_an_eagle3_head_is_read_from_its_config(head, config):
-    drafter, derived = head(config), load_drafter("eagle3", load_architecture(QWEN))
-    labels = {"name", "source"}
-    (read,), (own,) = drafter.architectures, derived.architectures
-    assert read.model_dump(exclude=labels) == own.model_dump(exclude=labels)
-    assert (drafter.kind, drafter.is_head) == ("EAGLE-3 head", True)
-    assert len(drafter.passes(3)) == 2
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({"hidden_size": 4096}, "target_hidden_size: got None; .*that of the target, 2048"),
-        ({"vocab_size": 128_256}, "vocab_size: got 128256; .*that of the target, 151936"),
-        ({"num_hidden_layers": 2}, "num_hidden_layers: got 2; expected 1"),
-        ({"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected none"),
-        ({"architectures": ["LlamaForCausalLMEagle"], "draft_vocab_size": None}, "architectures: "),
-        ({"intermediate_size": None}, "intermediate_size: got None"),
-    ],
-)
-def test_a_head_that_is_not_understood_is_refused_by_name(head, changes, fault):
-    with pytest.raises(InputError, match=f"^drafter config.json {fault}"):
-        head(SGLANG_HEAD, **changes)
-
-
-def test_a_head_may_be_narrower_than_its_target(head):
-    drafter = head(SGLANG_HEAD, hidden_size=1024, target_hidden_size=2048)
-    assert drafter.architectures[0].input_projection_size == 3 * 2048
-
-
-@pytest.mark.parametrize(
-    "config",
-    [SGLANG_HEAD, SPECULATORS_HEAD, SGLANG_HEAD | {"architectures": ["LlamaForCausalLMEagle"]}],
-)
-def test_a_head_is_no_target(tmp_path, config):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(InputError, match=r"^target config\.json architectures: got .*a draft head"):
-        load_architecture(path)

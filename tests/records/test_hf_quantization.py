@@ -6,6 +6,8 @@ The configurations are made up; names of modules and keys are those of the famil
 import pytest
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.records.architecture import Architecture
 from specmodel.records.hf.config import architecture_fields
 
 DENSE = {
@@ -65,6 +67,19 @@ def read(config, quantisation, **changes):
     return tuple(fields[name] for name in names)
 
 
+def stored(config, quantisation):
+    """Dtypes of attention and of its output, of dense layers, shared experts and routed ones."""
+    fields = architecture_fields(config | {"quantization_config": quantisation}, "target")
+    model = build(Architecture, {"schema_version": 2, "name": "", "source": "", **fields}, "")
+    found = {}
+    for one, layers in model.parts.items():
+        kind = "attention" if "attention" in one.part.kind else one.part.kind
+        dtypes = [one.stream.weight_dtype, *([one.output_dtype] if one.output_dtype else [])]
+        dtypes += [one.stream.expert_dtype] if kind == "experts" else []
+        found.setdefault(kind, []).append((layers, *dtypes))
+    return found
+
+
 def refuses(match, config, quantisation):
     with pytest.raises(InputError, match=rf"target config\.json quantization_config.*{match}"):
         read(config, quantisation)
@@ -108,6 +123,14 @@ def test_lists_of_what_is_unquantised_anyhow(key, names):
 LATENT_NAMES = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
 
 
+ATTENTION_BF16 = {
+    "attention": [(4, "bf16")],
+    "dense": [(1, "fp8")],
+    "experts": [(3, "fp8", "fp8")],
+}
+"""Where attention alone is left out, dense layers and shared experts are narrow as well."""
+
+
 @pytest.mark.parametrize(
     "names",
     [
@@ -121,12 +144,51 @@ LATENT_NAMES = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_pr
         [f"model.layers.{i}.self_attn" for i in range(4)],
         [f"model.layers.{i}.self_attn*" for i in range(5)],
         [f"model.layers.{i}.self_attn.{name}" for i in range(4) for name in LATENT_NAMES],
-        ["re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"],
-        ["language_model.model.layers.*.self_attn", "mlp.shared_experts"],
     ],
 )
 def test_attention_left_out(names):
+    assert stored(DEEPSEEK, FP8 | {"modules_to_not_convert": names}) == ATTENTION_BF16
+
+
+def test_all_but_routed_experts_left_out():
+    names = ["re:.*self_attn.*", "re:.*shared_experts.*"]
+    names.append(r"re:.*mlp\.(gate|up|gate_up|down)_proj.*")
     assert read(DEEPSEEK, FP8 | {"modules_to_not_convert": names}) == EXPERTS_FP8
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (  # attention of the first layer, and the matrix after attention in all others
+            ["layers.0.self_attn", *(f"layers.{i}.self_attn.o_proj" for i in (1, 2, 3))],
+            {"attention": [(1, "bf16"), (3, "fp8", "bf16")]},
+        ),
+        (["model.layers.0*"], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
+        (["model.layers.0"], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
+        ([r"re:.*layers\.[0-2]\.self_attn.*"], {"attention": [(3, "bf16"), (1, "fp8")]}),
+        (["self_attn.q_*", "self_attn.kv_*"], {"attention": [(4, "bf16", "fp8")]}),
+        (["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"], {"dense": [(1, "bf16")]}),
+        (["mlp.shared_experts"], {"experts": [(3, "bf16", "fp8")]}),
+        (
+            ["self_attn", "mlp.shared_experts"],
+            {"attention": [(4, "bf16")], "experts": [(3, "bf16", "fp8")]},
+        ),
+    ],
+)
+def test_parts_of_some_layers_left_out(names, expected):
+    whole = {"attention": [(4, "fp8")], "dense": [(1, "fp8")], "experts": [(3, "fp8", "fp8")]}
+    assert stored(DEEPSEEK, FP8 | {"modules_to_not_convert": names}) == whole | expected
+
+
+def test_a_glob_of_a_layer_is_of_its_number_as_text():
+    config = DENSE | {"num_hidden_layers": 12}
+    names = ["model.layers.1*"]  # and 10 and 11, as engines match it
+    assert stored(config, FP8 | {"ignore": names}) == {
+        "attention": [(9, "fp8"), (3, "bf16")],
+        "dense": [(9, "fp8"), (3, "bf16")],
+    }
+    names = ["model.layers.1.*"]
+    assert stored(config, FP8 | {"ignore": names})["attention"] == [(11, "fp8"), (1, "bf16")]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +198,6 @@ def test_attention_left_out(names):
         (DEEPSEEK, ["experts"]),
         (DEEPSEEK, [r"re:.*mlp\.experts\..*"]),
         (DEEPSEEK, [f"model.layers.{i}.mlp.experts" for i in (1, 2, 3)]),
-        (DEEPSEEK, ["re:.*mlp.experts.*", "re:.*shared_experts.*"]),
         (MIXTRAL, ["model.layers.*.block_sparse_moe.experts.*"]),
         (MIXTRAL, [f"re:.*block_sparse_moe.experts.*.{name}" for name in ("w1", "w2", "w3")]),
         (LLAMA4, ["feed_forward.experts"]),
@@ -150,26 +211,17 @@ def test_experts_left_out(config, names):
     ("config", "names", "match"),
     [
         (DEEPSEEK, ["self_attn.q_a_proj"], "all modules of the attention"),
-        (DEEPSEEK, ["model.layers.0.self_attn"], "all modules of the attention"),
-        (DEEPSEEK, ["model.layers.0.self_attn"] * 4, "all modules of the attention"),
-        (
-            DEEPSEEK,
-            ["layers.0.self_attn", "layers.0.self_attn*", "layers.1.self_attn", "layers.2.*attn"],
-            "all modules of the attention",
-        ),
+        (DEEPSEEK, ["layers.1.self_attn.q_a_proj"], "all modules of the attention before its"),
         (DEEPSEEK, ["mlp.experts.*.gate_proj"], "all modules of the experts"),
-        (DEEPSEEK, ["re:.*gate.*"], "all modules of the experts"),
-        (DEEPSEEK, ["model.layers.1.mlp.experts"], "all modules of the experts"),
-        (DEEPSEEK, ["mlp.shared_experts"], "shared experts quantised as attention"),
-        (DEEPSEEK, ["mlp.gate_proj"], "dense layers quantised as attention"),
-        (DEEPSEEK, ["mlp.down_proj", "shared_experts"], "dense layers and shared experts"),
+        (DEEPSEEK, ["mlp.experts.0", "mlp.experts.1.gate_proj"], "all modules of the experts"),
+        (DEEPSEEK, ["re:.*gate.*"], "all modules of the dense layers"),
+        (DEEPSEEK, ["model.layers.1.mlp.experts"], "all modules of the experts alike"),
+        (DEEPSEEK, ["mlp.gate_proj"], "all modules of the dense layers"),
+        (DEEPSEEK, ["mlp.shared_experts.up_proj"], "all modules of the shared experts"),
         (DEEPSEEK, ["self_attn", "mlp"], "of attention, or of routed experts"),
-        (DENSE, ["self_attn"], "of attention, or of routed experts"),
-        (DENSE, ["mlp"], "dense layers quantised as attention"),
-        (DEEPSEEK, ["model.layers.0"], "all modules of the attention"),
-        (DEEPSEEK, ["conv1d"], r"got 'conv1d'; expected attention, experts"),
-        (DEEPSEEK, ["lm_head", "self_attn.indexer"], r"got 'self_attn\.indexer'"),
-        (DEEPSEEK, [r"re:.*layers\.[0-2]\..*"], r"got 're:"),
+        (DENSE, ["self_attn", "mlp"], "of attention, or of routed experts or dense"),
+        (DEEPSEEK, ["query_key_value"], r"got 'query_key_value'; expected attention, experts"),
+        (DEEPSEEK, ["lm_head", "self_attn.sorter"], r"got 'self_attn\.sorter'"),
         (DEEPSEEK, ["re:(self_attn"], "well-formed regex"),
         (DEEPSEEK, [""], "got ''"),
         (DEEPSEEK, [3], "names of modules"),
@@ -197,7 +249,7 @@ def test_mxfp4_is_of_routed_experts_alone():
 
 
 @pytest.mark.parametrize("method", ["awq", "gptq"])
-@pytest.mark.parametrize(("bits", "dtype"), [(4, "int4"), (8, "int8")])
+@pytest.mark.parametrize(("bits", "dtype"), [(4, "int4"), (8, "int8_g128")])
 def test_weights_alone(method, bits, dtype):
     quantisation = {"quant_method": method, "bits": bits, "group_size": 128, "lm_head": False}
     assert read(MIXTRAL, quantisation) == (dtype, None, "bf16", "bf16", "bf16")
@@ -211,7 +263,8 @@ def test_other_numbers_of_bits_are_refused(bits):
 def test_gptq_rules():
     gptq = {"quant_method": "gptq", "bits": 4}
     rules = {r"-:.*mlp\.gate\..*": {}, "-:.*self_attn.*": {}}
-    assert read(DEEPSEEK, gptq | {"dynamic": rules})[:2] == ("bf16", "int4")
+    narrow = {"dense": [(1, "int4")], "experts": [(3, "int4", "int4")]}
+    assert stored(DEEPSEEK, gptq | {"dynamic": rules}) == narrow | {"attention": [(4, "bf16")]}
     refuses(r"\.dynamic: got", DEEPSEEK, gptq | {"dynamic": rules | {"+:.*up.*": {"bits": 8}}})
     refuses(r"\.dynamic: got", DEEPSEEK, gptq | {"dynamic": ["-:.*"]})
 
@@ -299,7 +352,9 @@ def test_modelopt(algorithm, dtype):
     ("keys", "match"),
     [
         ({}, "quant_algo: got None"),
-        ({"quant_algo": "MIXED_PRECISION"}, "quant_algo: got 'MIXED_PRECISION'"),
+        ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers: got None"),
+        ({"quant_algo": "W4A8_AWQ"}, "quant_algo: got 'W4A8_AWQ'; expected one of: FP8"),
+        ({"quant_algo": "NVFP4", "group_size": 32}, "group_size: got 32; expected 16"),
         ({"quant_algo": ["FP8"]}, "quant_algo"),
         ({"quant_algo": "FP8", "kv_cache_quant_algo": "INT3"}, "kv_cache_quant_algo"),
         ({"quant_algo": "FP8", "quantized_layers": {"lm_head": {}}}, "quantized_layers"),
@@ -309,7 +364,7 @@ def test_modelopt_that_is_not_understood(keys, match):
     refuses(match, MIXTRAL, {"quant_method": "modelopt"} | keys)
 
 
-@pytest.mark.parametrize("method", ["bitsandbytes", "quark", "hqq", "FP8", "", None, 8, ["fp8"]])
+@pytest.mark.parametrize("method", ["bitsandbytes", "hqq", "FP8", "", None, 8, ["fp8"]])
 def test_unknown_method_is_refused_by_name(method):
     quantisation = {"quant_method": method, "bits": 4}
     shown = repr(method).replace("[", r"\[").replace("]", r"\]")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hybrids import hybrid
 
+from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.forward import pass_work
@@ -11,7 +12,7 @@ from specmodel.cost.latency import step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.records.architecture import load_architecture
 from specmodel.records.drafters import eagle3_drafter, eagle_drafter, mtp_drafter
-from specmodel.records.layers.batch import SINGLE_GPU, sequence_group
+from specmodel.records.layers.batch import SINGLE_GPU, Layout, sequence_group
 from specmodel.records.layers.group import LayerGroup
 from specmodel.records.layers.sparse import SparseAttention
 
@@ -88,6 +89,19 @@ def test_the_projection_is_never_quantised(dtype, size):
     assert work.components["attention_projections"].stored_dtype == dtype
 
 
+@pytest.mark.parametrize("build", [eagle_drafter, eagle3_drafter, mtp_drafter])
+def test_each_gpu_has_the_whole_projection(build):
+    """`ReplicatedLinear` or a plain matrix in most heads of vLLM, and of SGLang."""
+    (head,) = build(V3).architectures
+    bare = head.model_copy(update={"input_projection_size": 0})
+    size = 2 * head.input_projection_size * 7168
+    for n in (1, 8):
+        layout = Layout(n)
+        assert head.weight_bytes(layout) - bare.weight_bytes(layout) == pytest.approx(size)
+        work = pass_work(head, sequence_group(batch_size=1, context_length=10), layout=layout)
+        assert work.components["input_projection"].weight_bytes == size
+
+
 def test_a_layer_that_a_checkpoint_leaves_unquantised():
     plain = hybrid("Qwen3.5-35B-A3B")
     quantised = {"weight_dtype": "fp4", "activation_dtype": "fp4"}
@@ -101,6 +115,20 @@ def test_a_layer_that_a_checkpoint_leaves_unquantised():
     assert narrow.weight_dtype == narrow.stream.expert_dtype == "fp8"
     with pytest.raises(InputError, match=r"^target.mtp_dtype: got 'fp3'"):
         plain.with_changes("target", {"mtp_dtype": "fp3"})
+
+
+def test_the_layer_is_stored_as_those_that_it_is_like():
+    """Qwen's FP8 checkpoints and mixtures say dtypes by layer, which the MTP layer shares."""
+    plain = hybrid("Qwen3.5-35B-A3B")
+    recurrent, attending = plain.layers
+    dtypes = {"mixer_dtype": "fp8", "output_dtype": "bf16", "ffn_dtype": "fp8"}
+    layers = (recurrent, attending.model_copy(update=dtypes))
+    target = plain.model_copy(update={"layers": layers})
+    (layer,) = head_of(target).layers
+    assert (layer.mixer_dtype, layer.output_dtype, layer.ffn_dtype) == ("fp8", "bf16", None)
+    left = target.model_copy(update={"mtp_dtype": "bf16", "attention_activation_dtype": "fp8"})
+    assert head_of(left).weight_bytes(SINGLE_GPU) == head_of(plain).weight_bytes(SINGLE_GPU)
+    assert {dtype for _, _, dtype in head_of(left).arithmetic_dtypes} == {"bf16"}
 
 
 # Passes
@@ -170,6 +198,19 @@ def test_modules_have_weights_and_caches_of_their_own():
     short = {"draft_length": 1, "verify_tokens": 2}
     drafts = [step_times(d, **point, **short).draft_time for d in (one, three)]
     assert drafts[0] == pytest.approx(drafts[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("length", "told"), [(3, None), (6, None), (1, None), (4, "4"), ([2, 5, 7], "5, 7")]
+)
+def test_lengths_that_no_engine_takes_are_told(length, told):
+    """`num_speculative_tokens ... must be divisible by n_predict`, says vLLM beyond the modules."""
+    target = V3.with_changes("target", {"num_mtp_modules": 3})
+    names = {"target": target, "hardware": "b200", "drafter": "mtp", "tensor_parallel": 8}
+    point = {"batch_size": 1, "draft_length": length, "acceptance": 0.01, "max_draft_length": 1}
+    warned = [w for w in predict(**names, **point).warnings if "modules" in w]
+    assert len(warned) == (told is not None)
+    assert told is None or warned[0].endswith(f"of at most 3, or a multiple of it, and not {told}")
 
 
 # A head belongs to its target

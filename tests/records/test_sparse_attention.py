@@ -151,11 +151,27 @@ def test_decoding_reads_all_index_keys_and_gathers_the_best():
     assert core.memory_cause == "KV"
     assert core.cache_bytes == 4 * 61 * 1152 * (2048 + 1)
     assert core.flop == 4 * 61 * 2 * 128 * (576 + 512) * 2048
+    assert {
+        work.kind for name, work in found.items() if "attention" in name or name == "indexer"
+    } == {"sparse_attention"}
 
 
 def test_short_context_is_attended_whole():
+    """Kernels compute whole lists all the same, and there is nothing to choose from."""
     found = components(batch_size=1, context_length=999)
     assert found["attention_core"].cache_bytes == 61 * 1152 * (1000 + 1)
+    assert found["attention_core"].flop == 61 * 2 * 128 * (576 + 512) * 2048
+    assert found["indexer"].groups == 0
+
+
+def test_choosing_takes_a_processor_for_each_token():
+    few, many, more = (
+        float(components(batch_size=B, context_length=4095)["indexer"].groups)
+        for B in (1, 1000, 2000)
+    )
+    assert few == pytest.approx(61 * 128 / 2, rel=1e-3)
+    assert many == pytest.approx(61 * 1000 / 2, rel=1e-2)
+    assert more == pytest.approx(2 * many, rel=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +229,7 @@ def test_the_index_is_on_every_gpu():
     assert one["indexer"].cache_bytes == eight["indexer"].cache_bytes
     assert one["indexer"].flop == eight["indexer"].flop
     assert one["attention_core"].cache_bytes == eight["attention_core"].cache_bytes
-    assert one["attention_core"].flop == 8 * eight["attention_core"].flop
+    assert one["attention_core"].flop == 2 * eight["attention_core"].flop  # 64 heads at least
 
 
 @given(

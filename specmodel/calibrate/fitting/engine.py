@@ -23,7 +23,7 @@ from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.architecture import load_architecture
 from specmodel.records.drafters import load_drafter
-from specmodel.records.engine import EngineProfile
+from specmodel.records.engine import OVERHEADS, EngineProfile
 from specmodel.records.hardware import load_hardware
 
 COLUMNS = (
@@ -35,14 +35,11 @@ COLUMNS = (
 QUANTITIES = ("speedup", "relative_step_time", "forward_time", "step_time", "target_efficiency")
 """What ``value`` may be [-] [s]; a speedup over several batch sizes is the largest."""
 
+_PER_KERNEL, _PER_PASS, _PER_REQUEST = (1e-8, 1e-4), (1e-6, 5e-2), (1e-7, 5e-3)
+
 BOUNDS = {
-    "kernel_time": (1e-8, 1e-4),
-    "pass_time": (1e-6, 5e-2),
-    "draft_kernel_time": (1e-8, 1e-4),
-    "draft_pass_time": (1e-6, 5e-2),
-    "reject_time": (1e-6, 5e-2),
-    "reject_time_per_request": (1e-7, 5e-3),
-    "reject_time_per_token": (1e-7, 5e-3),
+    name: _PER_KERNEL if "kernel" in name else _PER_REQUEST if "_per_" in name else _PER_PASS
+    for name in OVERHEADS
 }
 """Least and largest overhead tried [s]."""
 

@@ -19,7 +19,8 @@ from specmodel.calibrate.fitting.result import (
     log_fit_result,
     rounded,
 )
-from specmodel.calibrate.measurements import check_plausible, groups, judged_rows, work_of
+from specmodel.calibrate.measurements import groups, judged_rows
+from specmodel.calibrate.timed_work import check_plausible, work_of
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit
@@ -47,6 +48,14 @@ PARAMETERS = {
         "ramp_time": (1e-8, 1e-4, 5e-6),
     },
     "elementwise": {"launch_time": (1e-7, 1e-4, 3e-6), "activation_efficiency": (0.02, 20.0, 0.6)},
+    "latent_attention": {
+        "launch_time": (1e-7, 1e-4, 1e-5),
+        "memory_efficiency": (0.2, 1.0, 0.85),
+        "compute_efficiency": (0.05, 1.0, 0.6),
+        "group_time": (1e-11, 1e-6, 2e-8),
+        "ramp_time": (1e-8, 1e-4, 5e-6),
+    },
+    "recurrence": {"launch_time": (1e-6, 1e-4, 4e-6), "memory_efficiency": (0.2, 1.0, 0.8)},
 }
 """Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
 
@@ -286,7 +295,7 @@ def _bounds(
 
     Large products do not tell a launch from what else does not grow with them: that of a GEMM is
     at most all that the shortest fifth of those measured take. `computed` is the compute
-    efficiency of dense products, which experts do not exceed.
+    efficiency of dense products, which neither experts nor latent attention exceed.
     """
     bounds = dict(PARAMETERS[kind])
     if hardware.kind == "cpu":
@@ -296,7 +305,7 @@ def _bounds(
         low, high, start = bounds["launch_time"]
         shortest = float(rows["latency"].quantile(0.2))
         bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
-    if kind == "experts":
+    if kind in ("experts", "latent_attention"):
         low, high, start = bounds["compute_efficiency"]
         high = max(min(high, computed), low * 1.001)
         bounds["compute_efficiency"] = (low, high, min(start, high))
@@ -310,19 +319,30 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
 
     Points that were fitted err too little, and points of one shape err alike: leaving out points
     one by one would show neither. So whole shapes are left out in turn, in up to four parts, and
-    each is predicted by a fit to the others.
+    each is predicted by a fit to the others. Latent attention of the most heads stays in: it alone
+    computes for as long as it streams, and the others do not tell how fast.
     """
+    told, kept_always = _parted(problem.kind, told)
     shapes = np.sort(told["shape"].unique())
     part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
     missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
     for fold in np.unique(part):
-        left, kept = told[part == fold], told[(part != fold) & is_fitted]
+        left = told[part == fold]
+        kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
         kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
         best, _ = problem.solve(kept, (sharpness,))
         parameters = problem.parameters(best.x, sharpness)
         predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
         missed[part == fold] = np.log(left["latency"] / predicted)
     return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
+
+
+def _parted(kind: str, told: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows that may be left out of a fit, and those that no fit can do without."""
+    is_needed = told["num_heads"] == told["num_heads"].max() if kind == "latent_attention" else None
+    if is_needed is None or is_needed.all():
+        return told, told.head(0)
+    return told[~is_needed], told[is_needed]
 
 
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:

@@ -8,19 +8,28 @@ multi-token prediction are drafters and no part of the shape.
 from collections.abc import Mapping
 from typing import Any
 
+from specmodel.base.errors import InputError
+from specmodel.records.hf.families import WRAPPERS
 from specmodel.records.hf.feed_forward import feed_forwards
-from specmodel.records.hf.heads import eagle3_fields, is_draft_head
-from specmodel.records.hf.mixers import attention, windows
-from specmodel.records.hf.mtp import mtp_fields
+from specmodel.records.hf.heads import eagle3_fields, is_draft_head, mtp_fields
+from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
-from specmodel.records.hf.wrappers import text_config
 
 __all__ = ["architecture_fields", "eagle3_fields", "is_draft_head"]
 
+_SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
+"""Keys that may stand inside, outside, or in both if they agree."""
+
+_OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
+
 
 def architecture_fields(
-    config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None = None
+    config: Mapping[str, Any],
+    argument: str,
+    beside: Mapping[str, Any] | None = None,
+    *,
+    is_dtype_given: bool = False,
 ) -> dict[str, Any]:
     """Return the fields of an `Architecture` that a configuration describes.
 
@@ -32,6 +41,8 @@ def architecture_fields(
         Name that an error should carry.
     beside
         Content of the ``hf_quant_config.json`` beside it, if there is one.
+    is_dtype_given
+        Whether a dtype of weights takes the place of a quantisation that is not understood.
 
     Returns
     -------
@@ -49,39 +60,40 @@ def architecture_fields(
     >>> architecture_fields({"model_type": "gpt2"}, "config")
     Traceback (most recent call last):
     ...
-    specmodel.base.errors.InputError: config model_type: got 'gpt2'; expected one of: deepseek, ...
+    specmodel.base.errors.InputError: config model_type: got 'gpt2'; expected a family ...
     """
-    reader = Reader(text_config(config, argument), argument)
+    reader = Reader(_text_config(config, argument), argument)
     if is_draft_head(config):
         expected = "a model of its own, as this is a draft head: the drafter of its target"
         raise reader.fault("architectures", expected)
     family = reader.family()
-    num_heads, num_layers = reader.whole("num_attention_heads"), reader.whole("num_hidden_layers")
+    num_layers = reader.whole("num_hidden_layers")
     fields: dict[str, Any] = mtp_fields(reader.config, argument) | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
     }
-    if family.attention_types:
-        hint = ": layers of another type have linear attention"
-        reader.by_layer(family.attention_types, num_layers, (1,), hint)
-    mixer = attention(reader, family, num_heads)
     if family.positions_offset is not None:
         fields["max_positions"] = reader.whole("max_position_embeddings") + family.positions_offset
         embedding_size = reader.whole("word_embed_proj_dim", fields["hidden_size"])
         is_narrow = embedding_size != fields["hidden_size"]
         fields["embedding_size"] = embedding_size if is_narrow else None
     blocks = feed_forwards(reader, family, num_layers)
-    mixers = [
-        mixer if window is None else mixer | {"window": window}
-        for window in windows(reader, family, num_layers)
-    ]
+    found = mixers(reader, family, num_layers)
     layers = [
-        {"mixer": one, "feed_forward": block} for one, block in zip(mixers, blocks, strict=True)
+        {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
     ]
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
-    dtypes, layers = checkpoint_dtypes(reader.config, argument, dtype, layers, beside=beside)
+    is_tied = fields["has_tied_embeddings"]
+    try:
+        dtypes, layers = checkpoint_dtypes(
+            reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
+        )
+    except InputError:
+        if not is_dtype_given:
+            raise
+        dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     return fields | {"layers": _grouped(layers)} | dtypes
 
 
@@ -95,3 +107,22 @@ def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             groups.append({"count": 1} | parts)
     return groups
+
+
+def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
+    """Return the configuration of the language model, which models that see nest in theirs."""
+    outer_type = config.get("model_type")
+    if not isinstance(outer_type, str) or outer_type not in WRAPPERS:
+        return config
+    known, text = WRAPPERS[outer_type], config.get("text_config")
+    if not isinstance(text, dict) or text.get("model_type", known[0]) not in known:
+        expected = f"an object of model_type {' or '.join(known)}"
+        raise InputError(f"{argument} text_config", text, expected)
+    outer = {key: config[key] for key in config.keys() - _OTHER_PARTS}
+    for key in _SHARED_KEYS:
+        inner = text.get(key)
+        if None not in (inner, outer.get(key)) and inner != outer[key]:
+            expected = f"the same as text_config.{key} = {inner!r}"
+            raise InputError(f"{argument} {key}", outer[key], expected)
+    given = {key: value for key, value in text.items() if value is not None or key not in outer}
+    return outer | given | {"model_type": text.get("model_type", known[0])}

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 SUSPECT_KEY = re.compile(
     r"expert|moe|router|topk|top_k_|mlp_only|mlp_layer_types|sparse|first_k|lora_rank|mla|linear_"
     r"|mamba|ssm|nextn|mtp|quantiz|compress|attention_chunk|attn_type|no_rope|hybrid|per_layer"
-    r"|text_config|ffn_config|qk_nope|v_head_dim|index_|shared_inter|^sliding_window$"
+    r"|text_config|ffn_config|qk_nope|v_head_dim|index_|shared_inter|^sliding_window$|output_gate"
+    r"|indexer|kv_shared|kv_source|k_eq_v|block_configs|block_type|layer_period|layer_offset"
+    r"|num_dense_layers|hc_mult|use_cla|global_head_dim|attn_res|ngram|full_attention_interval"
 )
 """Keys that could change a shape; those a family does not list are refused."""
 
@@ -17,56 +19,136 @@ HARMLESS_KEYS = {
     "router_jitter_noise",
     "input_jitter_noise",
     "expert_capacity",
+    "moe_router_dtype",
+    "router_scaling_factor",
+    "for_llm_compressor",
 }
 """Keys that change no shape, in any family."""
 
-ALIASES = {
-    "num_experts": ("num_local_experts", "n_routed_experts"),
-    "num_local_experts": ("num_experts", "n_routed_experts"),
-    "n_routed_experts": ("num_experts", "num_local_experts"),
-    "num_experts_per_tok": ("experts_per_token", "num_experts_per_token"),
-}
+_SAME = (
+    ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
+    (
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "experts_per_token",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
+        "top_k_experts",
+    ),
+    ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
+    ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_dim"),
+    ("sliding_window_pattern", "_sliding_window_pattern"),
+)
+
+ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
 """Other names of a key, which must agree with it."""
 
 OTHER_KINDS = {
+    "linear attention (Kimi's delta rule, linear_attn_config)": (
+        "kimi_linear", "kimi_k3", "bailing_hybrid", "glm5_next",
+    ),
     "linear attention": (
-        "qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear",
-        "minimax", "minimax_m1", "minimax_text_01", "olmo_hybrid", "bailing_hybrid",
+        "minimax", "minimax_m1", "minimax_text_01", "bailing_moe_linear", "olmo_hybrid",
     ),
     "state-space layers": (
         "mamba", "mamba2", "falcon_mamba", "bamba", "jamba", "falcon_h1", "granitemoehybrid",
         "nemotron_h", "zamba", "zamba2",
     ),
+    "compressed attention (compress_ratios)": ("deepseek_v4", "deepseek_v41", "deepseek_ref"),
+    "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
+    "windows with heads of other number or width": (
+        "gemma3n", "gemma4", "mimo_v2", "mimo_v2_flash", "step3p5", "step3p7", "laguna",
+        "muse_glimmer", "inkling", "inkling2",
+    ),
+    "layers of many sizes (block_configs)": ("nemotron-nas",),
+    "two attentions and experts of no weight in a layer (zero_expert_num)": (
+        "longcat_flash", "longcat_flash_ngram",
+    ),
+    "short convolutions as layers (conv_L_cache)": ("lfm2", "lfm2_moe"),
 }  # fmt: skip
-"""Families with layers of another kind than attention, by what these are."""
+"""Families with layers that are not known here, by what these are and the key that they have."""
+
+WRAPPERS = {
+    "llama4": ("llama4_text",),
+    "qwen3_vl": ("qwen3_vl_text",),
+    "qwen3_vl_moe": ("qwen3_vl_moe_text",),
+    "qwen3_5": ("qwen3_5_text",),
+    "qwen3_5_moe": ("qwen3_5_moe_text",),
+    "kimi_k25": ("kimi_k2", "deepseek_v3"),
+    "mistral3": ("mistral", "ministral3", "mistral4", "deepseek_v3"),
+    "kimi_vl": ("deepseek_v3",),
+    "glm4v": ("glm4v_text",),
+    "glm4v_moe": ("glm4v_moe_text",),
+    "gemma3": ("gemma3_text",),
+}
+"""Models that see, and the families that the model in their `text_config` may have."""
+
+FULL, SLIDING, CHUNKED, LINEAR = (
+    "full_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "linear_attention",
+)
+INDEXED = ("indexed_attention", "deepseek_sparse_attention")
+"""Names of kinds of layers in `layer_types`; those of sparse attention with an indexer."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """How a family names the parts of its shape; None where it has no such part."""
+    """How a family names the parts of its shape; None where it has no such part.
+
+    Feed-forward blocks: keys of the number of experts, of an expert's width, of how many are
+    shared (one if None), of a shared one's width, of a dense block's width; the rule for which
+    layers are dense, how many lead where no key says it, and whether blocks have three matrices.
+
+    Attention: its form; heads of keys and their width where no key says them; whether a gate is
+    as wide as the queries. Kinds of layers: their names in `layer_types`, the usual one first;
+    the rule that gives them where they are not listed, every how many layers the first kind
+    comes, and the key that says so; key, default and switch of a window, and the layer from which
+    on it is used. Last, what is around the layers, and keys that change no shape here.
+    """
 
     experts: str | None = None
     expert_size: str | None = None
-    shared_size: str | None = None
     num_shared: str | None = None
+    shared_size: str | None = None
     dense_size: str | None = "intermediate_size"
     dense_layers: str | None = None
+    num_leading: int | None = None
+    is_gated: bool = True
+    attention: str = "grouped"
     kv_heads: int | None = None
     head_dim: int | None = None
-    has_latent: bool = False
+    has_output_gate: bool = False
     attention_types: str | None = None
+    kinds: tuple[str, ...] = (FULL, SLIDING)
+    plan: str | None = None
+    interval: int | None = None
+    interval_key: str | None = None
     has_windows: bool = False
     window_key: str = "sliding_window"
-    window_type: str = "sliding_attention"
     sliding_window: int | None = None
-    layer_types: str | None = None
     window_switch: str | None = None
+    first_windowed: int | None = None
     ties_embeddings: bool = False
-    is_gated: bool = True
     positions_offset: int | None = None
     harmless: tuple[str, ...] = ()
 
 
+_MTP = (
+    "num_nextn_predict_layers",
+    "num_mtp_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_modules",
+    "mtp_transformer_layers",
+    "mtp_use_dedicated_embeddings",
+    "mtp_layer_types",
+    "mtp_mlp_layer_types",
+    "use_mtp",
+)
+_GROUPED_CHOICE = ("topk_group", "topk_method")
+_WINDOWED = Family(has_windows=True, plan="interval", interval_key="sliding_window_pattern")
 _MIXTRAL = Family(
     experts="num_local_experts",
     expert_size="intermediate_size",
@@ -75,12 +157,36 @@ _MIXTRAL = Family(
     has_windows=True,
 )
 _QWEN = Family(
-    kv_heads=32, has_windows=True, sliding_window=4096, window_switch="use_sliding_window"
+    kv_heads=32,
+    has_windows=True,
+    sliding_window=4096,
+    window_switch="use_sliding_window",
+    first_windowed=28,
 )
+_QWEN3 = replace(_QWEN, head_dim=128)
 _QWEN_MOE = replace(
     _QWEN,
     experts="num_experts",
     expert_size="moe_intermediate_size",
+    dense_layers="by step",
+)
+_QWEN3_MOE = replace(_QWEN_MOE, kv_heads=4)
+_GATED_DELTA = Family(
+    kv_heads=4,
+    head_dim=256,
+    has_output_gate=True,
+    kinds=(FULL, LINEAR),
+    plan="interval",
+    interval=4,
+    interval_key="full_attention_interval",
+    harmless=(*_MTP, "output_gate_type"),
+)
+_GATED_DELTA_MOE = replace(
+    _GATED_DELTA,
+    kv_heads=2,
+    experts="num_experts",
+    expert_size="moe_intermediate_size",
+    shared_size="shared_expert_intermediate_size",
     dense_layers="by step",
 )
 _DEEPSEEK = Family(
@@ -89,25 +195,157 @@ _DEEPSEEK = Family(
     shared_size="moe_intermediate_size",
     num_shared="n_shared_experts",
     dense_layers="leading",
-    harmless=("topk_group", "topk_method", "num_nextn_predict_layers", "num_mtp_layers"),
+    harmless=(*_GROUPED_CHOICE, *_MTP),
 )
-_DEEPSEEK_V2 = replace(_DEEPSEEK, has_latent=True)
+_DEEPSEEK_V2 = replace(_DEEPSEEK, attention="latent")
+_SPARSE = replace(
+    _DEEPSEEK,
+    attention="sparse",
+    kinds=INDEXED,
+    harmless=(*_DEEPSEEK.harmless, "index_share_for_mtp_iteration", "indexer_rope_interleave"),
+)
+_GLM4 = Family(kv_heads=2, head_dim=128)
+_GLM4_MOE = replace(_DEEPSEEK, kv_heads=8)
+_OLMOE = Family(experts="num_experts", expert_size="intermediate_size", dense_size=None)
+_GRANITE_MOE = replace(_MIXTRAL, kv_heads=None, has_windows=False)
+_GRANITE_SHARED = replace(_GRANITE_MOE, shared_size="shared_intermediate_size")
+_GEMMA = Family(ties_embeddings=True, head_dim=256)
+
 FAMILIES = {
     "llama": Family(),
     "mistral": Family(kv_heads=8, has_windows=True, sliding_window=4096),
+    "ministral3": Family(),
     "qwen2": _QWEN,
-    "qwen3": replace(_QWEN, head_dim=128),
+    "qwen3": _QWEN3,
+    "qwen3_vl": Family(kv_heads=32, head_dim=128),
+    "mimo": replace(_QWEN, harmless=_MTP),
+    "granite": Family(),
+    "olmo2": Family(),
+    "olmo3": replace(_WINDOWED, interval=4, interval_key=None, sliding_window=4096),
+    "seed_oss": Family(kv_heads=8, head_dim=128),
+    "arcee": Family(is_gated=False),
+    "smollm3": Family(
+        kv_heads=4,
+        ties_embeddings=True,
+        window_switch="use_sliding_window",
+        harmless=("no_rope_layers", "no_rope_layer_interval"),
+    ),
+    "glm": _GLM4,
+    "glm4": _GLM4,
+    "glm4v": _GLM4,
+    "hunyuan_v1_dense": Family(),
+    "ernie4_5": Family(kv_heads=2, head_dim=128, ties_embeddings=True),
+    "exaone4": replace(_WINDOWED, interval=4, sliding_window=4096),
+    "cohere2": replace(_WINDOWED, interval=4, sliding_window=4096, ties_embeddings=True),
+    "gemma": _GEMMA,
+    "gemma2": replace(
+        _GEMMA, has_windows=True, plan="interval", interval=2, kv_heads=4, sliding_window=4096
+    ),
+    "gemma3": replace(
+        _WINDOWED,
+        head_dim=256,
+        ties_embeddings=True,
+        interval=6,
+        kv_heads=4,
+        sliding_window=4096,
+    ),
     "opt": Family(dense_size="ffn_dim", ties_embeddings=True, is_gated=False, positions_offset=2),
     "mixtral": _MIXTRAL,
     "phimoe": _MIXTRAL,
-    "olmoe": Family(experts="num_experts", expert_size="intermediate_size", dense_size=None),
+    "granitemoe": _GRANITE_MOE,
+    "granitemoeshared": _GRANITE_SHARED,
+    "granitemoe_swa": replace(_GRANITE_SHARED, has_windows=True, plan="listed"),
+    "olmoe": _OLMOE,
+    "flex_olmo": _OLMOE,
     "qwen2_moe": replace(_QWEN_MOE, shared_size="shared_expert_intermediate_size", kv_heads=16),
-    "qwen3_moe": replace(_QWEN_MOE, kv_heads=4),
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_moe": replace(
+        _QWEN3_MOE, kv_heads=16, has_windows=False, window_switch=None, sliding_window=None
+    ),
+    "qwen3_next": _GATED_DELTA_MOE,
+    "qwen3_5": _GATED_DELTA,
+    "qwen3_5_moe": _GATED_DELTA_MOE,
     "deepseek": _DEEPSEEK,
     "deepseek_v2": _DEEPSEEK_V2,
     "deepseek_v3": _DEEPSEEK_V2,
+    "deepseek_v32": _SPARSE,
+    "glm_moe_dsa": _SPARSE,
     "kimi_k2": _DEEPSEEK_V2,
-    "glm4_moe": replace(_DEEPSEEK, kv_heads=8),
+    "mistral4": replace(_DEEPSEEK_V2, num_leading=0),
+    "glm4_moe_lite": replace(_DEEPSEEK_V2, num_leading=1),
+    "axk1": replace(_DEEPSEEK_V2, num_leading=1),
+    "glm4_moe": _GLM4_MOE,
+    "glm4v_moe": _GLM4_MOE,
+    "solar_open": replace(_DEEPSEEK, kv_heads=8, head_dim=128, num_leading=0),
+    "dots1": replace(
+        _DEEPSEEK, num_leading=0, has_windows=True, sliding_window=4096, first_windowed=62
+    ),
+    "hy_v3": replace(
+        _DEEPSEEK,
+        kv_heads=8,
+        head_dim=128,
+        num_leading=1,
+        harmless=(*_DEEPSEEK.harmless, "enable_moe_fp32_combine"),
+    ),
+    "exaone_moe": replace(
+        _DEEPSEEK,
+        num_leading=1,
+        has_windows=True,
+        sliding_window=4096,
+        plan="interval",
+        interval=4,
+        interval_key="sliding_window_pattern",
+    ),
+    "afmoe": replace(
+        _DEEPSEEK,
+        dense_layers="number",
+        head_dim=128,
+        has_output_gate=True,
+        has_windows=True,
+        sliding_window=1024,
+        plan="interval",
+        interval=4,
+        interval_key="global_attn_every_n_layers",
+    ),
+    "mellum": replace(
+        _QWEN3_MOE,
+        dense_layers=None,
+        head_dim=128,
+        sliding_window=1024,
+        window_switch=None,
+        plan="listed",
+        harmless=_MTP,
+    ),
+    "cohere2_moe": replace(
+        _WINDOWED,
+        plan="listed",
+        sliding_window=4096,
+        head_dim=128,
+        ties_embeddings=True,
+        experts="num_experts",
+        expert_size="intermediate_size",
+        num_shared="num_shared_experts",
+        shared_size="intermediate_size",
+        dense_size="prefix_dense_intermediate_size",
+        dense_layers="leading",
+        num_leading=0,
+        harmless=("shared_expert_combination_strategy", "expert_selection_fn"),
+    ),
+    "hunyuan_v1_moe": Family(
+        experts="num_experts",
+        expert_size="moe_intermediate_size",
+        num_shared="num_shared_expert",
+        shared_size="intermediate_size",
+        dense_size=None,
+        harmless=("use_mixed_mlp_moe", "moe_drop_tokens", "moe_random_routing_dropped_token"),
+    ),
+    "ernie4_5_moe": replace(
+        _DEEPSEEK,
+        kv_heads=4,
+        ties_embeddings=True,
+        dense_layers="from start to end",
+        harmless=(*_MTP, "use_moe", "moe_capacity", "moe_gate", "moe_use_aux_free", "moe_norm_min"),
+    ),
     "minimax_m2": Family(
         experts="num_local_experts",
         expert_size="intermediate_size",
@@ -115,13 +353,7 @@ FAMILIES = {
         kv_heads=8,
         head_dim=128,
         attention_types="attn_type_list",
-        harmless=(
-            "layernorm_linear_attention_beta",
-            "shared_moe_mode",
-            "use_mtp",
-            "num_mtp_modules",
-            "mtp_transformer_layers",
-        ),
+        harmless=("layernorm_linear_attention_beta", "shared_moe_mode", *_MTP),
     ),
     "gpt_oss": Family(
         experts="num_local_experts",
@@ -131,7 +363,8 @@ FAMILIES = {
         head_dim=64,
         has_windows=True,
         sliding_window=128,
-        layer_types="alternating",
+        plan="interval",
+        interval=2,
     ),
     "llama4": Family(
         experts="num_local_experts",
@@ -141,10 +374,12 @@ FAMILIES = {
         dense_layers="interleaved",
         kv_heads=8,
         head_dim=128,
+        kinds=(FULL, CHUNKED),
+        plan="by rotary embedding",
         has_windows=True,
         window_key="attention_chunk_size",
-        window_type="chunked_attention",
         sliding_window=8192,
-        layer_types="by rotary embedding",
+        interval=4,
+        interval_key="no_rope_layer_interval",
     ),
 }

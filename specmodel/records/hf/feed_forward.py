@@ -8,13 +8,31 @@ from specmodel.records.hf.reader import Reader
 
 
 def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
-    """Return the feed-forward block of each layer."""
+    """Return the feed-forward block of each layer.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's block.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
     is_dense = [True] * num_layers
     routed: dict[str, Any] = {}
     if family.experts and family.expert_size:
-        is_dense = [False] * num_layers
-        if family.dense_layers:
-            is_dense = _DENSE_LAYERS[family.dense_layers](reader, num_layers)
+        is_dense = _dense_layers(reader, family, num_layers)
         routed = _experts(reader, family, family.experts, family.expert_size)
     dense: dict[str, Any] = {"kind": "dense", "is_gated": family.is_gated}
     if any(is_dense):
@@ -27,48 +45,101 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
 def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "kind": "experts",
-        "num_experts": reader.whole(count_key),
-        "experts_per_token": reader.whole("num_experts_per_tok"),
-        "expert_size": reader.whole(size_key),
+        "num_experts": reader.whole_in_all(count_key),
+        "experts_per_token": reader.whole_in_all("num_experts_per_tok"),
+        "expert_size": reader.whole_in_all(size_key),
         "is_gated": family.is_gated,
     }
     if fields["experts_per_token"] > fields["num_experts"]:
         raise reader.fault("num_experts_per_tok", f"at most {count_key}")
-    num_shared = reader.count(family.num_shared) if family.num_shared else 1
-    if family.shared_size and num_shared:
-        fields["num_shared_experts"] = num_shared
-        fields["shared_expert_size"] = reader.whole(family.shared_size)
-    return fields
+    if family.shared_size is None:
+        return fields
+    if family.num_shared:
+        num_shared = reader.count(family.num_shared)
+        size = reader.whole_in_all(family.shared_size) if num_shared else 0
+    else:
+        size = reader.whole_in_all(family.shared_size, minimum=0)
+        num_shared = int(size > 0)
+    return fields | {"num_shared_experts": num_shared, "shared_expert_size": size}
 
 
-def _dense_by_step(reader: Reader, num_layers: int) -> list[bool]:
+def _dense_layers(reader: Reader, family: Family, num_layers: int) -> list[bool]:
+    """Return which layers are dense, by the family's rule, by a list, or by both if they agree."""
+    key, by_rule = None, [False] * num_layers
+    if family.dense_layers:
+        key, by_rule = _RULES[family.dense_layers](reader, family, num_layers)
+    if reader.get("mlp_layer_types") is None:
+        return by_rule
+    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense"))
+    listed = [kind == "dense" for kind in types]
+    if key and listed != by_rule:
+        value = reader.get(key)
+        raise reader.fault("mlp_layer_types", f"the layers that {key} = {value} makes dense")
+    return listed
+
+
+_Rule = tuple[str | None, list[bool]]
+"""The key that says which layers are dense, None if none is given, and these."""
+
+
+def _dense_by_step(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    del family
     step = reader.whole("decoder_sparse_step", 1)
-    listed = reader.layer_numbers("mlp_only_layers") or ()
-    return [i in listed or (i + 1) % step > 0 for i in range(num_layers)]
+    listed = reader.layer_numbers("mlp_only_layers") or set[int]()
+    key = "decoder_sparse_step" if step > 1 else "mlp_only_layers" if listed else None
+    return key, [i in listed or (i + 1) % step > 0 for i in range(num_layers)]
 
 
-def _dense_leading(reader: Reader, num_layers: int) -> list[bool]:
-    num_leading = reader.whole("first_k_dense_replace", minimum=0)
+def _dense_leading(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    key = "first_k_dense_replace"
+    is_listed = reader.get("mlp_layer_types") is not None
+    num_leading = reader.whole(key, 0 if is_listed else family.num_leading, minimum=0)
+    is_given = reader.get(key) is not None
     if not isinstance(reader.get("moe_layer_freq"), list):
         step = reader.whole("moe_layer_freq", 1)
-        return [i < num_leading or i % step > 0 for i in range(num_layers)]
+        is_dense = [i < num_leading or i % step > 0 for i in range(num_layers)]
+        return (key if is_given else "moe_layer_freq" if step > 1 else None), is_dense
     pattern = reader.by_layer("moe_layer_freq", num_layers, (0, 1))
-    if any(pattern[:num_leading]):
+    if any(pattern[:num_leading]) and is_given:
         expected = f"0 for the layers of first_k_dense_replace = {num_leading}"
         raise reader.fault("moe_layer_freq", expected)
-    return [is_sparse == 0 for is_sparse in pattern]
+    return "moe_layer_freq", [is_sparse == 0 for is_sparse in pattern]
 
 
-def _dense_interleaved(reader: Reader, num_layers: int) -> list[bool]:
+def _dense_by_number(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    del family
+    num_dense = reader.whole("num_dense_layers", minimum=0)
+    return "num_dense_layers", [i < num_dense for i in range(num_layers)]
+
+
+def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    """Return the layers before a first and after a last that route, and those left out between."""
+    del family
+    first = reader.whole("moe_layer_start_index", minimum=0)
+    last = num_layers - 1
+    if reader.get("moe_layer_end_index") != -1:
+        last = reader.whole("moe_layer_end_index", last, minimum=0)
+    step = reader.whole("moe_layer_interval", 1)
+    if not first <= last < num_layers:
+        expected = f"a layer from moe_layer_start_index = {first} to {num_layers - 1}, or -1"
+        raise reader.fault("moe_layer_end_index", expected)
+    sparse = [first <= i <= last and (i + 1) % step == 0 for i in range(num_layers)]
+    return "moe_layer_start_index", [not is_sparse for is_sparse in sparse]
+
+
+def _dense_interleaved(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    del family
     step = reader.whole("interleave_moe_layer_step", 1)
     listed = reader.layer_numbers("moe_layers")
     sparse = range(step - 1, num_layers, step) if listed is None else listed
-    return [i not in sparse for i in range(num_layers)]
+    return "interleave_moe_layer_step", [i not in sparse for i in range(num_layers)]
 
 
-_DENSE_LAYERS: dict[str, Callable[[Reader, int], list[bool]]] = {
+_RULES: dict[str, Callable[[Reader, Family, int], _Rule]] = {
     "by step": _dense_by_step,
     "leading": _dense_leading,
+    "number": _dense_by_number,
+    "from start to end": _dense_outside,
     "interleaved": _dense_interleaved,
 }
 """Rules for which layers are dense."""

@@ -1,18 +1,76 @@
-"""Reader of the ``config.json`` of a draft head, which looks like a model of one layer."""
+"""Reader of what a ``config.json`` says of drafting: of a head, or of modules of a target.
+
+A head looks like a model of few layers. Heads are known by the names of their classes, as in the
+registries of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0. What another class would make
+of the same keys is refused by name.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
-from specmodel.records.hf.families import FAMILIES
-from specmodel.records.hf.mixers import attention
+from specmodel.base.errors import InputError
+from specmodel.records.hf.families import Family
 from specmodel.records.hf.reader import Reader
+
+_GROUPED = (
+    "LlamaForCausalLMEagle3",
+    "Eagle3LlamaForCausalLM",
+    "Eagle3Qwen3ForCausalLM",
+    "Eagle3MiniMaxM2ForCausalLM",
+    "Eagle3Qwen2_5vlForCausalLM",
+    "Eagle3Qwen3vlForCausalLM",
+    "Eagle3Speculator",
+    "Eagle3DraftModel",
+)
+"""Classes of EAGLE-3 heads whose attention has groups of heads."""
+
+_LATENT = ("Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM")
+"""Classes of EAGLE-3 heads with attention over latents, as EAGLE-3.1 for Kimi-K2.5."""
+
+_NAME_PARTS = ("eagle", "medusa", "dflash", "dspark", "xpress", "speculator", "draft", "assistant")
+_HEAD_KEYS = (
+    "draft_vocab_size",
+    "speculators_model_type",
+    "eagle_config",
+    "dflash_config",
+    "markov_rank",
+)
+_PARALLEL_KEYS = ("pard_token", "ptd_token_id", "mask_token_id", "dflash_config", "markov_rank")
+"""Keys of heads that draft in parallel."""
+
+_UNKNOWN = ("quantization_config", "num_experts", "num_local_experts")
+_LEFT_OVER = (
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "moe_layer_freq",
+    "first_k_dense_replace",
+    "topk_group",
+    "topk_method",
+    "num_nextn_predict_layers",
+)
+"""Keys of the target's family that a head over latents carries: its block is dense all the same."""
+
+_WINDOWED = "sliding_attention"
+_DEFAULT_TAPS = 3
+_MOST_LAYERS = 64
+
+_MTP_COUNTS = (
+    "num_mtp_modules",
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_layers",
+)
+"""Names of the number of modules, of which the first that a family gives is meant: MiniMax-M3 has
+seven modules of one layer each, and says both."""
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
-    """Tell whether a configuration is that of a head, which looks like a model of one layer."""
+    """Tell whether a configuration is that of a head, which looks like a model of few layers."""
     names = str(config.get("architectures")).lower()
-    kinds = ("draft_vocab_size", "speculators_model_type", "eagle_config")
-    return "eagle" in names or "medusa" in names or any(config.get(key) for key in kinds)
+    has_key = any(config.get(key) for key in _HEAD_KEYS)
+    return has_key or any(part in names for part in _NAME_PARTS)
 
 
 def eagle3_fields(
@@ -37,34 +95,174 @@ def eagle3_fields(
     Raises
     ------
     InputError
-        If it is a head of another kind or target, or has more than one layer or other attention.
+        If it is a head of another kind or target, or has a part that is not known here.
+
+    Notes
+    -----
+    Queries, keys and values of the first layer, or their latents, read the embedding beside what
+    the target computed; those of further layers the width of the head alone.
     """
     layer = config.get("transformer_layer_config")
-    reader = Reader({**config, **layer} if isinstance(layer, dict) else config, argument)
-    kinds = f"{config.get('architectures')} {config.get('speculators_model_type')}".lower()
-    if "eagle3" not in kinds and not config.get("draft_vocab_size"):
-        expected = "an EAGLE-3 head, as others are not read; eagle and mtp are made for a target"
-        raise reader.fault("architectures", expected)
-    for key in ("kv_lora_rank", "quantization_config", "num_experts", "num_local_experts"):
+    nested = layer if isinstance(layer, dict) else {}
+    reader = Reader({"model_type": "llama", **config, **nested}, argument)
+    is_latent = _is_latent(config, reader)
+    _refuse_unknown(reader, is_latent)
+    width = reader.whole("hidden_size")
+    _check_target(reader, width, hidden_size, vocabulary_size)
+    num_layers = reader.whole("num_hidden_layers")
+    if num_layers > _MOST_LAYERS:
+        raise reader.fault("num_hidden_layers", f"at most {_MOST_LAYERS} in a head")
+    windows = _windows(reader, num_layers)
+    mixer = _latent(reader) if is_latent else _grouped(reader, width)
+    block = {"kind": "dense", "ffn_size": _ffn_size(reader)}
+    dtype = reader.dtype()
+    layers = []
+    for place, window in enumerate(windows):
+        own = mixer if window is None else mixer | {"window": window}
+        read = {"input_size": 2 * width} if place == 0 else {}
+        layers.append({"count": 1, "mixer": own | read, "feed_forward": block})
+    fields = {
+        "hidden_size": width,
+        "vocabulary_size": _draft_vocabulary(reader, vocabulary_size),
+        "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
+        "layers": layers,
+    }
+    reader.refuse_other_keys(Family(harmless=_LEFT_OVER if is_latent else ()))
+    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def mtp_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """Return the fields of an `Architecture` about its modules for multi-token prediction.
+
+    Parameters
+    ----------
+    config
+        Content of a ``config.json``, of the language model.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    dict
+        Fields by name; none for a checkpoint with one module or without any, on which a head is
+        made as if it had one.
+
+    Raises
+    ------
+    InputError
+        If a number is none, or a switch is not true or false.
+
+    Examples
+    --------
+    >>> mtp_fields({"num_nextn_predict_layers": 3}, "config")
+    {'num_mtp_modules': 3}
+    """
+    fields: dict[str, Any] = {}
+    key = next((name for name in _MTP_COUNTS if config.get(name) is not None), None)
+    if key:
+        count = config[key]
+        if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
+            raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
+        fields |= {"num_mtp_modules": count} if count > 1 else {}
+    shares = config.get("index_share_for_mtp_iteration", False)
+    if not isinstance(shares, bool | None):
+        raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
+    return fields | ({"shares_mtp_index": True} if shares else {})
+
+
+def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
+    """Tell whether a head attends over latents; refuse what is no sequential EAGLE-3 head."""
+    parallel = next((key for key in _PARALLEL_KEYS if config.get(key) is not None), None)
+    if parallel:
+        raise reader.fault(parallel, "none, as heads that draft in parallel are not read")
+    names = config.get("architectures")
+    if isinstance(names, list) and len(names) == 1 and names[0] in (*_GROUPED, *_LATENT):
+        if config.get("speculators_model_type") in (None, "eagle3"):
+            return names[0] in _LATENT
+        raise reader.fault("speculators_model_type", "eagle3, as other heads are not read")
+    known = ", ".join((*_GROUPED, *_LATENT))
+    expected = f"an EAGLE-3 head, as others are not read (eagle and mtp are names): one of {known}"
+    raise reader.fault("architectures", expected)
+
+
+def _refuse_unknown(reader: Reader, is_latent: bool) -> None:
+    for key in _UNKNOWN if is_latent else (*_UNKNOWN, "kv_lora_rank"):
         if reader.config.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
-    if reader.whole("num_hidden_layers") != 1:
-        raise reader.fault("num_hidden_layers", "1 in a head")
-    width, num_heads = reader.whole("hidden_size"), reader.whole("num_attention_heads")
-    for key, value, needed in (
-        ("target_hidden_size", reader.whole("target_hidden_size", width), hidden_size),
-        ("vocab_size", reader.whole("vocab_size"), vocabulary_size),
+
+
+def _check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:
+    """Refuse a head for another target, naming the key that says so."""
+    is_told = reader.config.get("target_hidden_size") is not None
+    for key, needed in (
+        ("target_hidden_size" if is_told else "hidden_size", hidden_size),
+        ("vocab_size", vocabulary_size),
     ):
-        if value != needed:
-            raise reader.fault(key, f"that of the target, {needed}, not {value}")
-    taps = (reader.config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    taps = taps or reader.config.get("eagle_aux_hidden_state_layer_ids") or [0, 0, 0]
-    dtype = reader.dtype()
-    mixer = attention(reader, FAMILIES["llama"], num_heads) | {"input_size": 2 * width}
-    block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
+        if reader.whole(key) != needed:
+            raise reader.fault(key, f"that of the target, {needed}, for a head of this target")
+
+
+def _grouped(reader: Reader, width: int) -> dict[str, Any]:
+    num_heads = reader.whole("num_attention_heads")
+    num_kv_heads = reader.whole("num_key_value_heads", num_heads)
+    if num_heads % num_kv_heads:
+        raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
+    head_dim = width // num_heads if width % num_heads == 0 else None
     return {
-        "hidden_size": width,
-        "vocabulary_size": reader.whole("draft_vocab_size", vocabulary_size),
-        "input_projection_size": len(taps) * hidden_size,
-        "layers": [{"count": 1, "mixer": mixer, "feed_forward": block}],
-    } | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+        "kind": "attention",
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": reader.whole("head_dim", head_dim),
+    }
+
+
+def _latent(reader: Reader) -> dict[str, Any]:
+    sizes = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return {
+        "kind": "latent_attention",
+        "num_heads": reader.whole("num_attention_heads"),
+        **{name: reader.whole(name) for name in sizes},
+    }
+
+
+def _windows(reader: Reader, num_layers: int) -> list[int | None]:
+    """Return the window of each layer, which its type says, None for the whole context."""
+    types = reader.by_layer("layer_types", num_layers, ("full_attention", _WINDOWED))
+    is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
+    if is_windowed and reader.get("layer_types") is None:
+        raise reader.fault("layer_types", "the layers that sliding_window is for")
+    window = reader.whole("sliding_window") if _WINDOWED in types else None
+    return [window if kind == _WINDOWED else None for kind in types]
+
+
+def _ffn_size(reader: Reader) -> int:
+    """Return the width of the block, which SGLang takes from another key for Llama 4."""
+    is_llama4 = reader.config["model_type"] == "llama4_text"
+    return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")
+
+
+def _draft_vocabulary(reader: Reader, vocabulary_size: int) -> int:
+    size = reader.whole("draft_vocab_size", vocabulary_size)
+    if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
+        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
+    return size
+
+
+def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:
+    """Return how many features of the target a head projects, 0 if it takes the last as it is."""
+    own = reader.config.get("eagle_config")
+    if not isinstance(own, dict | None):
+        raise reader.fault("eagle_config", "an object")
+    own = own or {}
+    if own.get("use_aux_hidden_state", True) is False:
+        if width != hidden_size:
+            raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
+        return 0
+    key = "eagle_aux_hidden_state_layer_ids"
+    listed = [ids for ids in (own.get(key), reader.config.get(key)) if ids]
+    if not all(isinstance(ids, list) for ids in listed):
+        raise reader.fault(key, "a list of layer numbers")
+    told = reader.whole("num_aux_hidden_states", len(listed[0]) if listed else _DEFAULT_TAPS)
+    if any(len(ids) != told for ids in listed):
+        raise reader.fault(key, f"as many layers as are told elsewhere, {told}")
+    return told

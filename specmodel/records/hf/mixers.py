@@ -1,84 +1,235 @@
-"""What mixes tokens in each layer of a ``config.json``: attention, with or without a window."""
+"""What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state."""
 
+from collections.abc import Callable
 from typing import Any
 
-from specmodel.records.hf.families import Family
+from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.reader import Reader
 
+_STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_INDEXERS = ("full", "shared", "F", "S")
 
-def attention(reader: Reader, family: Family, num_heads: int) -> dict[str, Any]:
-    """Return the attention of a model's layers, without their windows."""
-    if family.has_latent:
-        has_query_latent = reader.get("q_lora_rank", 0) is not None
-        return {
-            "kind": "latent_attention",
-            "num_heads": num_heads,
-            "kv_lora_rank": reader.whole("kv_lora_rank"),
-            "q_lora_rank": reader.whole("q_lora_rank", minimum=0) if has_query_latent else 0,
-            "qk_nope_head_dim": reader.whole("qk_nope_head_dim"),
-            "qk_rope_head_dim": reader.whole("qk_rope_head_dim"),
-            "v_head_dim": reader.whole("v_head_dim"),
-        }
-    hidden_size = reader.whole("hidden_size")
+
+def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
+    """Return what mixes the tokens in each layer.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's mixer.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    kinds, window = _layer_kinds(reader, family, num_layers)
+    made: dict[str, dict[str, Any]] = {}
+    if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
+        made[FULL] = attention(reader, family)
+        made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
+    if LINEAR in kinds:
+        made[LINEAR] = _gated_delta_net(reader)
+    if not set(INDEXED).isdisjoint(kinds):
+        made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
+        owns = _own_indexers(reader, num_layers)
+        return [
+            made[kind] if has_indexer else made[kind] | {"has_indexer": False}
+            for kind, has_indexer in zip(kinds, owns, strict=True)
+        ]
+    return [made[kind] for kind in kinds]
+
+
+def attention(reader: Reader, family: Family) -> dict[str, Any]:
+    """Return the attention to a whole context that a model's layers have.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+
+    Returns
+    -------
+    dict
+        Fields of the record of attention.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit.
+    """
+    if family.attention == "latent":
+        return {"kind": "latent_attention"} | _latent_heads(reader)
+    num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
     head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
     num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
     if num_heads % num_kv_heads:
         raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
-    return {
+    fields = {
         "kind": "attention",
         "num_heads": num_heads,
         "num_kv_heads": num_kv_heads,
         "head_dim": reader.whole("head_dim", head_dim or None),
     }
+    if family.has_output_gate:
+        fields["has_output_gate"] = reader.flag("attn_output_gate", True)
+    return fields
 
 
-def windows(reader: Reader, family: Family, num_layers: int) -> list[int | None]:
-    """Return the window of each layer, None for the whole context.
+def _latent_heads(reader: Reader) -> dict[str, Any]:
+    has_query_latent = reader.get("q_lora_rank", 0) is not None
+    return {
+        "num_heads": reader.whole("num_attention_heads"),
+        "kv_lora_rank": reader.whole("kv_lora_rank"),
+        "q_lora_rank": reader.whole("q_lora_rank", minimum=0) if has_query_latent else 0,
+        "qk_nope_head_dim": reader.whole("qk_nope_head_dim"),
+        "qk_rope_head_dim": reader.whole("qk_rope_head_dim"),
+        "v_head_dim": reader.whole("v_head_dim"),
+    }
 
-    Windows are off by a switch (Qwen), listed by layer, on the upper layers, or on all.
-    """
-    key, whole = family.window_key, list[int | None]([None] * num_layers)
-    window = reader.get(key, family.sliding_window)
-    types = _layer_types(reader, family, num_layers)
+
+def _gated_delta_net(reader: Reader) -> dict[str, Any]:
+    key_heads, value_heads = "linear_num_key_heads", "linear_num_value_heads"
+    fields: dict[str, Any] = {
+        "kind": "gated_delta_net",
+        "num_key_heads": reader.whole(key_heads),
+        "num_value_heads": reader.whole(value_heads),
+        "key_head_dim": reader.whole("linear_key_head_dim"),
+        "value_head_dim": reader.whole("linear_value_head_dim"),
+        "conv_kernel": reader.whole("linear_conv_kernel_dim"),
+    }
+    if fields["num_value_heads"] % fields["num_key_heads"]:
+        raise reader.fault(key_heads, f"a divisor of {value_heads} = {fields['num_value_heads']}")
+    state_dtype = reader.get("mamba_ssm_dtype") or "float32"
+    if not isinstance(state_dtype, str) or state_dtype not in _STATE_DTYPES:
+        raise reader.fault("mamba_ssm_dtype", f"one of: {', '.join(_STATE_DTYPES)}")
+    return fields | {"state_dtype": _STATE_DTYPES[state_dtype]}
+
+
+def _sparse_attention(reader: Reader) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "kind": "sparse_attention",
+        **_latent_heads(reader),
+        "index_num_heads": reader.whole("index_n_heads"),
+        "index_head_dim": reader.whole("index_head_dim"),
+        "index_topk": reader.whole("index_topk"),
+    }
+    if not fields["q_lora_rank"]:
+        raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
+    return fields
+
+
+def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
+    """Return which layers have an indexer; the others take what the last such layer selected."""
+    key = "indexer_types"
+    frequency = reader.whole("index_topk_freq", 1)
+    offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
+    pattern = reader.get("index_topk_pattern")
+    if reader.get(key) is not None:
+        owns = [kind == "full" for kind in reader.by_layer(key, num_layers, _INDEXERS[:2])]
+    elif pattern is not None:
+        key = "index_topk_pattern"
+        letters = pattern if isinstance(pattern, str | list) else ""
+        if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
+            raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
+        owns = [letter in ("F", "full") for letter in letters]
+    else:
+        key = "index_skip_topk_offset"
+        owns = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
+    if not owns[0]:
+        raise reader.fault(key, "an indexer in the first layer, as none selected before it")
+    return owns
+
+
+def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[str], int | None]:
+    """Return the kind of each layer, and the window of those that have one, None if none has."""
+    if family.attention_types:
+        hint = ": layers of another type have linear attention"
+        reader.by_layer(family.attention_types, num_layers, (1,), hint)
+    kinds = _planned(reader, family, num_layers)
+    is_planned = bool(kinds)
+    key, default = family.window_key, family.sliding_window
+    window = reader.get(key, default)
     if family.window_switch and not reader.flag(family.window_switch, False):
-        return whole
-    is_windowed = [True] * num_layers
-    if types:
-        is_windowed = [kind == family.window_type for kind in types]
-    elif family.window_switch:
-        first = reader.whole("max_window_layers", 28, minimum=0)
-        is_windowed = [i >= first for i in range(num_layers)]
-    if types and any(is_windowed) and window is None:
-        raise reader.fault(key, f"the window of the {family.window_type} layers")
-    if not any(is_windowed) or window is None:
-        return whole
+        return _without_windows(kinds or [family.kinds[0]] * num_layers), None
+    if not kinds:
+        first = 0
+        if family.first_windowed is not None:
+            first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
+        is_windowed = [i >= first and window is not None for i in range(num_layers)]
+        kinds = [family.kinds[has_window] for has_window in is_windowed]
+    if kinds == _without_windows(kinds) and (is_planned or window is None):
+        return kinds, None
+    if window is None:
+        raise reader.fault(key, f"the window of the {family.kinds[1]} layers")
     if not family.has_windows:
         raise reader.fault(key, "no window, as this family is not known to have one")
-    window = reader.whole(key, family.sliding_window)
-    return [window if has_window else None for has_window in is_windowed]
+    return kinds, reader.whole(key, default)
 
 
-def _layer_types(reader: Reader, family: Family, num_layers: int) -> list[str]:
-    """Return the kind of attention of each layer, as listed or by the family's rule, if any."""
-    kinds = ("full_attention", family.window_type)
+def _without_windows(kinds: list[str]) -> list[str]:
+    return [FULL if kind in (SLIDING, CHUNKED) else kind for kind in kinds]
+
+
+def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
+    """Return the kinds of layers as listed or by the family's rule; none if neither says any."""
     listed: list[str] = []
     if reader.get("layer_types") is not None:
-        hint = ": linear attention is not known here"
-        listed = reader.by_layer("layer_types", num_layers, kinds, hint)
-    if family.layer_types == "alternating":
-        return listed or [kinds[1 - i % 2] for i in range(num_layers)]
-    if family.layer_types == "by rotary embedding":
-        return _types_by_rotary_embedding(reader, num_layers, listed)
+        listed = reader.by_layer("layer_types", num_layers, family.kinds)
+    return _RULES[family.plan](reader, family, listed, num_layers) if family.plan else listed
+
+
+def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return layers of which one in so many is of the first kind, the last of each so many."""
+    interval, key = family.interval, family.interval_key
+    value = reader.get(key) if key else None
+    if key and value is not None:
+        is_text = isinstance(value, str) and value == "L" * (len(value) - 1) + "G"
+        interval = len(value) if is_text else reader.whole(key, interval)
+    if interval is None:
+        return listed
+    kinds = [family.kinds[(i + 1) % interval > 0] for i in range(num_layers)]
+    if value is not None and listed not in ([], kinds):
+        raise reader.fault("layer_types", f"every layer that {key} = {value!r} makes {FULL}")
+    return listed or kinds
+
+
+def _by_rotary_embedding(
+    reader: Reader, family: Family, listed: list[str], num_layers: int
+) -> list[str]:
+    """Return layers that have a window where they have a rotary embedding."""
+    if not reader.get("no_rope_layers"):
+        return listed or _by_interval(reader, family, [], num_layers)
+    rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
+    reader.get(str(family.interval_key))
+    kinds = [family.kinds[has_rope] for has_rope in rotary]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", "the layers that no_rope_layers gives a 1 in chunks")
+    return kinds
+
+
+def _as_listed(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return layers that must be listed, as the family has no rule that is known here."""
+    del family
+    if not listed:
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
     return listed
 
 
-def _types_by_rotary_embedding(reader: Reader, num_layers: int, listed: list[str]) -> list[str]:
-    interval = reader.whole("no_rope_layer_interval", 4)
-    rotary = [int((i + 1) % interval > 0) for i in range(num_layers)]
-    is_given = bool(reader.get("no_rope_layers"))
-    if is_given:
-        rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
-    types = ["chunked_attention" if has_rope else "full_attention" for has_rope in rotary]
-    if is_given and listed not in ([], types):
-        raise reader.fault("layer_types", "the layers that no_rope_layers gives a 1 in chunks")
-    return listed or types
+_RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
+    "interval": _by_interval,
+    "by rotary embedding": _by_rotary_embedding,
+    "listed": _as_listed,
+}
+"""Rules for the kind of each layer, which must agree with what is listed."""

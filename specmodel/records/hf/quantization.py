@@ -1,78 +1,32 @@
-"""Reader of the `quantization_config` of a ``config.json``: which weights it makes how narrow.
+"""Dtypes of a quantised checkpoint, by its records: in ``config.json``, and in a file beside it.
 
-Lists of modules left out of quantisation are matched against the module names of the known
-families, so that a name, glob or regex that hits only part of a group is refused, not guessed.
+ModelOpt writes ``hf_quant_config.json``; its later versions write `quantization_config` as well. If
+both are there they must agree, except on the KV cache: engines take what ``config.json`` says, also
+if it says nothing.
 """
 
-import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from specmodel.base.errors import InputError
+from specmodel.records.hf.formats import MIXED, Format, Recipe, Source, read_recipe
+from specmodel.records.hf.modules import DENSE, EXPERTS, HEAD, MIXER, OUTPUT, SHARED, Modules, Named
+from specmodel.records.layers.work import wider_dtype
+
+BESIDE = "hf_quant_config.json"
+"""File that ModelOpt writes beside the configuration."""
 
 _KEY = "quantization_config"
-_METHODS = ("fp8", "mxfp4", "awq", "gptq", "modelopt", "compressed-tensors")
-_IGNORED_KEYS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
-_SUSPECT_KEY = re.compile(
-    r"lm_head|embed|sparsity|transform|quantized_layers|to_quantize|override|mixed|extra_config"
+_MTP_KEYS = (
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_modules",
+    "num_mtp_layers",
 )
-_TENSOR_DTYPES = {
-    ("float", 8): "fp8",
-    ("float", 4): "fp4",
-    ("int", 8): "int8",
-    ("int", 4): "int4",
-}
-_MODELOPT_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
-
-_ANY = "4242"  # a layer and an expert that only a pattern for all of them matches
-_PREFIXES = ("", "model.", "language_model.model.", "model.language_model.")
-_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward")
-_FFN = ("gate_proj", "up_proj", "down_proj")
-
-
-def _modules(block: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"layers.{_ANY}.{block}.{name}" for name in names)
-
-
-_GROUPS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "attention": (
-        _modules("self_attn", "q_proj", "k_proj", "v_proj", "o_proj"),
-        _modules("self_attn", "q_proj", "k_proj", "v_proj", "out_proj"),
-        _modules("self_attn", "q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
-        _modules("self_attn", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"),
-    ),
-    "experts": tuple(
-        _modules(f"{block}.experts{number}", *names)
-        for block in _BLOCKS
-        for number, names in (
-            (f".{_ANY}", _FFN),
-            (f".{_ANY}", ("w1", "w2", "w3")),
-            ("", ("gate_up_proj", "down_proj")),
-        )
-    ),
-    "shared experts": tuple(
-        _modules(f"{block}.{shared}", *_FFN)
-        for block in _BLOCKS
-        for shared in ("shared_experts", "shared_expert")
-    ),
-    "dense layers": (
-        *(_modules(block, *_FFN) for block in _BLOCKS),
-        (f"layers.{_ANY}.fc1", f"layers.{_ANY}.fc2"),
-    ),
-    "LM head": (("lm_head",),),
-}
-"""Names that the families give to the modules of a group, one tuple for each way of naming it."""
-
-_REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
-_OUTSIDE = re.compile(r"\b(vision\w*|visual|audio\w*|multi_modal_projector|mtp\w*)\b")
-_UNQUANTISED = re.compile(
-    r"\b(embed_tokens|router|(shared_expert_)?gate|\w*norm|e_score_correction_bias"
-    r"|vision\w*|visual|audio\w*|multi_modal_projector|mtp\w*|eh_proj|shared_head)\b"
-)
-
 
 Layer = Mapping[str, Any]
-"""A layer: its `mixer` and `feed_forward`, as fields of records, either may be missing."""
+"""A layer: its `mixer` and `feed_forward` as fields of records; either may be missing."""
 
 
 def checkpoint_dtypes(
@@ -82,8 +36,13 @@ def checkpoint_dtypes(
     layers: Sequence[Layer],
     *,
     beside: Mapping[str, Any] | None = None,
+    has_tied_embeddings: bool = False,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the dtypes of a checkpoint: those of an `Architecture`, and those of single layers.
+
+    Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
+    routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
+    that of mixers is narrower, their activations have a dtype of their own.
 
     Parameters
     ----------
@@ -92,11 +51,13 @@ def checkpoint_dtypes(
     argument
         Name that an error should carry.
     dtype
-        Dtype of what is not quantised.
+        Dtype of what is not quantised: embedding, router and norms, at least.
     layers
         Each layer by itself, in order.
     beside
         Content of the ``hf_quant_config.json`` beside it, if there is one.
+    has_tied_embeddings
+        Whether the LM head is the embedding, which is not quantised.
 
     Returns
     -------
@@ -106,254 +67,187 @@ def checkpoint_dtypes(
     Raises
     ------
     InputError
-        If a record of quantisation is not understood, or two of them disagree.
-    """
-    grouped = [{"count": 1, **layer} for layer in layers]
-    if config.get(_KEY):
-        return quantised_dtypes(config, argument, dtype, grouped), [dict(one) for one in layers]
-    plain = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
-    return plain, [dict(one) for one in layers]
-
-
-def quantised_dtypes(
-    config: Mapping[str, Any], argument: str, dtype: str, layers: Sequence[Mapping[str, Any]]
-) -> dict[str, str | None]:
-    """Return the dtype fields of an `Architecture` that a quantised checkpoint has.
-
-    Activations take the dtype of the routed experts' arithmetic, where most of it is. Shared
-    experts and dense layers count with attention where that is left out of quantisation.
-
-    Parameters
-    ----------
-    config
-        Content of a ``config.json`` with a `quantization_config`.
-    argument
-        Name that an error should carry.
-    dtype
-        Dtype of what is not quantised: embedding, LM head and router, at least.
-    layers
-        Groups of layers, as `Architecture` has them.
-
-    Returns
-    -------
-    dict
-        `weight_dtype`, `expert_dtype`, `embedding_dtype`, `activation_dtype` and `kv_dtype`.
-
-    Raises
-    ------
-    InputError
-        If the method is unknown, or what it quantises cannot be said with these fields.
+        If a record of quantisation is not understood, names part of what has one dtype here, or
+        disagrees with the other one.
 
     Examples
     --------
     >>> config = {"quantization_config": {"quant_method": "awq", "bits": 4}}
-    >>> layers = [{"count": 32, "feed_forward": {"kind": "dense"}}]
-    >>> quantised_dtypes(config, "config", "bf16", layers)["weight_dtype"]
-    'int4'
+    >>> layers = [{"mixer": {"kind": "attention"}, "feed_forward": {"kind": "dense"}}]
+    >>> fields, _ = checkpoint_dtypes(config, "config", "bf16", layers)
+    >>> fields["weight_dtype"], fields["embedding_dtype"]
+    ('int4', 'bf16')
     """
-    reader = _Reader(config[_KEY], argument, dtype, _layers_by_group(layers))
-    method = reader.method()
-    weight, activation = reader.narrow_dtypes(method)
-    expert = weight
-    kept = reader.kept_groups(method)
-    if method == "mxfp4" or "attention" in kept:
-        if not reader.layers["experts"] or "experts" in kept:
-            raise reader.fault(None, "a quantisation of attention, or of routed experts")
-        weight = dtype
-    elif "experts" in kept:
-        expert = activation = dtype
-    elif kept - {"LM head"}:
-        names = " and ".join(sorted(kept - {"LM head"}))
-        raise reader.fault(None, f"the {names} quantised as attention is")
-    return {
-        "weight_dtype": weight,
-        "expert_dtype": expert if expert != weight else None,
-        "embedding_dtype": dtype if dtype != weight else None,
-        "activation_dtype": activation,
-        "kv_dtype": reader.kv_dtype(),
-    }
+    modules, has_mtp = Modules(layers), any(config.get(key) for key in _MTP_KEYS)
+    own, other = config.get(_KEY), _beside(beside, argument)
+    if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
+        own = {"quantized_layers": other.get("quantized_layers"), **own}
+    records = [(f"{argument} {_KEY}", own)] if own else []
+    records += [] if other is None else [(_beside_name(argument), other)]
+    read = []
+    for name, record in records:
+        recipe = read_recipe(Source(record, name, dtype), config.get("expert_dtype"))
+        ends = _Ends(has_tied_embeddings, has_mtp)
+        read.append(_Checkpoint(recipe, name, dtype, modules, ends))
+    if not read:
+        if config.get("expert_dtype") is not None:
+            expected = f"none, as there is no {_KEY}"
+            raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
+        plain = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+        return plain, [dict(layer) for layer in layers]
+    if len(read) > 1:
+        _check_agreement(*read)
+    return read[0].fields, read[0].layers
 
 
-def _layers_by_group(layers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return how many layers have each group of modules; the LM head counts as one."""
-    counts = {"attention": 0, "experts": 0, "shared experts": 0, "dense layers": 0, "LM head": 1}
-    for group in layers:
-        block = group["feed_forward"]
-        counts["attention"] += group["count"]
-        counts["dense layers" if block["kind"] == "dense" else "experts"] += group["count"]
-        if block.get("num_shared_experts"):
-            counts["shared experts"] += group["count"]
-    return counts
+def _beside_name(argument: str) -> str:
+    """Return how errors name the record of the file beside a ``config.json``."""
+    return f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
 
 
-class _Reader:
-    """A `quantization_config`, the dtype of what it leaves out, and layers by group of modules."""
+def _beside(beside: Mapping[str, Any] | None, argument: str) -> dict[str, Any] | None:
+    """Return the record that the file beside a ``config.json`` holds."""
+    if beside is None:
+        return None
+    name = _beside_name(argument)
+    record = beside.get("quantization")
+    if not isinstance(record, dict):
+        raise InputError(name, record, "an object with quant_algo, as ModelOpt writes it")
+    if "NVFP4" in str(record.get("quant_algo")) and "exclude_modules" not in record:
+        expected = "a list, without which engines read no NVFP4; or weight_dtype to say it"
+        raise InputError(f"{name}.exclude_modules", None, expected)
+    return {"quant_method": "modelopt", **record}
 
-    def __init__(self, config: Any, argument: str, dtype: str, layers: dict[str, int]) -> None:
-        self.argument, self.dtype, self.layers = argument, dtype, layers
-        if not isinstance(config, dict):
-            raise InputError(f"{argument} {_KEY}", config, "an object")
-        self.config: dict[str, Any] = config
 
-    def fault(self, key: str | None, expected: str, value: object = None) -> InputError:
-        name = f"{self.argument} {_KEY}" + (f".{key}" if key else "")
-        if value is None:
-            value = self.config.get(key) if key else self.config
-        return InputError(name, value, expected)
+def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
+    """Refuse two records that give a part different dtypes."""
+    for field, value in own.fields.items():
+        is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
+        if value != other.fields[field] and not is_silent:
+            expected = f"{other.fields[field]}, as {BESIDE} beside it has"
+            raise InputError(own.name, f"{field} {value}", expected)
+    for number, (layer, same) in enumerate(zip(own.layers, other.layers, strict=True)):
+        for field in ("mixer_dtype", "output_dtype", "ffn_dtype"):
+            if layer.get(field) != same.get(field):
+                value = f"{field} {layer.get(field)} of layer {number}"
+                raise InputError(own.name, value, f"{same.get(field)}, as {BESIDE} beside it has")
 
-    def one_of(self, key: str, known: Collection[str]) -> str:
-        value = self.config.get(key)
-        if not isinstance(value, str) or value not in known:
-            raise self.fault(key, f"one of: {', '.join(known)}")
-        return value
 
-    def method(self) -> str:
-        method = self.one_of("quant_method", _METHODS)
-        for key, value in self.config.items():
-            is_dense = isinstance(value, dict) and value.get("format") == "dense"
-            if _SUSPECT_KEY.search(key) and value and not is_dense:
-                raise self.fault(key, "no such key, as what it changes is not known here")
-        return method
+class _Ends(NamedTuple):
+    """What stands around the layers: a head that is the embedding, a block for drafting."""
 
-    def narrow_dtypes(self, method: str) -> tuple[str, str]:
-        """Return the dtypes of quantised weights and of the activations they meet."""
-        if method == "fp8":
-            if self.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
-                raise self.fault("activation_scheme", "dynamic or static")
-            return "fp8", "fp8"
-        if method == "mxfp4":
-            return "mxfp4", self.dtype
-        if method in ("awq", "gptq"):
-            bits = self.config.get("bits")
-            if type(bits) is not int or bits not in (4, 8):
-                raise self.fault("bits", "4 or 8")
-            return f"int{bits}", self.dtype
-        if method == "modelopt":
-            dtype = _MODELOPT_DTYPES[self.one_of("quant_algo", _MODELOPT_DTYPES)]
-            return dtype, dtype
-        pairs = set()
-        for name, group in self.config_groups().items():
-            weights, inputs = (
-                f"config_groups.{name}.{n}" for n in ("weights", "input_activations")
-            )
-            activation = self.tensor_dtype(inputs, group.get("input_activations"), self.dtype)
-            pairs.add((self.tensor_dtype(weights, group.get("weights")), activation))
-        if len(pairs) > 1:
-            raise self.fault("config_groups", "the same weights and input_activations in each")
-        return pairs.pop()
+    has_tied_head: bool
+    has_mtp: bool
 
-    def config_groups(self) -> dict[str, dict[str, Any]]:
-        groups = self.config.get("config_groups")
-        if not isinstance(groups, dict) or not groups:
-            raise self.fault("config_groups", "an object of groups")
-        for name, group in groups.items():
-            if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
-                raise self.fault(f"config_groups.{name}", "an object with targets, a list", group)
-        return groups
 
-    def tensor_dtype(self, key: str, spec: Any, missing: str | None = None) -> str:
-        if spec is None and missing:
-            return missing
-        form = [spec.get("type"), spec.get("num_bits")] if isinstance(spec, dict) else []
-        dtype = next((name for known, name in _TENSOR_DTYPES.items() if [*known] == form), None)
-        if dtype is None:
-            raise self.fault(key, "num_bits 4 or 8 of type float or int", spec)
-        is_mx = dtype == "fp4" and spec.get("group_size") == 32 and missing is None
-        return "mxfp4" if is_mx else dtype
+class _Checkpoint:
+    """The dtypes of all matrices, by one record: `fields` of the model, and `layers`."""
 
-    def kv_dtype(self) -> str:
-        key = "kv_cache_quant_algo"
-        if self.config.get(key) is not None:
-            return _MODELOPT_DTYPES[self.one_of(key, _MODELOPT_DTYPES)]
-        scheme = self.config.get("kv_cache_scheme")
-        return self.tensor_dtype("kv_cache_scheme", scheme, missing=self.dtype)
+    def __init__(
+        self, recipe: Recipe, name: str, dtype: str, modules: Modules, ends: _Ends
+    ) -> None:
+        self.recipe, self.name, self.dtype, self.modules = recipe, name, dtype, modules
+        self.ends = ends
+        self.plain = Format(dtype, dtype)
+        self.kept = [modules.named(key, entries) for key, entries in recipe.kept.items()]
+        self.targets: list[tuple[Named, Format]] = [
+            (modules.named(key, entries), form) for key, entries, form in recipe.targets
+        ]
+        self.fields, self.layers = self._read()
 
-    def kept_groups(self, method: str) -> set[str]:
-        """Return the groups of modules that keep the dtype of the checkpoint."""
-        kept = set()
-        for key in _IGNORED_KEYS:
-            entries = self.config.get(key) or []
-            if not isinstance(entries, list):
-                raise self.fault(key, "a list of names")
-            kept |= self.groups(key, entries)
-        if method == "gptq" and self.config.get("dynamic"):
-            rules = self.config["dynamic"]
-            if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):
-                raise self.fault(
-                    "dynamic", "only rules that start with -:, which leave modules out"
-                )
-            kept |= self.groups("dynamic", ["re:" + rule.removeprefix("-:") for rule in rules])
-        return kept | self.not_targeted(kept) if method == "compressed-tensors" else kept
-
-    def not_targeted(self, kept: set[str]) -> set[str]:
-        """Return the groups of modules that no `config_groups` of compressed-tensors targets."""
-        targets = [target for group in self.config_groups().values() for target in group["targets"]]
-        rest: set[str] = set()
-        if "Linear" not in targets:
-            present = {group for group, count in self.layers.items() if count}
-            rest = present - self.groups("config_groups.targets", targets)
-        if "LM head" not in kept | rest:
-            raise self.fault("ignore", "lm_head in it: a quantised LM head is not known here")
-        return rest
-
-    def groups(self, key: str, entries: list[Any]) -> set[str]:
-        """Return the groups that entries name, attention and experts wholly or not at all."""
-        found = self.modules_named(key, entries)
-        named = {
-            group
-            for group, namings in _GROUPS.items()
-            if self.layers[group] and any(not found.keys().isdisjoint(n) for n in namings)
+    def _read(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the fields of an architecture, and the layers with dtypes of their own."""
+        formats = [self._formats(number) for number in range(len(self.modules.layers))]
+        self._check_any(formats)
+        mixers = [by_group[MIXER].weights for by_group in formats if MIXER in by_group]
+        blocks = [f[group].weights for f in formats for group in (SHARED, DENSE) if group in f]
+        experts = self._experts(formats)
+        mixed = _most_common(mixers) or self.dtype
+        weight = _most_common(blocks) or (mixed if mixers else (experts or self.plain).weights)
+        head = self._head()
+        of_most = experts or _most_common([f[DENSE] for f in formats if DENSE in f]) or self.plain
+        mixed_with = _most_common([f[MIXER] for f in formats if MIXER in f]) or of_most
+        narrow = wider_dtype(mixed_with.activations, mixed)
+        is_own = narrow != wider_dtype(of_most.activations, mixed)
+        fields = {
+            "weight_dtype": weight,
+            "attention_dtype": mixed if mixed != weight else None,
+            "expert_dtype": experts.weights if experts and experts.weights != weight else None,
+            "embedding_dtype": self.dtype if self.dtype != weight else None,
+            "head_dtype": head if head != self.dtype else None,
+            "mtp_dtype": self.dtype if self.ends.has_mtp and self._leaves_mtp() else None,
+            "activation_dtype": of_most.activations,
+            "attention_activation_dtype": mixed_with.activations if is_own else None,
+            "kv_dtype": self.recipe.kv_dtype or self.dtype,
         }
-        for group in ("attention", "experts"):
-            count = self.layers[group]
-            whole = {m for m, which in found.items() if -1 in which or len(which) >= count}
-            if group in named and not any(map(whole.issuperset, _GROUPS[group])):
-                raise self.fault(key, f"all modules of the {group} in every layer, or none")
-        return named
+        layers = [
+            dict(layer) | _of_layer(own, mixed, weight)
+            for layer, own in zip(self.modules.layers, formats, strict=True)
+        ]
+        return fields, layers
 
-    def modules_named(self, key: str, entries: list[Any]) -> dict[str, set[int]]:
-        """Return the modules that entries name, and in which layers, -1 for all."""
-        found: dict[str, set[int]] = {}
-        for entry, numbers in self.by_layer(key, entries).items():
-            hits = self.modules_of(key, entry)
-            if not hits and not _UNQUANTISED.search(entry):
-                expected = f"{', '.join(self.layers)}, embedding, router, norms or vision"
-                raise self.fault(key, expected, entry)
-            for module in hits:
-                found.setdefault(module, set()).update(numbers)
-        return found
+    def _formats(self, number: int) -> dict[str, Format]:
+        """Return the format of each group of matrices of a layer."""
+        return {group: self._format(number, group) for group in self.modules.groups[number]}
 
-    def by_layer(self, key: str, entries: list[Any]) -> dict[str, set[int]]:
-        """Return entries with any layer in place of theirs, and the layers named, -1 for all."""
-        numbers: dict[str, set[int]] = {}
-        for entry in entries:
-            if not isinstance(entry, str):
-                raise self.fault(key, "names of modules", entry)
-            if not _is_regex(entry) and _OUTSIDE.search(entry):
-                continue
-            match = re.search(r"\blayers\\?\.(\d{1,7})(?=\\?\.|$)", entry)
-            if match is None:
-                numbers.setdefault(entry, set()).add(-1)
-            elif int(match[1]) < self.layers["attention"]:
-                general = entry[: match.start(1)] + _ANY + entry[match.end(1) :]
-                numbers.setdefault(general, set()).add(int(match[1]))
-        return numbers
+    def _format(self, number: int, group: str) -> Format:
+        if any(named.holds(number, group) for named in self.kept):
+            return self.plain
+        listed = {form for named, form in self.targets if named.holds(number, group)}
+        if len(listed) > 1:
+            raise InputError(self.name, f"layer {number}", f"one format of its {group}")
+        if listed:
+            return listed.pop()
+        if group == EXPERTS and self.recipe.experts:
+            return self.recipe.experts
+        return self.recipe.every or self.plain
 
-    def modules_of(self, key: str, entry: str) -> set[str]:
-        """Return the modules that an entry matches: a name also those below it."""
-        if _is_regex(entry):
-            text = f"(?:{entry.removeprefix('re:')}).*"
-        else:
-            name = re.sub(r"^.*?(?=\blayers\.)", "", entry)
-            glob = re.escape(name).replace(r"\*", ".*").replace(r"\?", ".")
-            text = rf"(?:.*\.)?{glob}(?:\..*)?"
-        try:
-            pattern = re.compile(text)
-        except (re.error, RecursionError, OverflowError):
-            raise self.fault(key, "a well-formed regex", entry) from None
-        modules = {m for namings in _GROUPS.values() for naming in namings for m in naming}
-        return {m for m in modules if any(pattern.fullmatch(prefix + m) for prefix in _PREFIXES)}
+    def _check_any(self, formats: list[dict[str, Format]]) -> None:
+        """Refuse a record that quantises nothing that the model has."""
+        if all(form == self.plain for by_group in formats for form in by_group.values()):
+            expected = f"a quantisation of {MIXER}, or of routed {EXPERTS} or {DENSE}"
+            raise InputError(self.name, "nothing quantised", expected)
+
+    def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
+        found = [by_group[EXPERTS] for by_group in formats if EXPERTS in by_group]
+        if len(set(found)) > 1:
+            raise InputError(self.name, "experts that differ", "all modules of the experts alike")
+        return found[0] if found else None
+
+    def _head(self) -> str:
+        """Return the dtype of the LM head."""
+        if self.ends.has_tied_head or any(named.has_head for named in self.kept):
+            return self.dtype
+        listed = [form for named, form in self.targets if named.has_head]
+        if listed:
+            return listed[0].weights
+        if self.recipe.has_head and self.recipe.every:
+            return self.recipe.every.weights
+        if self.recipe.needs_head:
+            raise InputError(self.name, "no lm_head in it", f"the {HEAD} left out by name")
+        return self.dtype
+
+    def _leaves_mtp(self) -> bool:
+        """Tell whether the block for multi-token prediction is left as it is."""
+        if any(named.has_mtp for named in self.kept):
+            return True
+        return self.recipe.every is None and not any(named.has_mtp for named, _ in self.targets)
 
 
-def _is_regex(entry: str) -> bool:
-    return entry.startswith("re:") or bool(_REGEX_SIGNS.search(entry))
+def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
+    """Return the dtypes of a layer that are its own."""
+    found = {}
+    mixer, output = formats.get(MIXER), formats.get(OUTPUT)
+    if mixer and mixer.weights != mixed:
+        found["mixer_dtype"] = mixer.weights
+    if mixer and output and output.weights != mixer.weights:
+        found["output_dtype"] = output.weights
+    block = formats.get(DENSE) or formats.get(SHARED)
+    if block and block.weights != weight:
+        found["ffn_dtype"] = block.weights
+    return found
+
+
+def _most_common(values: Sequence[Any]) -> Any:
+    """Return the value that is there most often, the first of those; None if there is none."""
+    return Counter(values).most_common(1)[0][0] if values else None

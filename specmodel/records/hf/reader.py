@@ -10,6 +10,7 @@ from specmodel.records.hf.families import (
     HARMLESS_KEYS,
     OTHER_KINDS,
     SUSPECT_KEY,
+    WRAPPERS,
     Family,
 )
 
@@ -23,33 +24,39 @@ class Reader:
 
     def __init__(self, config: Mapping[str, Any], argument: str) -> None:
         self.config, self.argument = config, argument
-        self._known = {"quantization_config", *HARMLESS_KEYS}
+        self._known = {"quantization_config", "expert_dtype", *HARMLESS_KEYS}
 
     def fault(self, key: str, expected: str) -> InputError:
         """Return the error that names a key with its value, to be raised."""
-        return InputError(f"{self.argument} {key}", self.config.get(key), expected)
+        names = (key, *ALIASES.get(key, ()))
+        given = next((name for name in names if self.config.get(name) is not None), key)
+        name = key if key in self.config else given
+        return InputError(f"{self.argument} {name}", self.config.get(name), expected)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a value; other names of its key must agree with it."""
-        value = self.config.get(key, default)
-        for alias in ALIASES.get(key, ()):
-            other = self.config.get(alias)
-            if None not in (value, other) and other != value:
-                raise self.fault(alias, f"the same as {key} = {value!r}, another name for it")
-        self._known |= {key, *ALIASES.get(key, ())}
-        return value
+        """Return a value by its key or another name of it, all of which must agree."""
+        names = (key, *ALIASES.get(key, ()))
+        self._known |= {*names}
+        given = [name for name in names if self.config.get(name) is not None]
+        for name in given[1:]:
+            if self.config[name] != self.config[given[0]]:
+                expected = f"the same as {given[0]} = {self.config[given[0]]!r}, another name"
+                raise self.fault(name, f"{expected} for it")
+        return self.config[given[0]] if given else self.config.get(key, default)
 
     def family(self) -> Family:
         """Return how the model's family names the parts of its shape."""
         model_type = self.config.get("model_type")
+        name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
         for kind, families in OTHER_KINDS.items():
-            if model_type in families:
-                expected = f"a model with attention in every layer: this has {kind}, not known here"
+            if name in families:
+                expected = f"a family that is read: this has {kind}, not known here"
                 raise self.fault("model_type", expected)
-        if not isinstance(model_type, str) or model_type not in FAMILIES:
-            expected = f"one of: {nearest('', FAMILIES)}, or a TOML architecture"
+        if name not in FAMILIES or (name in WRAPPERS and name == model_type):
+            near = nearest(str(model_type or ""), FAMILIES)
+            expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
-        return FAMILIES[model_type]
+        return FAMILIES[name]
 
     def refuse_other_keys(self, family: Family) -> None:
         """Refuse a key that was not read though it looks as if it changed the shape."""
@@ -69,9 +76,21 @@ class Reader:
             raise self.fault(key, f"a whole number from {minimum} to {_MAX_SIZE}")
         return value
 
+    def whole_in_all(self, key: str, *, minimum: int = 1) -> int:
+        """Return a whole number that is listed for each layer, the same in all, or given once."""
+        value = self.get(key)
+        if not isinstance(value, list):
+            return self.whole(key, minimum=minimum)
+        num_layers = self.whole("num_hidden_layers")
+        if len(value) != num_layers or type(value[0]) is not int or value[0] < minimum:
+            raise self.fault(key, f"a whole number, or {num_layers} of them")
+        if value != value[:1] * num_layers:
+            raise self.fault(key, "the same in every layer, as no other model is known here")
+        return value[0]
+
     def count(self, key: str) -> int:
         """Return a number of parts, where null means none but a missing key means nothing."""
-        return 0 if self.get(key, "missing") is None else self.whole(key, minimum=0)
+        return 0 if self.get(key, "missing") is None else self.whole_in_all(key, minimum=0)
 
     def flag(self, key: str, default: bool) -> bool:
         """Return a truth value, or the default where the key is missing."""
@@ -96,13 +115,16 @@ class Reader:
         listed, kind = self.get(key), type(known[0])
         if listed is None:
             return [known[0]] * num_layers
-        if not (
-            isinstance(listed, list)
-            and len(listed) == num_layers
-            and all(type(value) is kind and value in known for value in listed)
-        ):
-            each = " or ".join(map(str, known))
-            raise self.fault(key, f"{num_layers} entries, each {each}{hint}")
+        each = f"{' or '.join(map(str, known))}{hint}"
+        if not isinstance(listed, list):
+            raise self.fault(key, f"{num_layers} entries, each {each}")
+        for i, value in enumerate(listed):
+            if type(value) is not kind or value not in known:
+                expected = f"{each} for each of {num_layers} layers, which layer {i} is not"
+                raise InputError(f"{self.argument} {key}", value, expected)
+        if len(listed) != num_layers:
+            expected = f"num_hidden_layers = {num_layers} entries, each {each}"
+            raise InputError(f"{self.argument} {key}", f"{len(listed)} entries", expected)
         return listed
 
     def dtype(self) -> str:

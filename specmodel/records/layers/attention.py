@@ -302,7 +302,9 @@ def _core(
         kv_dtype=stream.kv_dtype,
     )
     runs = batch.num_sequences > 0
-    return work if runs.all() else replace(work, kernels=work.kernels * runs)
+    return (
+        work if runs.all() else replace(work, kernels=np.asarray(work.kernels * runs, dtype=float))
+    )
 
 
 def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:

@@ -224,7 +224,8 @@ def attention(  # noqa: PLR0913 - all keyword-only
     Work
         On one GPU. Its groups are pairs of a sequence and a KV head. A group takes a time of its
         own beside its arithmetic; a head of 128 counts as one group, and half of that is there
-        whatever the size d of a head: a group counts ``1/2 + 1/2 · d/128``.
+        whatever the size d of a head: a group counts ``1/2 + 1/2 · d/128``. Its rows are the
+        queries, of all tokens of a sequence, that share a KV head.
     """
     values = num_heads * (sizes[0] + sizes[1])
     cached = batch_size * entries + layers * num_tokens
@@ -233,6 +234,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
         activation_bytes=num_tokens * (values * layers * residual_bytes),
         cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
         groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
+        rows=num_tokens / batch_size * (num_heads / num_groups),
         kernels=layers,
         kind=kind,
         dtype=dtype,

@@ -130,24 +130,22 @@ class Stored:
             activation_bytes=both.activation_bytes - output.activation_bytes,
             kernels=both.kernels - output.kernels,
         )
+        if both.kind != output.kind:  # of layers that were timed as a whole
+            output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
         return {name: kept, "output_projections": output} | {
             other: work for other, work in found.items() if other != name
         }
 
 
-def stored_parts(
-    layers: Iterable[LayerGroup], stream: Stream, mixer_dtype: str
-) -> dict[Stored, int]:
+def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:
     """Return how many layers have each mixer, then each feed-forward block, in its dtypes.
 
     Parameters
     ----------
     layers
         Groups of layers of a model.
-    stream
-        What they share, with the dtype of feed-forward blocks that have none of their own.
-    mixer_dtype
-        Dtype of mixers that have none of their own.
+    stream, mixers
+        What they share, as feed-forward blocks and mixers without dtypes of their own see it.
 
     Returns
     -------
@@ -155,16 +153,19 @@ def stored_parts(
         Layers of each, in order of appearance [-].
     """
     counts: dict[Stored, int] = {}
-    groups = tuple(layers)
+    groups, mixers = tuple(layers), stream if mixers == stream else mixers
 
-    def add(part: MixerPart | FeedForwardPart | None, dtype: str, output: str | None) -> None:
+    def add(
+        part: MixerPart | FeedForwardPart | None, of: Stream, own: str | None, output: str | None
+    ) -> None:
         if part is not None:
-            own = stream if dtype == stream.weight_dtype else replace(stream, weight_dtype=dtype)
-            key = Stored(part, own, output if output != dtype else None)
+            dtype = own or of.weight_dtype
+            seen = of if dtype == of.weight_dtype else replace(of, weight_dtype=dtype)
+            key = Stored(part, seen, output if output != dtype else None)
             counts[key] = counts.get(key, 0) + group.count
 
     for group in groups:
-        add(group.mixer, group.mixer_dtype or mixer_dtype, group.output_dtype)
+        add(group.mixer, mixers, group.mixer_dtype, group.output_dtype)
     for group in groups:
-        add(group.feed_forward, group.ffn_dtype or stream.weight_dtype, None)
+        add(group.feed_forward, stream, group.ffn_dtype, None)
     return counts

@@ -5,6 +5,7 @@ It scores every entry for every token; attention then reads the `index_topk` bes
 token. Layers without an indexer of their own take what an earlier layer selected.
 """
 
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
@@ -32,9 +33,18 @@ are read anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
 _OTHER_GPUS = (1, 2)
 """The same where the kernel is another one, as on AMD's GPUs and on Blackwell of 12.x."""
 
+PROCESSORS = 128
+"""Multiprocessors of a GPU, of which each chooses the entries of one token at a time [-]: fewer
+tokens take as long as this many. GPUs that run these layers have 132 to 160."""
+
+HEADS = 64
+"""Heads that kernels of sparse attention compute at least (``FLASHMLA_SPARSE`` in vLLM) [-]."""
+
 LONGEST_VERIFY = 64
 """Tokens of a sequence beyond which it is a chunk of a prompt [token]: another kernel takes those,
 in which many tokens share what is read."""
+
+_KIND: Literal["sparse_attention"] = "sparse_attention"
 
 
 class SparseAttention(LatentHeads):
@@ -53,7 +63,7 @@ class SparseAttention(LatentHeads):
         entries that an earlier layer selected.
     """
 
-    kind: Literal["sparse_attention"] = "sparse_attention"
+    kind: Literal["sparse_attention"] = _KIND
     index_num_heads: Size
     index_head_dim: Size
     index_topk: Size
@@ -112,7 +122,12 @@ class SparseAttention(LatentHeads):
         return entries * (self.entry_bytes(stream.kv_dtype) + self.index_bytes)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component."""
+        """Return the work of some layers in a pass, by component.
+
+        All of it is of one kind: whole layers were timed, in which small kernels that stand
+        between the matrices take as long as these. Fits go by the dtype of the KV cache, which
+        decides what kernel attends.
+        """
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
             found["indexer"] = self._indexer(run, layers)
@@ -126,62 +141,80 @@ class SparseAttention(LatentHeads):
         return self.index_weights + of_hidden + 2 * self.index_head_dim
 
     def _all_projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices, those of the indexer included."""
-        latent = self.projections(run, layers)
-        if not self.has_indexer:
-            return latent
-        hidden, stream = run.stream.hidden_size, run.stream
-        wide = self.index_num_heads * self.index_head_dim
-        read = self.q_lora_rank + hidden
-        made = wide + self.index_head_dim + self.index_num_heads
-        return latent + blocks.linear(
-            run.num_tokens,
-            weights=layers * self._indexer_weights(hidden),
-            values=layers * (read + made),
-            value_bytes=stream.activation_bytes,
-            kernels=2 * layers,
-            dtype=stream.arithmetic_dtype(stream.weight_dtype),
-            stored_dtype=stream.weight_dtype,
-        )
+        """Return the work of the matrices, those of the indexer included.
+
+        Where weights have fewer than 16 bits, kernels of their own quantise what three of the
+        matrices read: hidden values, the latent of queries, and what attention returns.
+        """
+        found, stream = self.projections(run, layers), run.stream
+        if self.has_indexer:
+            read = self.q_lora_rank + stream.hidden_size
+            made = self.index_num_heads * self.index_head_dim
+            made += self.index_head_dim + self.index_num_heads
+            found = found + blocks.linear(
+                run.num_tokens,
+                weights=layers * self._indexer_weights(stream.hidden_size),
+                values=layers * (read + made),
+                value_bytes=stream.activation_bytes,
+                kernels=2 * layers,
+                dtype=found.dtype,
+                stored_dtype=stream.weight_dtype,
+            )
+        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        quantising = Work(kernels=3 * layers if is_quantised else 0)
+        return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring every entry for every token, and choosing the best.
 
-        Scores are written and read once, in 32 bits.
+        Scores are written and read once, in 32 bits. Each token of a sequence with more than
+        `index_topk` entries is a group: choosing takes a processor of the GPU a time of its own.
         """
         replica = run.replica
         pairs = replica.total(lambda group: query_key_pairs(group, None))
         read = replica.total(lambda group: index_entries(group, run.compute_capability))
         width = self.index_num_heads * self.index_head_dim
+        rounds = np.hypot(run.num_tokens, PROCESSORS) * replica.mean(self._share_left_out)
         return Work(
             flop=pairs * (2 * width * layers),
             cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
             activation_bytes=(pairs * 8 + run.num_tokens * width) * layers,
-            kernels=4 * layers,
-            kind="sparse_attention",
+            rows=run.num_tokens,
+            groups=layers * rounds,
+            kernels=8 * layers,
+            kind=_KIND,
             dtype="fp8",
-            stored_dtype="fp8",
+            stored_dtype=run.stream.kv_dtype,
             memory_cause="index",
         )
 
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the entries that each token gathers for itself.
 
-        Its arithmetic is in 16 bits whatever the cache holds.
+        Kernels compute in 16 bits whatever the cache holds, on whole lists of `index_topk`
+        entries, and on `HEADS` heads at least; entries that are not there are not read.
         """
         replica, stream = run.replica, run.stream
         gathered = replica.total(lambda group: query_key_pairs(group, self.index_topk))
         heads = self.num_heads / run.layout.tensor_parallel
-        values = heads * (self.cache_size + self.kv_lora_rank)
+        values = self.cache_size + self.kv_lora_rank
+        computed = run.num_tokens * (self.index_topk * max(heads, HEADS))
         return Work(
-            flop=gathered * (2 * values * layers),
-            activation_bytes=run.num_tokens * (values * layers * stream.residual_bytes),
+            flop=computed * (2 * values * layers),
+            activation_bytes=run.num_tokens * (heads * values * layers * stream.residual_bytes),
             cache_bytes=(gathered + run.num_tokens) * (layers * self.entry_bytes(stream.kv_dtype)),
-            kernels=2 * layers,
-            kind="sparse_attention",
+            rows=run.num_tokens,
+            kernels=6 * layers,
+            kind=_KIND,
             dtype="bf16",
             stored_dtype=stream.kv_dtype,
             memory_cause="KV",
+        )
+
+    def _share_left_out(self, group: SequenceGroup) -> FloatArray:
+        """Return the share of entries that a mean sequence leaves out of what it attends to [-]."""
+        return group.mean(
+            lambda tokens: np.maximum(1 - self.index_topk / (group.context_length + tokens), 0.0)
         )
 
 

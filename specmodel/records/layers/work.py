@@ -34,6 +34,9 @@ CAUSES = (
 """What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last.
 Prefill is that of other requests, where steps carry it."""
 
+CAUSES_OF_SOME = ("state", "index")
+"""Those that only some kinds of layers have: where there are none of these, nobody names them."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Work:

@@ -60,7 +60,7 @@ OWN = [
 ]  # fmt: skip
 
 SETTING = [
-    policy_case(f"cascade:max_trials={'[' * 9000}", "--policy: got", "JSON that is not so deep"),
+    policy_case(f"cascade:max_trials={'[' * 90_000}", "--policy: got", "JSON that is not so deep"),
     *(
         policy_case(f"cascade:{name}={value}", f"--policy cascade {name}: got {given}", expected)
         for name, value, given, expected in (

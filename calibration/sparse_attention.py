@@ -1,0 +1,143 @@
+"""Fit layers of sparse attention (DSA) of every GPU and engine published, and write what ships.
+
+Usage: python calibration/sparse_attention.py. Adds fits to the stacks that profiles have, after
+`published.py` or within it, and typical ones; prints the errors on shapes that were not fitted.
+"""
+
+from datetime import date
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
+from specmodel.calibrate.datasets import list_tables, source_name
+from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
+from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.fitting.sparse import (
+    PARAMETERS,
+    fit_sparse_modules,
+    predicted_time,
+    with_sparse_modules,
+)
+from specmodel.calibrate.sparse_modules import ENGINES, modules_work, sparse_modules
+from specmodel.records.hardware import HardwareProfile, load_hardware
+from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
+from specmodel.records.profiles import hardware_text, with_stack
+
+ROOT = Path(__file__).parents[1]
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
+SHARPNESS = 2.0
+"""Exponent of typical layers, the one fitted to most [-]."""
+
+
+class Fitted(NamedTuple):
+    """Layers of an engine on a GPU, and what was fitted to them, by dtype of the KV cache."""
+
+    device: str
+    engine: str
+    hardware: HardwareProfile
+    table: pd.DataFrame
+    fits: dict[str, KernelFitting]
+
+
+def fit_all() -> list[Fitted]:
+    """Fit every table there is."""
+    found = []
+    tables = list_tables().query("operation == 'dsa'")
+    for row in tables.itertuples(index=False):
+        if ENGINES.get(row.framework) != row.version:
+            continue
+        hardware = load_hardware(PROFILES / f"{row.hardware}.toml")
+        table = sparse_modules(row.hardware, row.framework)
+        fits = fit_sparse_modules(table, hardware)
+        found.append(Fitted(row.hardware, row.framework, hardware, table, fits))
+        for kv_dtype, fitting in fits.items():
+            fit = fitting.fit
+            print(
+                f"{row.hardware:10} {row.framework:7} KV {kv_dtype:4} fitted {fit.num_points:5} "
+                f"judged {fit.num_judged:5}: mean {fit.mean_error:.1%} median "
+                f"{fit.median_error:.1%} 90 % {fit.percentile_90_error:.1%}",
+                flush=True,
+            )
+    return found
+
+
+def add_to_profiles(found: list[Fitted]) -> None:
+    """Write the fits of engines whose stacks profiles have; all else of a profile is kept."""
+    for entry in found:
+        path = PROFILES / f"{entry.device}.toml"
+        stack = load_hardware(path).fitted.get(entry.engine)
+        if stack:
+            source = f"{entry.engine} {ENGINES[entry.engine]}, {source_name()}"
+            changed = with_sparse_modules(stack, entry.fits, source)
+            write_text(path, with_stack(hardware_text(path), entry.engine, changed))
+
+
+def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
+    """Return typical kernels with geometric means of what was fitted.
+
+    Errors are those on the layers of each GPU by the mean of the others.
+    """
+    dtypes = sorted({dtype for entry in found for dtype in entry.fits})
+    fits = {dtype: typical_fit(dtype, found) for dtype in dtypes}
+    devices = ", ".join(sorted({entry.hardware.name for entry in found}))
+    note = f"; sparse attention of {devices}"
+    source = typical.source if note in typical.source else typical.source + note
+    return typical.model_copy(update={"sparse_attention": fits, "source": source})
+
+
+def typical_fit(kv_dtype: str, found: list[Fitted]) -> KernelFit:
+    judged = pd.concat([left_out(kv_dtype, entry, found) for entry in found], ignore_index=True)
+    common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
+    return KernelFit(
+        **means(kv_dtype, found),
+        sharpness=SHARPNESS,
+        arithmetic_dtype=FITTED_DTYPE,
+        num_points=0,
+        num_judged=len(judged),
+        is_held_out=True,
+        **shape_errors(judged),
+        shape_spread=common,
+        row_spread=row,
+        varied=[],
+        covariance=[],
+    )
+
+
+def left_out(kv_dtype: str, entry: Fitted, found: list[Fitted]) -> pd.DataFrame:
+    """Judge the layers of one table by the mean of the fits on other GPUs."""
+    others = [other for other in found if other.device != entry.device]
+    parameters = KernelParameters(**means(kv_dtype, others), sharpness=SHARPNESS)
+    rows = entry.table.query("kv_dtype == @kv_dtype and role == 'judge'").reset_index(drop=True)
+    if rows.empty:
+        return rows.assign(error=[])
+    times = predicted_time(list(modules_work(rows, entry.hardware)), entry.hardware, parameters)
+    name = f"{entry.device} {entry.engine}/"
+    return rows.assign(error=times / rows["latency"] - 1, shape=name + rows["shape"])
+
+
+def means(kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
+    """Return geometric means, over the engines of a GPU first: each GPU counts once."""
+    have = [entry for entry in found if kv_dtype in entry.fits]
+    fits = [entry.fits[kv_dtype].fit for entry in have]
+    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in PARAMETERS] for fit in fits]))
+    typical = np.exp(logs.groupby([entry.device for entry in have]).mean().mean())
+    return dict(zip(PARAMETERS, [rounded(value, 4) for value in typical], strict=True))
+
+
+def add_sparse_attention() -> None:
+    """Fit all tables, and write profiles and typical kernels."""
+    found = fit_all()
+    add_to_profiles(found)
+    typical = with_typical(load_typical(), found).model_copy(
+        update={"date": date.today().isoformat()}
+    )
+    write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
+
+
+if __name__ == "__main__":
+    add_sparse_attention()

@@ -1,0 +1,149 @@
+"""Published timings of latent attention and of recurrences as tables of measurements."""
+
+import pandas as pd
+
+from specmodel.calibrate import datasets
+from specmodel.calibrate.measurements import COLUMNS
+from specmodel.calibrate.published_roles import (
+    EVERY,
+    cold_rows,
+    every_third,
+    fastest_kernels,
+    roles_of,
+    short_rows,
+    stored_bytes,
+)
+from specmodel.records.hardware import HardwareProfile
+from specmodel.records.kernels import STATE_DTYPE
+
+RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
+"""Stack whose recurrences stand for those of all stacks, and the versions of its tables. It keeps
+states in 32 bits and its verification was timed. Other tables do not say what a state is kept in:
+TensorRT-LLM's, and SGLang's on A100, take less time than one of 32 bits would at the peak."""
+
+VERIFIED_HEADS = (12, 48)
+VERIFIED_BATCHES = (1, 4, 16, 64, 256)
+"""Heads and batch sizes of Kimi's recurrence that are fitted; all others are judged."""
+
+_CONVOLUTION = "causal_conv1d"
+_FEW_ENTRIES = 32  # that take no time beside the launch [token]
+_LEAST_SHARE = 0.1  # of a module, below which its core is lost in the noise of the whole [-]
+
+
+def latent_attention(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
+    """Return timings of latent attention with their roles.
+
+    Every third number of heads is fitted, from the most on: these alone compute for longer than
+    they stream.
+
+    Parameters
+    ----------
+    raw
+        As `datasets.read_timings` returns them.
+    device
+        The GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns of the component, ``latency`` [s] and ``role``.
+    """
+    table = raw[raw["sliding_window"].isna() & (raw["activation_dtype"] == "bf16")]
+    table = table[table.groupby("kv_dtype")["num_heads"].transform("nunique") > EVERY]
+    size = table["kv_lora_rank"] + table["qk_rope_head_dim"]
+    elements = table["batch_size"] * table["context_length"] * size
+    read = stored_bytes(elements, table["kv_dtype"])
+    is_timed = cold_rows(read, device) | short_rows(read, table["latency"], device)
+    is_fitted = every_third(table, "latent_attention", from_largest=True)
+    columns = [*COLUMNS["latent_attention"], "latency"]
+    return table[columns].assign(role=roles_of(is_fitted, is_timed))
+
+
+def core_of_modules(raw: pd.DataFrame, launch_time: float) -> pd.DataFrame:
+    """Return timings of the core of latent attention from those of whole modules.
+
+    What a module takes longer at a context than at almost none is its core's; there, the core takes
+    a launch.
+
+    Parameters
+    ----------
+    raw
+        Modules, as `datasets.read_timings` returns them; those with 16-bit projections are taken.
+    launch_time
+        What a core takes at almost no context [s].
+
+    Returns
+    -------
+    pandas.DataFrame
+        As timings of the core, without those that are lost in the noise of the module.
+    """
+    table = raw[raw["quantization"] == "bfloat16"]
+    alike = ["num_heads", "batch_size", "kv_dtype"]
+    few = table[table["context_length"] <= _FEW_ENTRIES]
+    least = few.groupby(alike)["latency"].median().rename("least").reset_index()
+    table = table.merge(least, on=alike)
+    grown = table["latency"] - table["least"]
+    is_known = (grown > _LEAST_SHARE * table["least"]) | (table["context_length"] == _FEW_ENTRIES)
+    grown = grown.mask(table["context_length"] == _FEW_ENTRIES, 0.0)
+    core = table.assign(latency=grown + launch_time)
+    return core[is_known].drop(columns=["least", "quantization"])
+
+
+def recurrences(hardware: str, device: HardwareProfile) -> pd.DataFrame:
+    """Return the timings of `RECURRENCES` on a device with their roles, decoding and verifying.
+
+    Parameters
+    ----------
+    hardware
+        Name of its profile.
+    device
+        The GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `recurrence` returns them; empty where none were published.
+    """
+    stack, versions = RECURRENCES
+    known = datasets.known_tables()
+    parts = [
+        recurrence(datasets.read_timings(name, hardware, stack, version), device)
+        for name, version in versions.items()
+        if (name, hardware, stack, version) in known
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def recurrence(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
+    """Return timings of a recurrence that decodes or verifies, with their roles.
+
+    Every third shape is fitted; where passes of several tokens were timed too, `VERIFIED_HEADS` at
+    `VERIFIED_BATCHES` are.
+
+    Parameters
+    ----------
+    raw
+        As `datasets.read_timings` returns them; short convolutions and prompts are left out.
+    device
+        The GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns of the component, ``query_tokens`` [token], ``latency`` [s] and ``role``.
+    """
+    is_recurrence = ~raw["kernel_source"].str.contains(_CONVOLUTION) & (raw["phase"] != "context")
+    table = fastest_kernels(raw[is_recurrence]).assign(state_dtype=STATE_DTYPE)
+    states = table["batch_size"] * table["num_value_heads"]
+    read = stored_bytes(
+        states * table["key_head_dim"] * table["value_head_dim"], table["state_dtype"]
+    )
+    moved = read * (1 + table["query_tokens"])
+    is_timed = cold_rows(read, device) | short_rows(moved, table["latency"], device)
+    is_fitted = every_third(table, "recurrence")
+    if (table["query_tokens"] > 1).any():
+        is_fitted = table["num_value_heads"].isin(VERIFIED_HEADS)
+        is_fitted &= table["batch_size"].isin(VERIFIED_BATCHES)
+    columns = [*COLUMNS["recurrence"], "query_tokens", "latency"]
+    table = table.assign(activation_dtype="bf16")[columns]
+    return table.assign(role=roles_of(is_fitted, is_timed))

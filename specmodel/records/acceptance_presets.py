@@ -1,0 +1,97 @@
+"""Acceptance by name: what was measured by draft length of a target with its usual drafter."""
+
+from pathlib import Path
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.records import is_path, spellings
+from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.draft_heads import EAGLE3, MTP
+from specmodel.records.drafters import Drafter, list_drafters, load_drafter
+from specmodel.records.published_drafters import PRESET, published_acceptance
+
+_KINDS = {MTP: "mtp", EAGLE3: "eagle3"}
+"""Names of drafters by their kind."""
+
+
+def list_acceptance() -> list[str]:
+    """Return the names of the published acceptance that `load_acceptance` knows.
+
+    Examples
+    --------
+    >>> "glm-5.2-mtp" in list_acceptance()
+    True
+    """
+    return sorted(published.name for published in published_acceptance())
+
+
+def load_acceptance(
+    target: Architecture | str | Path, drafter: Drafter | str | Path, preset: str = PRESET
+) -> Acceptance:
+    """Return the acceptance that was measured of a target with a drafter, by position.
+
+    Parameters
+    ----------
+    target
+        The model, its name or its path; a name need not be one that ships.
+    drafter
+        Its drafter.
+    preset
+        "preset" for the one that is published for both, or a name that `list_acceptance` gives:
+        that of another target, as an assumption.
+
+    Returns
+    -------
+    Acceptance
+        By position, up to the longest draft that was measured, with its source.
+
+    Raises
+    ------
+    InputError
+        If none is published for the two, or it is that of a drafter of another kind.
+
+    Examples
+    --------
+    >>> acceptance = load_acceptance("Qwen3.5-397B-A17B", "mtp")
+    >>> acceptance.expected_tokens_per_step([1, 3]).round(2).tolist()
+    [1.93, 3.39]
+    """
+    model = target
+    if not isinstance(model, Architecture) and is_path(model, "target"):
+        model = load_architecture(model)
+    name = model.name if isinstance(model, Architecture) else str(model)
+    kind = _kind(drafter, model)
+    if preset != PRESET:
+        return _named(preset, kind)
+    for published in published_acceptance():
+        if published.is_of(name) and published.drafter == kind:
+            return published.acceptance
+    expected = f"a number, as none is published for {name} with {kind}: one of {_listed()}"
+    raise InputError("acceptance", preset, expected)
+
+
+def _named(preset: str, kind: str) -> Acceptance:
+    """Return the acceptance of a name, which must be of a drafter of the kind."""
+    known = {published.name: published for published in published_acceptance()}
+    found = next((known[word] for word in spellings(preset) if word in known), None)
+    if found is None:
+        expected = f"{PRESET} or one of {_listed()}; a rate is an acceptance_rate"
+        raise InputError("acceptance", preset, expected)
+    if found.drafter != kind:
+        raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")
+    return found.acceptance
+
+
+def _kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
+    """Return the name of a drafter's kind, or what it is if that has none."""
+    if isinstance(drafter, Drafter):
+        return _KINDS.get(drafter.kind, drafter.kind)
+    for spelling in spellings(str(drafter)):
+        if spelling in list_drafters():
+            return spelling
+    model = target if isinstance(target, Architecture) else load_architecture(target)
+    return _kind(load_drafter(drafter, model), model)
+
+
+def _listed() -> str:
+    return ", ".join(list_acceptance())

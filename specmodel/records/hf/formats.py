@@ -1,0 +1,365 @@
+"""Ways of quantising, as a checkpoint's record says them: which matrices get which dtypes.
+
+Each method has a reader, which returns a `Recipe`: what engines do with that record. What a record
+says that is not known here is refused by its key.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from specmodel.base.errors import InputError
+
+
+class Format(NamedTuple):
+    """Dtypes of weights, and of the activations that they meet."""
+
+    weights: str
+    activations: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a record of quantisation says.
+
+    Parameters
+    ----------
+    every
+        Format of every linear layer that no other part of the record is of; None: left as it is.
+    experts
+        Format of routed experts, where it is another one.
+    targets
+        Formats of modules that are listed, with the key of each list.
+    kept
+        Lists of modules that are left as they are, by key.
+    has_head, needs_head
+        Whether `every` is also that of the LM head; whether the record has to say so by name.
+    kv_dtype
+        Dtype of the KV cache; None where nothing is said of it.
+    """
+
+    every: Format | None = None
+    experts: Format | None = None
+    targets: tuple[tuple[str, list[Any], Format], ...] = ()
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    has_head: bool = False
+    needs_head: bool = False
+    kv_dtype: str | None = None
+
+
+_SUSPECT_KEY = re.compile(
+    r"lm_head|embed|sparsity|transform|to_quantize|override|mixed|extra_config|moe_quant"
+)
+"""Keys that change what is quantised in ways that no method is read with."""
+
+_MODELOPT = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8")
+MIXED = "MIXED_PRECISION"
+"""Algorithm of a record that lists its layers, each with its own."""
+
+_KV_DTYPES = {"FP8": "fp8", "NVFP4": "fp4"}
+_TENSOR_DTYPES = {
+    ("float", 8): {None: "fp8", 32: "mxfp8"},
+    ("float", 4): {None: "fp4", 16: "fp4", 32: "mxfp4"},
+    ("int", 8): {None: "int8", 128: "int8_g128"},
+    ("int", 4): {None: "int4", 32: "int4_g32", 64: "int4_g64", 128: "int4_g128"},
+}
+"""Dtypes of weights by type and bits, and by how many elements share a scale."""
+
+_QUARK_DTYPES = {"fp4": ("float", 4), "fp8_e4m3": ("float", 8), "int8": ("int", 8)}
+
+
+class Source:
+    """A record of quantisation, and how errors name it.
+
+    Parameters
+    ----------
+    config
+        The record.
+    name
+        Its file and key.
+    dtype
+        Dtype of what is not quantised.
+    """
+
+    def __init__(self, config: Any, name: str, dtype: str) -> None:
+        if not isinstance(config, dict):
+            raise InputError(name, config, "an object")
+        self.config: dict[str, Any] = config
+        self.name, self.dtype = name, dtype
+
+    def key(self, key: str) -> str:
+        """Return how an error names a key."""
+        return f"{self.name}.{key}"
+
+    def fault(self, key: str, expected: str, value: object = None) -> InputError:
+        """Return the error that a value is at fault, that of the key if None is given."""
+        return InputError(self.key(key), self.config.get(key) if value is None else value, expected)
+
+    def one_of(self, key: str, known: Collection[str], value: object = None) -> str:
+        """Return the value of a key, upper case or not, if it is known."""
+        value = self.config.get(key) if value is None else value
+        for name in known:
+            if isinstance(value, str) and value.upper() == name.upper():
+                return name
+        raise self.fault(key, f"one of: {', '.join(known)}", value)
+
+    def lists(self, *keys: str) -> dict[str, Any]:
+        """Return the lists that there are of some keys, with how errors name them."""
+        found = {self.key(key): self.config[key] for key in keys if self.config.get(key)}
+        return {key: value for key, value in found.items() if value}
+
+    def refuse(self, *keys: str) -> None:
+        """Refuse keys that change what is read here in ways not known."""
+        for key in keys:
+            value = self.config.get(key)
+            is_dense = isinstance(value, dict) and value.get("format") == "dense"
+            if value and not is_dense:
+                raise self.fault(key, "no such key, as what it changes is not known here")
+
+
+def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
+    """Return what a record says.
+
+    Parameters
+    ----------
+    source
+        The record.
+    expert_dtype
+        What the configuration says of routed experts outside of the record, if anything.
+
+    Returns
+    -------
+    Recipe
+        Formats of matrices.
+
+    Raises
+    ------
+    InputError
+        If the method or a key is not known.
+    """
+    method = source.config.get("quant_method")
+    if method is None and source.config.get("quant_algo") is not None:
+        method = "modelopt"  # as ModelOpt 0.31 left it out
+    if isinstance(method, str) and method.startswith("modelopt_"):
+        method = "modelopt"  # the engine's name for one of its algorithms
+    if not isinstance(method, str) or method not in _METHODS:
+        raise source.fault("quant_method", f"one of: {', '.join(_METHODS)}")
+    inner = source.config.get("expert_dtype")
+    if None not in (inner, expert_dtype) and inner != expert_dtype:
+        raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
+    given = inner if inner is not None else expert_dtype
+    if given is not None and method != "fp8":
+        raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
+    source.refuse(*(key for key in source.config if _SUSPECT_KEY.search(str(key))))
+    recipe = _METHODS[method](source)
+    return recipe if given is None else _with_experts(recipe, source, given)
+
+
+def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
+    """Return a recipe in which routed experts have the dtype that a configuration gives them."""
+    if source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8":
+        return recipe
+    return Recipe(recipe.every, Format("mxfp4", "fp8"), kept=recipe.kept)
+
+
+def _fp8(source: Source) -> Recipe:
+    """FP8 as DeepSeek and Qwen ship it: of every linear layer but the LM head."""
+    source.refuse("quant_algo", "quantized_layers", "config_groups")
+    if source.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
+        raise source.fault("activation_scheme", "dynamic or static")
+    block = source.config.get("weight_block_size")
+    if block is not None and block not in ([128, 128], [32, 32]):
+        raise source.fault("weight_block_size", "[128, 128] or [32, 32]")
+    kept = source.lists("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
+    return Recipe(Format("fp8", "fp8"), kept=kept)
+
+
+def _mxfp4(source: Source) -> Recipe:
+    """MXFP4 as gpt-oss has it: of routed experts alone."""
+    kept = source.lists("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    return Recipe(experts=Format("mxfp4", source.dtype), kept=kept)
+
+
+def _awq(source: Source) -> Recipe:
+    kept = source.lists("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    return Recipe(_weights_alone(source, bool(source.config.get("zero_point", True))), kept=kept)
+
+
+def _gptq(source: Source) -> Recipe:
+    """GPTQ; zero points of a symmetric checkpoint are not kept by the kernels that read it."""
+    kept = source.lists("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+    rules = source.config.get("dynamic")
+    if rules:
+        if not isinstance(rules, dict) or not all(rule.startswith("-:") for rule in rules):
+            raise source.fault("dynamic", "only rules that start with -:, which leave modules out")
+        kept[source.key("dynamic")] = ["re:" + rule.removeprefix("-:") for rule in rules]
+    return Recipe(_weights_alone(source, not source.config.get("sym", False)), kept=kept)
+
+
+def _weights_alone(source: Source, has_zero_points: bool) -> Format:
+    """Return the format of integer weights in groups that meet activations of 16 bits."""
+    source.refuse("quantized_layers")
+    bits = source.config.get("bits", source.config.get("w_bit"))
+    if type(bits) is not int or bits not in (4, 8):
+        raise source.fault("bits", "4 or 8")
+    group = source.config.get("group_size", source.config.get("q_group_size", 128))
+    known = _TENSOR_DTYPES["int", bits]
+    if type(group) is not int or group not in known:
+        sizes = " or ".join(str(size) for size in known if size)
+        raise source.fault("group_size", f"{sizes} elements", group)
+    if has_zero_points and bits == 4:
+        if group != 128:
+            expected = "128, as the zero points of other groups are not known here"
+            raise source.fault("group_size", expected)
+        return Format("int4", source.dtype)
+    return Format(known[group], source.dtype)
+
+
+def _modelopt(source: Source) -> Recipe:
+    """ModelOpt, in either file: of every linear layer and the LM head, or of those listed."""
+    algo = source.one_of("quant_algo", (*_MODELOPT, MIXED))
+    kept = source.lists("ignore") or source.lists("exclude_modules", "ignored_layers")
+    kv_dtype = _modelopt_kv(source)
+    listed = source.config.get("quantized_layers")
+    if algo != MIXED:
+        source.refuse("quantized_layers")
+        every = _algorithm(source, "group_size", source.config, algo)
+        return Recipe(every, kept=kept, has_head=True, kv_dtype=kv_dtype)
+    if not isinstance(listed, dict) or not listed:
+        raise source.fault(
+            "quantized_layers", f"the layers of each format, as quant_algo is {algo}"
+        )
+    by_format: dict[Format, list[Any]] = {}
+    for name, spec in listed.items():
+        key = f"quantized_layers.{name}"
+        if not isinstance(spec, dict):
+            raise source.fault(key, "an object with quant_algo", spec)
+        own = source.one_of(key, _MODELOPT, spec.get("quant_algo", "none"))
+        by_format.setdefault(_algorithm(source, f"{key}.group_size", spec, own), []).append(name)
+    targets = tuple((source.key("quantized_layers"), n, form) for form, n in by_format.items())
+    return Recipe(targets=targets, kept=kept, kv_dtype=kv_dtype)
+
+
+def _algorithm(source: Source, key: str, spec: Mapping[str, Any], algo: str) -> Format:
+    """Return the format of an algorithm of ModelOpt."""
+    group = spec.get("group_size")
+    if "NVFP4" in algo:
+        if group not in (None, 16):
+            raise source.fault(key, "16 elements in NVFP4", group)
+        return Format("fp4", source.dtype if algo.startswith("W4A16") else "fp4")
+    return Format("mxfp8" if algo == "MXFP8" else "fp8", "fp8")
+
+
+def _modelopt_kv(source: Source) -> str | None:
+    """Return the dtype of the KV cache, as either key of ModelOpt has it."""
+    scheme = source.config.get("kv_cache_scheme")
+    if isinstance(scheme, dict):
+        return _tensor_dtype(source, "kv_cache_scheme", scheme)
+    key = "kv_cache_quant_algo" if scheme is None else "kv_cache_scheme"
+    if source.config.get(key) is None:
+        return source.dtype if key in source.config else None
+    return _KV_DTYPES[source.one_of(key, _KV_DTYPES)]
+
+
+def _compressed(source: Source) -> Recipe:
+    """compressed-tensors: groups of modules, each with a format; the LM head if it is named."""
+    groups = source.config.get("config_groups")
+    if not isinstance(groups, dict) or not groups:
+        raise source.fault("config_groups", "an object of groups")
+    every: Format | None = None
+    targets = []
+    for name, group in groups.items():
+        key = f"config_groups.{name}"
+        if not isinstance(group, dict) or not isinstance(group.get("targets"), list):
+            raise source.fault(key, "an object with targets, a list", group)
+        form = Format(
+            _tensor_dtype(source, f"{key}.weights", group.get("weights")),
+            _activation_dtype(source, f"{key}.input_activations", group.get("input_activations")),
+        )
+        if "Linear" not in group["targets"]:
+            targets.append((source.key(f"{key}.targets"), group["targets"], form))
+        elif every is not None and form != every:
+            raise source.fault("config_groups", "one format for what is Linear")
+        else:
+            every = form
+    kept = source.lists("ignore")
+    scheme = source.config.get("kv_cache_scheme")
+    kv_dtype = None if scheme is None else _tensor_dtype(source, "kv_cache_scheme", scheme)
+    return Recipe(
+        every, targets=tuple(targets), kept=kept, kv_dtype=kv_dtype, needs_head=every is not None
+    )
+
+
+def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
+    """Return the dtype of weights or of a cache that an object of compressed-tensors describes."""
+    form = [spec.get("type"), spec.get("num_bits")] if isinstance(spec, dict) else []
+    forms = {known: sizes for known, sizes in _TENSOR_DTYPES.items() if [*known] == form}
+    if not forms:
+        raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
+    ((kind, known),) = forms.items()
+    group, is_int4 = spec.get("group_size"), kind == ("int", 4)
+    if not _is_in(group, known) or (is_int4 and spec.get("strategy") == "channel"):
+        sizes = " or ".join(str(size) for size in known if size)
+        raise source.fault(f"{key}.group_size", f"{sizes} elements that share a scale", group)
+    if is_int4 and group and not spec.get("symmetric", True):
+        if group != 128:
+            expected = "128, as the zero points of other groups are not known here"
+            raise source.fault(f"{key}.group_size", expected, group)
+        return "int4"
+    return known[group]
+
+
+def _is_in(group: object, known: Mapping[int | None, str]) -> bool:
+    """Tell whether a size of groups is known; a file may hold anything."""
+    return group is None or (type(group) is int and group in known)
+
+
+def _activation_dtype(source: Source, key: str, spec: Any) -> str:
+    """Return the dtype of activations, whatever of them share a scale."""
+    if spec is None:
+        return source.dtype
+    form = {**spec, "group_size": None, "strategy": None} if isinstance(spec, dict) else spec
+    return _tensor_dtype(source, key, form)
+
+
+def _quark(source: Source) -> Recipe:
+    """Quark, as AMD ships MXFP4 and FP8: one format of every linear layer but those excluded."""
+    source.refuse("layer_quant_config", "layer_type_quant_config", "kv_cache_quant_config")
+    export = source.config.get("export")
+    if isinstance(export, dict) and export.get("kv_cache_group"):
+        raise source.fault("export.kv_cache_group", "no names", export["kv_cache_group"])
+    whole = source.config.get("global_quant_config")
+    if not isinstance(whole, dict):
+        raise source.fault("global_quant_config", "an object")
+    weights = _quark_dtype(source, "global_quant_config.weight", whole.get("weight"))
+    inputs = whole.get("input_tensors")
+    activations = source.dtype
+    if inputs is not None:
+        stored = _quark_dtype(source, "global_quant_config.input_tensors", inputs)
+        activations = stored.removeprefix("mx")  # however many share a scale
+    every, kept = Format(weights, activations), source.lists("exclude")
+    return Recipe(every, kept=kept, needs_head=True)
+
+
+def _quark_dtype(source: Source, key: str, spec: Any) -> str:
+    name = spec.get("dtype") if isinstance(spec, dict) else None
+    if not isinstance(name, str) or name not in _QUARK_DTYPES:
+        raise source.fault(f"{key}.dtype", f"one of: {', '.join(_QUARK_DTYPES)}", name or spec)
+    known, group = _TENSOR_DTYPES[_QUARK_DTYPES[name]], spec.get("group_size")
+    if not _is_in(group, known) or (name == "fp4" and group != 32):
+        expected = "32 elements" if name == "fp4" else "none"
+        raise source.fault(f"{key}.group_size", expected, group)
+    return known[group]
+
+
+_METHODS: dict[str, Callable[[Source], Recipe]] = {
+    "fp8": _fp8,
+    "mxfp4": _mxfp4,
+    "awq": _awq,
+    "gptq": _gptq,
+    "modelopt": _modelopt,
+    "compressed-tensors": _compressed,
+    "quark": _quark,
+}
+"""Readers of records by `quant_method`."""

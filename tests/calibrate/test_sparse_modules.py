@@ -1,0 +1,214 @@
+"""Layers of sparse attention: fits give planted numbers back, and published layers are met."""
+
+import numpy as np
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.cost.deploy import resolve
+from specmodel.cost.latency import target_pass
+from specmodel.prediction.predict import predict
+from specmodel.records.architecture import load_architecture
+from specmodel.records.hardware import choose_kernels, load_hardware
+from specmodel.records.kernels import KernelFit
+from specmodel.records.layers.batch import sequence_group
+from specmodel.records.layers.group import LayerGroup
+from specmodel.records.layers.sparse import SparseAttention
+
+pd = pytest.importorskip("pandas")
+modules = pytest.importorskip("specmodel.calibrate.sparse_modules")
+fitting = pytest.importorskip("specmodel.calibrate.fitting.sparse")
+
+PLANTED = {
+    "launch_time": 5e-6,
+    "memory_efficiency": 0.7,
+    "compute_efficiency": 0.4,
+    "group_time": 3e-7,
+}
+
+
+def layers(*families: str) -> "pd.DataFrame":
+    """Layers of several shapes at several batch sizes and contexts, not timed yet."""
+    points = [
+        (family, has_indexer, heads, dtype, batch, context)
+        for family in families
+        for has_indexer in (True, False)
+        for heads in (16, 64, 128)
+        for dtype in ("bf16", "fp8")
+        for batch in (1, 8, 64, 512)
+        for context in (100, 4000, 60_000)
+    ]
+    names = [*modules.SHAPE, "batch_size", "context_length"]
+    table = pd.DataFrame(points, columns=names)
+    shapes = table[list(modules.SHAPE)].astype(str).agg("/".join, axis=1)
+    is_fitted = shapes.isin(sorted(shapes.unique())[::2])
+    return table.assign(
+        kv_dtype="fp8",
+        activation_dtype=table["weight_dtype"],
+        shape=shapes,
+        role=np.where(is_fitted, "fit", "judge"),
+    )
+
+
+def timed(table: "pd.DataFrame", noise: float = 0.0) -> "pd.DataFrame":
+    """Time layers by planted parameters."""
+    hardware = load_hardware("h200_sxm")
+    parameters = fitting.KernelParameters(**PLANTED, sharpness=2.0)
+    works = list(modules.modules_work(table, hardware))
+    times = fitting.predicted_time(works, hardware, parameters)
+    return table.assign(
+        latency=times * np.exp(np.random.default_rng(3).normal(0, noise, len(times)))
+    )
+
+
+def test_planted_parameters_come_back() -> None:
+    table = timed(layers("DeepSeek-V3.2", "GLM-5"))
+    found = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))
+    assert list(found) == ["fp8"]
+    fit = found["fp8"].fit
+    assert fit.sharpness == 2
+    for name, value in PLANTED.items():
+        assert getattr(fit, name) == pytest.approx(value, rel=1e-3)
+    assert fit.is_held_out
+    assert fit.percentile_90_error < 1e-4
+
+
+def test_noise_is_the_error_and_the_spread() -> None:
+    table = timed(layers("DeepSeek-V3.2", "GLM-5"), noise=0.1)
+    fit = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))["fp8"].fit
+    assert fit.launch_time == pytest.approx(5e-6, rel=0.1)
+    assert fit.median_error == pytest.approx(0.067, abs=0.02)
+    assert fit.row_spread == pytest.approx(0.1, abs=0.02)
+    assert fit.shape_spread < 0.05
+
+
+def test_fewer_points_than_parameters_are_refused() -> None:
+    table = timed(layers("GLM-5"))
+    few = table.assign(role=np.where(table.index < 3, "fit", "judge"))
+    with pytest.raises(InputError, match=r"measurements: got '3 layers with fp8'; .*more than 4"):
+        fitting.fit_sparse_modules(few, load_hardware("h200_sxm"))
+
+
+def test_unknown_engine_is_refused() -> None:
+    with pytest.raises(InputError, match=r"engine: got 'tgi'; expected one of sglang, trtllm"):
+        modules.sparse_modules("h200_sxm", "tgi")
+
+
+def test_only_sparse_attention_of_a_stack_changes() -> None:
+    table, hardware = timed(layers("GLM-5")), load_hardware("b200")
+    fits = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))
+    stack = hardware.fitted["trtllm"]
+    changed = fitting.with_sparse_modules(stack, fits, "a test")
+    assert changed.sparse_attention["fp8"] == fits["fp8"].fit
+    assert changed.sparse_attention["bf16"] == fits["fp8"].fit
+    assert changed.gemm == stack.gemm
+    assert changed.source == f"{stack.source}; sparse attention of a test"
+    assert fitting.with_sparse_modules(changed, fits, "a test").source == changed.source
+
+
+SHIPPED = [
+    (name, stack, kv_dtype)
+    for name in ("h100_sxm", "h200_sxm", "b200")
+    for stack, record in load_hardware(name).fitted.items()
+    for kv_dtype in record.sparse_attention
+]
+
+
+def test_profiles_have_layers_of_sparse_attention() -> None:
+    assert {(name, stack) for name, stack, _ in SHIPPED} >= {
+        ("h100_sxm", "trtllm"), ("h200_sxm", "trtllm"), ("h200_sxm", "vllm"), ("b200", "trtllm"),
+    }  # fmt: skip
+
+
+def judged(name: str, stack: str, kv_dtype: str) -> tuple["pd.DataFrame", KernelFit]:
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    table = modules.sparse_modules(name, stack)
+    rows = table[(table["kv_dtype"] == kv_dtype) & (table["role"] == "judge")]
+    return rows.reset_index(drop=True), load_hardware(name).fitted[stack].sparse_attention[kv_dtype]
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(("name", "stack", "kv_dtype"), SHIPPED)
+def test_published_layers_that_were_not_fitted(name: str, stack: str, kv_dtype: str) -> None:
+    rows, fit = judged(name, stack, kv_dtype)
+    if rows.empty:
+        pytest.skip(f"no layers with {kv_dtype}, for which another dtype stands")
+    hardware = load_hardware(name)
+    works = list(modules.modules_work(rows, hardware))
+    error = fitting.predicted_time(works, hardware, fit.parameters) / rows["latency"] - 1
+    assert error.abs().median() == pytest.approx(fit.median_error, abs=1e-4)
+    assert error.abs().median() <= 0.10
+    assert error.abs().mean() <= 0.125
+    assert len(rows) == fit.num_judged > 1000
+
+
+@pytest.mark.dataset
+def test_a_whole_pass_counts_a_layer_once() -> None:
+    """What a pass has for a model's layers is what the layers were measured to take."""
+    rows, _ = judged("h200_sxm", "vllm", "fp8")
+    rows = rows[(rows["family"] == "DeepSeek-V3.2") & (rows["weight_dtype"] == "fp8")]
+    assert len(rows)
+    for heads, part in rows.groupby("num_heads"):
+        given = {"kv_dtype": "fp8", "stack": "vllm", "tensor_parallel": 1, "draft_length": 0}
+        mixer = next(iter(_model(int(heads)).mixers))
+        p = predict(
+            target=_model(int(heads)), hardware="h200_sxm", drafter="ngram", acceptance=0.5,
+            batch_size=part["batch_size"], context_length=part["context_length"], **given,
+        )  # fmt: skip
+        found = p.times.forward.components
+        names = ("attention_projections", "indexer", "attention_core")
+        layer = sum(found[name].total_time for name in names) / 61
+        assert mixer.has_indexer
+        assert np.median(np.abs(layer / part["latency"] - 1)) < 0.1
+
+
+def _model(heads: int):
+    dense = load_architecture("deepseek-v3")
+    latent = next(iter(dense.mixers)).model_dump(exclude={"kind", "num_heads"})
+    index = {"index_num_heads": 64, "index_head_dim": 128, "index_topk": 2048}
+    sparse = SparseAttention(**latent, **index, num_heads=heads)
+    groups = [
+        LayerGroup(count=group.count, mixer=sparse, feed_forward=group.feed_forward)
+        for group in dense.layers
+    ]
+    return dense.model_copy(update={"layers": tuple(groups), "name": "DeepSeek-V3.2"})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "measured"),
+    [
+        (64, 262e-6), (128, 277e-6), (256, 463e-6), (512, 837e-6), (1024, 1615e-6),
+        (2048, 3134e-6), (4096, 6966e-6),
+    ],
+)  # fmt: skip
+def test_chunks_of_a_prompt_that_no_fit_saw(tokens: int, measured: float) -> None:
+    """TensorRT-LLM's on H200: DeepSeek-V3.2, 16 heads, matrices in fp8, cache in bf16.
+
+    From ``dsa_context_module_perf`` of aiconfigurator-core 0.12.0.
+    """
+    deployment, _ = resolve(
+        {
+            "target": _model(16),
+            "hardware": "h200_sxm",
+            "drafter": "ngram",
+            "stack": "trtllm",
+            "kv_dtype": "bf16",
+        }
+    )
+    chunk = sequence_group(batch_size=1, tokens_per_sequence=tokens, logits_per_sequence=1)
+    parts = target_pass(deployment, chunk).components
+    names = ("attention_projections", "indexer", "attention_core")
+    layer = sum(float(parts[name].total_time) for name in names) / 61
+    assert 0.75 < layer / measured < 1.4
+
+
+def test_gpu_without_fits_takes_typical_layers() -> None:
+    hardware = load_hardware("a100_sxm_80gb")
+    kernels = choose_kernels(hardware)
+    assert "sparse_attention" in kernels.typical
+    assert kernels.taken("sparse_attention", "bf16", "bf16") == ("sparse_attention", "bf16")
+    p = predict(
+        target=_model(128), hardware=hardware, drafter="ngram", draft_length=2, acceptance=0.5,
+        batch_size=4, tensor_parallel=8,
+    )  # fmt: skip
+    assert p.assumptions["sparse_attention"] == "typical kernels"

@@ -1,0 +1,112 @@
+"""Acceptance that is published, on the commands that take one."""
+
+import json
+import shlex
+
+import pytest
+
+import specmodel
+from specmodel import cli
+from specmodel.records.drafter_names import DRAFTERS
+
+WHERE = "--target deepseek-v3 --drafter mtp --hardware b200 --tensor-parallel 8"
+NAMED = f"{WHERE} --acceptance glm-5.2-mtp"
+SOURCE = "glm-5.2-mtp (InferenceX: SPEED-Bench coding, thinking on, B300, vLLM"
+
+
+@pytest.fixture
+def run(capsys):
+    def run(command):
+        status = cli.main(shlex.split(command))
+        printed = capsys.readouterr()
+        assert status == 0, printed.err
+        return " ".join((printed.out + printed.err).split())
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    def refused(command):
+        assert cli.main(shlex.split(command)) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1
+        return error
+
+    return refused
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "predict --batch-size 8 --draft-length 3",
+        "best-draft-length --batch-size 1,8",
+        "sweet-spot --draft-length 3 --batch-size 1,8",
+        "explain --draft-length 3 --batch-size 8",
+        "compare --batch-size 1,8",
+        "schedule --for vllm --max-batch-size 8",
+        "sweep --draft-length 3 --batch-size 8 --columns speedup",
+        "sensitivity --draft-length 3 --batch-size 8 --samples 64",
+    ],
+)
+def test_every_command_takes_it_and_prints_its_source(run, command):
+    assert SOURCE in run(f"{command} {NAMED}")
+
+
+def test_what_is_printed_is_what_was_measured(run):
+    words = f"predict {NAMED} --batch-size 8 --draft-length 1,8 --json"
+    rows = json.loads(run(words))["rows"]
+    assert [row["tokens_per_step"] for row in rows] == [pytest.approx(1.84), pytest.approx(4.06)]
+
+
+def test_no_draft_is_longer_than_what_was_measured(run, refused):
+    assert "(9)" not in run(f"best-draft-length {NAMED} --batch-size 1,8")
+    error = refused(f"predict {NAMED} --batch-size 8 --draft-length 9")
+    assert "--draft-length: got '9'; expected at most 8, the longest measured" in error
+    error = refused(f"best-draft-length {NAMED} --max-draft-length 9")
+    assert "--max-draft-length: got 9; expected at most 8" in error
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (
+            f"predict {WHERE} --acceptance preset --batch-size 8 --draft-length 3",
+            "deepseek-v3 with",
+        ),
+        (f"predict {WHERE} --acceptance 0.7 --batch-size 8 --draft-length 3", "preset or one of"),
+        (
+            f"predict {NAMED} --acceptance-rate 0.7 --batch-size 8 --draft-length 3",
+            "['--acceptance', '--acceptance-rate']",
+        ),
+        (
+            f"predict {NAMED} --measured-draft-length 3 --batch-size 8 --draft-length 3",
+            "--measured-draft-length: got 3; expected none",
+        ),
+        (f"compare {NAMED} --acceptance-rate 0.7", "exactly one of --acceptance, "),
+        (f"compare {WHERE}", "--acceptance: got None; expected exactly one of --acceptance, "),
+        (
+            f"sweep {NAMED.replace('mtp', 'mtp,eagle', 1)} --draft-length 3 --batch-size 8",
+            "--drafter: got 'mtp,eagle'; expected one, with",
+        ),
+        (f"sweep {NAMED} --draft-length 9 --batch-size 8", "at least draft_length = 9 rates"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_a_line(refused, command, told):
+    assert told in refused(command)
+
+
+def test_a_list_says_which_there_are(run):
+    listed = run("list acceptance")
+    for name in specmodel.list_acceptance():
+        assert name in listed
+
+
+def test_help_names_the_drafters_that_there_are(run):
+    assert sorted(DRAFTERS) == specmodel.list_drafters()
+    assert f"{', '.join(DRAFTERS)}, or a model." in run("predict --help")
+
+
+def test_what_a_model_usually_has_is_shown_with_it(run):
+    assert "# usual drafter: eagle3, draft length 7 (vLLM recipes" in run("show gpt-oss-120b")
+    assert "usual drafter" not in run("show mixtral-8x7b")

@@ -1,0 +1,118 @@
+"""Models with recurrent layers on the command line: options, words, JSON, refusals."""
+
+import json
+import shlex
+
+import pandas as pd
+import pytest
+from hybrids import hybrid, toml_of
+
+from specmodel import cli, plots
+from specmodel.records.architecture import load_architecture
+from specmodel.records.layers.work import Kind
+
+POINT = "--batch-size 1,128 --draft-length 3 --acceptance-rate 0.8"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    file = tmp_path_factory.mktemp("models") / "hybrid.toml"
+    file.write_text(toml_of(hybrid("Qwen3.5-122B-A10B", expert_dtype="fp4")))
+    assert load_architecture(file) == hybrid("Qwen3.5-122B-A10B", expert_dtype="fp4")
+    return f"--target {file} --drafter mtp --hardware h200_sxm --tensor-parallel 2"
+
+
+@pytest.fixture
+def run(capsys):
+    def run(command, status=0):
+        assert cli.main(shlex.split(command)) == status
+        out, err = capsys.readouterr()
+        return err if status else out
+
+    return run
+
+
+def test_prediction_names_state_and_says_what_was_assumed(run, model):
+    text = run(f"predict {model} {POINT}").replace("\n", " ")
+    assert " state " in text
+    assert "state_rollback native" in text
+    assert "state_slots 2 + K states a request, as vLLM" in text
+
+
+def test_replay_is_an_option_and_part_of_the_json(run, model):
+    native, replay = (
+        json.loads(run(f"predict {model} {POINT} --json --state-rollback {how}"))
+        for how in ("native", "replay")
+    )
+    assert native["deployment"]["state_rollback"] == "native"
+    assert replay["deployment"]["state_rollback"] == "replay"
+    assert "state_rollback" not in replay["assumptions"]
+    assert native["rows"][1]["limited_by"] == "state"
+    gain = replay["rows"][1]["target_efficiency"] / native["rows"][1]["target_efficiency"]
+    assert gain > 1.1
+    assert replay["rows"][1]["max_batch_size"] > 1.5 * native["rows"][1]["max_batch_size"]
+
+
+def test_components_have_names_and_kinds(run, model):
+    parts = json.loads(run(f"predict {model} {POINT} --components --json"))["rows"][1]["components"]
+    names = {"recurrent_projections", "short_convolution", "recurrence"}
+    assert names <= parts["forward"].keys() & parts["verify"].keys()
+    assert not names & parts["draft pass"].keys()
+
+
+def test_explanation_has_state_and_no_index(run, model):
+    text = run(f"explain {model} {POINT}")
+    assert "\nstate " in text
+    assert "\nindex " not in text
+
+
+def test_models_without_states_say_nothing_of_them(run):
+    where = "--target mixtral-8x7b --drafter eagle --hardware h200_sxm"
+    for form in ("", "--json", "--csv"):
+        text = run(f"explain {where} {POINT} {form}")
+        assert "state" not in text
+        assert "index" not in text
+    assert "state" not in run(f"predict {where} {POINT} --json")
+
+
+def test_schedule_fits_the_states_of_its_longest_draft(run, model):
+    """A state is 2.1 MB a layer on each of two GPUs: three more tokens cost 250 MB a request."""
+    given = f"schedule {model} --acceptance-rate 0.8 --for sglang --json --max-draft-length"
+    largest = [
+        json.loads(run(f"{given} {length}"))["ranges"][-1]["last_batch_size"] for length in (1, 4)
+    ]
+    assert largest[0] > 1.5 * largest[1]
+
+
+def test_sensitivity_takes_the_option(run, model):
+    point = "--batch-size 128 --draft-length 3 --acceptance-rate 0.8 --samples 64"
+    found = json.loads(run(f"sensitivity {model} {point} --state-rollback replay --json"))
+    assert found["deployment"]["state_rollback"] == "replay"
+
+
+def test_sweep_takes_both_ways(run, model, tmp_path):
+    file = tmp_path / "out.csv"
+    run(f"sweep {model} {POINT} --state-rollback native,replay --output {file}")
+    table = pd.read_csv(file)
+    assert table["state_rollback"].unique().tolist() == ["native", "replay"]
+    means = table.groupby("state_rollback")["target_efficiency"].mean()
+    assert means["replay"] > means["native"]
+
+
+@pytest.mark.parametrize(("options", "error"), [
+    ("--verify-tokens 8", "--verify-tokens: got 8; expected draft_length + 1, a chain: "),
+    ("--state-rollback undo", "--state-rollback: got 'undo'; expected one of: native, replay"),
+    ("--tensor-parallel 32", "--tensor-parallel: got 32; expected a degree that cuts the gated "),
+    ("--set target.state_dtype=fp8", "--set target.state_dtype: got 'fp8'; expected "),
+    ("--set engine.state_slots=two", "--set engine.state_slots: got 'two'; expected "),
+])  # fmt: skip
+def test_what_cannot_be_is_refused_in_one_line(run, model, options, error):
+    text = run(f"predict {model} {POINT} {options}", status=2)
+    assert text.startswith(f"specmodel: error: {error}")
+    assert text.count("\n") == 1
+
+
+def test_every_kind_of_kernels_has_one_colour():
+    kinds = set(Kind.__args__)
+    assert kinds <= plots.style.KIND_COLOURS.keys()
+    assert len(set(plots.style.KIND_COLOURS.values())) == len(plots.style.KIND_COLOURS)
