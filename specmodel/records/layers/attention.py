@@ -13,7 +13,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
 from specmodel.records.layers import blocks
-from specmodel.records.layers.batch import Batch, Pass, SequenceGroup, Stream
+from specmodel.records.layers.batch import (
+    NO_SEQUENCE,
+    Batch,
+    Pass,
+    SequenceGroup,
+    Stream,
+)
 from specmodel.records.layers.work import Work
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
@@ -301,10 +307,8 @@ def _core(
         dtype=stream.arithmetic_dtype(stream.kv_dtype),
         kv_dtype=stream.kv_dtype,
     )
-    runs = batch.num_sequences > 0
-    return (
-        work if runs.all() else replace(work, kernels=np.asarray(work.kernels * runs, dtype=float))
-    )
+    runs = batch.num_sequences > 1e100 * NO_SEQUENCE
+    return work if runs.all() else replace(work, kernels=np.where(runs, layers, 0.0))
 
 
 def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:

@@ -11,7 +11,8 @@ from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
-_FEWEST = 1e-300
+NO_SEQUENCE = 1e-300
+"""What stands for no sequence, so that means over none are defined [request]."""
 
 LONGEST_DECODE = 128
 """Most tokens of a sequence that kernels for decoding take in a pass; a sequence with more is a
@@ -257,12 +258,12 @@ class Batch:
         """Return the mean over all sequences of what a group has for each of its own."""
         if len(self.groups) == 1:
             return of(self.groups[0])
-        return self.total(of) / np.maximum(self.num_sequences, _FEWEST)
+        return self.total(of) / self.num_sequences
 
     def of_kind(self, *, prompts: bool) -> "Batch | None":
         """Return the sequences that are prompts, or those that are not; None if no point has any.
 
-        Where a group is of the kind at some points only, it has no sequence at the others.
+        Where a group is of the kind at some points only, it has `NO_SEQUENCE` at the others.
         """
         kept = []
         for group in self.groups:
@@ -270,7 +271,8 @@ class Batch:
             if taken.all():
                 kept.append(group)
             elif taken.any():
-                kept.append(replace(group, batch_size=group.batch_size * taken))
+                here = np.where(taken, group.batch_size, NO_SEQUENCE)
+                kept.append(replace(group, batch_size=here))
         return Batch(tuple(kept)) if kept else None
 
     def of_replica(self, replicas: int) -> "Batch":
