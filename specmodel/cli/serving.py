@@ -29,7 +29,8 @@ def serving_page(path: str) -> tuple[str, str, pd.DataFrame]:
     """
     from collections import Counter
 
-    from specmodel.calibrate.serving import judge_serving, read_serving, serving_errors
+    from specmodel.calibrate.serving.judge import judge_serving, serving_errors
+    from specmodel.calibrate.serving.tables import read_serving
 
     table = read_serving(path)
     judged, refused = judge_serving(table)
@@ -44,8 +45,8 @@ def serving_page(path: str) -> tuple[str, str, pd.DataFrame]:
     parts = [_table(errors), f"{len(judged)} rows taken, {len(not_taken)} not."]
     parts += [wrap(f"Not taken, {text}.") for text in said]
     if len(stood_in):
-        pairs = stood_in.groupby(["engine", "hardware", "stack"]).size()
-        texts = [f"{e} on {h}: {s} ({n})" for (e, h, s), n in pairs.items()]
+        counts = Counter(map(tuple, stood_in[["engine", "hardware", "stack"]].to_numpy()))
+        texts = [f"{who} on {gpu}: {taken} ({n})" for (who, gpu, taken), n in counts.items()]
         parts.append(wrap(f"No kernels of the engine, others stood in: {', '.join(texts)}."))
     parts += [wrap(f"Assumed: {name} {value}.") for name, value in table.assumed.items()]
     document = {

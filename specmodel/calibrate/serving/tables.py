@@ -159,7 +159,8 @@ def _rows(
     if table.empty:
         raise InputError("serving", "0 rows", "at least one row")
     rows, not_taken = [], {}
-    for place, values in enumerate(table.to_dict("records")):
+    for place, row in enumerate(table.to_dict("records")):
+        values = {str(column): value for column, value in row.items()}
         label = str(values.get(name, place))
         try:
             rows.append(read(values, label))
@@ -257,7 +258,7 @@ def _where(
     stack = _known(stack_of, engine)
     shape, cache = load_architecture(target), values.get("kv_dtype")
     texts = ["" if pd.isna(text) else str(text) for text in (label, cache)]
-    dtypes = _known(lambda text: dtypes_of(text, shape, stack, texts[1]), texts[0])
+    dtypes: dict[str, Any] = _known(lambda text: dtypes_of(text, shape, stack, texts[1]), texts[0])
     own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
     return {"target": target, "hardware": hardware} | own | dtypes
 
