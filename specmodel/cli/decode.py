@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.base.units import format_si
 from specmodel.cli import report, settings
 from specmodel.cli.predict import component_tables, to_csv, to_json
-from specmodel.prediction.table import Row, table
+from specmodel.prediction.table import Row, seconds, table
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction
@@ -71,9 +70,6 @@ def verdict(decoded: Prediction) -> list[str]:
 
 
 def _at(row: Row, rows: list[Row]) -> str:
-    tpot = format_si(row["tpot"], "s")
-    place = report.place(row, rows)
-    return (
-        f"{tpot} a token at {place}, {row['throughput']:.0f} tokens/s of all requests,"
-        f" limited by {row['limited_by']}"
-    )
+    rate = f"{row['throughput']:.0f} tokens/s of all requests"
+    place = f"{seconds(row['tpot'])} a token at {report.place(row, rows)}"
+    return f"{place}, {rate}, limited by {row['limited_by']}"

@@ -48,11 +48,6 @@ def validate(
     speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
     drafter, draft_length, verify_tokens, batch_size_or_concurrency,
     tokens_per_step and speedup or spec_step_ms. What is not taken is counted.
-
-    \b
-    Examples:
-      specmodel validate h100_sxm h100.csv
-      specmodel validate --serving decode_tpot.csv --json
     """
     from specmodel.calibrate.measurements import read_measurements
     from specmodel.calibrate.validation import ALL_ROWS, error_table, predict_measured
@@ -71,8 +66,8 @@ def validate(
     if as_json:
         raise InputError("json", True, "--serving FILE with it")
     if profile is None or measurements is None:
-        expected = "a hardware profile and a table of timings, or --serving FILE"
-        raise InputError("profile" if profile is None else "measurements", None, expected)
+        missing = "PROFILE" if profile is None else "MEASUREMENTS"
+        raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
     hardware = load_hardware(profile, "profile")
     table = read_measurements(measurements)
     judged = predict_measured(table, hardware, stack, with_fallbacks=with_fallbacks)
