@@ -19,6 +19,7 @@ import logging
 import random
 import statistics
 from collections import Counter, defaultdict
+from pathlib import Path
 
 MODELS = {
     ("DeepSeek-R1", "fp8"): ("deepseek-ai/DeepSeek-R1", {}),
@@ -40,7 +41,7 @@ MOST_QUEUED = 0.3
 
 def clean_rows(path):
     """Return the rows of a table that measure plain decoding without a queue."""
-    with open(path, newline="", encoding="utf-8") as file:
+    with Path(path).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return [
         row
@@ -101,12 +102,12 @@ def main():
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 tpot = estimate(row)
-        except Exception as error:  # noqa: BLE001 - whatever it says is counted
+        except Exception as error:  # whatever it says is counted
             key = row["model"], row["dtype"], row["system"], row["backend"]
             refused[(*key, f"{type(error).__name__}: {str(error)[:100]}")] += 1
             continue
         answered.append(row | {"predicted_tpot_ms": tpot})
-    with open(options.output, "w", newline="", encoding="utf-8") as file:
+    with Path(options.output).open("w", newline="", encoding="utf-8") as file:
         names = ["row", "model", "dtype", "system", "backend", "gpus", "concurrency"]
         names += ["isl", "osl", "measured_tpot_ms", "predicted_tpot_ms"]
         writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
@@ -119,12 +120,12 @@ def main():
             groups[name].append(ratio)
     for name, ratios in groups.items():
         sizes = [abs(ratio) for ratio in ratios]
-        print(  # noqa: T201 - a script
+        print(
             f"{name:16} {len(ratios):5} mean {statistics.mean(sizes):6.1%}"
             f" median {statistics.median(sizes):6.1%} bias {statistics.mean(ratios):+6.1%}"
         )
     for reason, count in refused.most_common():
-        print(f"refused {count}: {', '.join(reason)}")  # noqa: T201 - a script
+        print(f"refused {count}: {', '.join(reason)}")
 
 
 if __name__ == "__main__":

@@ -17,13 +17,16 @@ from specmodel.base.records import toml_text
 from specmodel.calibrate.datasets import list_tables, source_name
 from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.fitting.sparse import (
-    PARAMETERS,
+from specmodel.calibrate.sparse_modules import (
+    ENGINES,
+    OF_KIND,
     fit_sparse_modules,
+    index_compute_efficiency,
+    modules_work,
     predicted_time,
+    sparse_modules,
     with_sparse_modules,
 )
-from specmodel.calibrate.sparse_modules import ENGINES, modules_work, sparse_modules
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
 from specmodel.records.profiles import hardware_text, with_stack
@@ -35,13 +38,13 @@ SHARPNESS = 2.0
 
 
 class Fitted(NamedTuple):
-    """Layers of an engine on a GPU, and what was fitted to them, by dtype of the KV cache."""
+    """Layers of an engine on a GPU, and what was fitted, by kind and dtype of the cache."""
 
     device: str
     engine: str
     hardware: HardwareProfile
     table: pd.DataFrame
-    fits: dict[str, KernelFitting]
+    fits: dict[tuple[str, str], KernelFitting]
 
 
 def fit_all() -> list[Fitted]:
@@ -53,10 +56,11 @@ def fit_all() -> list[Fitted]:
             continue
         hardware = load_hardware(PROFILES / f"{row.hardware}.toml")
         table = sparse_modules(row.hardware, row.framework)
-        fits = fit_sparse_modules(table, hardware)
+        index_compute = index_compute_efficiency(row.hardware)
+        fits = fit_sparse_modules(table, hardware, index_compute)
         found.append(Fitted(row.hardware, row.framework, hardware, table, fits))
-        for kv_dtype, fitting in fits.items():
-            fit = fitting.fit
+        for kv_dtype in kv_dtypes(fits):
+            fit = fits["sparse_attention", kv_dtype].fit
             print(
                 f"{row.hardware:10} {row.framework:7} KV {kv_dtype:4} fitted {fit.num_points:5} "
                 f"judged {fit.num_judged:5}: mean {fit.mean_error:.1%} median "
@@ -82,36 +86,43 @@ def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
 
     Errors are those on the layers of each GPU by the mean of the others.
     """
-    dtypes = sorted({dtype for entry in found for dtype in entry.fits})
-    fits = {dtype: typical_fit(dtype, found) for dtype in dtypes}
+    dtypes = sorted({dtype for entry in found for dtype in kv_dtypes(entry.fits)})
+    fits = {dtype: typical_fits(dtype, found) for dtype in dtypes}
+    own = {kind: {dtype: fits[dtype][kind] for dtype in dtypes} for kind in OF_KIND}
     devices = ", ".join(sorted({entry.hardware.name for entry in found}))
     note = f"; sparse attention of {devices}"
     source = typical.source if note in typical.source else typical.source + note
-    return typical.model_copy(update={"sparse_attention": fits, "source": source})
+    return typical.model_copy(update={**own, "source": source})
 
 
-def typical_fit(kv_dtype: str, found: list[Fitted]) -> KernelFit:
+def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:
     judged = pd.concat([left_out(kv_dtype, entry, found) for entry in found], ignore_index=True)
     common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
-    return KernelFit(
-        **means(kv_dtype, found),
-        sharpness=SHARPNESS,
-        arithmetic_dtype=FITTED_DTYPE,
-        num_points=0,
-        num_judged=len(judged),
-        is_held_out=True,
-        **shape_errors(judged),
-        shape_spread=common,
-        row_spread=row,
-        varied=[],
-        covariance=[],
-    )
+    return {
+        kind: KernelFit(
+            **means(kind, kv_dtype, found),
+            sharpness=SHARPNESS,
+            arithmetic_dtype=FITTED_DTYPE,
+            num_points=0,
+            num_judged=len(judged),
+            is_held_out=True,
+            **shape_errors(judged),
+            shape_spread=common,
+            row_spread=row,
+            varied=[],
+            covariance=[],
+        )
+        for kind in OF_KIND
+    }
 
 
 def left_out(kv_dtype: str, entry: Fitted, found: list[Fitted]) -> pd.DataFrame:
     """Judge the layers of one table by the mean of the fits on other GPUs."""
     others = [other for other in found if other.device != entry.device]
-    parameters = KernelParameters(**means(kv_dtype, others), sharpness=SHARPNESS)
+    parameters = {
+        kind: KernelParameters(**means(kind, kv_dtype, others), sharpness=SHARPNESS)
+        for kind in OF_KIND
+    }
     rows = entry.table.query("kv_dtype == @kv_dtype and role == 'judge'").reset_index(drop=True)
     if rows.empty:
         return rows.assign(error=[])
@@ -120,13 +131,19 @@ def left_out(kv_dtype: str, entry: Fitted, found: list[Fitted]) -> pd.DataFrame:
     return rows.assign(error=times / rows["latency"] - 1, shape=name + rows["shape"])
 
 
-def means(kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
+def means(kind: str, kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
     """Return geometric means, over the engines of a GPU first: each GPU counts once."""
-    have = [entry for entry in found if kv_dtype in entry.fits]
-    fits = [entry.fits[kv_dtype].fit for entry in have]
-    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in PARAMETERS] for fit in fits]))
+    have = [entry for entry in found if (kind, kv_dtype) in entry.fits]
+    fits = [entry.fits[kind, kv_dtype].fit for entry in have]
+    names = list(dict.fromkeys([*OF_KIND[kind], "compute_efficiency"]))
+    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
     typical = np.exp(logs.groupby([entry.device for entry in have]).mean().mean())
-    return dict(zip(PARAMETERS, [rounded(value, 4) for value in typical], strict=True))
+    return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))
+
+
+def kv_dtypes(fits: dict[tuple[str, str], KernelFitting]) -> list[str]:
+    """Return the dtypes of the KV cache that were fitted."""
+    return sorted({dtype for _, dtype in fits})
 
 
 def add_sparse_attention() -> None:

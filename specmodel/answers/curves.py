@@ -141,7 +141,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     """Return the draft length with the largest speedup at each other coordinate.
 
     Of recurrent layers each drafted token takes a state more: lengths that do not fit in memory are
-    left out where others do.
+    left out where others do, or where a plain pass does.
 
     Parameters
     ----------
@@ -168,16 +168,18 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     axis = _axis(prediction, "draft_length")
     drafted = _curves(prediction.draft_length, axis) > 0
     gain = np.where(drafted, _curves(prediction.speedup, axis), 1.0)
+    shape = prediction.speedup.shape
+    plain_fits = _curves(np.broadcast_to(prediction.evaluation.plain_fits, shape), axis)[:, 0]
     if prediction.deployment.recurrent_model:
         fits = _curves(prediction.max_batch_size >= prediction.batch_size, axis)
-        gain = where_it_fits(gain, fits, axis=1)
+        gain = where_it_fits(gain, fits, plain_fits, axis=1)
     best = gain.argmax(axis=1)
 
     def taken(name: str) -> np.ndarray[Any, Any]:
         column = _curves(getattr(prediction, name), axis)
         return np.take_along_axis(column, best[:, None], axis=1)[:, 0]
 
-    pays = taken("speedup") > 1
+    pays = gain.max(axis=1) > 1
     B, forward = taken("batch_size"), taken("forward_time")
     return pd.DataFrame(
         {
@@ -190,7 +192,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
             "limited_by": np.where(pays, taken("limited_by"), "none"),
             "tpot_plain": forward,
             "throughput_plain": B / forward,
-            "fits": taken("max_batch_size") >= B,
+            "fits": np.where(pays, taken("max_batch_size") >= B, plain_fits),
         }
     )
 

@@ -40,6 +40,7 @@ FILES = {
     "attention": "generation_attention_perf.parquet",
     "mla": "generation_mla_perf.parquet",
     "dsa": "dsa_generation_module_perf.parquet",
+    "dsa_index": "glm5_mqa_logits_module_perf.parquet",
     "mla_module": "mla_generation_module_perf.parquet",
     "gdn": "gdn_perf.parquet",
     "kda": "kda_perf.parquet",
@@ -48,7 +49,12 @@ FILES = {
 }
 """Operations that are read here, and the file of each."""
 
-_FOLDER_OF = {"dsa": "sparse_attention", "mla_module": "mla", "gdn": "linear_attention"}
+_FOLDER_OF = {
+    "dsa": "sparse_attention",
+    "dsa_index": "sparse_attention",
+    "mla_module": "mla",
+    "gdn": "linear_attention",
+}
 """Folder of an operation's tables where it is not named for it."""
 
 _BY_TOKEN = "computescale_perf.parquet"
@@ -92,6 +98,9 @@ _NAMES = {
     "mla": {
         "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
         "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
+    },
+    "dsa_index": {
+        "batch_size": "batch_size", "isl": "query_tokens", "step": "context_length",
     },
     "dsa": {
         "op_name": "operation", "model": "model", "batch_size": "batch_size",
@@ -166,11 +175,12 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         the same of latent attention, in DeepSeek's shape; of "mla_module": with its projections,
         ``quantization`` being theirs. Of "dsa", a whole layer of sparse attention: ``operation`` as
         the table names it, ``model``, and ``quantization`` of its matrices; ``context_length`` is
-        before the token. Of "gdn" and "kda", one layer of gated delta nets and short
-        convolutions: ``kernel_source`` and ``phase``, "context", "generation" or "verify", where
-        ``query_tokens`` of a sequence are several [token]. Of "quantize", bf16 to fp8 by a scale of
-        each token: ``num_tokens`` and ``width``. Of "comm", all-reduces inside a node: ``num_gpus``
-        [-], ``message_bytes`` of the reduced tensor [B].
+        before the token. Of "dsa_index", the scores of GLM-5's indexer for ``query_tokens`` of a
+        sequence, contexts without these. Of "gdn" and "kda", one layer of gated delta nets and
+        short convolutions: ``kernel_source`` and ``phase``, "context", "generation" or "verify",
+        where ``query_tokens`` of a sequence are several [token]. Of "quantize", bf16 to fp8 by a
+        scale of each token: ``num_tokens`` and ``width``. Of "comm", all-reduces inside a node:
+        ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
 
     Raises
     ------
@@ -196,6 +206,8 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     if operation in ("gdn", "kda"):
         return _medians(raw, _NAMES["recurrence"])
     table = _medians(raw, _NAMES[operation])
+    if operation == "dsa_index":
+        return table
     if operation == "quantize":
         more = _read(operation, hardware, framework, version, _BY_TOKEN)
         return _by_token(table, more, framework)

@@ -220,7 +220,7 @@ def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
 def with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
     """Return rows of a component with its optional columns filled."""
     filled = {
-        name: table[name].fillna(value) if name in table else value
+        name: table[name].where(table[name].notna(), value) if name in table else value
         for name, value in DEFAULTS.get(kind, {}).items()
     }
     return table.assign(**filled)

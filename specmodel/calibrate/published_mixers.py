@@ -1,5 +1,7 @@
 """Published timings of latent attention and of recurrences as tables of measurements."""
 
+import itertools
+
 import pandas as pd
 
 from specmodel.calibrate import datasets
@@ -15,6 +17,7 @@ from specmodel.calibrate.published_roles import (
 )
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import STATE_DTYPE
+from specmodel.records.layers.attention import latent_arithmetic
 
 RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
 """Stack whose recurrences stand for those of all stacks, and the versions of its tables. It keeps
@@ -27,6 +30,7 @@ VERIFIED_BATCHES = (1, 4, 16, 64, 256)
 
 _CONVOLUTION = "causal_conv1d"
 _FEW_ENTRIES = 32  # that take no time beside the launch [token]
+_SLOWER = 1.05  # than more heads take: another kernel [-]
 _LEAST_SHARE = 0.1  # of a module, below which its core is lost in the noise of the whole [-]
 
 
@@ -54,9 +58,28 @@ def latent_attention(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame
     elements = table["batch_size"] * table["context_length"] * size
     read = stored_bytes(elements, table["kv_dtype"])
     is_timed = cold_rows(read, device) | short_rows(read, table["latency"], device)
+    dtypes = [latent_arithmetic(dtype, device.compute_capability) for dtype in table["kv_dtype"]]
+    table = table.assign(activation_dtype=dtypes)
     is_fitted = every_third(table, "latent_attention", from_largest=True)
     columns = [*COLUMNS["latent_attention"], "latency"]
-    return table[columns].assign(role=roles_of(is_fitted, is_timed))
+    is_slow = _slower_than_more_heads(table[is_timed]).reindex(table.index, fill_value=False)
+    return table[columns].assign(role=roles_of(is_fitted, is_timed, is_slow))
+
+
+def _slower_than_more_heads(table: pd.DataFrame) -> pd.Series:
+    """Return which rows have numbers of heads that take longer than the next larger number.
+
+    On B200, TensorRT-LLM's kernel for 32 heads takes a third longer than that for 64.
+    """
+    is_slow = pd.Series(data=False, index=table.index)
+    for _, rows in table.groupby("kv_dtype"):
+        points = ["batch_size", "context_length"]
+        times = rows.pivot_table(index=points, columns="num_heads", values="latency")
+        heads = list(times.columns)
+        pairs = itertools.pairwise(heads)
+        slow = [few for few, more in pairs if (times[few] / times[more]).median() > _SLOWER]
+        is_slow[rows.index] = rows["num_heads"].isin(slow)
+    return is_slow
 
 
 def core_of_modules(raw: pd.DataFrame, launch_time: float) -> pd.DataFrame:

@@ -1,20 +1,37 @@
-"""Published timings of whole layers of sparse attention: projections, indexer, choice and core.
+"""Whole layers of sparse attention: published timings of them, and the roofline fitted to these.
 
 A row timed one layer as an engine decodes with it: all that stands between two residual additions.
 `SparseAttention` of the shape that was timed says what such a layer does, so that measurements and
-predictions are of the same work.
+predictions are of the same work. Its kernels share one set of parameters for each dtype of the KV
+cache, but for what the indexer reads and chooses: a table of whole layers does not tell how
+efficient each kernel is. With one token a sequence nothing shows how fast the indexer computes,
+which decides verification; its kernel was timed alone on many.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
+from specmodel.base.records import build
 from specmodel.base.units import FloatArray
 from specmodel.calibrate import datasets
-from specmodel.records.hardware import HardwareProfile
+from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
+from specmodel.calibrate.fitting.result import (
+    ROBUST_SCALE,
+    FitResult,
+    best_of_starts,
+    log_fit_result,
+    rounded,
+)
+from specmodel.cost.passes import component_time
+from specmodel.records.hardware import HardwareProfile, load_hardware
+from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit
 from specmodel.records.layers.batch import (
     ONE,
     SINGLE_GPU,
@@ -59,6 +76,40 @@ _FAMILIES = {
 
 SHAPE = ("family", "has_indexer", "num_heads", "weight_dtype")
 """What makes a shape, which is fitted or judged as a whole."""
+
+PARAMETERS = {
+    "launch_time": (1e-7, 1e-4, 4e-6),
+    "memory_efficiency": (0.2, 1.0, 0.8),
+    "compute_efficiency": (0.05, 1.0, 0.5),
+    "index_memory_efficiency": (0.5, 1.0, 0.75),
+    "group_time": (1e-9, 1e-5, 1e-7),
+}
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Layers of
+SGLang end where their index keys take hardly any time; a bound keeps that share plausible."""
+
+OF_KIND = {
+    "sparse_attention": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "memory_efficiency",
+        "compute_efficiency": "compute_efficiency",
+    },
+    "indexer": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "index_memory_efficiency",
+        "group_time": "group_time",
+    },
+}
+"""Parameters of each kind of kernels, and what is fitted for each."""
+
+LONG_SCORES = 1e-4
+"""Time from which the peak's time of scores is long enough to show how fast they compute [s]."""
+
+SHARPNESSES = (1.0, 2.0, 4.0)
+"""Exponents tried [-]."""
+
+_FOLDS = 4
+
+Works = Sequence[tuple[NDArray[np.intp], list[Work]]]
 
 
 def sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
@@ -156,6 +207,226 @@ def modules_work(
         yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
 
 
-def log_latency(table: pd.DataFrame) -> FloatArray:
-    """Return the logarithms of what was measured [-]."""
-    return np.asarray(np.log(table["latency"].to_numpy()))
+def index_compute_efficiency(hardware: str) -> float:
+    """Return the share of the peak at which an indexer scores many tokens.
+
+    Parameters
+    ----------
+    hardware
+        Name of the profile.
+
+    Returns
+    -------
+    float
+        Median over the longest of the published scores of GLM-5's indexer [-].
+
+    Raises
+    ------
+    InputError
+        If there is no such table, or the package is not installed.
+    """
+    raw = datasets.read_timings("dsa_index", hardware, "sglang", ENGINES["sglang"])
+    tokens, context = raw["query_tokens"], raw["context_length"]
+    width = int(_FAMILIES["GLM-5"][1]["index_num_heads"]) * _INDEX["index_head_dim"]
+    flop = 2 * width * raw["batch_size"] * tokens * (context + (tokens + 1) / 2)
+    seconds = flop / load_hardware(hardware).peak_flops_per_s("fp8")
+    return float((seconds / raw["latency"])[seconds > LONG_SCORES].median())
+
+
+def fit_sparse_modules(
+    table: pd.DataFrame, hardware: HardwareProfile, index_compute: float
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launches, efficiencies and the time of choosing to layers of sparse attention.
+
+    Parameters
+    ----------
+    table
+        As `sparse_modules` returns it.
+    hardware
+        The GPU it was measured on.
+    index_compute
+        Share of the peak at which its indexer computes (`index_compute_efficiency`) [-].
+
+    Returns
+    -------
+    dict
+        By kind, "sparse_attention" and "indexer", and dtype of the KV cache; errors are of whole
+        layers of shapes that were not fitted.
+
+    Raises
+    ------
+    InputError
+        If there are fewer points than parameters.
+
+    Notes
+    -----
+    Least squares of log ratios with a soft-L1 loss, as kernels are fitted. Spreads are those of
+    shapes left out in turn, in four parts.
+    """
+    found: dict[tuple[str, str], KernelFitting] = {}
+    for kv_dtype, rows in table[table["role"] != "fallback"].groupby("kv_dtype"):
+        rows = rows.reset_index(drop=True)
+        fitted = rows[rows["role"] == "fit"]
+        if len(fitted) <= len(PARAMETERS):
+            expected = f"more than {len(PARAMETERS)}, one a parameter, with role 'fit'"
+            raise InputError("measurements", f"{len(fitted)} layers with {kv_dtype}", expected)
+        for kind, fitting in _Problem(hardware, index_compute).fit(rows).items():
+            found[kind, str(kv_dtype)] = fitting
+    return found
+
+
+def with_sparse_modules(
+    stack: FittedStack, fits: Mapping[tuple[str, str], KernelFitting], source: str
+) -> FittedStack:
+    """Return a stack with fits of sparse attention, in place of those it had.
+
+    Parameters
+    ----------
+    stack
+        The stack; all else of it is kept.
+    fits
+        As `fit_sparse_modules` returns them.
+    source
+        What was measured, which follows the stack's own source.
+
+    Returns
+    -------
+    FittedStack
+        The stack with these fits. Without one at 16 bits, that at 8 bits stands for all dtypes.
+    """
+    own: dict[str, dict[Any, KernelFit]] = {kind: {} for kind in OF_KIND}
+    for (kind, dtype), fitting in fits.items():
+        own[kind][dtype] = fitting.fit
+    for of_kind in own.values():
+        if of_kind and FITTED_DTYPE not in of_kind:
+            of_kind[FITTED_DTYPE] = next(iter(of_kind.values()))
+    note = f"; sparse attention of {source}"
+    text = stack.source if note in stack.source else stack.source + note
+    return stack.model_copy(update={**own, "source": text})
+
+
+def predicted_time(
+    works: Works, hardware: HardwareProfile, parameters: Mapping[str, KernelParameters]
+) -> FloatArray:
+    """Return the time of layers, in the order of their rows.
+
+    Parameters
+    ----------
+    works
+        As `modules_work` yields them.
+    hardware
+        The GPU.
+    parameters
+        By kind.
+
+    Returns
+    -------
+    FloatArray
+        Seconds of each row [s].
+    """
+    times = np.empty(sum(len(places) for places, _ in works))
+    for places, parts in works:
+        each = [component_time(part, hardware, parameters[part.kind]).total_time for part in parts]
+        times[places] = sum(each[1:], each[0])
+    return times
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What is fitted to layers on a GPU whose indexer computes at a share of the peak."""
+
+    hardware: HardwareProfile
+    index_compute: float
+
+    def parameters(self, x: FloatArray, sharpness: float) -> dict[str, KernelParameters]:
+        values: dict[str, Any] = dict(zip(PARAMETERS, np.exp(x).tolist(), strict=True))
+        found = {
+            kind: KernelParameters(
+                **{n: values[of] for n, of in names.items()}, sharpness=sharpness
+            )
+            for kind, names in OF_KIND.items()
+        }
+        found["indexer"] = replace(found["indexer"], compute_efficiency=self.index_compute)
+        return found
+
+    def errors(
+        self, x: FloatArray, works: Works, rows: pd.DataFrame, sharpness: float
+    ) -> FloatArray:
+        """Return logarithms of predicted over measured [-]."""
+        times = predicted_time(works, self.hardware, self.parameters(x, sharpness))
+        return np.asarray(np.log(times) - np.log(rows["latency"].to_numpy()))
+
+    def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
+        """Return the best fit over the sharpnesses, and its sharpness."""
+        low, high, start = np.log(list(PARAMETERS.values())).T
+        aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
+        starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
+        works = list(modules_work(rows, self.hardware))
+        fits = [
+            best_of_starts(
+                self.errors,
+                starts,
+                bounds=(low, high),
+                loss="soft_l1",
+                f_scale=ROBUST_SCALE,
+                args=(works, rows, sharpness),
+            )
+            for sharpness in sharpnesses
+        ]
+        return min(zip(fits, sharpnesses, strict=True), key=lambda fit: float(fit[0].cost))
+
+    def missed(self, x: FloatArray, rows: pd.DataFrame, sharpness: float) -> FloatArray:
+        """Return logarithms of predicted over measured of other rows [-]."""
+        return self.errors(x, list(modules_work(rows, self.hardware)), rows, sharpness)
+
+    def fit(self, rows: pd.DataFrame) -> dict[str, KernelFitting]:
+        """Return the fit of each kind; both have the errors of whole layers."""
+        is_fitted = rows["role"] == "fit"
+        fitted, judged = rows[is_fitted], rows[~is_fitted] if (~is_fitted).any() else rows
+        best, sharpness = self.solve(fitted, SHARPNESSES)
+        errors = self.missed(best.x, fitted, sharpness)
+        clusters = np.asarray(fitted.groupby("shape").ngroup())
+        result = log_fit_result(list(PARAMETERS), best, errors, clusters)
+        judged = judged.assign(error=np.expm1(self.missed(best.x, judged, sharpness)))
+        shape_spread, row_spread = self.spreads(rows, sharpness)
+        alike = {
+            "sharpness": sharpness,
+            "arithmetic_dtype": FITTED_DTYPE,
+            "num_points": len(fitted),
+            "num_judged": len(judged),
+            "is_held_out": bool((~is_fitted).any()),
+            **shape_errors(judged),
+            "shape_spread": shape_spread,
+            "row_spread": row_spread,
+        }
+        held = {"indexer": {"compute_efficiency": rounded(self.index_compute)}}
+        return {
+            kind: KernelFitting(
+                fit=build(KernelFit, _record(kind, result) | held.get(kind, {}) | alike, kind),
+                result=result,
+            )
+            for kind in OF_KIND
+        }
+
+    def spreads(self, rows: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+        """Return the spread of what a shape has in common, and of its points, when left out."""
+        shapes = np.sort(rows["shape"].unique())
+        part = rows["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+        missed = np.empty(len(rows))
+        for fold in np.unique(part):
+            left, kept = rows[part == fold], rows[part != fold]
+            best, _ = self.solve(kept if len(kept) else rows, (sharpness,))
+            missed[part == fold] = -self.missed(best.x, left, sharpness)
+        return normal_spreads(pd.Series(missed), rows["shape"])
+
+
+def _record(kind: str, result: FitResult) -> dict[str, Any]:
+    """Return what a profile records of the parameters of one kind."""
+    places = [list(PARAMETERS).index(of) for of in OF_KIND[kind].values()]
+    covariance = result.covariance[np.ix_(places, places)]
+    return {
+        **{name: rounded(result.parameters[of]) for name, of in OF_KIND[kind].items()},
+        "at_bound": [name for name, of in OF_KIND[kind].items() if of in result.at_bound],
+        "varied": list(OF_KIND[kind]),
+        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
+    }

@@ -183,12 +183,14 @@ def case_fields(prediction: Prediction) -> dict[str, Any]:
 
 
 def deployment_fields(deployment: Deployment) -> dict[str, Any]:
-    """Return every number and word of what was predicted, to tell a saved file from another."""
+    """Return every number and word that decides, to tell a saved file from another."""
     from dataclasses import fields
 
     d = deployment
     named = ("target", "drafter", "hardware", "engine")
     own = {field.name: getattr(d, field.name) for field in fields(d)}
+    if d.recurrent_model is None:
+        del own["state_rollback"]
     return {
         **{name: own[name].name for name in named},
         **({} if d.has_drafter else {"drafter": None}),

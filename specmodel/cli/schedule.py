@@ -170,17 +170,33 @@ def plan_from(options: dict[str, Any]) -> Plan:
         speedup=_along(gain, chosen),
         best_draft_length=np.broadcast_to(prediction.best_draft_length, shape)[:, 0],
         end=end,
-        prediction=replace(prediction, assumptions=prediction.assumptions | assumed),
+        prediction=replace(
+            prediction,
+            assumptions=prediction.assumptions | assumed,
+            warnings=_warnings(prediction, chosen.max_draft_length),
+        ),
     )
+
+
+def _warnings(prediction: Prediction, longest: int) -> tuple[str, ...]:
+    """Return the warnings, that of memory as a schedule needs it whose longest draft is given.
+
+    An engine reserves as much for each request as its longest draft takes, at any batch size.
+    """
+    batch, of_all = prediction.batch_size, prediction.evaluation.memory
+    passed_over = of_all.warnings(batch)
+    own = replace(of_all, verify_tokens=longest + 1).warnings(batch)
+    return (*own, *(warning for warning in prediction.warnings if warning not in passed_over))
 
 
 def _form(options: dict[str, Any]) -> tuple[Dialect, str]:
     """Return how the engine takes a schedule, and the kind of a drafter whose length it varies."""
     from specmodel.answers.dialects import dialect
+    from specmodel.records.drafters import drafter_kind
 
     name, drafter = options["dialect"], options["drafter"]
     form = dialect(name, options["engine_version"])
-    kind = drafter if drafter in specmodel.list_drafters() else "model"
+    kind = drafter_kind(drafter, options["target"])
     if form.drafters and kind not in form.drafters:
         expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
         raise InputError("drafter", drafter, expected)
@@ -207,6 +223,7 @@ def _largest_batch(options: dict[str, Any], contexts: list[int], longest: int) -
         deployment, _ = deployment_from(options)
         fits = int(MemoryUse(deployment, max(contexts), longest + 1).max_batch_size)
         largest, end = fits, f"the largest that fits in memory at context {max(contexts)}"
+        end += f" and draft length {longest}" if deployment.recurrent_model else ""
         if not 1 <= fits <= DEFAULT_MAX_BATCH_SIZE:
             largest = DEFAULT_MAX_BATCH_SIZE
             end = "though more fit in memory" if fits else "as if they fitted"

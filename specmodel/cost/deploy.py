@@ -207,10 +207,11 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _slots_text(states: StateKeeping) -> str:
-    """Say how many states a request has reserved at K drafted tokens, and who does so."""
+    """Say how many states a request has reserved by drafted tokens, and who does so."""
     one, two = states.states(np.array([2.0, 3.0])).tolist()
-    count = f"{one:g}" if one == two else f"{one - 1:g} + K"
-    return f"{count} states a request, as {_SLOTS_OF[states.slots]}"
+    count = f"{one:g}" if one == two else f"draft_length + {one - 1:g}"
+    noun = "state" if one == two == 1 else "states"
+    return f"{count} {noun} a request, as {_SLOTS_OF[states.slots]}"
 
 
 def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,8 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
     kept = list(largest[:_MOST_SHOWN])
     rows = rows.assign(shown=rows["component"].where(rows["component"].isin(kept), "others"))
     keys = ["batch_size", "pass", "shown"]
-    bars = rows.groupby(keys, sort=False)["time"].sum().unstack("shown", 0, sort=False)
+    bars = rows.groupby(keys)["time"].sum().unstack("shown", fill_value=0)
+    bars = bars.reindex(pd.MultiIndex.from_frame(rows[keys[:2]].drop_duplicates()))
     places = _bar_places(bars.index)
     scale, unit = next((s for s in _SCALES if bars.sum(axis=1).max() >= s[0]), _SCALES[-1])
     bottom = np.zeros(len(bars))

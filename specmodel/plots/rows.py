@@ -150,7 +150,7 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
         value = shown[name].clip(lower=0)
         low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
         style: Style = {"color": COLOURS[(4, 1)[i]], "hatch": HATCHES[i], "edgecolor": "white"}
-        style["xerr"] = np.stack([(value - low).clip(lower=0), (high - value).clip(lower=0)])
+        style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
         style["error_kw"] = {"linewidth": 0.6, "ecolor": "0.2"}
         ax.barh(places + (i - 0.5) * 0.36, value, 0.34, linewidth=0.3, label=told, **style)
     _inputs_axis(ax, shown, len(rows), f"share of the variance\nof {words(outcome)}")

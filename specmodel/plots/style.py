@@ -28,6 +28,7 @@ KIND_COLOURS = {
     "attention": "#009e73",
     "latent_attention": "#117733",
     "sparse_attention": "#999933",
+    "indexer": "#ddcc77",
     "recurrence": "#d55e00",
     "elementwise": "#cc79a7",
     "message": "#56b4e9",
@@ -41,6 +42,7 @@ KIND_MARKERS = {
     "attention": "s",
     "latent_attention": "P",
     "sparse_attention": "X",
+    "indexer": "*",
     "recurrence": "v",
     "elementwise": "D",
 }

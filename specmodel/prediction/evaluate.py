@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -127,6 +127,12 @@ class Evaluation:
         points = self.points
         return MemoryUse(self.deployment, points["context_length"], points["verify_tokens"])
 
+    @property
+    def plain_fits(self) -> np.ndarray:
+        """Whether batches fit in memory where nothing is drafted, the drafter loaded."""
+        plain = replace(self.memory, verify_tokens=1.0)
+        return np.asarray(self.points["batch_size"] <= plain.max_batch_size)
+
     @cached_property
     def is_chain(self) -> np.ndarray:
         """Whether drafts are chains, and no trees."""
@@ -179,7 +185,7 @@ class Evaluation:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
         Of recurrent layers each drafted token takes a state more: lengths that do not fit in memory
-        are left out where others do.
+        are left out where others do, or where a plain pass does.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
@@ -200,7 +206,7 @@ class Evaluation:
         speedup = chains.speedup
         if self.deployment.recurrent_model:
             fits = points["batch_size"] <= chains.memory.max_batch_size
-            speedup = where_it_fits(speedup, fits, axis=0)
+            speedup = where_it_fits(speedup, fits, self.plain_fits, axis=0)
         best = speculation.best_draft_length(speedup, candidates, axis=0)
         return best if self.is_chain.all() else np.where(self.is_chain, best, np.nan)
 
@@ -265,8 +271,10 @@ def evaluate(
     )
 
 
-def where_it_fits(speedup: FloatArray, fits: np.ndarray, axis: int) -> FloatArray:
-    """Return speedups, 0 for those along an axis that do not fit in memory where others do.
+def where_it_fits(
+    speedup: FloatArray, fits: np.ndarray, plain_fits: np.ndarray, *, axis: int
+) -> FloatArray:
+    """Return speedups, 0 for those that do not fit in memory where others or no draft at all do.
 
     Parameters
     ----------
@@ -274,6 +282,8 @@ def where_it_fits(speedup: FloatArray, fits: np.ndarray, axis: int) -> FloatArra
         By draft length along the axis [-].
     fits
         Whether each fits; broadcasts with them.
+    plain_fits
+        Whether a plain pass fits, without the axis.
     axis
         The axis.
 
@@ -282,7 +292,8 @@ def where_it_fits(speedup: FloatArray, fits: np.ndarray, axis: int) -> FloatArra
     FloatArray
         Of the shape of both [-].
     """
-    return np.where(fits | ~fits.any(axis=axis, keepdims=True), speedup, 0.0)
+    some_fit = fits.any(axis=axis, keepdims=True) | np.expand_dims(plain_fits, axis)
+    return np.where(fits | ~some_fit, speedup, 0.0)
 
 
 def is_chain(points: Mapping[str, FloatArray]) -> np.ndarray:

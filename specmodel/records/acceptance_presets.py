@@ -6,12 +6,8 @@ from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.records import is_path, spellings
 from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.draft_heads import EAGLE3, MTP
-from specmodel.records.drafters import Drafter, list_drafters, load_drafter
+from specmodel.records.drafters import Drafter, drafter_kind
 from specmodel.records.published_drafters import PRESET, published_acceptance
-
-_KINDS = {MTP: "mtp", EAGLE3: "eagle3"}
-"""Names of drafters by their kind."""
 
 
 def list_acceptance() -> list[str]:
@@ -60,7 +56,7 @@ def load_acceptance(
     if not isinstance(model, Architecture) and is_path(model, "target"):
         model = load_architecture(model)
     name = model.name if isinstance(model, Architecture) else str(model)
-    kind = _kind(drafter, model)
+    kind = drafter_kind(drafter, model)
     if preset != PRESET:
         return _named(preset, kind)
     for published in published_acceptance():
@@ -80,17 +76,6 @@ def _named(preset: str, kind: str) -> Acceptance:
     if found.drafter != kind:
         raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")
     return found.acceptance
-
-
-def _kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
-    """Return the name of a drafter's kind, or what it is if that has none."""
-    if isinstance(drafter, Drafter):
-        return _KINDS.get(drafter.kind, drafter.kind)
-    for spelling in spellings(str(drafter)):
-        if spelling in list_drafters():
-            return spelling
-    model = target if isinstance(target, Architecture) else load_architecture(target)
-    return _kind(load_drafter(drafter, model), model)
 
 
 def _listed() -> str:

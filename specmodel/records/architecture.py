@@ -172,7 +172,7 @@ class Architecture(Record):
         file, name = config_file(path)
         argument_file = f"{argument} {file.name}"
         config = records.read_mapping(file, argument)
-        beside = file.with_name("hf_quant_config.json")
+        beside = file.with_name(_quantisation_beside(file.name))
         is_read = weight_dtype is None and file_mode(beside)
         quantisation = records.read_mapping(beside, argument) if is_read else None
         is_given = weight_dtype is not None
@@ -461,6 +461,12 @@ def config_file(path: str | Path) -> tuple[Path, str]:
     is_folder = stat.S_ISDIR(file_mode(Path(path)))
     file = Path(path) / "config.json" if is_folder else Path(path)
     return file, file.resolve().parent.name if file.name == "config.json" else file.stem
+
+
+def _quantisation_beside(name: str) -> str:
+    """Return the name of the record of quantisation beside a configuration, with its prefix."""
+    prefix = name.removesuffix("config.json")
+    return f"{prefix if prefix != name else ''}hf_quant_config.json"
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

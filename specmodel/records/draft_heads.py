@@ -28,7 +28,7 @@ from specmodel.records.published_drafters import published_head
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
-MTP, EAGLE3 = "MTP head", "EAGLE-3 head"
+EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
 """What drafters are called that a fit or a measurement may be of."""
 
 Attention = GroupedAttention | LatentAttention | SparseAttention
@@ -66,7 +66,7 @@ def eagle_drafter(
     """
     block = ffn_size or _dense_size(target) or 7 * target.hidden_size // 2
     size = vocabulary_size or target.vocabulary_size
-    return _head(target, "EAGLE head", _plain_attention(target), 2, block, size, verified_first)
+    return _head(target, EAGLE, _plain_attention(target), 2, block, size, verified_first)
 
 
 def eagle3_drafter(
@@ -136,7 +136,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
     """
     layer = _mtp_layer(target)
     changes = {
-        "name": f"MTP head of {target.name}",
+        "name": f"{MTP} of {target.name}",
         "layers": (layer,),
         "input_projection_size": 2 * target.hidden_size,
     }
@@ -172,9 +172,9 @@ def parallel_drafter(
         The head; its pass carries `draft_length` tokens of each sequence.
     """
     head = eagle_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
-    name = {"name": f"parallel head on {target.name}"}
+    name = {"name": f"{PARALLEL} on {target.name}"}
     parts = ((model.model_copy(update=name), all_at_once) for model in head.architectures)
-    return replace(head, name="parallel head", parts=tuple(parts))
+    return replace(head, name=PARALLEL, parts=tuple(parts))
 
 
 def _head(

@@ -12,6 +12,10 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path, spellings
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.draft_heads import (
+    EAGLE,
+    EAGLE3,
+    MTP,
+    PARALLEL,
     eagle3_drafter,
     eagle_drafter,
     mtp_drafter,
@@ -21,10 +25,14 @@ from specmodel.records.draft_heads import (
 from specmodel.records.draft_passes import Drafter, one_at_a_time
 from specmodel.records.drafter_names import DRAFTERS, NGRAM
 
+LOOKUP = "n-gram look-up"
+"""What a look-up is called."""
+
 __all__ = [
     "NGRAM",
     "Drafter",
     "describe_drafter",
+    "drafter_kind",
     "eagle3_drafter",
     "eagle_drafter",
     "list_drafters",
@@ -67,7 +75,7 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     Drafter
         The look-up.
     """
-    return Drafter(name="n-gram look-up", lookup_time=lookup_time, proposal_rate=proposal_rate)
+    return Drafter(name=LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
 _MAKERS: dict[str, Callable[[Architecture], Drafter]] = {
@@ -78,6 +86,18 @@ _MAKERS: dict[str, Callable[[Architecture], Drafter]] = {
     "parallel": parallel_drafter,
 }
 """How a drafter is made for a target, by its name in `DRAFTERS`."""
+
+
+_KINDS = {
+    EAGLE: "eagle",
+    EAGLE3: "eagle3",
+    MTP: "mtp",
+    LOOKUP: NGRAM,
+    PARALLEL: "parallel",
+}
+"""Names of drafters by what records call them."""
+MODEL = "model"
+"""What a drafter is that none of these names is for."""
 
 
 def list_drafters() -> list[str]:
@@ -132,3 +152,37 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"
         raise InputError("drafter", name, expected)
     return model_drafter(load_architecture(name, "drafter"))
+
+
+def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
+    """Return the name of a drafter's kind, whether it is a name, a file or a record.
+
+    Parameters
+    ----------
+    drafter
+        A name, a path or a record.
+    target
+        The model that a head sits on; it is read only if the drafter is a file or a model.
+
+    Returns
+    -------
+    str
+        A name that `list_drafters` gives, or "model" for a model of its own.
+
+    Raises
+    ------
+    InputError
+        If there is no such drafter or target.
+
+    Examples
+    --------
+    >>> drafter_kind("EAGLE3", "mixtral-8x7b"), drafter_kind("qwen2-0.5b", "qwen2-57b-a14b")
+    ('eagle3', 'model')
+    """
+    if isinstance(drafter, Drafter):
+        return _KINDS.get(drafter.kind, MODEL)
+    for spelling in spellings(str(drafter)):
+        if spelling in DRAFTERS:
+            return spelling
+    model = target if isinstance(target, Architecture) else load_architecture(target)
+    return drafter_kind(load_drafter(drafter, model), model)

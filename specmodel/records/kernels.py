@@ -20,6 +20,7 @@ FitKind = Literal[
     "elementwise",
     "latent_attention",
     "sparse_attention",
+    "indexer",
     "recurrence",
 ]
 """Kinds of kernels that are fitted apart."""
@@ -42,8 +43,9 @@ StorageDtype = Literal[
 ]
 """Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
 
-STANDS_IN = {"elementwise": "gemm"}
-"""Kind whose errors are taken for one that has few points of its own."""
+STANDS_IN = {"elementwise": "gemm", "indexer": "sparse_attention"}
+"""Kind whose errors are taken for one that has few points of its own, or none: indexers were timed
+within the layers of sparse attention that they are part of."""
 
 MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
 """Kinds that have errors of their own."""
@@ -51,13 +53,14 @@ MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
 INSTEAD = {
     "latent_attention": "attention",
     "sparse_attention": "latent_attention",
+    "indexer": "sparse_attention",
     "recurrence": "gemm",
 }
 """Kind whose fits are taken where neither a stack nor typical kernels have any of a kind: another
 attention over the cache that each reads, and a product that streams its weights for a recurrence
 that streams its state."""
 
-_READS_A_CACHE = ("attention", "latent_attention", "sparse_attention", "recurrence")
+_READS_A_CACHE = ("attention", "latent_attention", "sparse_attention", "indexer", "recurrence")
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -196,7 +199,7 @@ class FittedStack(Record):
         Day of the fit.
     is_default
         Whether it is the one taken if none is named.
-    experts, gemm, attention, elementwise, latent_attention, sparse_attention, recurrence
+    experts, gemm, attention, elementwise, latent_attention, sparse_attention, indexer, recurrence
         Fits by dtype; what was not measured takes typical ones (`stack_kernels`).
     """
 
@@ -210,6 +213,7 @@ class FittedStack(Record):
     elementwise: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     latent_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     sparse_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    indexer: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:

@@ -211,6 +211,20 @@ def test_drafts_whose_states_do_not_fit_are_left_out_where_shorter_ones_do():
     assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
 
 
+def test_nothing_is_drafted_where_only_a_plain_pass_fits():
+    """At batch size 50 two states of each request fit, and not three."""
+    p = grid("hybrid", batch_size=[8, 50, 300], draft_length=np.arange(6)[:, None])
+    assert (p.max_batch_size[:, 1] >= 50).tolist() == [True] + 5 * [False]
+    assert (p.speedup[1:, 1] > 1).all()
+    drafted = grid("hybrid", batch_size=[8, 50, 300], draft_length=np.arange(1, 6)[:, None])
+    for table in map(best_draft_lengths, (p, drafted)):
+        assert table["best_draft_length"].tolist()[1] == 0
+        assert table["speedup"].tolist()[1] == 1
+        assert table["fits"].tolist() == [True, True, False]
+    alone = grid("hybrid", batch_size=[8, 50, 300], draft_length=1, max_draft_length=5)
+    assert alone.best_draft_length.tolist() == table["best_draft_length"].tolist()
+
+
 def test_draft_length_zero_counts_as_no_speculation():
     p = grid("n-gram", batch_size=[1, 2], draft_length=[[0], [1]], acceptance=0.01)
     table = best_draft_lengths(p)

@@ -54,7 +54,7 @@ FILES = {
     "long.csv": (CSV + b"1,2,3,4,5,6,7,8,9,10,11,12,13,14\n", "long.csv", "line 50"),
     "quote.csv": (CSV + b'"abc', "quote.csv", "well-formed"),
     "semicolons.csv": (CSV.replace(b",", b";"), "columns component", "latency as well"),
-    "binary.csv": (bytes(range(256)) * 20, "columns component", "latency as well"),
+    "binary.csv": (bytes(range(256)) * 20, "measurements", "expected"),
     "zeros.csv": (bytes(1000), "columns component", "latency as well"),
     "utf16.csv": (CSV.decode().encode("utf-16"), "utf16.csv", "utf-8"),
     "latin.csv": (CSV.replace(b"mine", b"m\xefne"), "latin.csv", "utf-8"),
@@ -229,9 +229,8 @@ def test_cells_of_other_components_are_not_read() -> None:
 def test_numbers_as_text_are_read() -> None:
     text = GEMM.assign(latency=GEMM["latency"].map(repr), num_tokens=GEMM["num_tokens"].map(str))
     columns = ["num_tokens", "latency"]
-    np.testing.assert_array_equal(
-        check_measurements(text)[columns], check_measurements(GEMM)[columns]
-    )
+    read, given = (check_measurements(table)[columns] for table in (text, GEMM))
+    np.testing.assert_allclose(read, given, rtol=1e-12)  # pandas 2.2 reads 12 digits of a text
 
 
 def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:

@@ -18,6 +18,7 @@ from specmodel.calibrate.published_mixers import (
 from specmodel.calibrate.timed_work import work_of
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import HardwareProfile, load_hardware
+from specmodel.records.layers.attention import latent_arithmetic
 
 DEEPSEEK = load_architecture("deepseek-v3")
 QWEN = hybrid("Qwen3.5-397B-A17B")
@@ -70,6 +71,27 @@ def test_the_core_is_what_a_module_takes_longer_than_without_context():
     assert core.tolist() == pytest.approx([7e-6, 57e-6])
 
 
+def test_more_heads_that_take_less_time_mark_another_kernel():
+    times = {2: 1e-3, 8: 1e-3, 32: 1.3e-3, 64: 1.1e-3, 128: 1.5e-3}
+    rows = [
+        {"num_heads": heads, "batch_size": 64, "context_length": context, "kv_dtype": "bf16",
+         "kv_lora_rank": 512, "qk_rope_head_dim": 64, "sliding_window": np.nan,
+         "activation_dtype": "bf16", "latency": time * context / 1e5}
+        for heads, time in times.items() for context in (50_000, 100_000)
+    ]  # fmt: skip
+    table = latent_attention(pd.DataFrame(rows), load_hardware("b200"))
+    assert set(table[table["role"] == "fallback"]["num_heads"]) == {32}
+    assert set(table[table["role"] == "fit"]["num_heads"]) == {8, 128}
+
+
+@pytest.mark.parametrize(("kv_dtype", "capability", "computed"), [
+    ("bf16", 9.0, "bf16"), ("fp8", 9.0, "bf16"), ("fp8", 10.3, "fp8"), ("fp8", 12.0, "bf16"),
+    ("bf16", 10.0, "bf16"), ("fp8", None, "bf16"), ("fp32", 9.0, "fp32"),
+])  # fmt: skip
+def test_latents_are_computed_on_in_16_bits_but_on_blackwell(kv_dtype, capability, computed):
+    assert latent_arithmetic(kv_dtype, capability) == computed
+
+
 def published(part: pd.DataFrame, kind: str, hardware: str, stack: str) -> pd.DataFrame:
     named = part.assign(component=kind, hardware=hardware, stack=stack, version="1")
     return check_measurements(named)
@@ -84,8 +106,9 @@ MLA = [
     ("h100_sxm", "trtllm", "1.3.0rc20", {"bf16": 0.04, "fp8": 0.06}),
     ("h200_sxm", "trtllm", "1.3.0rc20", {"bf16": 0.05, "fp8": 0.06}),
     ("b200", "trtllm", "1.3.0rc20", {"bf16": 0.04, "fp8": 0.1}),
-    ("h100_sxm", "sglang", "0.5.14", {"bf16": 0.1}),
-    ("h200_sxm", "sglang", "0.5.14", {"bf16": 0.1}),
+    ("h100_sxm", "sglang", "0.5.14", {"bf16": 0.04, "fp8": 0.06}),
+    ("h200_sxm", "sglang", "0.5.14", {"bf16": 0.06, "fp8": 0.06}),
+    ("b200", "sglang", "0.5.14", {"bf16": 0.05, "fp8": 0.05}),
     ("h200_sxm", "vllm", "0.24.0", {"bf16": 0.04, "fp8": 0.04}),
 ]
 """Largest median error on numbers of heads that were not fitted, by dtype of the cache [-]."""

@@ -7,7 +7,7 @@ import pytest
 
 from specmodel.calibrate.fitting import fit_kernels
 from specmodel.calibrate.measure.suite import REPEATS, suite
-from specmodel.calibrate.measurements import COLUMNS, read_measurements
+from specmodel.calibrate.measurements import read_measurements
 from specmodel.records.hardware import load_hardware
 
 RESULTS = Path(__file__).parents[2] / "calibration" / "results"
@@ -30,8 +30,9 @@ def test_every_repeat_of_the_suite_is_there_once() -> None:
 def test_the_profile_is_what_its_rows_give() -> None:
     hardware = load_hardware(CPU / "cpu.toml")
     fits = fit_kernels(read_measurements(CPU / "cpu.csv"), hardware)
-    for kind in COLUMNS:
-        recorded, fitted = getattr(hardware.fitted["torch"], kind)["bf16"], fits[kind, "bf16"].fit
+    assert {kind for kind, _ in fits} == {"experts", "gemm", "attention", "elementwise"}
+    for (kind, dtype), fitting in fits.items():
+        recorded, fitted = getattr(hardware.fitted["torch"], kind)[dtype], fitting.fit
         assert recorded.is_held_out
         assert fitted.mean_error == pytest.approx(recorded.mean_error, rel=0.02)
         assert recorded.mean_error < 0.12

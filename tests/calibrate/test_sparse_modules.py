@@ -1,8 +1,11 @@
 """Layers of sparse attention: fits give planted numbers back, and published layers are met."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import resolve
 from specmodel.cost.latency import target_pass
@@ -16,14 +19,15 @@ from specmodel.records.layers.sparse import SparseAttention
 
 pd = pytest.importorskip("pandas")
 modules = pytest.importorskip("specmodel.calibrate.sparse_modules")
-fitting = pytest.importorskip("specmodel.calibrate.fitting.sparse")
 
 PLANTED = {
     "launch_time": 5e-6,
     "memory_efficiency": 0.7,
     "compute_efficiency": 0.4,
+    "index_memory_efficiency": 0.6,
     "group_time": 3e-7,
 }
+INDEX_COMPUTE = 0.45
 
 
 def layers(*families: str) -> "pd.DataFrame":
@@ -52,9 +56,14 @@ def layers(*families: str) -> "pd.DataFrame":
 def timed(table: "pd.DataFrame", noise: float = 0.0) -> "pd.DataFrame":
     """Time layers by planted parameters."""
     hardware = load_hardware("h200_sxm")
-    parameters = fitting.KernelParameters(**PLANTED, sharpness=2.0)
+    parameters = {
+        kind: KernelParameters(**{name: PLANTED[of] for name, of in names.items()}, sharpness=2.0)
+        for kind, names in modules.OF_KIND.items()
+    }
+    indexer = replace(parameters["indexer"], compute_efficiency=INDEX_COMPUTE)
+    parameters["indexer"] = indexer
     works = list(modules.modules_work(table, hardware))
-    times = fitting.predicted_time(works, hardware, parameters)
+    times = modules.predicted_time(works, hardware, parameters)
     return table.assign(
         latency=times * np.exp(np.random.default_rng(3).normal(0, noise, len(times)))
     )
@@ -62,19 +71,21 @@ def timed(table: "pd.DataFrame", noise: float = 0.0) -> "pd.DataFrame":
 
 def test_planted_parameters_come_back() -> None:
     table = timed(layers("DeepSeek-V3.2", "GLM-5"))
-    found = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))
-    assert list(found) == ["fp8"]
-    fit = found["fp8"].fit
-    assert fit.sharpness == 2
-    for name, value in PLANTED.items():
-        assert getattr(fit, name) == pytest.approx(value, rel=1e-3)
-    assert fit.is_held_out
-    assert fit.percentile_90_error < 1e-4
+    found = modules.fit_sparse_modules(table, load_hardware("h200_sxm"), INDEX_COMPUTE)
+    assert list(found) == [("sparse_attention", "fp8"), ("indexer", "fp8")]
+    for (kind, _), fitting in found.items():
+        assert fitting.fit.sharpness == 2
+        for name, of in modules.OF_KIND[kind].items():
+            assert getattr(fitting.fit, name) == pytest.approx(PLANTED[of], rel=1e-3)
+        assert fitting.fit.is_held_out
+        assert fitting.fit.percentile_90_error < 1e-4
+    assert found["indexer", "fp8"].fit.compute_efficiency == INDEX_COMPUTE
 
 
 def test_noise_is_the_error_and_the_spread() -> None:
     table = timed(layers("DeepSeek-V3.2", "GLM-5"), noise=0.1)
-    fit = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))["fp8"].fit
+    fits = modules.fit_sparse_modules(table, load_hardware("h200_sxm"), INDEX_COMPUTE)
+    fit = fits["sparse_attention", "fp8"].fit
     assert fit.launch_time == pytest.approx(5e-6, rel=0.1)
     assert fit.median_error == pytest.approx(0.067, abs=0.02)
     assert fit.row_spread == pytest.approx(0.1, abs=0.02)
@@ -84,8 +95,8 @@ def test_noise_is_the_error_and_the_spread() -> None:
 def test_fewer_points_than_parameters_are_refused() -> None:
     table = timed(layers("GLM-5"))
     few = table.assign(role=np.where(table.index < 3, "fit", "judge"))
-    with pytest.raises(InputError, match=r"measurements: got '3 layers with fp8'; .*more than 4"):
-        fitting.fit_sparse_modules(few, load_hardware("h200_sxm"))
+    with pytest.raises(InputError, match=r"measurements: got '3 layers with fp8'; .*more than 5"):
+        modules.fit_sparse_modules(few, load_hardware("h200_sxm"), INDEX_COMPUTE)
 
 
 def test_unknown_engine_is_refused() -> None:
@@ -95,14 +106,14 @@ def test_unknown_engine_is_refused() -> None:
 
 def test_only_sparse_attention_of_a_stack_changes() -> None:
     table, hardware = timed(layers("GLM-5")), load_hardware("b200")
-    fits = fitting.fit_sparse_modules(table, load_hardware("h200_sxm"))
+    fits = modules.fit_sparse_modules(table, load_hardware("h200_sxm"), INDEX_COMPUTE)
     stack = hardware.fitted["trtllm"]
-    changed = fitting.with_sparse_modules(stack, fits, "a test")
-    assert changed.sparse_attention["fp8"] == fits["fp8"].fit
-    assert changed.sparse_attention["bf16"] == fits["fp8"].fit
+    changed = modules.with_sparse_modules(stack, fits, "a test")
+    for kind in modules.OF_KIND:
+        assert getattr(changed, kind) == dict.fromkeys(("fp8", "bf16"), fits[kind, "fp8"].fit)
     assert changed.gemm == stack.gemm
     assert changed.source == f"{stack.source}; sparse attention of a test"
-    assert fitting.with_sparse_modules(changed, fits, "a test").source == changed.source
+    assert modules.with_sparse_modules(changed, fits, "a test").source == changed.source
 
 
 SHIPPED = [
@@ -135,11 +146,25 @@ def test_published_layers_that_were_not_fitted(name: str, stack: str, kv_dtype: 
         pytest.skip(f"no layers with {kv_dtype}, for which another dtype stands")
     hardware = load_hardware(name)
     works = list(modules.modules_work(rows, hardware))
-    error = fitting.predicted_time(works, hardware, fit.parameters) / rows["latency"] - 1
+    own = hardware.fitted[stack]
+    parameters = {kind: getattr(own, kind)[kv_dtype].parameters for kind in modules.OF_KIND}
+    error = modules.predicted_time(works, hardware, parameters) / rows["latency"] - 1
     assert error.abs().median() == pytest.approx(fit.median_error, abs=1e-4)
     assert error.abs().median() <= 0.10
     assert error.abs().mean() <= 0.125
     assert len(rows) == fit.num_judged > 1000
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(("name", "least", "most"), [("h200_sxm", 0.4, 0.5), ("b200", 0.3, 0.45)])
+def test_indexer_computes_at_less_than_half_of_the_peak(name, least, most) -> None:
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    found = modules.index_compute_efficiency(name)
+    assert least < found < most
+    for stack in load_hardware(name).fitted.values():
+        for fit in stack.indexer.values():
+            assert fit.compute_efficiency == pytest.approx(found, rel=1e-3)
 
 
 @pytest.mark.dataset
@@ -156,7 +181,7 @@ def test_a_whole_pass_counts_a_layer_once() -> None:
             batch_size=part["batch_size"], context_length=part["context_length"], **given,
         )  # fmt: skip
         found = p.times.forward.components
-        names = ("attention_projections", "indexer", "attention_core")
+        names = ("attention_projections", "indexer", "index_selection", "attention_core")
         layer = sum(found[name].total_time for name in names) / 61
         assert mixer.has_indexer
         assert np.median(np.abs(layer / part["latency"] - 1)) < 0.1
@@ -197,7 +222,7 @@ def test_chunks_of_a_prompt_that_no_fit_saw(tokens: int, measured: float) -> Non
     )
     chunk = sequence_group(batch_size=1, tokens_per_sequence=tokens, logits_per_sequence=1)
     parts = target_pass(deployment, chunk).components
-    names = ("attention_projections", "indexer", "attention_core")
+    names = ("attention_projections", "indexer", "index_selection", "attention_core")
     layer = sum(float(parts[name].total_time) for name in names) / 61
     assert 0.75 < layer / measured < 1.4
 
@@ -205,7 +230,8 @@ def test_chunks_of_a_prompt_that_no_fit_saw(tokens: int, measured: float) -> Non
 def test_gpu_without_fits_takes_typical_layers() -> None:
     hardware = load_hardware("a100_sxm_80gb")
     kernels = choose_kernels(hardware)
-    assert "sparse_attention" in kernels.typical
+    assert {"sparse_attention", "indexer"} <= set(kernels.typical)
+    assert kernels.kind_of_errors("indexer") == "sparse_attention"
     assert kernels.taken("sparse_attention", "bf16", "bf16") == ("sparse_attention", "bf16")
     p = predict(
         target=_model(128), hardware=hardware, drafter="ngram", draft_length=2, acceptance=0.5,

@@ -36,7 +36,7 @@ def test_prediction_names_state_and_says_what_was_assumed(run, model):
     text = run(f"predict {model} {POINT}").replace("\n", " ")
     assert " state " in text
     assert "state_rollback native" in text
-    assert "state_slots 2 + K states a request, as vLLM" in text
+    assert "state_slots draft_length + 2 states a request, as vLLM" in text
 
 
 def test_replay_is_an_option_and_part_of_the_json(run, model):
@@ -82,6 +82,23 @@ def test_schedule_fits_the_states_of_its_longest_draft(run, model):
         json.loads(run(f"{given} {length}"))["ranges"][-1]["last_batch_size"] for length in (1, 4)
     ]
     assert largest[0] > 1.5 * largest[1]
+
+
+def test_schedule_says_what_its_own_longest_draft_needs(run, model):
+    """Nine of ten tokens are rejected, so that one is drafted at most of the ten considered."""
+    given = f"schedule {model} --acceptance-rate 0.1 --for sglang --max-batch-size 99 --json"
+    given += " --context-length 65536"
+    needed = [
+        next(w for w in json.loads(run(f"{given} {more}"))["warnings"] if "needs" in w)
+        for more in ("", "--max-draft-length 1")
+    ]
+    assert needed[0] == needed[1]
+
+
+def test_schedule_to_what_fits_says_for_which_draft(run, model):
+    given = f"schedule {model} --acceptance-rate 0.8 --for sglang --context-length 65536"
+    text = " ".join(run(given).split())
+    assert "fits in memory at context 65536 and draft length 10." in text
 
 
 def test_sensitivity_takes_the_option(run, model):

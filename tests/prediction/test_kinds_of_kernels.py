@@ -5,12 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from specmodel import deploy
+from specmodel import deploy, list_architectures, load_architecture
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.cli.report import behind
 from specmodel.cost.deploy import Deployment
+from specmodel.cost.forward import pass_work
+from specmodel.cost.kinds import kernels_of
 from specmodel.prediction import intervals
 from specmodel.records.kernels import FittedStack, KernelFit, Kernels, stack_kernels
+from specmodel.records.layers.batch import sequence_group
 
 FIT = {
     "launch_time": 1e-6,
@@ -128,3 +131,17 @@ def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
     found = assumed(deployed(stack(attention=bound, latent_attention={})))
     assert "latent_attention" not in found
     assert "bounds_of_fits" not in found
+
+
+@pytest.mark.parametrize("name", list_architectures())
+def test_kinds_that_a_model_runs_are_those_of_its_passes(name):
+    model = load_architecture(name)
+    work = pass_work(model, sequence_group(batch_size=2, context_length=9.0))
+    assert set(kernels_of(model)) == {part.kind for part in work.components.values()}
+
+
+def test_typical_kernels_that_stand_in_are_said():
+    point = {"target": "qwen3.5-35b-a3b", "drafter": "mtp"}
+    assert deploy(**point, hardware="a100_sxm_80gb")[1]["recurrence"] == "typical kernels"
+    assert "recurrence" not in deploy(**point, hardware="h200_sxm")[1]
+    assert "recurrence" not in deploy(**point, hardware="h200_sxm", stack="datasheet")[1]

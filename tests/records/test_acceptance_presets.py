@@ -119,7 +119,7 @@ def test_the_kind_of_a_drafter_is_that_of_the_record(tmp_path):
     acceptance = load_acceptance("Kimi-K2.5", eagle3_drafter(load_architecture("kimi-k2")))
     assert acceptance.source.startswith("kimi-k2.5-eagle3")
     small = load_drafter("qwen2-0.5b", load_architecture("qwen2-57b-a14b"))
-    with pytest.raises(InputError, match="with draft model: one of"):
+    with pytest.raises(InputError, match="with model: one of"):
         load_acceptance("GLM-5.2", small)
 
 

@@ -13,6 +13,7 @@ from specmodel.cost.memory import MemoryUse
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.batch import Layout, sequence_group
+from specmodel.records.layers.work import wider_dtype
 
 H, V, F = 64, 100, 128
 MIXER = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 8}
@@ -93,6 +94,8 @@ def test_parts_of_other_dtypes_are_components_of_their_own():
         "dense_ffn_fp8": ("fp8", "fp8"),
         "lm_head": ("fp8", "fp8"),
     }
+    same = model({"count": 2, "output_dtype": "bf16"}, weight_dtype="fp4", attention_dtype="bf16")
+    assert "output_projections" not in pass_work(same, sequence_group(batch_size=3)).components
     by_hand = 2 * 3 * (INPUTS + OUTPUT) * 2  # tokens x layers x weights x bytes, of three layers
     assert parts["attention_projections_bf16"].weight_bytes == by_hand / 2
     assert parts["output_projections"].flop == 3 * 2 * (2 * OUTPUT)
@@ -201,6 +204,8 @@ def test_dtypes_of_storage_are_those_with_a_size():
     assert {kernel_dtype(dtype) for dtype in BYTES_PER_ELEMENT} == {
         "fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4",
     }  # fmt: skip
+    assert wider_dtype("fp4", "mxfp8") == "fp8"
+    assert wider_dtype("bf16", "int4_g32") == "bf16"
     for dtype in BYTES_PER_ELEMENT:
         assert ARITHMETIC_BITS[kernel_dtype(dtype)] == ARITHMETIC_BITS[dtype]
 

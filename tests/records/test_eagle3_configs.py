@@ -1,14 +1,18 @@
 """EAGLE-3 heads as their own ``config.json`` describes them."""
 
+import contextlib
+import io
 import json
+import shlex
 
 import pytest
 
+from specmodel import cli
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.memory import MemoryUse
 from specmodel.records.architecture import load_architecture
-from specmodel.records.drafters import load_drafter
+from specmodel.records.drafters import drafter_kind, load_drafter
 
 SGLANG_HEAD = {
     "architectures": ["LlamaForCausalLMEagle3"],
@@ -242,3 +246,16 @@ def test_a_head_over_latents_reads_twice_the_width(head, name):
     deploy(**names, drafter=drafter)
     with pytest.raises(InputError, match=r"q_lora_rank: got None"):
         head(KIMI_HEAD, target="kimi-k2", q_lora_rank=None)
+
+
+def test_the_kind_of_a_head_that_is_a_file(tmp_path):
+    """As the schedule of an engine must say it: no draft model."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SGLANG_HEAD), encoding="utf-8")
+    assert drafter_kind(path, QWEN) == drafter_kind(str(path), QWEN) == "eagle3"
+    words = f"schedule --for vllm --target {QWEN} --drafter {path} --hardware h200_sxm"
+    words += " --acceptance-rate 0.7 --max-batch-size 8 --fragment-only"
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert cli.main(shlex.split(words)) == 0
+    assert '"method": "eagle3"' in out.getvalue()

@@ -8,8 +8,8 @@ import pytest
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.hf.families import OTHER_KINDS
 from specmodel.records.hf.heads import mtp_fields
+from specmodel.records.hf.keys import OTHER_KINDS
 
 
 def shape(hidden, layers, heads, kv_heads, vocabulary, **keys):

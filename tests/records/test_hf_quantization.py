@@ -164,6 +164,7 @@ def test_all_but_routed_experts_left_out():
             {"attention": [(1, "bf16"), (3, "fp8", "bf16")]},
         ),
         (["model.layers.0*"], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
+        (["model.layers.0."], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
         (["model.layers.0"], {"attention": [(1, "bf16"), (3, "fp8")], "dense": [(1, "bf16")]}),
         ([r"re:.*layers\.[0-2]\.self_attn.*"], {"attention": [(3, "bf16"), (1, "fp8")]}),
         (["self_attn.q_*", "self_attn.kv_*"], {"attention": [(4, "bf16", "fp8")]}),

@@ -132,7 +132,7 @@ def test_published_checkpoint(name):
     assert model.attention_activation_dtype == ("fp8" if is_weight_only else None)
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS.keys() - READ.keys())
+@pytest.mark.parametrize("name", sorted(CHECKPOINTS.keys() - READ.keys()))
 def test_published_checkpoint_of_a_family_that_is_refused(name):
     one = CHECKPOINTS[name]
     with pytest.raises(InputError, match=rf"config {one['refused']}: got '{one['model_type']}'"):
@@ -175,6 +175,11 @@ def read(own, beside, layers=LAYERS, **config):
             OWN | {"kv_cache_scheme": {"type": "float", "num_bits": 8}},
             NVFP4 | {"kv_cache_quant_algo": "NVFP4"},
             "got 'kv_dtype fp8'; expected fp4",
+        ),
+        (
+            OWN | {"kv_cache_quant_algo": None},
+            NVFP4 | {"kv_cache_quant_algo": "FP8"},
+            "got 'kv_dtype bf16'; expected fp8",
         ),
     ],
 )
@@ -269,6 +274,18 @@ def test_block_for_prediction_of_more_tokens(names, dtype):
     own = OWN | {"ignore": ["lm_head", *names]}
     assert read(own, None, num_nextn_predict_layers=1).mtp_dtype == dtype
     assert read(own, None).mtp_dtype is None
+
+
+def test_layers_that_share_an_index_have_no_indexer_to_name():
+    plan = {"layers": [[4, "sparse_attention", "dense"]], "index_owners": "0,2"}
+    latents = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+    names = [f"model.layers.{i}.self_attn.{name}" for i in range(4) for name in latents]
+    own = OWN | {"ignore": ["lm_head", *names, "model.layers.0.self_attn.indexer*"]}
+    with pytest.raises(InputError, match="'some in layer 2'; expected all modules of the att"):
+        read(own, None, layers_of(plan))
+    own["ignore"].append("model.layers.2.self_attn.indexer*")
+    model = read(own, None, layers_of(plan))
+    assert (model.attention_dtype, model.layers[0].output_dtype) == ("bf16", "fp4")
 
 
 # Sizes of groups

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
+from specmodel.cost.deploy import resolve
 from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import LatentAttention
 from specmodel.records.layers.batch import Layout, sequence_group
@@ -151,9 +153,8 @@ def test_decoding_reads_all_index_keys_and_gathers_the_best():
     assert core.memory_cause == "KV"
     assert core.cache_bytes == 4 * 61 * 1152 * (2048 + 1)
     assert core.flop == 4 * 61 * 2 * 128 * (576 + 512) * 2048
-    assert {
-        work.kind for name, work in found.items() if "attention" in name or name == "indexer"
-    } == {"sparse_attention"}
+    kinds = [found[name].kind for name in ("attention_projections", "indexer", "attention_core")]
+    assert kinds == ["sparse_attention", "indexer", "sparse_attention"]
 
 
 def test_short_context_is_attended_whole():
@@ -161,12 +162,12 @@ def test_short_context_is_attended_whole():
     found = components(batch_size=1, context_length=999)
     assert found["attention_core"].cache_bytes == 61 * 1152 * (1000 + 1)
     assert found["attention_core"].flop == 61 * 2 * 128 * (576 + 512) * 2048
-    assert found["indexer"].groups == 0
+    assert found["index_selection"].groups == 0
 
 
 def test_choosing_takes_a_processor_for_each_token():
     few, many, more = (
-        float(components(batch_size=B, context_length=4095)["indexer"].groups)
+        float(components(batch_size=B, context_length=4095)["index_selection"].groups)
         for B in (1, 1000, 2000)
     )
     assert few == pytest.approx(61 * 128 / 2, rel=1e-3)
@@ -259,3 +260,39 @@ def test_work_is_continuous_and_grows(context, more, batch, tokens, capability):
 
 def test_reads_between_whole_numbers_are_interpolated():
     np.testing.assert_allclose(index_reads(np.array([2.5, 3.5, 4.25]), HOPPER), [2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize(("hardware", "least", "most"), [("h200_sxm", 1.5, 2), ("b200", -0.2, 0.2)])
+def test_longer_steps_name_the_index(hardware, least, most):
+    """Three tokens of a sequence read its index keys three times on Hopper, four or two once.
+
+    In times of one read; a part of two more goes to the arithmetic that reads hide.
+    """
+    deployment, _ = resolve(
+        {
+            "target": DEEPSEEK_V32,
+            "hardware": hardware,
+            "drafter": "ngram",
+            "proposal_rate": 1.0,
+            "tensor_parallel": 8,
+            "kv_dtype": "fp8",
+        }
+    )
+
+    def growth(tokens):
+        times = step_times(
+            deployment,
+            batch_size=8,
+            draft_length=tokens - 1,
+            verify_tokens=tokens,
+            context_length=131_072,
+        )
+        by_cause = times.growth_by_cause()
+        beyond = times.step_time - times.forward_time
+        assert sum(by_cause.values()) == pytest.approx(float(beyond), rel=1e-9)
+        plain = times.forward.components["indexer"].memory_time
+        return float(by_cause["index"] / plain)
+
+    assert least < growth(3) < most
+    assert growth(2) == pytest.approx(0, abs=0.2)
+    assert growth(4) == pytest.approx(0, abs=0.3)

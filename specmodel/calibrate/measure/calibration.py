@@ -252,6 +252,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
         "link": link.model_dump() if link else None,
         "kind": "cpu" if info.kind == "cpu" else "gpu",
         "num_multiprocessors": info.num_multiprocessors,
+        "compute_capability": info.compute_capability,
         "memory": {
             "capacity_bytes": info.capacity_bytes,
             "peak_bytes_per_s": _rounded(streamed.max()),

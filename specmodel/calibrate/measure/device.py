@@ -53,6 +53,8 @@ class DeviceInfo:
         Multiprocessors, or threads [-].
     capacity_bytes, l2_bytes
         Memory and last-level cache [B].
+    compute_capability
+        NVIDIA's version of the architecture; None of a CPU [-].
     """
 
     kind: Device
@@ -63,6 +65,7 @@ class DeviceInfo:
     num_multiprocessors: int
     capacity_bytes: float
     l2_bytes: float
+    compute_capability: float | None = None
 
     @property
     def is_shipped(self) -> bool:
@@ -135,6 +138,7 @@ def find_device(kind: str) -> DeviceInfo:
         num_multiprocessors=properties.multi_processor_count,
         capacity_bytes=float(properties.total_memory),
         l2_bytes=float(getattr(properties, "L2_cache_size", 0) or _DEFAULT_CACHE),
+        compute_capability=properties.major + properties.minor / 10,
     )
 
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.records.hf.families import WRAPPERS
 from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.heads import eagle3_fields, is_draft_head, mtp_fields
+from specmodel.records.hf.keys import WRAPPERS
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
@@ -68,6 +68,8 @@ def architecture_fields(
         raise reader.fault("architectures", expected)
     family = reader.family()
     num_layers = reader.whole("num_hidden_layers")
+    if family.lists_mtp:
+        reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
     fields: dict[str, Any] = mtp_fields(reader.config, argument) | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),

@@ -1,88 +1,6 @@
 """Families of models as their ``config.json`` names the parts of the shape: tables, no code."""
 
-import re
 from dataclasses import dataclass, replace
-
-SUSPECT_KEY = re.compile(
-    r"expert|moe|router|topk|top_k_|mlp_only|mlp_layer_types|sparse|first_k|lora_rank|mla|linear_"
-    r"|mamba|ssm|nextn|mtp|quantiz|compress|attention_chunk|attn_type|no_rope|hybrid|per_layer"
-    r"|text_config|ffn_config|qk_nope|v_head_dim|index_|shared_inter|^sliding_window$|output_gate"
-    r"|indexer|kv_shared|kv_source|k_eq_v|block_configs|block_type|layer_period|layer_offset"
-    r"|num_dense_layers|hc_mult|use_cla|global_head_dim|attn_res|ngram|full_attention_interval"
-)
-"""Keys that could change a shape; those a family does not list are refused."""
-
-HARMLESS_KEYS = {
-    "norm_topk_prob",
-    "output_router_logits",
-    "router_aux_loss_coef",
-    "router_jitter_noise",
-    "input_jitter_noise",
-    "expert_capacity",
-    "moe_router_dtype",
-    "router_scaling_factor",
-    "for_llm_compressor",
-}
-"""Keys that change no shape, in any family."""
-
-_SAME = (
-    ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    (
-        "num_experts_per_tok",
-        "num_experts_per_token",
-        "experts_per_token",
-        "moe_topk",
-        "moe_top_k",
-        "moe_k",
-        "top_k_experts",
-    ),
-    ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
-    ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_dim"),
-    ("sliding_window_pattern", "_sliding_window_pattern"),
-)
-
-ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
-"""Other names of a key, which must agree with it."""
-
-OTHER_KINDS = {
-    "linear attention (Kimi's delta rule, linear_attn_config)": (
-        "kimi_linear", "kimi_k3", "bailing_hybrid", "glm5_next",
-    ),
-    "linear attention": (
-        "minimax", "minimax_m1", "minimax_text_01", "bailing_moe_linear", "olmo_hybrid",
-    ),
-    "state-space layers": (
-        "mamba", "mamba2", "falcon_mamba", "bamba", "jamba", "falcon_h1", "granitemoehybrid",
-        "nemotron_h", "zamba", "zamba2",
-    ),
-    "compressed attention (compress_ratios)": ("deepseek_v4", "deepseek_v41", "deepseek_ref"),
-    "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
-    "windows with heads of other number or width": (
-        "gemma3n", "gemma4", "mimo_v2", "mimo_v2_flash", "step3p5", "step3p7", "laguna",
-        "muse_glimmer", "inkling", "inkling2",
-    ),
-    "layers of many sizes (block_configs)": ("nemotron-nas",),
-    "two attentions and experts of no weight in a layer (zero_expert_num)": (
-        "longcat_flash", "longcat_flash_ngram",
-    ),
-    "short convolutions as layers (conv_L_cache)": ("lfm2", "lfm2_moe"),
-}  # fmt: skip
-"""Families with layers that are not known here, by what these are and the key that they have."""
-
-WRAPPERS = {
-    "llama4": ("llama4_text",),
-    "qwen3_vl": ("qwen3_vl_text",),
-    "qwen3_vl_moe": ("qwen3_vl_moe_text",),
-    "qwen3_5": ("qwen3_5_text",),
-    "qwen3_5_moe": ("qwen3_5_moe_text",),
-    "kimi_k25": ("kimi_k2", "deepseek_v3"),
-    "mistral3": ("mistral", "ministral3", "mistral4", "deepseek_v3"),
-    "kimi_vl": ("deepseek_v3",),
-    "glm4v": ("glm4v_text",),
-    "glm4v_moe": ("glm4v_moe_text",),
-    "gemma3": ("gemma3_text",),
-}
-"""Models that see, and the families that the model in their `text_config` may have."""
 
 FULL, SLIDING, CHUNKED, LINEAR = (
     "full_attention",
@@ -103,10 +21,14 @@ class Family:
     layers are dense, how many lead where no key says it, and whether blocks have three matrices.
 
     Attention: its form; heads of keys and their width where no key says them; whether a gate is
-    as wide as the queries. Kinds of layers: their names in `layer_types`, the usual one first;
-    the rule that gives them where they are not listed, every how many layers the first kind
-    comes, and the key that says so; key, default and switch of a window, and the layer from which
-    on it is used. Last, what is around the layers, and keys that change no shape here.
+    as wide as the queries; the rule by which layers differ in their heads.
+
+    Kinds of layers: their names in `layer_types`, the usual one first; the rule that gives them
+    where they are not listed, every how many layers the first kind comes, and the key that says
+    so; key, default and switch of a window, and the layer from which on it is used; whether lists
+    of layers may go on with those for several tokens.
+
+    Last, what is around the layers, and keys that change no shape here.
     """
 
     experts: str | None = None
@@ -121,6 +43,7 @@ class Family:
     kv_heads: int | None = None
     head_dim: int | None = None
     has_output_gate: bool = False
+    heads: str | None = None
     attention_types: str | None = None
     kinds: tuple[str, ...] = (FULL, SLIDING)
     plan: str | None = None
@@ -131,6 +54,7 @@ class Family:
     sliding_window: int | None = None
     window_switch: str | None = None
     first_windowed: int | None = None
+    lists_mtp: bool = False
     ties_embeddings: bool = False
     positions_offset: int | None = None
     harmless: tuple[str, ...] = ()
@@ -204,6 +128,14 @@ _SPARSE = replace(
     kinds=INDEXED,
     harmless=(*_DEEPSEEK.harmless, "index_share_for_mtp_iteration", "indexer_rope_interleave"),
 )
+_STEP_ROUTING = (
+    "moe_router_activation",
+    "moe_router_scaling_factor",
+    "use_moe_router_bias",
+    "moe_every_n_layer",
+    "use_moe",
+    "per_layer_config",
+)
 _GLM4 = Family(kv_heads=2, head_dim=128)
 _GLM4_MOE = replace(_DEEPSEEK, kv_heads=8)
 _OLMOE = Family(experts="num_experts", expert_size="intermediate_size", dense_size=None)
@@ -249,6 +181,9 @@ FAMILIES = {
         kv_heads=4,
         sliding_window=4096,
     ),
+    "muse_glimmer": replace(
+        _WINDOWED, kv_heads=2, head_dim=128, has_output_gate=True, interval=4, interval_key=None
+    ),
     "opt": Family(dense_size="ffn_dim", ties_embeddings=True, is_gated=False, positions_offset=2),
     "mixtral": _MIXTRAL,
     "phimoe": _MIXTRAL,
@@ -285,7 +220,12 @@ FAMILIES = {
         kv_heads=8,
         head_dim=128,
         num_leading=1,
-        harmless=(*_DEEPSEEK.harmless, "enable_moe_fp32_combine"),
+        harmless=(
+            *_DEEPSEEK.harmless,
+            "enable_moe_fp32_combine",
+            "moe_router_enable_expert_bias",
+            "moe_router_use_sigmoid",
+        ),
     ),
     "exaone_moe": replace(
         _DEEPSEEK,
@@ -299,6 +239,7 @@ FAMILIES = {
     "afmoe": replace(
         _DEEPSEEK,
         dense_layers="number",
+        harmless=(*_DEEPSEEK.harmless, "num_expert_groups"),
         head_dim=128,
         has_output_gate=True,
         has_windows=True,
@@ -306,6 +247,36 @@ FAMILIES = {
         plan="interval",
         interval=4,
         interval_key="global_attn_every_n_layers",
+    ),
+    "step3p5": replace(
+        _DEEPSEEK,
+        num_shared=None,
+        shared_size="share_expert_dim",
+        dense_layers="enumerated",
+        kv_heads=8,
+        head_dim=128,
+        heads="of windows",
+        has_windows=True,
+        plan="listed",
+        lists_mtp=True,
+        harmless=(*_DEEPSEEK.harmless, *_STEP_ROUTING),
+    ),
+    "laguna": replace(
+        _QWEN3_MOE,
+        kv_heads=8,
+        shared_size="shared_expert_intermediate_size",
+        dense_layers="leading",
+        num_leading=1,
+        heads="listed",
+        head_dim=128,
+        sliding_window=512,
+        window_switch=None,
+        plan="listed",
+        harmless=(
+            "moe_routed_scaling_factor",
+            "moe_router_logit_softcapping",
+            "num_attention_heads_per_layer",
+        ),
     ),
     "mellum": replace(
         _QWEN3_MOE,

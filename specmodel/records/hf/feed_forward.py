@@ -127,6 +127,22 @@ def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
     return "moe_layer_start_index", [not is_sparse for is_sparse in sparse]
 
 
+def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    """Return the layers that are not among those whose numbers a text or list names."""
+    del family
+    key = "moe_layers_enum"
+    value = reader.get(key)
+    if value is None:
+        if reader.get("mlp_layer_types") is None:
+            raise reader.fault(key, "the numbers of the layers that route, in a text or list")
+        return None, []
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
+        raise reader.fault(key, "the numbers of the layers that route, in a text or list")
+    sparse = {int(word) for word in words}
+    return key, [i not in sparse for i in range(num_layers)]
+
+
 def _dense_interleaved(reader: Reader, family: Family, num_layers: int) -> _Rule:
     del family
     step = reader.whole("interleave_moe_layer_step", 1)
@@ -141,5 +157,6 @@ _RULES: dict[str, Callable[[Reader, Family, int], _Rule]] = {
     "number": _dense_by_number,
     "from start to end": _dense_outside,
     "interleaved": _dense_interleaved,
+    "enumerated": _dense_unless_enumerated,
 }
 """Rules for which layers are dense."""

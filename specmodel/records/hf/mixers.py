@@ -46,6 +46,9 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
             made[kind] if has_indexer else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
+    if family.heads:
+        heads = _HEADS[family.heads](reader, kinds)
+        return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
     return [made[kind] for kind in kinds]
 
 
@@ -150,6 +153,47 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     if not owns[0]:
         raise reader.fault(key, "an indexer in the first layer, as none selected before it")
     return owns
+
+
+def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
+    """Return the query heads of each layer, each of which has a gate of one number."""
+    if reader.get("gating", True) not in (True, "per-head"):
+        raise reader.fault("gating", "true or per-head")
+    key = "num_attention_heads_per_layer"
+    listed = reader.get(key) or [reader.whole("num_attention_heads")] * len(kinds)
+    num_kv_heads = reader.whole("num_key_value_heads", 8)
+    is_listed = isinstance(listed, list) and len(listed) == len(kinds)
+    if not is_listed or not all(type(n) is int and n > 0 for n in listed):
+        raise reader.fault(key, f"{len(kinds)} whole numbers above 0")
+    if any(n % num_kv_heads for n in listed):
+        raise reader.fault(key, f"multiples of num_key_value_heads = {num_kv_heads}")
+    return listed
+
+
+def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
+    """Return the query heads of each layer, where those of layers with a window are apart."""
+    key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
+    if isinstance(other, dict) and reader.get(key) is None:
+        key = "attention_other_setting"
+        windowed = other.get("num_attention_heads")
+    else:
+        windowed = reader.whole(key)
+    full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
+    if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
+        raise reader.fault(key, f"heads, a multiple of num_key_value_heads = {num_kv_heads}")
+    heads = [windowed if kind == SLIDING else full for kind in kinds]
+    each = {str(i): {"num_attention_heads": n} for i, n in enumerate(heads)}
+    given = reader.get("per_layer_config") or {}
+    if not isinstance(given, dict) or any(given[name] != each.get(name, ...) for name in given):
+        raise reader.fault("per_layer_config", f"the heads that {key} gives")
+    return heads
+
+
+_HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
+    "listed": _listed_heads,
+    "of windows": _heads_of_windows,
+}
+"""Rules for the heads of each layer where these differ."""
 
 
 def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[str], int | None]:

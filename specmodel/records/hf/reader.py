@@ -4,15 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specmodel.base.errors import InputError, nearest
-from specmodel.records.hf.families import (
-    ALIASES,
-    FAMILIES,
-    HARMLESS_KEYS,
-    OTHER_KINDS,
-    SUSPECT_KEY,
-    WRAPPERS,
-    Family,
-)
+from specmodel.records.hf.families import FAMILIES, Family
+from specmodel.records.hf.keys import ALIASES, HARMLESS_KEYS, OTHER_KINDS, SUSPECT_KEY
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
@@ -24,6 +17,8 @@ class Reader:
 
     def __init__(self, config: Mapping[str, Any], argument: str) -> None:
         self.config, self.argument = config, argument
+        self.trailing = 0
+        """Layers for several tokens that lists of layers may end with."""
         self._known = {"quantization_config", "expert_dtype", *HARMLESS_KEYS}
 
     def fault(self, key: str, expected: str) -> InputError:
@@ -52,7 +47,7 @@ class Reader:
             if name in families:
                 expected = f"a family that is read: this has {kind}, not known here"
                 raise self.fault("model_type", expected)
-        if name not in FAMILIES or (name in WRAPPERS and name == model_type):
+        if name not in FAMILIES:
             near = nearest(str(model_type or ""), FAMILIES)
             expected = f"a family that is read: {near}, or a TOML architecture"
             raise self.fault("model_type", expected)
@@ -118,6 +113,8 @@ class Reader:
         each = f"{' or '.join(map(str, known))}{hint}"
         if not isinstance(listed, list):
             raise self.fault(key, f"{num_layers} entries, each {each}")
+        if len(listed) == num_layers + self.trailing:
+            listed = listed[:num_layers]
         for i, value in enumerate(listed):
             if type(value) is not kind or value not in known:
                 expected = f"{each} for each of {num_layers} layers, which layer {i} is not"

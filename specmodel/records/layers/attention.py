@@ -20,7 +20,7 @@ from specmodel.records.layers.batch import (
     SequenceGroup,
     Stream,
 )
-from specmodel.records.layers.work import Work
+from specmodel.records.layers.work import Work, wider_dtype
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Count = Annotated[int, Field(ge=0, le=10**7)]
@@ -104,6 +104,7 @@ class GroupedAttention(Record):
                 num_groups=self.num_kv_heads / self._kv_ranks(n),
                 sizes=(self.head_dim, self.head_dim),
                 kv_elements=entry,
+                dtype=run.stream.arithmetic_dtype(run.stream.kv_dtype),
             ),
         }
 
@@ -172,7 +173,8 @@ class LatentHeads(Record):
         """Return the work of the matrices before and after the core of some layers.
 
         The projections of keys and values are absorbed into those of queries and outputs, at
-        equal arithmetic.
+        equal arithmetic. The core computes in 16 bits whatever the cache holds, but on data-center
+        Blackwell, where it computes on 8-bit latents as they are.
         """
         n = run.layout.tensor_parallel
         head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
@@ -214,6 +216,7 @@ class LatentAttention(LatentHeads):
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
+                dtype=latent_arithmetic(run.stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",
             )
         return found | (self._prompts(run, layers, prompts, found) if prompts else {})
@@ -237,13 +240,13 @@ class LatentAttention(LatentHeads):
             num_groups=heads,
             sizes=(key, self.v_head_dim),
             kv_elements=float(self.cache_size),
+            dtype="bf16",
         )
         entries = prompts.total(lambda group: distinct_entries(group, None))
         keys_and_values = layers * heads * (key + self.v_head_dim) * stream.residual_bytes
         core = replace(
             core,
             activation_bytes=core.activation_bytes + entries * (2 * keys_and_values),
-            dtype="bf16",
             stored_dtype="bf16",
         )
         absorbed = layers * heads * 2 * self.kv_lora_rank * stream.activation_bytes
@@ -268,6 +271,25 @@ class LatentAttention(LatentHeads):
             read, kernels = own.weight_bytes * has_any, own.kernels * has_any
             work["context_projections"] = replace(own, weight_bytes=read, kernels=kernels)
         return work
+
+
+def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
+    """Return the dtype in which kernels of latent attention compute.
+
+    Parameters
+    ----------
+    kv_dtype
+        Dtype of the latents.
+    compute_capability
+        Of the GPU, None where there is none [-].
+
+    Returns
+    -------
+    str
+        That of the latents if they have 16 bits or more, or 8 on data-center Blackwell; else bf16.
+    """
+    is_native = 10 <= (compute_capability or 0) < 12 and kv_dtype == "fp8"
+    return kv_dtype if is_native else wider_dtype("bf16", kv_dtype)
 
 
 def _projections(run: Pass, layers: int, weights: float, inner: float, *, kernels: int) -> Work:
@@ -304,7 +326,6 @@ def _core(
         entries=layers * batch.mean(lambda group: distinct_entries(group, window)),
         layers=layers,
         residual_bytes=stream.residual_bytes,
-        dtype=stream.arithmetic_dtype(stream.kv_dtype),
         kv_dtype=stream.kv_dtype,
     )
     runs = batch.num_sequences > 1e100 * NO_SEQUENCE

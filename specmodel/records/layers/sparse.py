@@ -28,7 +28,10 @@ DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on 
 number on Blackwell (10.x), whose blocks of tokens pass over the same keys while a cache holds them.
 vLLM 0.33 makes a sequence of each token where the kernel does not take their number, and the keys
 are read anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
-`_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``)."""
+`_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``). SGLang 0.5.23 shares on
+Blackwell alike, and not at all on Hopper yet (``dsa_backend.py``): there 2 and 4 tokens cost more
+than is said here. Neither shares in a batch whose sequences carry different numbers of tokens on
+Hopper; here each sequence reads by its own number."""
 
 _OTHER_GPUS = (1, 2)
 """The same where the kernel is another one, as on AMD's GPUs and on Blackwell of 12.x."""
@@ -76,11 +79,6 @@ class SparseAttention(LatentHeads):
             raise InputError("q_lora_rank", self.q_lora_rank, expected)
         return self
 
-    @property
-    def index_weights(self) -> int:
-        """Weights of the queries that an indexer makes of their latent, a layer [-]."""
-        return self.q_lora_rank * self.index_num_heads * self.index_head_dim
-
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer; the indexer is copied to each [-]."""
         own = super().weights(hidden_size, tensor_parallel)
@@ -124,21 +122,23 @@ class SparseAttention(LatentHeads):
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All of it is of one kind: whole layers were timed, in which small kernels that stand
-        between the matrices take as long as these. Fits go by the dtype of the KV cache, which
-        decides what kernel attends.
+        All but the indexer is of one kind: whole layers were timed, in which small kernels that
+        stand between the matrices take as long as these. Fits go by the dtype of the KV cache,
+        which decides what kernel attends.
         """
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
             found["indexer"] = self._indexer(run, layers)
+            found["index_selection"] = self._selection(run, layers)
         return found | {"attention_core": self._core(run, layers)}
 
     def _indexer_weights(self, hidden_size: int) -> int:
         """Return the weights of the indexer: queries, the key with its norm, weights of heads."""
         if not self.has_indexer:
             return 0
+        queries = self.q_lora_rank * self.index_num_heads * self.index_head_dim
         of_hidden = hidden_size * (self.index_head_dim + self.index_num_heads)
-        return self.index_weights + of_hidden + 2 * self.index_head_dim
+        return queries + of_hidden + 2 * self.index_head_dim
 
     def _all_projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices, those of the indexer included.
@@ -165,27 +165,38 @@ class SparseAttention(LatentHeads):
         return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> Work:
-        """Return the work of scoring every entry for every token, and choosing the best.
-
-        Scores are written and read once, in 32 bits. Each token of a sequence with more than
-        `index_topk` entries is a group: choosing takes a processor of the GPU a time of its own.
-        """
+        """Return the work of scoring every entry for every token; scores have 32 bits."""
         replica = run.replica
         pairs = replica.total(lambda group: query_key_pairs(group, None))
         read = replica.total(lambda group: index_entries(group, run.compute_capability))
         width = self.index_num_heads * self.index_head_dim
-        rounds = np.hypot(run.num_tokens, PROCESSORS) * replica.mean(self._share_left_out)
         return Work(
             flop=pairs * (2 * width * layers),
             cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
-            activation_bytes=(pairs * 8 + run.num_tokens * width) * layers,
+            activation_bytes=(pairs * 4 + run.num_tokens * width) * layers,
             rows=run.num_tokens,
-            groups=layers * rounds,
-            kernels=8 * layers,
-            kind=_KIND,
+            kernels=6 * layers,
+            kind="indexer",
             dtype="fp8",
             stored_dtype=run.stream.kv_dtype,
             memory_cause="index",
+        )
+
+    def _selection(self, run: Pass, layers: int) -> Work:
+        """Return the work of choosing the best entries for every token.
+
+        Each token of a sequence with more than `index_topk` entries is a group, which takes a
+        processor of the GPU a time of its own.
+        """
+        pairs = run.replica.total(lambda group: query_key_pairs(group, None))
+        rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(self._share_left_out)
+        return Work(
+            activation_bytes=pairs * (4 * layers),
+            groups=layers * rounds,
+            kernels=2 * layers,
+            kind="indexer",
+            dtype="fp8",
+            stored_dtype=run.stream.kv_dtype,
         )
 
     def _core(self, run: Pass, layers: int) -> Work:

@@ -13,6 +13,7 @@ Kind = Literal[
     "attention",
     "latent_attention",
     "sparse_attention",
+    "indexer",
     "recurrence",
     "elementwise",
     "message",
