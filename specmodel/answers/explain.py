@@ -268,8 +268,8 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     import pandas as pd
 
     p, shape = prediction, prediction.batch_size.shape
-    known = [name for name in _COORDINATES if name in p.units()]  # plain decoding drafts nothing
-    points: dict[str, Any] = {n: np.ravel(getattr(p, n)).astype(int) for n in known}
+    coordinates = {"draft_length": np.zeros(shape)} | p.values  # plain decoding drafts nothing
+    points: dict[str, Any] = {n: np.ravel(coordinates[n]).astype(int) for n in _COORDINATES}
     points["point"] = np.arange(p.batch_size.size)
     parts = []
     for label, time in p.evaluation.passes.items():
