@@ -37,6 +37,10 @@ of DeepSeek-V3.1 is that of R1, and its checkpoint has the dtypes of R1's in fp4
 
 DENSE = ("Llama-3.1-70B", "Qwen3-32B")
 MOST_QUEUED = 0.3
+NAMES = (
+    *("row", "model", "dtype", "system", "backend", "gpus", "concurrency", "isl", "osl"),
+    *("measured_tpot_ms", "predicted_tpot_ms"),
+)
 
 
 def clean_rows(path):
@@ -96,23 +100,22 @@ def main():
     rows = clean_rows(options.table)
     random.Random(options.seed).shuffle(rows)
     answered, refused = [], Counter()
-    for row in rows:
-        if len(answered) == options.rows:
-            break
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                tpot = estimate(row)
-        except Exception as error:  # whatever it says is counted
-            key = row["model"], row["dtype"], row["system"], row["backend"]
-            refused[(*key, f"{type(error).__name__}: {str(error)[:100]}")] += 1
-            continue
-        answered.append(row | {"predicted_tpot_ms": tpot})
     with Path(options.output).open("w", newline="", encoding="utf-8") as file:
-        names = ["row", "model", "dtype", "system", "backend", "gpus", "concurrency"]
-        names += ["isl", "osl", "measured_tpot_ms", "predicted_tpot_ms"]
-        writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+        writer = csv.DictWriter(file, NAMES, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(answered)
+        for row in rows:
+            if len(answered) == options.rows:
+                break
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    tpot = estimate(row)
+            except Exception as error:  # whatever it says is counted
+                key = row["model"], row["dtype"], row["system"], row["backend"]
+                refused[(*key, f"{type(error).__name__}: {str(error)[:100]}")] += 1
+                continue
+            answered.append(row | {"predicted_tpot_ms": tpot})
+            writer.writerow(answered[-1])
+            file.flush()
     groups = defaultdict(list)
     for row in answered:
         ratio = float(row["predicted_tpot_ms"]) / float(row["measured_tpot_ms"]) - 1
