@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, kernel_dtype
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
 
@@ -19,9 +19,6 @@ LONGEST_DECODE = 128
 prompt, whose attention is that of training. vLLM 0.33 does so by the length of the query: 128 with
 FlashMLA (``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), 512 with
 FlashAttention's MLA kernels; SGLang 0.5.23 and TensorRT-LLM by the phase of the request [token]."""
-
-_STORED = {"attention": "kv_dtype", "experts": "expert_dtype"}
-"""Fields of what kernels of a kind read, where this is not the weights of linear layers."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +108,6 @@ class Stream:
             "kv_dtype": self.kv_dtype,
             "expert_dtype": self.expert_dtype,
         }
-
-    def stored_dtype(self, kind: str) -> str:
-        """Return the dtype of what kernels of a kind read: weights, or a cache or state."""
-        return kernel_dtype(self.dtypes[_STORED.get(kind, "weight_dtype")])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
