@@ -170,7 +170,7 @@ def step_times(
     if errors:
         forward, speculating = forward.scaled(errors.forward), speculating.scaled(errors.verify)
         drafting = tuple(replace(part, each=part.each.scaled(errors.draft)) for part in drafting)
-    own = B / deployment.layout.replicas
+    own = np.maximum(B / deployment.layout.replicas, np.minimum(B, 1.0))
     drafted = sum((part.total_time for part in drafting), drafter.lookup_time * own)
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
     rejection = chance * engine.reject_time + by_request * (own * rate)

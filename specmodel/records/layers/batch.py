@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from specmodel.algebra.ranks import busiest_share
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
@@ -269,13 +270,26 @@ class Batch:
         return Batch(tuple(kept)) if kept else None
 
     def of_replica(self, replicas: int) -> "Batch":
-        """Return the share of one of several copies of the attention, at least one sequence."""
+        """Return the share of one of several copies of the attention, at least one sequence.
+
+        It is the copy with the most sequences that speculate, as all wait for it.
+        """
         if replicas == 1:
             return self
         fewest = np.minimum(self.num_sequences, 1.0) / self.num_sequences
         share = np.maximum(1 / replicas, fewest)
-        groups = (replace(group, batch_size=group.batch_size * share) for group in self.groups)
-        return Batch(tuple(groups))
+        return Batch(tuple(_of_busiest(group, share, replicas) for group in self.groups))
+
+
+def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> SequenceGroup:
+    """Return a share of a group, with as many that speculate as where most of them do."""
+    size = group.batch_size * share
+    if group.all_speculate:
+        return replace(group, batch_size=size)
+    most = busiest_share(
+        np.maximum(size, 1.0), group.speculating_share, group.speculating_chance, replicas
+    )
+    return replace(group, batch_size=size, speculating_share=most)
 
 
 def _sum(values: Sequence[FloatArray]) -> FloatArray:
