@@ -75,7 +75,8 @@ class Architecture(Record):
         same; and of the KV cache.
     num_mtp_modules
         Modules for multi-token prediction, each with weights of its own for the position that it
-        drafts; the one there is drafts them all [-].
+        drafts; one alone drafts them all. 0 says that the checkpoint has none: a drafter of that
+        kind is then one that could be trained, as if there was one [-].
     shares_mtp_index
         Whether all draft passes of a step use the selection of the first, in sparse attention.
     """
@@ -98,7 +99,7 @@ class Architecture(Record):
     activation_dtype: Dtype = "bf16"
     attention_activation_dtype: Dtype | None = None
     kv_dtype: StorageDtype = "bf16"
-    num_mtp_modules: Size = 1
+    num_mtp_modules: Count = 1
     shares_mtp_index: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 

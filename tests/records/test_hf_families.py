@@ -139,7 +139,7 @@ def test_what_ships_is_what_the_configuration_says(read, name):
     shipped, model = load_architecture(name), read(BY_NAME[SHIPPED[name]]["config"])
     for shape in (lambda model: model.mixers, lambda model: model.feed_forwards):
         assert shape(shipped) == shape(model)
-    for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings"):
+    for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings", "num_mtp_modules"):
         assert getattr(shipped, key) == getattr(model, key)
 
 

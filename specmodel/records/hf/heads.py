@@ -131,7 +131,9 @@ def eagle3_fields(
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
-def mtp_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
+def mtp_fields(
+    config: Mapping[str, Any], argument: str, *, is_untold: bool = False
+) -> dict[str, Any]:
     """Return the fields of an `Architecture` about its modules for multi-token prediction.
 
     Parameters
@@ -140,12 +142,13 @@ def mtp_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
         Content of a ``config.json``, of the language model.
     argument
         Name that an error should carry.
+    is_untold
+        Whether a checkpoint has one module where no key says so; otherwise it then has none.
 
     Returns
     -------
     dict
-        Fields by name; none for a checkpoint with one module or without any, on which a head is
-        made as if it had one.
+        Fields by name; no number of modules for a checkpoint with one.
 
     Raises
     ------
@@ -157,13 +160,11 @@ def mtp_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
     >>> mtp_fields({"num_nextn_predict_layers": 3}, "config")
     {'num_mtp_modules': 3}
     """
-    fields: dict[str, Any] = {}
     key = next((name for name in _MTP_COUNTS if config.get(name) is not None), None)
-    if key:
-        count = config[key]
-        if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
-            raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
-        fields |= {"num_mtp_modules": count} if count > 1 else {}
+    count = config[key] if key else int(is_untold)
+    if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
+        raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
+    fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):
         raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
