@@ -11,6 +11,15 @@ FULL, SLIDING, CHUNKED, LINEAR = (
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 """Names of kinds of layers in `layer_types`; those of sparse attention with an indexer."""
 
+MTP_COUNTS = (
+    "num_mtp_modules",
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_layers",
+)
+"""Names of the number of modules for multi-token prediction, of which the first that is given is
+meant: MiniMax-M3 has seven modules of one layer each, and says both."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -63,10 +72,7 @@ class Family:
 
 
 _MTP = (
-    "num_nextn_predict_layers",
-    "num_mtp_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_modules",
+    *MTP_COUNTS,
     "mtp_transformer_layers",
     "mtp_use_dedicated_embeddings",
     "mtp_layer_types",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.records.hf.families import Family
+from specmodel.records.hf.families import FULL, INDEXED, MTP_COUNTS, Family
 from specmodel.records.hf.reader import Reader
 
 _GROUPED = (
@@ -55,15 +55,6 @@ _LEFT_OVER = (
 _WINDOWED = "sliding_attention"
 _DEFAULT_TAPS = 3
 _MOST_LAYERS = 64
-
-_MTP_COUNTS = (
-    "num_mtp_modules",
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_layers",
-)
-"""Names of the number of modules, of which the first that a family gives is meant: MiniMax-M3 has
-seven modules of one layer each, and says both."""
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
@@ -153,22 +144,40 @@ def mtp_fields(
     Raises
     ------
     InputError
-        If a number is none, or a switch is not true or false.
+        If a number is none, a switch is not true or false, or the block is not like the target:
+        with embeddings of its own, or layers that do not attend to all that came before.
 
     Examples
     --------
     >>> mtp_fields({"num_nextn_predict_layers": 3}, "config")
     {'num_mtp_modules': 3}
     """
-    key = next((name for name in _MTP_COUNTS if config.get(name) is not None), None)
+    key = next((name for name in MTP_COUNTS if config.get(name) is not None), None)
     count = config[key] if key else int(is_untold)
     if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
         raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
     fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
+    _check_mtp_layers(config, argument)
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):
         raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
     return fields | ({"shares_mtp_index": True} if shares else {})
+
+
+def _check_mtp_layers(config: Mapping[str, Any], argument: str) -> None:
+    """Refuse modules that are not made of the target's attention, experts, embedding and head."""
+    key = "mtp_use_dedicated_embeddings"
+    if config.get(key) not in (None, False):
+        expected = "false, as modules with an embedding of their own are not known here"
+        raise InputError(f"{argument} {key}", config[key], expected)
+    for key, known in (
+        ("mtp_layer_types", (FULL, *INDEXED)),
+        ("mtp_mlp_layer_types", ("sparse",)),
+    ):
+        kinds = config.get(key) or []
+        if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
+            expected = f"a list of {' or '.join(known)}, as other modules are not known here"
+            raise InputError(f"{argument} {key}", kinds, expected)
 
 
 def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:

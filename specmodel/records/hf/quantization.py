@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specmodel.base.errors import InputError
+from specmodel.records.hf.families import MTP_COUNTS
 from specmodel.records.hf.formats import MIXED, Format, Recipe, Source, read_recipe
 from specmodel.records.hf.modules import DENSE, EXPERTS, HEAD, MIXER, OUTPUT, SHARED, Modules, Named
 from specmodel.records.layers.work import wider_dtype
@@ -18,12 +19,6 @@ BESIDE = "hf_quant_config.json"
 """File that ModelOpt writes beside the configuration."""
 
 _KEY = "quantization_config"
-_MTP_KEYS = (
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_modules",
-    "num_mtp_layers",
-)
 
 Layer = Mapping[str, Any]
 """A layer: its `mixer` and `feed_forward` as fields of records; either may be missing."""
@@ -78,7 +73,7 @@ def checkpoint_dtypes(
     >>> fields["weight_dtype"], fields["embedding_dtype"]
     ('int4', 'bf16')
     """
-    modules, has_mtp = Modules(layers), any(config.get(key) for key in _MTP_KEYS)
+    modules, has_mtp = Modules(layers), any(config.get(key) for key in MTP_COUNTS)
     own, other = config.get(_KEY), _beside(beside, argument)
     if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
         own = {"quantized_layers": other.get("quantized_layers"), **own}
