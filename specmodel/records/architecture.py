@@ -29,6 +29,7 @@ from specmodel.records.layers.group import (
     Stored,
     stored_parts,
 )
+from specmodel.records.layers.sparse import SparseAttention
 
 FOLDER = Path(__file__).parent / "data/architectures"
 
@@ -118,6 +119,14 @@ class Architecture(Record):
         if len(kinds) > 1:
             expected = "the same experts in all layers that route, so that a union is one number"
             raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
+        return self
+
+    @model_validator(mode="after")
+    def _check_indexer(self) -> Self:
+        sparse = [mixer for mixer in self.mixers if isinstance(mixer, SparseAttention)]
+        if sparse and not any(mixer.has_indexer for mixer in sparse):
+            expected = "true in one layer at least, as nothing else selects what the others read"
+            raise InputError("has_indexer", False, expected)
         return self
 
     @model_validator(mode="after")
