@@ -195,6 +195,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
     told = _without_part(deployment).union(given)
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
+    if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
+        assumed["kv_dtype"] += f" ({target.other_kv_dtype} by hf_quant_config.json, not taken)"
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     if deployment.has_drafter:

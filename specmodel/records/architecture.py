@@ -74,6 +74,8 @@ class Architecture(Record):
     activation_dtype, attention_activation_dtype, kv_dtype
         Dtypes of activations, which arithmetic follows; of those inside mixers, by default the
         same; and of the KV cache.
+    other_kv_dtype
+        Dtype of the KV cache by a second record of the checkpoint, which some engines pass over.
     num_mtp_modules
         Modules for multi-token prediction, each with weights of its own for the position that it
         drafts; one alone drafts them all. 0 says that the checkpoint has none: a drafter of that
@@ -100,6 +102,7 @@ class Architecture(Record):
     activation_dtype: Dtype = "bf16"
     attention_activation_dtype: Dtype | None = None
     kv_dtype: StorageDtype = "bf16"
+    other_kv_dtype: StorageDtype | None = None
     num_mtp_modules: Count = 1
     shares_mtp_index: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]

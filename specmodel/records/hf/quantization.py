@@ -1,8 +1,8 @@
 """Dtypes of a quantised checkpoint, by its records: in ``config.json``, and in a file beside it.
 
 ModelOpt writes ``hf_quant_config.json``; its later versions write `quantization_config` as well. If
-both are there they must agree, except on the KV cache: engines take what ``config.json`` says, also
-if it says nothing.
+both are there they must agree, except on the KV cache, of which ``config.json`` may say nothing:
+vLLM 0.33 then keeps it in 16 bits, as is done here, and SGLang 0.5.23 takes the file beside it.
 """
 
 from collections import Counter
@@ -90,9 +90,12 @@ def checkpoint_dtypes(
             raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
         plain = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
         return plain, [dict(layer) for layer in layers]
+    own_fields = read[0].fields
     if len(read) > 1:
         _check_agreement(*read)
-    return read[0].fields, read[0].layers
+        other_kv = read[1].fields["kv_dtype"]
+        own_fields |= {"other_kv_dtype": other_kv} if other_kv != own_fields["kv_dtype"] else {}
+    return own_fields, read[0].layers
 
 
 def _beside_name(argument: str) -> str:
