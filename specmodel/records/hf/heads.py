@@ -253,6 +253,8 @@ def _ffn_size(reader: Reader) -> int:
 
 def _draft_vocabulary(reader: Reader, vocabulary_size: int) -> int:
     size = reader.whole("draft_vocab_size", vocabulary_size)
+    if size > vocabulary_size:
+        raise reader.fault("draft_vocab_size", f"at most the {vocabulary_size} of the target")
     if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
         raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
     return size
@@ -269,10 +271,15 @@ def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:
             raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
         return 0
     key = "eagle_aux_hidden_state_layer_ids"
-    listed = [ids for ids in (own.get(key), reader.config.get(key)) if ids]
-    if not all(isinstance(ids, list) for ids in listed):
-        raise reader.fault(key, "a list of layer numbers")
-    told = reader.whole("num_aux_hidden_states", len(listed[0]) if listed else _DEFAULT_TAPS)
-    if any(len(ids) != told for ids in listed):
-        raise reader.fault(key, f"as many layers as are told elsewhere, {told}")
+    given = {f"eagle_config.{key}": own.get(key), key: reader.config.get(key)}
+    listed = {name: ids for name, ids in given.items() if ids}
+    for name, ids in listed.items():
+        if not isinstance(ids, list):
+            raise InputError(f"{reader.argument} {name}", ids, "a list of layer numbers")
+    count = next((len(ids) for ids in listed.values()), _DEFAULT_TAPS)
+    told = reader.whole("num_aux_hidden_states", count)
+    for name, ids in listed.items():
+        if len(ids) != told:
+            expected = f"as many layers as are told elsewhere, {told}"
+            raise InputError(f"{reader.argument} {name}", ids, expected)
     return told
