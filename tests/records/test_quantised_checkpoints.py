@@ -190,6 +190,14 @@ def test_records_that_disagree_are_both_named(own, beside, match):
         read(own, beside)
 
 
+@pytest.mark.parametrize(
+    "name", ["model.layers.0.magic_proj", "layers.1.mlp.experts.3.magic", "layers.2.magic*"]
+)
+def test_an_unknown_name_is_shown_as_it_stands(name):
+    with pytest.raises(InputError, match=rf": got '{re.escape(name)}'; expected attention"):
+        read(None, NVFP4 | {"exclude_modules": ["lm_head", name]})
+
+
 def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other():
     beside = NVFP4 | {"kv_cache_quant_algo": "FP8"}
     assert read(None, beside).kv_dtype == "fp8"
