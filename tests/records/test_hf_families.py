@@ -332,6 +332,16 @@ def test_attention_of_gated_families_has_a_gate(read):
             "layer_types: .*full_attention_interval = 4",
         ),
         ("Qwen--Qwen3.5-35B-A3B", {"full_attention_interval": 0}, "full_attention_interval: got 0"),
+        (
+            "Qwen--Qwen3.5-35B-A3B",
+            {"full_attention_interval": 100, "layer_types": None},
+            "full_attention_interval: got 100; expected one that makes a layer of 40 full",
+        ),
+        (
+            "Qwen--Qwen3.5-35B-A3B",
+            {"full_attention_interval": None, "layer_types": ["linear_attention"] * 40},
+            "layer_types: got .*expected one that makes a layer of 40 full",
+        ),
         ("Qwen--Qwen3-8B", {"layer_types": ["linear_attention"] * 36}, "'linear_attention'"),
         ("Qwen--Qwen3-8B", {"full_attention_interval": 4}, "full_attention_interval: got 4"),
         ("transformers--exaone4", {"sliding_window_pattern": "LLGL"}, "_pattern: got 'LLGL'"),
@@ -559,6 +569,8 @@ def test_an_indexer_needs_its_keys(read, key, value):
         ({"indexer_types": None, "index_topk_pattern": [{}] * 78}, "index_topk_pattern: got"),
         ({"indexer_types": None, "index_topk_pattern": 78}, "index_topk_pattern: got 78"),
         ({"index_topk_freq": 0}, "index_topk_freq: got 0"),
+        ({"index_topk_freq": 2}, "indexer_types: got .* what index_topk_freq = 2 says"),
+        ({"index_topk_pattern": "F" * 78}, "indexer_types: got .* what index_topk_pattern = 'F"),
     ],
 )
 def test_indexers_that_do_not_add_up(read, changes, message):

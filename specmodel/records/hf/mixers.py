@@ -135,24 +135,35 @@ def _sparse_attention(reader: Reader) -> dict[str, Any]:
 
 def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
     """Return which layers have an indexer; the others take what the last such layer selected."""
-    key = "indexer_types"
-    frequency = reader.whole("index_topk_freq", 1)
-    offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
-    pattern = reader.get("index_topk_pattern")
-    if reader.get(key) is not None:
-        owns = [kind == "full" for kind in reader.by_layer(key, num_layers, _INDEXERS[:2])]
-    elif pattern is not None:
-        key = "index_topk_pattern"
+    said = _said_of_indexers(reader, num_layers)
+    key, owns = next(iter(said.items()))
+    if not owns[0]:
+        raise reader.fault(key, "an indexer in the first layer, as none selected before it")
+    other = next((name for name in said if said[name] != owns), None)
+    if other:
+        value = reader.get(other)
+        raise reader.fault(key, f"what {other} = {value!r} says, as keys must not contradict")
+    return owns
+
+
+def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
+    """Return which layers have an indexer by each key that says it; by the usual rule if none."""
+    said: dict[str, list[bool]] = {}
+    key, pattern = "index_topk_pattern", reader.get("index_topk_pattern")
+    if reader.get("indexer_types") is not None:
+        kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
+        said["indexer_types"] = [kind == "full" for kind in kinds]
+    if pattern is not None:
         letters = pattern if isinstance(pattern, str | list) else ""
         if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
             raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
-        owns = [letter in ("F", "full") for letter in letters]
-    else:
-        key = "index_skip_topk_offset"
-        owns = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
-    if not owns[0]:
-        raise reader.fault(key, "an indexer in the first layer, as none selected before it")
-    return owns
+        said[key] = [letter in ("F", "full") for letter in letters]
+    frequency = reader.whole("index_topk_freq", 1)
+    offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
+    if not said or reader.get("index_topk_freq") is not None:
+        name = "index_topk_freq" if said else "index_skip_topk_offset"
+        said[name] = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
+    return said
 
 
 def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
@@ -246,6 +257,9 @@ def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: 
     kinds = [family.kinds[(i + 1) % interval > 0] for i in range(num_layers)]
     if value is not None and listed not in ([], kinds):
         raise reader.fault("layer_types", f"every layer that {key} = {value!r} makes {FULL}")
+    if LINEAR in family.kinds and FULL not in (listed or kinds):
+        name = "layer_types" if value is None and listed else str(key)
+        raise reader.fault(name, f"one that makes a layer of {num_layers} {FULL}, at least")
     return listed or kinds
 
 

@@ -101,6 +101,9 @@ class Reader:
             return None
         if not isinstance(listed, list) or not all(type(i) is int for i in listed):
             raise self.fault(key, "a list of layer numbers")
+        num_layers = self.whole("num_hidden_layers")
+        if not all(0 <= i < num_layers for i in listed):
+            raise self.fault(key, f"numbers of layers from 0 to {num_layers - 1}")
         return set(listed)
 
     def by_layer(
