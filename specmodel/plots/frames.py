@@ -17,6 +17,9 @@ ARGUMENT = "table"
 LARGEST_DRAWN = 1e100
 """Magnitude from which the arithmetic of axes overflows [-]."""
 
+SMALLEST_DRAWN = 1e-100
+"""Least number that a logarithmic axis can show [-]."""
+
 TEXT = (
     *("alternative", "target", "drafter", "hardware", "engine", "stack", "model", "policy"),
     *("analysis", "input", "output", "quantity", "term", "pass", "component", "kind", "dtype"),
@@ -77,9 +80,10 @@ def checked(
 def need_positive(table: pd.DataFrame, *names: str) -> None:
     """Refuse numbers that a logarithmic axis cannot show."""
     for name in names:
-        wrong = table[name] <= 0
+        wrong = table[name] < SMALLEST_DRAWN
         if wrong.any():
-            raise InputError(f"{ARGUMENT}.{name}", float(table.loc[wrong, name].iloc[0]), "above 0")
+            expected = f"above 0, {SMALLEST_DRAWN:g} or more"
+            raise InputError(f"{ARGUMENT}.{name}", float(table.loc[wrong, name].iloc[0]), expected)
 
 
 def need_at_most(most: int, found: int, what: str) -> None:

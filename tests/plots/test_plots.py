@@ -450,6 +450,7 @@ BAD = [
     ("speedup", "batch_size,speedup\n1,", "table.speedup: got nan"),
     ("speedup", "batch_size,speedup\n1,inf", "table.speedup: got inf"),
     ("speedup", "batch_size,speedup\n0,1", "table.batch_size: got 0.0", "above 0"),
+    ("speedup", "batch_size,speedup\n1e-308,1", "table.batch_size: got 1e-308", "1e-100 or more"),
     ("speedup", "batch_size,speedup\n1,1\n1,2", "several rows at batch size 1"),
     (
         "speedup",
