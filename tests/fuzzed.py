@@ -364,7 +364,9 @@ def _faults_of_answer(words: list[str], out: str) -> Iterator[str]:
     found = NOT_A_NUMBER.search(told)
     if found and not {"nan", "inf", "-inf"} & {*words}:
         yield "not a number: " + told[max(0, found.start() - 200) : found.end() + 80]
-    if "--json" in words and not {"--csv", "-h", "--help"} & {*words}:
+    before = words[words.index("--json") - 1] if "--json" in words else "--json"
+    is_value = before.startswith("--")  # of the option before it
+    if not is_value and not {"--csv", "-h", "--help"} & {*words}:
         try:
             json.loads(out)
         except ValueError as error:

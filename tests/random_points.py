@@ -139,7 +139,9 @@ def limits(p: Prediction, at: Callable[..., Prediction]) -> dict[str, Any]:
         "never pays": np.where(
             np.isnan(needed) & (p.draft_length > 0), sure.speedup <= 1 + CLOSE, True
         ),
-        "best is best": at(draft_length=p.best_draft_length).speedup >= p.speedup * (1 - CLOSE),
+        # of lengths that fit, where recurrent states of longer ones do not
+        "best is best": (at(draft_length=p.best_draft_length).speedup >= p.speedup * (1 - CLOSE))
+        | (p.batch_size > p.max_batch_size),
         "no draft, speedup 1": none.speedup == 1,
         "no draft, one token": none.tokens_per_step == 1,
         "no draft, plain pass": (none.step_time == none.forward_time)

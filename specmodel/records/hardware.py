@@ -38,6 +38,10 @@ _NEXT_WIDER = {
     "fp16": ("bf16", "fp32"),
 }
 
+FP4_CAPABILITY = 10.0
+"""Compute capability from which NVIDIA's GPUs compute in FP4. On older ones weights of NVFP4 meet
+activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP8)."""
+
 Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 """Dtypes of arithmetic."""
 
@@ -179,8 +183,10 @@ class HardwareProfile(Record):
         InputError
             If the profile has no peak that would do.
         """
+        is_older = self.compute_capability and self.compute_capability < FP4_CAPABILITY
+        passed_over = "fp8" if dtype == "fp4" and is_older else None
         for candidate in (dtype, *_NEXT_WIDER.get(dtype, ())):
-            if candidate in self.dtype:
+            if candidate in self.dtype and candidate != passed_over:
                 return candidate
         expected = f"a dtype {self.name} has a peak for: {', '.join(self.dtype)}"
         raise InputError("activation_dtype", dtype, expected)

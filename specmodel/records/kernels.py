@@ -178,6 +178,8 @@ class KernelFit(Record):
     @model_validator(mode="after")
     def _check_covariance(self) -> Self:
         check_covariance("", self.varied, self.covariance, _PARAMETERS)
+        if not set(self.at_bound) <= set(self.varied):
+            raise InputError("at_bound", self.at_bound, f"some of {', '.join(self.varied)}")
         return self
 
     @property

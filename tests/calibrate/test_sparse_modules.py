@@ -152,6 +152,8 @@ def test_published_layers_that_were_not_fitted(name: str, stack: str, kv_dtype: 
     assert error.abs().median() == pytest.approx(fit.median_error, abs=1e-4)
     assert error.abs().median() <= 0.10
     assert error.abs().mean() <= 0.125
+    half = 1.2815515594 * np.hypot(fit.shape_spread, fit.row_spread)
+    assert 0.7 <= (np.abs(np.log1p(error)) <= half).mean() <= 0.9
     assert len(rows) == fit.num_judged > 1000
 
 

@@ -144,7 +144,9 @@ def test_link_may_be_absent():
         ("h100_sxm", "bf16", "bf16"),
         ("h100_sxm", "fp16", "bf16"),
         ("h100_sxm", "fp8", "fp8"),
-        ("h100_sxm", "fp4", "fp8"),
+        ("h100_sxm", "fp4", "bf16"),
+        ("l40s", "fp4", "bf16"),
+        ("rtx_pro_6000", "fp4", "fp8"),
         ("h100_sxm", "int4", "int8"),
         ("b200", "fp4", "fp4"),
         ("a100_sxm_80gb", "fp8", "bf16"),
@@ -202,6 +204,13 @@ def test_what_is_no_covariance_is_refused(covariance):
     message = r"^engine\.fit\.covariance: got .*(symmetric|variances)"
     with pytest.raises(InputError, match=message):
         load_engine("sglang").with_changes("engine", {"fit": engine})
+
+
+def test_a_parameter_at_a_bound_is_one_that_was_fitted():
+    data = toml_data("h200_sxm")
+    data["fitted"]["vllm"]["gemm"]["bf16"]["at_bound"] = ["launch_tim"]
+    with pytest.raises(InputError, match=r"at_bound: got \['launch_tim'\]; .*launch_time"):
+        build(data)
 
 
 @pytest.mark.parametrize("value", [10**400, 0, 10**7])

@@ -6,14 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, kernel_dtype
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
-
-_STORED = {"attention": "kv_dtype", "experts": "expert_dtype"}
-"""Fields of what kernels of a kind read, where this is not the weights of linear layers."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +100,6 @@ class Stream:
             "kv_dtype": self.kv_dtype,
             "expert_dtype": self.expert_dtype,
         }
-
-    def stored_dtype(self, kind: str) -> str:
-        """Return the dtype of what kernels of a kind read: weights, or a cache or state."""
-        return kernel_dtype(self.dtypes[_STORED.get(kind, "weight_dtype")])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -64,6 +64,13 @@ class SparseAttention(LatentHeads):
     has_indexer
         Whether the layer has an indexer and index keys of its own; otherwise it takes the
         entries that an earlier layer selected.
+
+    Notes
+    -----
+    A chunk of a prompt does the same work: each token gathers for itself, and index keys are read
+    once. Not modelled: engines that attend to short prompts without the indexer, or share out the
+    scores of a chunk over GPUs that all have the index (vLLM 0.33), caches that are spread over
+    GPUs by tokens, index keys in 4 bits, and keys pooled over several tokens.
     """
 
     kind: Literal["sparse_attention"] = _KIND
