@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from specmodel.base.errors import InputError
     from specmodel.cost.deploy import deploy
     from specmodel.cost.deployment import Deployment
+    from specmodel.prediction.decode import decode
     from specmodel.prediction.outcome import Prediction
     from specmodel.prediction.predict import predict
     from specmodel.records.acceptance_presets import list_acceptance, load_acceptance
@@ -40,6 +41,7 @@ __all__ = [
     "HardwareProfile",
     "InputError",
     "Prediction",
+    "decode",
     "deploy",
     "eagle3_drafter",
     "eagle_drafter",
@@ -80,6 +82,7 @@ _HOMES = {
     "records.hardware": ("HardwareProfile", "list_hardware", "load_hardware"),
     "cost.deploy": ("deploy",),
     "cost.deployment": ("Deployment",),
+    "prediction.decode": ("decode",),
     "prediction.outcome": ("Prediction",),
     "prediction.predict": ("predict",),
 }

@@ -37,6 +37,14 @@ BASES = [
     f"predict --target config.json --drafter llama.json --hardware h100_sxm {RATE} {SMALL} --json",
     f"predict {WHERE} {SMALL} --acceptance-by-position 0.8,0.7,0.6 --tensor-parallel 2",
     f"predict {NGRAM} {SMALL} --accepted-fraction 0.4 --popularity popularity.txt",
+    "decode --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 --prompt-length 900 "
+    "--output-length 100",
+    "decode --target model.toml --hardware hardware.toml --batch-size 1,8 --components --json",
+    "decode --target qwen3.5-35b-a3b --hardware h200_sxm --batch-size 4 --context-length 9000",
+    f"predict --target qwen3.5-35b-a3b --drafter mtp --hardware h200_sxm {SMALL} "
+    "--acceptance-rate 0.8 --state-rollback replay",
+    f"predict --target glm-5.2 --drafter mtp --hardware b200 {SMALL} --tensor-parallel 8 "
+    "--acceptance preset",
     f"sweet-spot {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
     f"best-draft-length {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
@@ -65,6 +73,7 @@ BASES = [
     "fit kernels.csv --output fitted.toml",
     "fit engine served.csv --output mine.toml --name mine --vary pass_time --vary reject_time",
     "validate h200_sxm kernels.csv --stack trtllm",
+    "validate --serving whole.csv --json",
     "calibrate --device cpu --output nowhere/mine.toml",
     "dataset h200_sxm trtllm 0.0 --output h200.csv",
     "plot speedup predicted.csv --output drawn.svg",
@@ -195,6 +204,11 @@ def write_files(folder: Path) -> None:
         f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64 --csv"
     )
     made["kernels.csv"] = _kernels()
+    made["whole.csv"] = (
+        "model,dtype,system,backend,gpus,isl,osl,concurrency,measured_tpot_ms\n"
+        "gpt-oss-120b,mxfp4,h200_sxm,trtllm,1,1024,512,8,6.1\n"
+        "Qwen3-30B-A3B,bf16,h200_sxm,vllm,1,1024,512,16,15.5\n"
+    )
     made["served.csv"] = (
         "target,drafter,hardware,tensor_parallel,batch_size,draft_length,context_length,quantity,"
         "value,step_efficiency\n"

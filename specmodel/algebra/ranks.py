@@ -99,6 +99,43 @@ def busiest_tokens(
     return np.clip(largest, np.minimum(rank_mean * r, 1), rank_mean * r)
 
 
+def busiest_share(
+    size: FloatArray, share: FloatArray, chance: FloatArray, ranks: int
+) -> FloatArray:
+    """Return the share of its members that are marked on the rank where most are.
+
+    Parameters
+    ----------
+    size
+        Members of each rank, at least 1 and the same for all, any shape [-].
+    share, chance
+        Share of all members that are marked in the mean, given that some are, and the chance that
+        any is; each member is marked by itself [-].
+    ranks
+        Ranks [-].
+
+    Returns
+    -------
+    FloatArray
+        At least `share`, and one member [-].
+
+    Notes
+    -----
+    The marked members of a rank are binomial, of mean n p, variance ``n p (1 - p)`` and third
+    central moment over the variance ``1 - 2p``, with p = `share` `chance`. Ranks are independent of
+    each other, so that their largest lies as far above the mean as in `_maximum`, but without its
+    wider spread. Where some are marked, that rank has one at least.
+
+    Examples
+    --------
+    >>> float(busiest_share(np.float64(1), np.float64(0.6), np.float64(0.7), 8))
+    1.0
+    """
+    p, z = share * chance, _normal_maximum(ranks)
+    largest = size * p + z * np.sqrt(size * p * (1 - p)) + (1 - 2 * p) * (z**2 - 1) / 6
+    return np.asarray(np.clip(largest / size, np.maximum(share, 1 / size), 1))
+
+
 def all_reduce(ranks: int, gpus_per_node: int) -> Message:
     """Return what a GPU sends in a ring all-reduce: inside the node, then across nodes.
 

@@ -80,7 +80,7 @@ class KernelParameters:
             return weight_bytes
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
 
-    def ramped(self, seconds: Value, kernels: float) -> Value:
+    def ramped(self, seconds: Value, kernels: Value) -> Value:
         """Return the time of reads that `kernels` kernels share and that stream in `seconds`."""
         if _is_zero(self.ramp_time):
             return seconds

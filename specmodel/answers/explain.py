@@ -125,11 +125,11 @@ def explain(prediction: Prediction) -> Explanation:
     >>> {name: float(value.round(2)) for name, value in terms.items() if abs(value) > 0.005}
     {'experts': -0.63, 'rejection': -0.67}
     """
-    times, shape = prediction.times, prediction.speedup.shape
-    growth = times.growth_by_cause()
-    relative = np.stack([np.broadcast_to(growth[c] / times.forward_time, shape) for c in CAUSES])
+    evaluation, shape = prediction.evaluation, prediction.speedup.shape
+    growth, plain = evaluation.growth_by_cause(), evaluation.forward_time
+    relative = np.stack([np.broadcast_to(growth[c] / plain, shape) for c in CAUSES])
     of_pass = relative[: len(VERIFY_TERMS)].copy()
-    of_pass[VERIFY_TERMS.index("overhead")] -= times.reject_time / times.forward_time
+    of_pass[VERIFY_TERMS.index("overhead")] -= evaluation.times.reject_time / plain
     ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
     tokens = np.stack([ideal, prediction.tokens_per_step])
     efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))
@@ -268,10 +268,11 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     import pandas as pd
 
     p, shape = prediction, prediction.batch_size.shape
-    points: dict[str, Any] = {n: np.ravel(getattr(p, n)).astype(int) for n in _COORDINATES}
+    coordinates = {"draft_length": np.zeros(shape)} | p.values  # plain decoding drafts nothing
+    points: dict[str, Any] = {n: np.ravel(coordinates[n]).astype(int) for n in _COORDINATES}
     points["point"] = np.arange(p.batch_size.size)
     parts = []
-    for label, time in p.times.passes.items():
+    for label, time in p.evaluation.passes.items():
         columns = {
             name: _columns(part, time.components[name].total_time, p.deployment)
             for name, part in time.work().components.items()

@@ -28,18 +28,24 @@ _LONGEST_HEADER = 1_000_000
 
 
 def read_table(
-    path: str | Path, text_columns: Sequence[str], argument: str = ARGUMENT
+    path: str | Path,
+    text_columns: Sequence[str],
+    argument: str = ARGUMENT,
+    *,
+    comments: bool = True,
 ) -> pd.DataFrame:
     """Return a table from a CSV or Parquet file.
 
     Parameters
     ----------
     path
-        The file; its suffix tells the format. Lines of a CSV that start with # are comments.
+        The file; its suffix tells the format.
     text_columns
         Columns that are text even if they look like numbers, such as a version 1.10.
     argument
         Name that an error should carry.
+    comments
+        Whether what follows a # in a CSV is a comment.
 
     Returns
     -------
@@ -59,7 +65,7 @@ def read_table(
         if path.suffix == ".parquet":
             return _read_parquet(path, argument)
         with path.open("rb") as file:
-            return parse_csv(file, text_columns, str(path), argument)
+            return parse_csv(file, text_columns, str(path), argument, comments=comments)
     except ImportError:
         expected = "CSV, or pyarrow to be installed: pip install 'specmodel[datasets]'"
         raise InputError(argument, str(path), expected) from None
@@ -73,7 +79,12 @@ def read_table(
 
 
 def parse_csv(
-    stream: IO[bytes], text_columns: Sequence[str], name: str, argument: str = ARGUMENT
+    stream: IO[bytes],
+    text_columns: Sequence[str],
+    name: str,
+    argument: str = ARGUMENT,
+    *,
+    comments: bool = True,
 ) -> pd.DataFrame:
     """Return the table that a stream of CSV holds; errors say that `name` was given."""
     kinds = dict.fromkeys(text_columns, str)
@@ -82,7 +93,8 @@ def parse_csv(
             stream = io.BytesIO(stream.read())
         _check_header(stream, name, argument)
         stream.seek(0)
-        return pd.read_csv(stream, comment="#", dtype=kinds, low_memory=False, compression=None)
+        mark = "#" if comments else None
+        return pd.read_csv(stream, comment=mark, dtype=kinds, low_memory=False, compression=None)
     except InputError:
         raise
     except ValueError as error:

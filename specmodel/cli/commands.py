@@ -15,6 +15,7 @@ from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
     *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "dataset"),
+    "decode",
     *("explain", "fit", "plot", "predict", "schedule", "sensitivity", "simulate", "sweep"),
     *("sweet-spot", "trace", "validate"),
 )

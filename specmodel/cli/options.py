@@ -18,12 +18,14 @@ from specmodel.base.units import check
 from specmodel.cli.settings import OPTIONS, flag
 from specmodel.cost.deploy import RECORDS, resolve
 from specmodel.cost.deployment import Deployment
+from specmodel.prediction.decode import decode_deployed
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predict import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
 
+_AXES = ("prompt_length", "output_length", "context_length", "draft_length", "batch_size")
 _PASSED = ("verify_tokens", "max_draft_length", "interval")
 _PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RATES": parse_numbers}
 """How a list of values is read, by the kind of its option; other kinds are words."""
@@ -31,24 +33,34 @@ _PARSERS = {int: parse_values, "VALUES": parse_values, float: parse_numbers, "RA
 
 def predict_from(options: dict[str, Any]) -> Prediction:
     """Return what is asked for; its axes run over context, then draft length, then batch size."""
-    axes = {
-        name: parse_values(name, options[name])
-        for name in ("context_length", "draft_length", "batch_size")
-        if options.get(name) is not None
-    }
-    points = math.prod(map(len, axes.values()))
-    if points > MAX_POINTS:
-        given = {flag(name): len(values) for name, values in axes.items()}
-        raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
-    grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
+    grid = _grid_from(options)
     deployment, assumed = deployment_from(options)
     return predict_deployed(
         deployment,
         assumed,
         acceptance=acceptance_from(options),
         **{name: options[name] for name in _PASSED if name in options},
-        **dict(zip(axes, cast(Any, grid), strict=True)),
+        **grid,
     )
+
+
+def decode_from(options: dict[str, Any]) -> Prediction:
+    """Return what is asked for of plain decoding, on the axes of `predict_from`."""
+    grid = _grid_from(options)
+    return decode_deployed(*deployment_from(options), interval=options["interval"], **grid)
+
+
+def _grid_from(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the coordinates that were typed, each along an axis of its own."""
+    axes = {
+        name: parse_values(name, options[name]) for name in _AXES if options.get(name) is not None
+    }
+    points = math.prod(map(len, axes.values()))
+    if points > MAX_POINTS:
+        given = {flag(name): len(values) for name, values in axes.items()}
+        raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
+    grid = np.meshgrid(*axes.values(), indexing="ij", sparse=True)
+    return dict(zip(axes, cast(Any, grid), strict=True))
 
 
 def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @settings.option("batch_size", required=True)
 @settings.option("draft_length", required=True)
 @settings.acceptance_options()
-@settings.option("context_length")
+@settings.load_options()
 @settings.option("verify_tokens")
 @settings.option(
     "max_draft_length", help="Longest draft considered for the best one.  [default: 10]"
@@ -110,7 +110,9 @@ def _paying(rows: list[Row]) -> str:
 def component_tables(prediction: Prediction) -> str:
     """Return the time of each component of each pass, a table a point."""
     rows, blocks = prediction.rows(), []
-    title = "batch size {batch_size}, draft length {draft_length}, context {context_length}"
+    title = "batch size {batch_size}, context {context_length}"
+    if "draft_length" in rows[0]:
+        title = "batch size {batch_size}, draft length {draft_length}, context {context_length}"
     for row, passes in zip(rows, _components(prediction), strict=True):
         names = list(dict.fromkeys(name for times in passes.values() for name in times))
         columns: Columns = [("component", [*names, "total"])]

@@ -28,13 +28,14 @@ _IDEAL = (
 
 
 def heading(deployment: Deployment) -> str:
-    """Return target, drafter and GPUs, wrapped to 80 columns."""
+    """Return target, drafter if there is one, and GPUs, wrapped to 80 columns."""
     d = deployment
     count = d.layout.num_gpus
     gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
     if d.expert_parallel > 1:
         gpus += f" (tensor parallel {d.tensor_parallel}, expert parallel {d.expert_parallel})"
-    return wrap(f"{d.target.name} + {d.drafter.name} on {gpus}")
+    models = f"{d.target.name} + {d.drafter.name}" if d.has_drafter else d.target.name
+    return wrap(f"{models} on {gpus}")
 
 
 def verbs(deployment: Deployment) -> tuple[str, str]:
@@ -64,7 +65,7 @@ def place(row: Row, rows: list[Row]) -> str:
     """Return the batch size of a point, and of its other coordinates those that vary."""
     place = f"batch size {row['batch_size']}"
     for title, name in (("draft length", "draft_length"), ("context", "context_length")):
-        if varies(name, rows):
+        if name in row and varies(name, rows):
             place += f", {title} {row[name]}"
     return place
 
@@ -192,6 +193,7 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
         del own["state_rollback"]
     return {
         **{name: own[name].name for name in named},
+        **({} if d.has_drafter else {"drafter": None}),
         "stack": d.kernels.stack,
         "num_gpus": d.layout.num_gpus,
         **{name: value for name, value in own.items() if isinstance(value, int | float | str)},

@@ -30,6 +30,12 @@ _POINT: _Options = {
     "batch_size": ("VALUES", "Sequences decoded together: 1,2,4 or 1:64:2 or 1:128:x2."),
     "draft_length": ("VALUES", "Tokens drafted per sequence and step, 0 for none."),
     "context_length": ("VALUES", "KV entries per sequence before the step.  [default: 1024]"),
+    "prompt_length": (
+        "VALUES",
+        "Tokens of a prompt, where steps carry the prefill of other requests."
+        "  [default: none carried]",
+    ),
+    "output_length": ("VALUES", "Tokens that each request makes, with --prompt-length."),
     "verify_tokens": (int, "Target tokens per sequence, for trees.  [default: draft length + 1]"),
     "max_draft_length": (int, "Longest draft considered.  [default: 10]"),
 }
@@ -120,7 +126,9 @@ def option(name: str, more: str = "", **changes: Any) -> Callable[[Command], Com
     return click.option(flag(name), **settings | changes)
 
 
-def where_options(*, required: bool, engine: str = "ideal") -> Callable[[Command], Command]:
+def where_options(
+    *, required: bool, engine: str = "ideal", has_drafter: bool = True
+) -> Callable[[Command], Command]:
     """Add the options that name target, drafter, hardware, engine and kernels.
 
     Parameters
@@ -129,14 +137,17 @@ def where_options(*, required: bool, engine: str = "ideal") -> Callable[[Command
         Whether target, drafter and hardware must be given.
     engine
         What the help calls the default engine.
+    has_drafter
+        Whether there is a drafter.
 
     Returns
     -------
     Callable
         Decorator of a command.
     """
+    names = ("target", "drafter", "hardware") if has_drafter else ("target", "hardware")
     return _adding(
-        *(option(name, required=required) for name in ("target", "drafter", "hardware")),
+        *(option(name, required=required) for name in names),
         option("engine", f"  [default: {engine}]"),
         option("stack"),
     )
@@ -159,17 +170,24 @@ def acceptance_options(*, one_length: bool = True) -> Callable[[Command], Comman
     return _adding(*(option(name, more.get(name, "")) for name in _ACCEPTANCE))
 
 
-def detail_options() -> Callable[[Command], Command]:
+def load_options() -> Callable[[Command], Command]:
+    """Add the options that say how long contexts, prompts and outputs are."""
+    return _adding(*map(option, ("context_length", "prompt_length", "output_length")))
+
+
+def detail_options(*, has_drafter: bool = True) -> Callable[[Command], Command]:
     """Add the options that say how the target runs: parallelism, dtypes, routing, what-ifs."""
+    left_out = () if has_drafter else ("draft_tensor_parallel", "lookup_time")
     changes = click.option(
         "--set",
         "changes",
         multiple=True,
         metavar="KEY=VALUE",
-        help="What if: a field of hardware, engine, target or drafter, e.g."
+        help="What if: a field of hardware, engine"
+        f"{', target or drafter' if has_drafter else ' or target'}, e.g."
         " hardware.memory.peak_bytes_per_s=6e12.",
     )
-    return _adding(*map(option, _DETAIL), changes)
+    return _adding(*(option(name) for name in _DETAIL if name not in left_out), changes)
 
 
 def form_options(rows: str = "") -> Callable[[Command], Command]:

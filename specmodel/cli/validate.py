@@ -1,4 +1,4 @@
-"""The command validate: the errors of a hardware profile on a table of timings."""
+"""The command validate: errors on timings of kernels, and on measurements of whole engines."""
 
 from __future__ import annotations
 
@@ -18,24 +18,36 @@ _TITLES = {"percentile_90_error": "90 %", "mean_error": "mean", "median_error": 
 
 
 @click.command(context_settings=SETTINGS)
-@click.argument("profile")
-@click.argument("measurements")
+@click.argument("profile", required=False)
+@click.argument("measurements", required=False)
+@click.option("--serving", metavar="FILE", help="Judge whole engines: a table of measured ones.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with --serving.")
 @click.option("--stack", metavar="NAME", help="Whose kernels.  [default: the table's]")
 @click.option("--max-error", type=float, help="Status 1 if a component's mean error is above.")
 @click.option("--figure", metavar="FILE", help="Predicted against measured: PNG, PDF or SVG.")
 @click.option("--with-fallbacks", is_flag=True, help="Judge fallback kernels too.")
 def validate(
-    profile: str,
-    measurements: str,
+    profile: str | None,
+    measurements: str | None,
     stack: str | None,
     max_error: float | None,
     figure: str | None,
     *,
     with_fallbacks: bool,
+    serving: str | None,
+    as_json: bool,
 ) -> None:
-    """Judge a hardware profile by a table of timings.
+    """Judge a hardware profile by a table of timings, or whole engines.
 
-    Rows whose role is "judge" are judged; where a component has none, those fitted.
+    Of timings, rows whose role is "judge" are judged; where a component has
+    none, those fitted.
+
+    With --serving, no profile and no timings are named. Its table has a row a
+    run: model, dtype, system (GPU), backend (engine), gpus, isl, osl,
+    concurrency and measured_tpot_ms of plain decoding; or, with and without
+    speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
+    drafter, draft_length, verify_tokens, batch_size_or_concurrency,
+    tokens_per_step and speedup or spec_step_ms. What is not taken is counted.
     """
     from specmodel.calibrate.measurements import read_measurements
     from specmodel.calibrate.validation import ALL_ROWS, error_table, predict_measured
@@ -44,6 +56,18 @@ def validate(
 
     if max_error is not None and not 0 <= max_error < math.inf:
         raise InputError("max_error", max_error, "a number of at least 0")
+    if serving is not None:
+        given = {"profile": profile, "stack": stack, "with_fallbacks": with_fallbacks or None}
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(name, value, "none with --serving")
+        _judge_engines(serving, max_error, figure, as_json=as_json)
+        return
+    if as_json:
+        raise InputError("json", True, "--serving FILE with it")
+    if profile is None or measurements is None:
+        missing = "PROFILE" if profile is None else "MEASUREMENTS"
+        raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
     hardware = load_hardware(profile, "profile")
     table = read_measurements(measurements)
     judged = predict_measured(table, hardware, stack, with_fallbacks=with_fallbacks)
@@ -51,9 +75,28 @@ def validate(
     if figure is not None:
         save_figure("predicted_against_measured", judged, figure)
     click.echo(f"{hardware.name}\n\n{_error_text(errors)}")
-    worst = errors[errors["rows"] == ALL_ROWS]["mean_error"].max()
-    if max_error is not None and worst > max_error:
-        click.echo(f"specmodel: mean error {worst:.3f} is above {max_error:g}", err=True)
+    _check_error(errors[errors["rows"] == ALL_ROWS]["mean_error"].max(), max_error)
+
+
+def _judge_engines(
+    path: str, max_error: float | None, figure: str | None, *, as_json: bool
+) -> None:
+    """Print the errors on a table of measured engines."""
+    from specmodel.cli.serving import serving_page
+    from specmodel.plots.figures import save_figure
+
+    page, document, judged = serving_page(path)
+    if figure is not None:
+        times = judged[judged["quantity"] != "speedup"]
+        drawn = times.rename(columns={"measured": "latency", "model": "component"})
+        save_figure("predicted_against_measured", drawn, figure)
+    click.echo(document if as_json else page)
+    _check_error(float(judged["error"].abs().mean()), max_error)
+
+
+def _check_error(error: float, most: float | None) -> None:
+    if most is not None and error > most:
+        click.echo(f"specmodel: mean error {error:.3f} is above {most:g}", err=True)
         raise click.exceptions.Exit(1)
 
 

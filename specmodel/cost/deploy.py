@@ -14,7 +14,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype, kernel_dtype
-from specmodel.cost.deployment import TYPICAL_MEMORY_UTILIZATION, Deployment
+from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
@@ -61,7 +61,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     *,
     target: Architecture | str | Path,
     hardware: HardwareProfile | str | Path,
-    drafter: Drafter | Architecture | str | Path,
+    drafter: Drafter | Architecture | str | Path | None = None,
     engine: EngineProfile | str | Path | None = None,
     stack: str | None = None,
     routing_correlation: float | None = None,
@@ -82,7 +82,7 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     Parameters
     ----------
     target, hardware, drafter, engine, stack, routing_correlation, popularity
-        As `specmodel.predict` takes them [-].
+        As `specmodel.predict` takes them; a drafter of None is none [-].
     tensor_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
         Likewise [-].
     weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype, state_rollback
@@ -113,8 +113,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     Parameters
     ----------
     values
-        By name: target, drafter and hardware, and whatever else of `NAMES` is given, None for
-        what is not; with a dot, fields of the four records, such as
+        By name: target and hardware, and whatever else of `NAMES` is given, None for what is
+        not, such as a drafter where nothing drafts; with a dot, fields of the four records, such as
         hardware.memory.peak_bytes_per_s, to be replaced. Other names are passed over.
     prefix
         What an error should carry before the name of a field.
@@ -197,7 +197,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
-    assumed |= _assumed_of_drafter(deployment.drafter, given)
+    if deployment.has_drafter:
+        assumed |= _assumed_of_drafter(deployment.drafter, given)
     for field, dtype in target.own_dtypes:
         assumed[field] = f"{assumed[field]} and {dtype}" if field in assumed else dtype
     for dtype, wider in deployment.wider_dtypes.items():
@@ -282,7 +283,7 @@ def _changes(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
-    drafter = given["drafter"]
+    drafter = given.get("drafter", NO_DRAFTER)
     if isinstance(drafter, Architecture):
         drafter = model_drafter(drafter)
     elif not isinstance(drafter, Drafter):
@@ -290,7 +291,7 @@ def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
         if drafter.is_lookup:
             drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
     lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
-    if lookup and not drafter.is_lookup:
+    if lookup and (drafter == NO_DRAFTER or not drafter.is_lookup):
         name, value = next(iter(lookup.items()))
         raise InputError(name, value, "the drafter ngram with it")
     return replace(drafter, **lookup)

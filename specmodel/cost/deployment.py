@@ -18,6 +18,9 @@ from specmodel.records.layers.states import Rollback, Slots, StateKeeping
 STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
 """What engines reserve of recurrent states, by their stack; others are taken to do as vLLM does."""
 
+NO_DRAFTER = Drafter(name="none")
+"""Nothing drafts: every step is a plain pass."""
+
 TYPICAL_MEMORY_UTILIZATION = 0.9
 """Share of a GPU's memory that vLLM takes unless told otherwise [-]."""
 
@@ -29,7 +32,7 @@ class Deployment:
     Parameters
     ----------
     target, drafter
-        The model served and what drafts for it.
+        The model served and what drafts for it, `NO_DRAFTER` if nothing does.
     hardware, engine
         One GPU, and the overheads of the serving stack.
     kernels
@@ -52,7 +55,7 @@ class Deployment:
     """
 
     target: Architecture
-    drafter: Drafter
+    drafter: Drafter = NO_DRAFTER
     hardware: HardwareProfile
     engine: EngineProfile
     tensor_parallel: int = 1
@@ -94,6 +97,11 @@ class Deployment:
                 if computed != dtype:
                     wider[dtype] = computed
         return wider
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether anything drafts, on the GPU or on the host."""
+        return self.drafter != NO_DRAFTER
 
     @cached_property
     def engine_seconds(self) -> Overheads:

@@ -115,7 +115,9 @@ def pass_work(
     head_dtype = a.head_dtype or a.outer_dtype
     components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
-    return PassWork({name: work for name, work in components.items() if work.kernels}, active)
+    return PassWork(
+        {name: work for name, work in components.items() if np.any(work.kernels)}, active
+    )
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:

@@ -15,6 +15,7 @@ from specmodel.records.layers.work import CAUSES, PassWork, Work
 
 NO_OVERHEADS = Overheads()
 """Of an engine that takes no time of its own."""
+_NONE = np.zeros(())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,8 +105,9 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     changing them is exact.
     """
     growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
-    for name, old in before.components.items():
-        new = after.components[name]
+    for name in dict.fromkeys((*before.components, *after.components)):
+        old, new = (time.components.get(name) for time in (before, after))
+        old, new = old or _idle(new), new or _idle(old)
         more_memory = old.overlapped(old.compute_time, new.memory_time)
         more_compute = old.overlapped(new.compute_time, old.memory_time)
         moved = new.activation_time - old.activation_time
@@ -116,7 +118,42 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
         growth["bandwidth"] = growth["bandwidth"] + moved
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
+        growth["overhead"] = growth["overhead"] + new.launch_time - old.launch_time
     return growth
+
+
+def _idle(part: ComponentTime | None) -> ComponentTime:
+    """Return a component as it is in a pass that does not run it."""
+    assert part is not None  # noqa: S101 - one of two passes runs it
+    return ComponentTime(
+        compute_time=_NONE,
+        memory_time=_NONE,
+        activation_time=0.0,
+        link_time=_NONE,
+        launch_time=0.0,
+        sharpness=part.sharpness,
+        kind=part.kind,
+        memory_cause=part.memory_cause,
+    )
+
+
+def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
+    """Return what a pass takes by cause: what it takes longer than one that does nothing.
+
+    Parameters
+    ----------
+    time
+        The pass.
+
+    Returns
+    -------
+    dict
+        Seconds for each of `CAUSES` but drafting, which sum to the pass; launches and the host's
+        time are overhead [s].
+    """
+    nothing = replace(time, components={})
+    causes = growth_by_cause(nothing, time)
+    return causes | {"overhead": causes["overhead"] + time.host_time}
 
 
 def pass_time(

@@ -39,6 +39,7 @@ _PASSES = {
     "verify": "V verify",
     "first draft pass": "F first draft",
     "draft pass": "D draft",
+    "prefill": "R prefill",
 }
 _MARKERS = (*MARKERS[:5], "p", ">", "h", "<", "*", "P", "X")
 _MOST_SIZES = 6

@@ -1,7 +1,7 @@
 """The columns of a prediction, each declared once: name, unit, meaning, value, how it prints."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,8 @@ class Column:
     title
         Head of its column in the printed table, which it is not in without one.
     form
-        How a cell reads: "s" for a time with a metric prefix, or a template such as ``{:.2f}``.
+        How a cell reads: "s" or "B" for a number with a metric prefix and that unit, or a template
+        such as ``{:.2f}``.
     beside
         Columns whose values are in the same cell; throughput_plain is that without speculation.
     is_shown
@@ -105,11 +106,11 @@ COLUMNS = (
     _time(
         "forward_time",
         "plain pass, which is the time per output token without speculation",
-        lambda e: e.times.forward_time,
+        lambda e: e.forward_time,
         title="TPOT\nplain>with",
         beside=("tpot",),
     ),
-    _time("verify_time", "verify pass", lambda e: e.times.verify_time),
+    _time("verify_time", "verify pass", lambda e: e.verify_time),
     _time("draft_time", "all drafting of a step", lambda e: e.times.draft_time),
     _time("reject_time", "rejection sampling of a step", lambda e: e.times.reject_time),
     _time("step_time", "drafting, verification and rejection", lambda e: e.step_time),
@@ -201,6 +202,40 @@ COLUMNS = (
     ),
 )
 """In the order of tables."""
+
+LOAD_COLUMNS = (
+    _point("prompt_length", "token", "of a prompt that is prefilled", "prompt"),
+    _point("output_length", "token", "made by each request", "output"),
+    _time(
+        "prefill_time",
+        "pass of one prompt; steps carry their shares of it",
+        lambda e: e.prefill.total_time if e.prefill else np.full((), np.nan),
+        title="prefill",
+    ),
+)
+"""What an answer has beside where steps carry prefill."""
+
+
+def _plain(name: str, **changes: Any) -> Column:
+    column = next(column for column in COLUMNS if column.name == name)
+    return replace(column, **({"beside": ()} | changes))
+
+
+DECODE_COLUMNS = (
+    _plain("batch_size"),
+    _plain("context_length"),
+    _plain("active_experts", form="{:.0f}", meaning="distinct experts per layer that a pass loads"),
+    _plain("tpot", title="TPOT", form="s"),
+    _plain("throughput", title="tokens/s", form="{:.0f}"),
+    _plain(
+        "limited_by",
+        meaning="what takes the largest share of a pass",
+        of=lambda e: e.limit_of_plain,
+    ),
+    _plain("memory_bytes", title="memory", form="B"),
+    _plain("max_batch_size", title="largest\nbatch"),
+)
+"""Of decoding without speculation, in the order of tables."""
 
 WITH_INTERVAL = tuple(column.name for column in COLUMNS if column.has_interval)
 """Columns that have an interval."""

@@ -16,12 +16,25 @@ from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import KernelErrors, StepTimes, step_times
+from specmodel.cost.latency import (
+    KernelErrors,
+    StepTimes,
+    carried_prefill,
+    prefill_pass,
+    step_times,
+)
 from specmodel.cost.memory import MemoryUse
+from specmodel.cost.passes import PassTime, time_by_cause
 from specmodel.records.layers.work import CAUSES
 
 LIMITS = (*CAUSES, "none")
 """What `limited_by` may say."""
+
+LOAD = ("prompt_length", "output_length")
+"""Coordinates of points of an engine that prefills prompts between its steps."""
+
+COORDINATES = ("batch_size", "context_length", *LOAD)
+"""What drafts of all lengths have in common."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -33,17 +46,20 @@ class Evaluation:
     deployment
         What runs where.
     points
-        Batch size [request], draft length, verify tokens and context length [token], by name.
+        Batch size [request], draft length, verify tokens and context length [token], by name; those
+        of `LOAD` too where steps carry prefill [token].
     acceptance
         Of the tokens drafted where there is a proposal.
     times
-        Of a step.
+        Of a step, without the prefill that it carries.
     tokens_per_step
         Emitted per sequence in a mean step [token].
     step_error
         Factor on the time of a step with a draft, for errors of an engine; 1 is none [-].
     max_draft_length
         Longest draft considered for the best one [token].
+    prefill
+        Pass of one prompt where steps carry prefill, else None.
     """
 
     deployment: Deployment
@@ -53,9 +69,36 @@ class Evaluation:
     tokens_per_step: FloatArray
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
+    prefill: PassTime | None = None
+
+    @cached_property
+    def carried(self) -> FloatArray | float:
+        """Prefill of other requests for each token that a request makes [s]."""
+        if self.prefill is None:
+            return 0.0
+        lengths = self.points["batch_size"], self.points["output_length"]
+        return carried_prefill(self.prefill.total_time, *lengths)
+
+    @property
+    def forward_time(self) -> FloatArray:
+        """Plain pass, and the prefill it carries [s]."""
+        plain = self.times.forward_time
+        return plain if self.prefill is None else plain + self.carried
+
+    @property
+    def verify_time(self) -> FloatArray:
+        """Mean target pass of a step, and the prefill it carries [s]."""
+        verify = self.times.verify_time
+        return verify if self.prefill is None else verify + self.tokens_per_step * self.carried
 
     @cached_property
     def step_time(self) -> FloatArray:
+        """Drafting, verification, rejection and the prefill that the step carries [s]."""
+        step = self._unloaded_step_time
+        return step if self.prefill is None else step + self.tokens_per_step * self.carried
+
+    @cached_property
+    def _unloaded_step_time(self) -> FloatArray:
         """Drafting, verification and rejection [s]."""
         step = self.times.step_time
         if isinstance(self.step_error, float) and self.step_error == 1:
@@ -65,14 +108,13 @@ class Evaluation:
     @property
     def target_efficiency(self) -> FloatArray:
         """Plain pass over verify pass, which never takes less, whatever the errors are [-]."""
-        times = self.times
-        efficiency = speculation.target_efficiency(times.forward_time, times.verify_time)
+        efficiency = speculation.target_efficiency(self.forward_time, self.verify_time)
         return np.minimum(efficiency, 1.0)
 
     @cached_property
     def relative_step_time(self) -> FloatArray:
         """Step over plain pass [-]."""
-        return speculation.relative_step_time(self.times.forward_time, self.step_time)
+        return speculation.relative_step_time(self.forward_time, self.step_time)
 
     @cached_property
     def speedup(self) -> FloatArray:
@@ -98,18 +140,42 @@ class Evaluation:
 
     @property
     def break_even_acceptance_rate(self) -> FloatArray:
-        """Rate from which speculation pays; NaN where none does, and for trees [-]."""
+        """Rate from which speculation pays; NaN where none does, and for trees [-].
+
+        A loaded engine has that of an idle one: prefill adds the same to every token.
+        """
         if not self.is_chain.any():
             return np.full((), np.nan)
+        relative = speculation.relative_step_time(self.times.forward_time, self._unloaded_step_time)
         rate = self.deployment.drafter.proposal_rate
         gamma = self.points["draft_length"]
-        least = speculation.break_even_acceptance_rate(self.relative_step_time, gamma, rate)
+        least = speculation.break_even_acceptance_rate(relative, gamma, rate)
         return least if self.is_chain.all() else np.where(self.is_chain, least, np.nan)
+
+    def growth_by_cause(self) -> dict[str, FloatArray]:
+        """Return what a step takes beyond a plain one, by cause, errors of an engine aside [s]."""
+        growth = self.times.growth_by_cause()
+        return growth | {"prefill": np.asarray((self.tokens_per_step - 1) * self.carried)}
+
+    @property
+    def limit_of_plain(self) -> np.ndarray:
+        """Index into `LIMITS` of what takes the largest share of a plain pass [-]."""
+        parts = time_by_cause(self.times.forward) | {"prefill": np.asarray(self.carried)}
+        parts["drafting"] = np.zeros(())
+        largest = speculation.first_of_largest([parts[cause] for cause in CAUSES], floor=0.0)
+        return np.asarray(largest).astype(np.int8)
+
+    @property
+    def passes(self) -> dict[str, PassTime]:
+        """Each kind of pass by what tables call it; without a drafter there is one."""
+        passes = self.times.passes if self.deployment.has_drafter else {}
+        passes = passes or {"forward": self.times.forward}
+        return passes | ({"prefill": self.prefill} if self.prefill else {})
 
     @property
     def limit(self) -> np.ndarray:
         """Index into `LIMITS` of what lengthens the step most [-]."""
-        growth = self.times.growth_by_cause()
+        growth = self.growth_by_cause()
         largest = speculation.first_of_largest([growth[cause] for cause in CAUSES], floor=0.0)
         is_limited = (self.points["draft_length"] > 0) & (largest >= 0)
         return np.where(is_limited, largest, LIMITS.index("none")).astype(np.int8)
@@ -123,7 +189,7 @@ class Evaluation:
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
-        names = ("batch_size", "context_length")
+        names = tuple(name for name in COORDINATES if name in self.points)
         shape = np.broadcast_shapes(*(self.points[name].shape for name in names))
         by_position = self.acceptance.form == "acceptance_by_position"
         rate_axes = 0 if by_position else self.acceptance.rate().ndim
@@ -134,7 +200,9 @@ class Evaluation:
         points = {name: self.points[name] for name in names} | {"draft_length": column}
         # a draft pass carries the width of a tree: then it is not that of a chain
         known = self.times if self.is_chain.all() else None
-        chains = evaluate(self.deployment, points, self.acceptance, known=known)
+        chains = evaluate(
+            self.deployment, points, self.acceptance, known=known, prefill=self.prefill
+        )
         speedup = chains.speedup
         if self.deployment.recurrent_model:
             fits = points["batch_size"] <= chains.memory.max_batch_size
@@ -152,6 +220,7 @@ def evaluate(
     errors: KernelErrors | None = None,
     step_error: FloatArray | float = 1.0,
     max_draft_length: int = 1,
+    prefill: PassTime | None = None,
 ) -> Evaluation:
     """Return what speculation takes and gives at operating points.
 
@@ -161,13 +230,16 @@ def evaluate(
         What runs where; its numbers may be arrays of draws.
     points
         Batch size [request], draft length and context length [token], by name, and verify tokens
-        where drafts are trees, all real-valued and broadcasting.
+        where drafts are trees, and prompt and output length where steps carry prefill; all
+        real-valued and broadcasting.
     acceptance
         Of the tokens drafted where there is a proposal (`Acceptance.where_proposed`).
     known, errors
         As `step_times` takes them.
     step_error, max_draft_length
         As `Evaluation` has them [-] [token].
+    prefill
+        Pass of one prompt of the same deployment and lengths, if it is known.
 
     Returns
     -------
@@ -180,7 +252,11 @@ def evaluate(
         If acceptance says nothing about a tree, or a tree meets recurrent layers.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
-    times = step_times(deployment, **points, known=known, errors=errors)
+    of_step = {name: array for name, array in points.items() if name not in LOAD}
+    times = step_times(deployment, **of_step, known=known, errors=errors)
+    if prefill is None and "prompt_length" in points:
+        prefill = prefill_pass(deployment, points["prompt_length"])
+        prefill = prefill.scaled(errors.verify) if errors else prefill
     tokens = _tokens_where_proposed(points, acceptance)
     rate = deployment.drafter.proposal_rate
     return Evaluation(
@@ -191,6 +267,7 @@ def evaluate(
         tokens_per_step=mean_tokens_per_step(tokens, rate),
         step_error=step_error,
         max_draft_length=max_draft_length,
+        prefill=prefill,
     )
 
 
@@ -208,7 +285,7 @@ def where_it_fits(
     plain_fits
         Whether a plain pass fits, without the axis.
     axis
-        The axis.
+        That of draft lengths [-].
 
     Returns
     -------

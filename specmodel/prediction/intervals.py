@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.kinds import fits_taken
 from specmodel.cost.latency import KernelErrors
-from specmodel.prediction.columns import COLUMNS
+from specmodel.prediction.columns import COLUMNS, Column
 from specmodel.prediction.evaluate import evaluate
 from specmodel.records.engine import Overheads
 from specmodel.records.kernels import KINDS, KernelFit, Kernels
@@ -46,6 +46,7 @@ def central_intervals(
     points: Mapping[str, Any],
     acceptance: Acceptance,
     generator: np.random.Generator,
+    columns: Sequence[Column] = COLUMNS,
 ) -> dict[str, Interval]:
     """Return central 80 % intervals of times, target efficiency and speedup.
 
@@ -59,11 +60,13 @@ def central_intervals(
         Of the tokens drafted where there is a proposal, taken as known.
     generator
         Source of the draws.
+    columns
+        Columns asked for.
 
     Returns
     -------
     dict
-        By name, for each of `COLUMNS` that has one.
+        By name, for each of `columns` that has one.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def central_intervals(
     of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
     steps = evaluate(drawn, points, acceptance, errors=errors, step_error=of_engine)
     return {
-        column.name: _interval(column.of(steps), shape) for column in COLUMNS if column.has_interval
+        column.name: _interval(column.of(steps), shape) for column in columns if column.has_interval
     }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import StepTimes
-from specmodel.prediction.columns import BY_NAME, COLUMN_UNITS, Array
+from specmodel.prediction.columns import COLUMNS, Array, Column
 from specmodel.prediction.evaluate import Evaluation
 from specmodel.prediction.intervals import Interval
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 class Prediction:
     """What speculation gains at each operating point.
 
-    Every column of `specmodel.prediction.columns` is an attribute, an array of one shape for all,
-    such as `speedup`, `target_efficiency` [-] or `forward_time` [s].
+    Every column is an attribute, an array of one shape for all, such as `speedup`,
+    `target_efficiency` [-] or `forward_time` [s]; `units` names them.
 
     Parameters
     ----------
@@ -36,6 +37,8 @@ class Prediction:
         What the reader must know, one sentence each.
     intervals
         Central 80 % intervals by column, where they were asked for.
+    shown
+        Its columns in their order.
     """
 
     values: dict[str, Array]
@@ -43,11 +46,16 @@ class Prediction:
     assumptions: dict[str, Any]
     warnings: tuple[str, ...]
     intervals: dict[str, Interval] | None = None
+    shown: tuple[Column, ...] = COLUMNS
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.shown}
 
     def __getattr__(self, name: str) -> Array:
-        if name not in BY_NAME:
+        if name.startswith("_") or name not in self._by_name:
             raise AttributeError(f"a prediction has no {name!r}; its columns are in units()")
-        values, words = self.values[name], BY_NAME[name].words
+        values, words = self.values[name], self._by_name[name].words
         return np.asarray(np.array(words)[values]) if words else values
 
     def __str__(self) -> str:
@@ -58,7 +66,7 @@ class Prediction:
         return table(self, most=most) + rest
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *BY_NAME})
+        return sorted({*super().__dir__(), *self._by_name})
 
     @property
     def deployment(self) -> Deployment:
@@ -80,15 +88,15 @@ class Prediction:
         ends = ("", "_low", "_high")
         with_ends = self.intervals or {}
         return {
-            f"{name}{end}": unit
-            for name, unit in COLUMN_UNITS.items()
-            for end in (ends if name in with_ends else ends[:1])
+            f"{column.name}{end}": column.unit
+            for column in self.shown
+            for end in (ends if column.name in with_ends else ends[:1])
         }
 
     def columns(self) -> dict[str, Array]:
         """Return the columns flat, in order; ends of an interval follow their column."""
         found: dict[str, Array] = {}
-        for name in COLUMN_UNITS:
+        for name in self._by_name:
             found[name] = np.ravel(getattr(self, name))
             if self.intervals and name in self.intervals:
                 found[f"{name}_low"] = np.ravel(self.intervals[name].low)
@@ -102,13 +110,13 @@ class Prediction:
             values = array[:most].tolist()
             if array.dtype.kind == "f" and np.isnan(array).any():
                 values = [None if value != value else value for value in values]
-            if name in BY_NAME and BY_NAME[name].is_whole:
+            if name in self._by_name and self._by_name[name].is_whole:
                 values = [None if value is None else int(value) for value in values]
             columns[name] = values
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the points as a tidy table, one row each, columns as in `COLUMN_UNITS`."""
+        """Return the points as a tidy table, one row each, columns as in `units`."""
         import pandas as pd
 
         return pd.DataFrame(self.columns())

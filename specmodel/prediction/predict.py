@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deploy import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.columns import COLUMNS
-from specmodel.prediction.evaluate import Evaluation, evaluate
+from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
+from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
 from specmodel.prediction.intervals import central_intervals
 from specmodel.prediction.outcome import Prediction
 from specmodel.records.acceptance_presets import load_acceptance
@@ -28,6 +29,8 @@ from specmodel.records.hardware import HardwareProfile
 INTERVAL_SEED = 0
 MOST = 1e9
 """Largest batch size [request] and context length [token] that are taken."""
+MOST_PROMPT = 1e7
+"""Longest prompt and output that are taken [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
 _EVERY_STEP = (
@@ -47,6 +50,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     engine: EngineProfile | str | Path | None = None,
     stack: str | None = None,
     context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
     verify_tokens: Numeric | None = None,
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
@@ -81,6 +86,9 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         published of the target with this drafter, or a name as `load_acceptance` takes it.
     context_length
         KV entries of each sequence before the step, broadcasting [token].
+    prompt_length, output_length
+        Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
+        other requests (`cost.latency.carried_prefill`); none is carried by default [token].
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
     weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
@@ -131,6 +139,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         batch_size=batch_size,
         acceptance=acceptance,
         context_length=context_length,
+        prompt_length=prompt_length,
+        output_length=output_length,
         verify_tokens=verify_tokens,
         max_draft_length=max_draft_length,
         interval=interval,
@@ -145,6 +155,8 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     batch_size: Numeric,
     acceptance: Acceptance | Numeric | str,
     context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
     verify_tokens: Numeric | None = None,
     max_draft_length: int | None = None,
     interval: bool = False,
@@ -155,8 +167,10 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     ----------
     deployment, assumed
         As `deploy` gives them.
-    draft_length, batch_size, acceptance, context_length, verify_tokens, max_draft_length, interval
+    draft_length, batch_size, acceptance, context_length, prompt_length, output_length
         As `predict` takes them [token] [request] [-] [token] [token] [token].
+    verify_tokens, max_draft_length, interval
+        Likewise [token] [token].
 
     Returns
     -------
@@ -164,8 +178,9 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         As `predict` gives it.
     """
     assumed = dict(assumed)
+    load = load_points(prompt_length, output_length)
     if context_length is None:
-        context_length = assumed["context_length"] = DEFAULT_CONTEXT_LENGTH
+        context_length, assumed["context_length"] = default_context(load)
     if max_draft_length is None:
         max_draft_length = assumed["max_draft_length"] = DEFAULT_MAX_DRAFT_LENGTH
     gamma = speculation.check_draft_length(draft_length, whole=True)
@@ -176,7 +191,10 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
         "context_length": check(
             "context_length", context_length, minimum=0, maximum=MOST, whole=True
         ),
+        **load,
     }
+    if not deployment.has_drafter and gamma.any():
+        raise InputError("drafter", None, "a drafter, as draft_length is above 0")
     most = speculation.MAX_DRAFT_LENGTH
     longest = check("max_draft_length", max_draft_length, minimum=1, maximum=most, whole=True)
     if isinstance(acceptance, str):
@@ -189,25 +207,108 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     rate = deployment.drafter.proposal_rate
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
     evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(longest))
-    columns = {column.name: column.of(evaluation) for column in COLUMNS}
+    shown = (*COLUMNS, *LOAD_COLUMNS) if load else COLUMNS
+    predicted = as_prediction(evaluation, shown, assumed, interval=interval)
+    warnings = (
+        *predicted.warnings,
+        *deployment.warnings(points["batch_size"], gamma),
+        *_beyond_measured(evaluation, predicted.best_draft_length),
+        *_between_modules(evaluation, predicted.best_draft_length),
+        *([_EVERY_STEP] if assumed.get("proposal_rate") == 1 else []),
+    )
+    return replace(predicted, warnings=warnings)
+
+
+def as_prediction(
+    evaluation: Evaluation,
+    shown: tuple[Column, ...],
+    assumed: Mapping[str, Any],
+    *,
+    interval: bool = False,
+) -> Prediction:
+    """Return some columns of an evaluation as arrays of one shape.
+
+    Parameters
+    ----------
+    evaluation
+        Of operating points.
+    shown
+        The columns.
+    assumed
+        What was assumed because it was not given, by argument.
+    interval
+        Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
+
+    Returns
+    -------
+    Prediction
+        With a warning if a batch does not fit in memory.
+    """
+    points = evaluation.points
+    columns = {column.name: column.of(evaluation) for column in shown}
     shape = np.broadcast_shapes(*(column.shape for column in columns.values()))
     intervals = None
     if interval:
-        generator = np.random.default_rng(INTERVAL_SEED)
-        intervals = central_intervals(deployment, points, acceptance, generator)
+        generator, taken = np.random.default_rng(INTERVAL_SEED), evaluation.acceptance
+        intervals = central_intervals(evaluation.deployment, points, taken, generator, shown)
     return Prediction(
         values={name: np.broadcast_to(array, shape) for name, array in columns.items()},
         evaluation=evaluation,
-        assumptions=assumed,
-        warnings=(
-            *evaluation.memory.warnings(points["batch_size"]),
-            *deployment.warnings(points["batch_size"], gamma),
-            *_beyond_measured(evaluation, columns["best_draft_length"]),
-            *_between_modules(evaluation, columns["best_draft_length"]),
-            *([_EVERY_STEP] if assumed.get("proposal_rate") == 1 else []),
-        ),
+        assumptions=dict(assumed),
+        warnings=evaluation.memory.warnings(points["batch_size"]),
         intervals=intervals,
+        shown=shown,
     )
+
+
+def load_points(
+    prompt_length: Numeric | None, output_length: Numeric | None
+) -> dict[str, FloatArray]:
+    """Return the lengths of prompts and outputs as coordinates of points, none if none is given.
+
+    Parameters
+    ----------
+    prompt_length, output_length
+        As `predict` takes them [token].
+
+    Returns
+    -------
+    dict
+        By `LOAD` [token].
+
+    Raises
+    ------
+    InputError
+        If one is given without the other, or is no whole number of at least 1.
+    """
+    given = dict(zip(LOAD, (prompt_length, output_length), strict=True))
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return {}
+    if missing:
+        other = next(name for name in LOAD if name not in missing)
+        raise InputError(missing[0], None, f"a length, as {other} is given")
+    most = MOST_PROMPT
+    return {n: check(n, v, minimum=1, maximum=most, whole=True) for n, v in given.items()}
+
+
+def default_context(load: Mapping[str, FloatArray]) -> tuple[Numeric, int | str]:
+    """Return the context where none is given, and what to say of it.
+
+    Parameters
+    ----------
+    load
+        Lengths of prompts and outputs, if steps carry prefill [token].
+
+    Returns
+    -------
+    tuple
+        The context, under load the mean of a request, and the number or what it is [token].
+    """
+    if not load:
+        return DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH
+    mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
+    return mean, int(mean.item()) if mean.size == 1 else "prompt + output / 2"
 
 
 def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:

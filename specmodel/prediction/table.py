@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import align, table_width, wrap
 
 if TYPE_CHECKING:
-    from specmodel.cost.deployment import Deployment
     from specmodel.prediction.outcome import Prediction
 
 Row = dict[str, Any]
@@ -19,6 +18,12 @@ Row = dict[str, Any]
 
 SECONDS = "s"
 """The form of cells that are times."""
+
+BYTES = "B"
+"""The form of cells that are sizes."""
+
+COORDINATES = ("draft_length", "context_length", "prompt_length", "output_length")
+"""Columns that are left out where they have one value."""
 
 SPARE = (
     *("active_experts", "break_even_acceptance_rate", "target_efficiency", "limited_by"),
@@ -45,7 +50,7 @@ def table(prediction: Prediction, width: int = 80, most: int | None = None) -> s
         Lines, the last one without an end.
     """
     rows = prediction.rows(most)
-    columns = _columns(rows, prediction.deployment)
+    columns = _columns(rows, prediction)
     left = []
     for spare in SPARE:
         if spare in columns and table_width([*columns.values()]) > width:
@@ -54,20 +59,24 @@ def table(prediction: Prediction, width: int = 80, most: int | None = None) -> s
     return "\n".join([text, wrap(f"No room for: {', '.join(left)}.")]) if left else text
 
 
-def _columns(rows: list[Row], deployment: Deployment) -> dict[str, tuple[str, list[str]]]:
+def _columns(rows: list[Row], prediction: Prediction) -> dict[str, tuple[str, list[str]]]:
     """Return title and cells of each column that there may be room for."""
-    from specmodel.prediction.columns import COLUMNS
-
     for row in rows:
-        row["throughput_plain"] = row["batch_size"] / row["forward_time"]
-    left_out = {name for name in ("draft_length", "context_length") if not varies(name, rows)}
+        if "forward_time" in row:
+            row["throughput_plain"] = row["batch_size"] / row["forward_time"]
+    found = [name for name in COORDINATES if name in rows[0]]
+    left_out = {name for name in found if not varies(name, rows)}
+    deployment = prediction.deployment
+    leading = "speedup" if "speedup" in rows[0] else "tpot"
     columns: dict[str, tuple[str, list[str]]] = {}
-    for column in sorted(COLUMNS, key=lambda column: bool(column.words)):  # words stand last
+    words_last = sorted(prediction.shown, key=lambda column: bool(column.words))
+    for column in words_last:
         name, ends = column.name, [f"{column.name}_low", f"{column.name}_high"]
         if column.title and name not in left_out and column.is_shown(deployment):
             columns[name] = column.title, cells(rows, column.form, name, *column.beside)
-        if name == "speedup" and ends[0] in rows[0]:
-            columns["interval"] = "80 %\ninterval", cells(rows, "{:.2f}-{:.2f}", *ends)
+        if name == leading and ends[0] in rows[0]:
+            form = SECONDS if column.form == SECONDS else "{:.2f}-{:.2f}"
+            columns["interval"] = "80 %\ninterval", cells(rows, form, *ends)
     return columns
 
 
@@ -82,12 +91,12 @@ def cells(rows: Iterable[Row], form: str, *names: str) -> list[str]:
 
 
 def cell(values: Sequence[Any], form: str) -> str:
-    """Return one cell of a table: a time (`SECONDS`) or a filled template, a dash for None."""
+    """Return one cell of a table, a dash for None: a time, a size or a filled template."""
     if None in values:
         return "-"
-    if form != SECONDS:
+    if form not in (SECONDS, BYTES):
         return form.format(*values)
-    texts = [seconds(value) for value in values]
+    texts = [_with_prefix(value, form) for value in values]
     units = [text.lstrip("0123456789.e+-") for text in texts]
     shared = units[0] if len(set(units)) == 1 else ""
     return ">".join(text.removesuffix(shared) for text in texts) + shared
@@ -95,6 +104,10 @@ def cell(values: Sequence[Any], form: str) -> str:
 
 def seconds(value: float) -> str:
     """Return a time with a metric prefix and no space, for tables."""
+    return _with_prefix(value, SECONDS)
+
+
+def _with_prefix(value: float, unit: str) -> str:
     from specmodel.base.units import format_si
 
-    return format_si(value, "s").replace(" ", "")
+    return format_si(value, unit).replace(" ", "")

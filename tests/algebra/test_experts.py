@@ -229,7 +229,7 @@ def test_popularity_that_cannot_be(popularity: list[float], given: str) -> None:
         (lambda: experts.tokens_per_expert(0, 64, 8), "num_tokens"),
         (lambda: experts.saturation_tokens(64, 8, share=1), "share"),
         (lambda: experts.correlated_active_experts(0, 4, 64, 8, 0.1), "batch_size"),
-        (lambda: experts.correlated_active_experts(1, 5000, 64, 8, 0.1), "tokens_per_sequence"),
+        (lambda: experts.correlated_active_experts(1, -1, 64, 8, 0.1), "tokens_per_sequence"),
         (lambda: experts.correlated_active_experts(1, 4, 64, 8, 1.1), "routing_correlation"),
     ],
 )

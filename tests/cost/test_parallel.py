@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,15 +11,18 @@ from hypothesis import strategies as st
 from strategies import pass_of
 
 from specmodel.algebra import experts, routing
+from specmodel.algebra.acceptance import proposals
 from specmodel.algebra.ranks import (
     all_reduce,
     busiest_experts,
+    busiest_share,
     busiest_tokens,
 )
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.prediction.predict import predict
 from specmodel.records.architecture import load_architecture
+from specmodel.records.drafters import ngram_drafter
 from specmodel.records.hardware import load_hardware
 from specmodel.records.layers.batch import Layout
 from specmodel.records.layers.work import PassWork
@@ -94,6 +98,38 @@ def test_busiest_rank_with_skew_and_correlation(exponent: float, c: float, seque
     assert_mean(pairs, most_tokens, max_error=0.02 if exponent <= 0.5 else 0.07)
 
 
+@pytest.mark.parametrize("rate", [0.28, 0.44, 0.63, 0.95])
+@pytest.mark.parametrize("ranks", [4, 8, 16])
+@pytest.mark.parametrize("size", [1, 2, 8, 32, 128])
+def test_where_most_sequences_speculate_against_monte_carlo(
+    size: int, ranks: int, rate: float
+) -> None:
+    most = np.random.default_rng(8).binomial(size, rate, (20_000, ranks)).max(axis=1)
+    chance, share = proposals(rate, np.asarray(float(size * ranks)))
+    estimate = size * busiest_share(np.asarray(float(size)), share, chance, ranks)
+    assert_mean(estimate, most[most > 0], max_error=0.07)
+
+
+def test_all_wait_for_the_replica_that_verifies_a_draft() -> None:
+    """Of sequences one on each replica, one that speculates keeps all waiting."""
+    chance, share = proposals(0.44, np.asarray(4.0))
+    few = {"speculating_share": share, "speculating_chance": chance}
+    some, all_do = (work_of("phi-3.5-moe", Layout(1, 16), batch_size=4, **s) for s in (few, {}))
+    for name in ("attention_core", "attention_projections", "all_to_all"):
+        assert some.components[name].flop == all_do.components[name].flop
+        assert some.components[name].link_bytes == all_do.components[name].link_bytes
+    assert some.active_experts < all_do.active_experts
+
+
+def test_each_replica_looks_up_whole_sequences() -> None:
+    """Two sequences on eight replicas, and sixteen: one and two on the fullest."""
+    times = predict(
+        target="phi-3.5-moe", hardware="h200_sxm", expert_parallel=8, acceptance=0.5,
+        drafter=ngram_drafter(lookup_time=1e-3), draft_length=2, batch_size=[1, 2, 8, 16],
+    )  # fmt: skip
+    assert times.draft_time == pytest.approx([1e-3, 1e-3, 1e-3, 2e-3], rel=1e-12)
+
+
 @given(st.sampled_from([(256, 8), (128, 16), (64, 8), (384, 32), (16, 16)]), st.floats(0.1, 0.999))
 def test_busiest_rank_never_falls_as_more_experts_load(shape: tuple[int, int], x: float) -> None:
     E, ranks = shape
@@ -102,7 +138,7 @@ def test_busiest_rank_never_falls_as_more_experts_load(shape: tuple[int, int], x
     assert x * E / ranks * (1 - 1e-12) <= here <= E / ranks
 
 
-def work_of(name: str, layout: Layout, **point: float) -> PassWork:
+def work_of(name: str, layout: Layout, **point: Any) -> PassWork:
     full = {"batch_size": 64, "tokens_per_sequence": 4, "context_length": 1000} | point
     return pass_of(load_architecture(name), **full, layout=layout)
 

@@ -19,7 +19,8 @@ from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
 from specmodel.prediction import intervals
-from specmodel.prediction.outcome import COLUMN_UNITS, Prediction
+from specmodel.prediction.columns import COLUMN_UNITS
+from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predict import predict
 from specmodel.prediction.table import table
 from specmodel.records import drafters

@@ -3,6 +3,7 @@
 The KV cache is read once per sequence and pass, whatever the number of tokens verified.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -12,7 +13,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
 from specmodel.records.layers import blocks
-from specmodel.records.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.records.layers.batch import (
+    NO_SEQUENCE,
+    Batch,
+    Pass,
+    SequenceGroup,
+    Stream,
+)
 from specmodel.records.layers.work import Work, wider_dtype
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
@@ -179,7 +186,12 @@ class LatentHeads(Record):
 
 
 class LatentAttention(LatentHeads):
-    """Multi-head latent attention (MLA), run in its absorbed form: the cache holds one latent."""
+    """Multi-head latent attention (MLA); the cache holds one latent a token.
+
+    It is run in its absorbed form, in which all heads attend to the latent itself, but for
+    prompts: keys and values of each head are then made of the latents, those of the context too,
+    as many queries make up for that. The core is that of grouped attention in 16 bits.
+    """
 
     kind: Literal["latent_attention"] = "latent_attention"
 
@@ -192,20 +204,73 @@ class LatentAttention(LatentHeads):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        return {
-            "attention_projections": self.projections(run, layers),
-            "attention_core": _core(
+        found = {"attention_projections": self.projections(run, layers)}
+        decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
+        if decoded:
+            found["attention_core"] = _core(
                 run,
                 layers,
                 None,
+                decoded,
                 num_heads=self.num_heads / run.layout.tensor_parallel,
                 num_groups=1,
                 sizes=(self.cache_size, self.kv_lora_rank),
                 kv_elements=float(self.cache_size),
                 dtype=latent_arithmetic(run.stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",
-            ),
+            )
+        return found | (self._prompts(run, layers, prompts, found) if prompts else {})
+
+    def _prompts(
+        self, run: Pass, layers: int, prompts: Batch, found: dict[str, Work]
+    ) -> dict[str, Work]:
+        """Return the work of prompts: their core, and keys and values made of their contexts.
+
+        Making those of their own tokens is as much arithmetic as the absorbed form has. They are
+        written once and read once; what the absorbed form makes of queries and results is not.
+        """
+        stream, heads = run.stream, self.num_heads / run.layout.tensor_parallel
+        key, made = self.qk_nope_head_dim + self.qk_rope_head_dim, self.qk_nope_head_dim
+        core = _core(
+            run,
+            layers,
+            None,
+            prompts,
+            num_heads=heads,
+            num_groups=heads,
+            sizes=(key, self.v_head_dim),
+            kv_elements=float(self.cache_size),
+            dtype="bf16",
+        )
+        entries = prompts.total(lambda group: distinct_entries(group, None))
+        keys_and_values = layers * heads * (key + self.v_head_dim) * stream.residual_bytes
+        core = replace(
+            core,
+            activation_bytes=core.activation_bytes + entries * (2 * keys_and_values),
+            stored_dtype="bf16",
+        )
+        absorbed = layers * heads * 2 * self.kv_lora_rank * stream.activation_bytes
+        projections = found["attention_projections"]
+        less = projections.activation_bytes - prompts.num_tokens * absorbed
+        work = {
+            "attention_projections": replace(projections, activation_bytes=less),
+            "prompt_attention": core,
         }
+        context = prompts.total(lambda group: group.context_length)
+        if context.any():
+            own = blocks.linear(
+                context,
+                weights=layers * heads * self.kv_lora_rank * (made + self.v_head_dim),
+                values=0.0,
+                value_bytes=stream.activation_bytes,
+                kernels=2 * layers,
+                dtype=stream.arithmetic_dtype(stream.weight_dtype),
+                stored_dtype=stream.weight_dtype,
+            )
+            has_any = np.minimum(context, 1.0)  # weights are read where there is a context
+            read, kernels = own.weight_bytes * has_any, own.kernels * has_any
+            work["context_projections"] = replace(own, weight_bytes=read, kernels=kernels)
+        return work
 
 
 def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
@@ -244,22 +309,27 @@ def _projections(run: Pass, layers: int, weights: float, inner: float, *, kernel
     )
 
 
-def _core(run: Pass, layers: int, window: int | None, **heads: Any) -> Work:
+def _core(
+    run: Pass, layers: int, window: int | None, batch: Batch | None = None, **heads: Any
+) -> Work:
     """Return the work of scores and weighted values over the KV cache, or a window of it.
 
-    `heads` are the arguments of `blocks.attention` that say what a GPU has of one layer.
+    It is that of some sequences of the pass, or of all; `heads` are the arguments of
+    `blocks.attention` that say what a GPU has of one layer.
     """
-    stream = run.stream
-    return blocks.attention(
+    stream, batch = run.stream, batch or run.replica
+    work = blocks.attention(
         **heads,
-        batch_size=run.replica.num_sequences,
-        num_tokens=run.num_tokens,
-        pairs=layers * run.replica.mean(lambda group: query_key_pairs(group, window)),
-        entries=layers * run.replica.mean(lambda group: distinct_entries(group, window)),
+        batch_size=batch.num_sequences,
+        num_tokens=batch.num_tokens,
+        pairs=layers * batch.mean(lambda group: query_key_pairs(group, window)),
+        entries=layers * batch.mean(lambda group: distinct_entries(group, window)),
         layers=layers,
         residual_bytes=stream.residual_bytes,
         kv_dtype=stream.kv_dtype,
     )
+    runs = batch.num_sequences > 1e100 * NO_SEQUENCE
+    return work if runs.all() else replace(work, kernels=np.where(runs, layers, 0.0))
 
 
 def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:

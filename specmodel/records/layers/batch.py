@@ -6,11 +6,20 @@ from functools import cached_property
 
 import numpy as np
 
+from specmodel.algebra.ranks import busiest_share
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
+NO_SEQUENCE = 1e-300
+"""What stands for no sequence, so that means over none are defined [request]."""
+
+LONGEST_DECODE = 128
+"""Most tokens of a sequence that kernels for decoding take in a pass; a sequence with more is a
+prompt, whose attention is that of training. vLLM 0.33 does so by the length of the query: 128 with
+FlashMLA (``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), 512 with
+FlashAttention's MLA kernels; SGLang 0.5.23 and TensorRT-LLM by the phase of the request [token]."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,11 @@ class SequenceGroup:
         """Whether every sequence carries as many tokens."""
         return self.speculating_share.ndim == 0 and self.speculating_share == 1
 
+    @cached_property
+    def is_prompt(self) -> np.ndarray:
+        """Where each carries more tokens than kernels for decoding take."""
+        return np.asarray(self.tokens_per_sequence > LONGEST_DECODE)
+
     @property
     def always_speculates(self) -> bool:
         """Whether some sequence is sure to carry as many tokens."""
@@ -240,14 +254,42 @@ class Batch:
             return of(self.groups[0])
         return self.total(of) / self.num_sequences
 
+    def of_kind(self, *, prompts: bool) -> "Batch | None":
+        """Return the sequences that are prompts, or those that are not; None if no point has any.
+
+        Where a group is of the kind at some points only, it has `NO_SEQUENCE` at the others.
+        """
+        kept = []
+        for group in self.groups:
+            taken = group.is_prompt == prompts
+            if taken.all():
+                kept.append(group)
+            elif taken.any():
+                here = np.where(taken, group.batch_size, NO_SEQUENCE)
+                kept.append(replace(group, batch_size=here))
+        return Batch(tuple(kept)) if kept else None
+
     def of_replica(self, replicas: int) -> "Batch":
-        """Return the share of one of several copies of the attention, at least one sequence."""
+        """Return the share of one of several copies of the attention, at least one sequence.
+
+        It is the copy with the most sequences that speculate, as all wait for it.
+        """
         if replicas == 1:
             return self
         fewest = np.minimum(self.num_sequences, 1.0) / self.num_sequences
         share = np.maximum(1 / replicas, fewest)
-        groups = (replace(group, batch_size=group.batch_size * share) for group in self.groups)
-        return Batch(tuple(groups))
+        return Batch(tuple(_of_busiest(group, share, replicas) for group in self.groups))
+
+
+def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> SequenceGroup:
+    """Return a share of a group, with as many that speculate as where most of them do."""
+    size = group.batch_size * share
+    if group.all_speculate:
+        return replace(group, batch_size=size)
+    most = busiest_share(
+        np.maximum(size, 1.0), group.speculating_share, group.speculating_chance, replicas
+    )
+    return replace(group, batch_size=size, speculating_share=most)
 
 
 def _sum(values: Sequence[FloatArray]) -> FloatArray:

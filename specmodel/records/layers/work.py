@@ -29,9 +29,11 @@ CAUSES = (
     "index",
     "communication",
     "overhead",
+    "prefill",
     "drafting",
 )
-"""What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last."""
+"""What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last.
+Prefill is that of other requests, where steps carry it."""
 
 CAUSES_OF_SOME = ("state", "index")
 """Those that only some kinds of layers have: where there are none of these, nobody names them."""
@@ -72,7 +74,7 @@ class Work:
     cache_bytes: FloatArray | float = 0.0
     link_bytes: FloatArray | float = 0.0
     network_bytes: FloatArray | float = 0.0
-    kernels: float = 0.0
+    kernels: FloatArray | float = 0.0
     collectives: float = 0.0
     link_hops: float = 0.0
     network_hops: float = 0.0

@@ -1,0 +1,334 @@
+"""Tables of measured engines: what each row deployed, ran and measured, or why it is not taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.tables import need_columns, read_table
+from specmodel.calibrate.serving.spellings import (
+    dtypes_of,
+    profile_of,
+    shipped_gpu,
+    shipped_model,
+    stack_of,
+)
+from specmodel.records.architecture import load_architecture
+from specmodel.records.hardware import load_hardware
+
+MOST_QUEUED = 0.3
+"""Share of a request's time in a queue from which a row measures no batch of its size [-]."""
+
+LEAST_MILLISECONDS = 0.2
+"""No engine makes a token of a large model in less: such a column is in seconds [-]."""
+
+DEFAULT_CONTEXT = 1000
+"""Where a table of pairs has no lengths [token]."""
+
+PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
+"""Columns that a table of plain decoding must have, beside measured_tpot_ms."""
+PAIRS = (
+    *("engine", "gpu", "tensor_parallel", "target", "weight_dtype", "drafter"),
+    *("draft_length", "batch_size_or_concurrency", "tokens_per_step"),
+)
+"""Columns that a table of pairs must have, beside speedup or spec_step_ms."""
+_TEXTS = (
+    *PAIRS[:6],
+    "id",
+    "row",
+    "dtype",
+    "model",
+    "system",
+    "backend",
+    "kv_dtype",
+    "which",
+    "mtp",
+)
+_DATA_PARALLEL = ("dp attention", "dp", "data parallel")
+_DRAFTERS = ("eagle3", "eagle", "mtp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """One row: what ran, and what was measured of it.
+
+    Parameters
+    ----------
+    row
+        Its name or number.
+    labels
+        Model, dtype and engine as the table spells them, and the profile of the GPU.
+    deployment
+        What `cost.deploy.resolve` takes, by name.
+    points
+        Batch size, lengths and, of a pair, draft length and verify tokens [request] [token].
+    tokens_per_step
+        Emitted per sequence and step of a pair [token].
+    quantity, measured
+        What was measured: tpot or step_time [s], or speedup [-].
+    """
+
+    row: str
+    labels: Mapping[str, str]
+    deployment: Mapping[str, Any]
+    points: Mapping[str, float]
+    tokens_per_step: float | None = None
+    quantity: str
+    measured: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingTable:
+    """Rows of a table that can be predicted, and why the others cannot.
+
+    Parameters
+    ----------
+    rows
+        Those that are taken.
+    not_taken
+        Reasons, by the name or number of the row.
+    assumed
+        What was assumed where the table says nothing.
+    """
+
+    rows: tuple[Served, ...]
+    not_taken: Mapping[str, str]
+    assumed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many rows are not taken for each reason, the most frequent first [-]."""
+        return dict(Counter(self.not_taken.values()).most_common())
+
+
+class _NotTaken(Exception):  # noqa: N818 - no error: the row is counted
+    """Why a row is not predicted."""
+
+
+def read_serving(path: str | Path) -> ServingTable:
+    """Return the rows of a table of measured engines.
+
+    Parameters
+    ----------
+    path
+        CSV or Parquet: one row a run, with the columns `PLAIN` and measured_tpot_ms of plain
+        decoding, or `PAIRS` and speedup or spec_step_ms with and without speculation.
+
+    Returns
+    -------
+    ServingTable
+        What is taken and what is not.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, a column is missing, or numbers cannot be: in one line.
+
+    Notes
+    -----
+    Rows of plain decoding whose mtp is not off, whose clean is not true or whose queued_share is
+    above `MOST_QUEUED` are not taken, nor pairs whose usable is not true. ``isl`` and ``osl`` are
+    the longest lengths that were drawn: their mean, by mean_context, is what is predicted.
+    """
+    table = read_table(path, _TEXTS, "serving", comments=False)
+    if "measured_tpot_ms" in table:
+        need_columns(table, PLAIN, argument="serving")
+        _check_milliseconds(table, "measured_tpot_ms")
+        return _rows(table, _plain_row, "row")
+    if {"speedup", "spec_step_ms"} & set(table):
+        need_columns(table, PAIRS, argument="serving")
+        if "spec_step_ms" in table:
+            _check_milliseconds(table, "spec_step_ms")
+        assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths are empty"}
+        taken = _rows(table, _pair_row, "id")
+        return ServingTable(rows=taken.rows, not_taken=taken.not_taken, assumed=assumed)
+    expected = "a column measured_tpot_ms, or speedup or spec_step_ms"
+    raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
+
+
+def _rows(
+    table: pd.DataFrame, read: Callable[[Mapping[str, Any], str], Served], name: str
+) -> ServingTable:
+    if table.empty:
+        raise InputError("serving", "0 rows", "at least one row")
+    rows, not_taken = [], {}
+    for place, row in enumerate(table.to_dict("records")):
+        values = {str(column): value for column, value in row.items()}
+        label = str(values.get(name, place))
+        try:
+            rows.append(read(values, label))
+        except _NotTaken as reason:
+            not_taken[label] = str(reason)
+    return ServingTable(rows=tuple(rows), not_taken=not_taken)
+
+
+def _plain_row(values: Mapping[str, Any], label: str) -> Served:
+    """Return a row of plain decoding."""
+    _check_plain(values)
+    isl, osl, gpus = (_whole(values, name) for name in ("isl", "osl", "gpus"))
+    spread = _whole(values, "expert_parallel", 1)
+    context = _number(values, "mean_context", isl + osl / 2)
+    shorter = context / (isl + osl / 2)
+    is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
+    where = _where(values, values["model"], values["system"], values["backend"], values["dtype"])
+    return Served(
+        row=label,
+        labels=_labels(values, where, "model", "dtype", "backend"),
+        deployment=where | _layout(gpus, spread, is_parallel),
+        points={
+            "batch_size": _whole(values, "concurrency"),
+            "context_length": round(context),
+            "prompt_length": max(round(isl * shorter), 1),
+            "output_length": max(round(osl * shorter), 1),
+        },
+        quantity="tpot",
+        measured=_number(values, "measured_tpot_ms") / 1e3,
+    )
+
+
+def _check_plain(values: Mapping[str, Any]) -> None:
+    """Pass over rows that measure something else than plain decoding of a batch."""
+    mtp = str(values.get("mtp", "off")).lower()
+    if mtp not in ("off", "false", "nan"):
+        raise _NotTaken("it speculates (mtp), at an acceptance that the table does not have")
+    if str(values.get("clean", True)).lower() != "true":
+        raise _NotTaken("it is not clean")
+    if _number(values, "queued_share", 0.0) > MOST_QUEUED:
+        raise _NotTaken(f"its queued_share is above {MOST_QUEUED:g}")
+
+
+def _pair_row(values: Mapping[str, Any], label: str) -> Served:
+    """Return a row with and without speculation."""
+    if str(values.get("usable", True)).lower() != "true":
+        raise _NotTaken("it is not usable, as the table says")
+    engine, gpus = values["engine"], _number(values, "num_gpus", np.nan)
+    profile = _known(profile_of, engine)
+    degree = str(values["tensor_parallel"]).strip().lower()
+    is_parallel = degree in _DATA_PARALLEL
+    spread = _number(values, "expert_parallel", 1.0)
+    own_gpus = gpus if np.isfinite(gpus) else spread
+    gpus = own_gpus if is_parallel else _as_number(degree)
+    if not np.isfinite(gpus):
+        raise _NotTaken("it has no layout")
+    drafter = str(values["drafter"]).lower().replace(":", " ").split()[0]
+    if drafter not in _DRAFTERS:
+        raise _NotTaken(f"its drafter {drafter} is not known")
+    own = _where(values, values["target"], values["gpu"], engine, values["weight_dtype"])
+    batch = _whole(values, "batch_size_or_concurrency")
+    is_by_rank = "rank" in str(values.get("which", ""))
+    lengths = [_number(values, name, np.nan, strict=False) for name in ("isl", "osl")]
+    points: dict[str, float] = {"context_length": DEFAULT_CONTEXT}
+    if np.isfinite(lengths).all():
+        isl, osl = lengths
+        points = {
+            "prompt_length": isl,
+            "output_length": osl,
+            "context_length": round(isl + osl / 2),
+        }
+    points["draft_length"] = _whole(values, "draft_length")
+    points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
+    speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
+    if not np.isfinite([speedup, step]).any():
+        raise _NotTaken("it has neither speedup nor spec_step_ms")
+    return Served(
+        row=label,
+        labels=_labels(values, own, "target", "weight_dtype", "engine"),
+        deployment=own
+        | _layout(int(gpus), int(spread), is_parallel)
+        | {"drafter": drafter, "engine": profile},
+        points={"batch_size": batch * gpus if is_by_rank else batch} | points,
+        tokens_per_step=_number(values, "tokens_per_step"),
+        quantity="speedup" if np.isfinite(speedup) else "step_time",
+        measured=speedup if np.isfinite(speedup) else step / 1e3,
+    )
+
+
+def _where(
+    values: Mapping[str, Any], model: str, system: str, engine: str, label: Any
+) -> dict[str, Any]:
+    """Return model, GPU, kernels and dtypes of a row; other kernels stand in for missing ones."""
+    target, hardware = _known(shipped_model, model), _known(shipped_gpu, system)
+    stack = _known(stack_of, engine)
+    shape, cache = load_architecture(target), values.get("kv_dtype")
+    texts = ["" if pd.isna(text) else str(text) for text in (label, cache)]
+    dtypes: dict[str, Any] = _known(lambda text: dtypes_of(text, shape, stack, texts[1]), texts[0])
+    own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
+    return {"target": target, "hardware": hardware} | own | dtypes
+
+
+def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
+    """Return degrees as `deploy` takes them."""
+    if gpus % spread:
+        raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
+    if not is_parallel:
+        if 1 < spread < gpus:
+            raise _NotTaken("its experts are spread over some of the GPUs and cut over others")
+        return {"tensor_parallel": gpus, "expert_parallel": spread}
+    if spread != gpus:
+        raise _NotTaken("its attention is data-parallel, its experts are not spread over all GPUs")
+    return {"tensor_parallel": 1, "expert_parallel": spread}
+
+
+def _labels(
+    values: Mapping[str, Any], where: Mapping[str, Any], model: str, dtype: str, engine: str
+) -> dict[str, str]:
+    text = "" if pd.isna(values[dtype]) else str(values[dtype])
+    return {
+        "model": str(values[model]),
+        "dtype": text,
+        "engine": str(values[engine]),
+        "hardware": where["hardware"],
+    }
+
+
+def _known(find: Callable[[str], Any], name: str) -> Any:
+    try:
+        return find(name)
+    except InputError as error:
+        raise _NotTaken(f"{error.argument} {name}: expected {error.expected}") from None
+
+
+def _as_number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
+def _number(
+    values: Mapping[str, Any], name: str, default: float | None = None, *, strict: bool = True
+) -> float:
+    """Return a number of a row, the default where the cell is empty or there is no column."""
+    value = values.get(name)
+    number = _as_number(value)
+    is_empty = value is None or (isinstance(value, float) and np.isnan(value))
+    if default is not None and (is_empty or (not strict and np.isnan(number))):
+        return default
+    if is_empty:
+        raise _NotTaken(f"it has no {name}")
+    if not np.isfinite(number):
+        raise InputError(f"serving.{name}", value, "a number")
+    return number
+
+
+def _whole(values: Mapping[str, Any], name: str, default: float | None = None) -> int:
+    number = _number(values, name, default)
+    if number < 1 or number != int(number):
+        raise InputError(f"serving.{name}", number, "whole numbers of at least 1")
+    return int(number)
+
+
+def _check_milliseconds(table: pd.DataFrame, name: str) -> None:
+    """Say so if a column of milliseconds holds seconds, or what is no time."""
+    times = pd.to_numeric(table[name], errors="coerce").dropna()
+    if len(times) and times.min() <= 0:
+        raise InputError(f"serving.{name}", times.min(), "milliseconds above 0")
+    if len(times) and times.median() < LEAST_MILLISECONDS:
+        raise InputError(f"serving.{name}", times.median(), "milliseconds, not seconds")

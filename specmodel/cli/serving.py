@@ -1,0 +1,99 @@
+"""What ``specmodel validate --serving`` prints: errors on measurements of whole engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.text import align, wrap
+from specmodel.cli.report import json_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_NAMED = 5
+_TITLES = {"value": "", "mean_error": "mean", "median_error": "median"}
+
+
+def serving_page(path: str) -> tuple[str, str, pd.DataFrame]:
+    """Return the errors on a table as a page and as JSON, and the rows that were judged.
+
+    Parameters
+    ----------
+    path
+        The table.
+
+    Returns
+    -------
+    tuple
+        Page, JSON, and rows as `judge_serving` gives them.
+    """
+    from collections import Counter
+
+    from specmodel.calibrate.serving.judge import judge_serving, serving_errors
+    from specmodel.calibrate.serving.tables import read_serving
+
+    table = read_serving(path)
+    judged, refused = judge_serving(table)
+    errors = serving_errors(judged)
+    not_taken = {**table.not_taken, **refused}
+    reasons = {
+        reason: [row for row, why in not_taken.items() if why == reason]
+        for reason, _ in Counter(not_taken.values()).most_common()
+    }
+    stood_in = judged[judged["stack"] != judged["engine"].map(_stack)]
+    said = [*(f"{reason}: {_named(rows)}" for reason, rows in reasons.items())]
+    parts = [_table(errors), f"{len(judged)} rows taken, {len(not_taken)} not."]
+    parts += [wrap(f"Not taken, {text}.") for text in said]
+    if len(stood_in):
+        counts = Counter(map(tuple, stood_in[["engine", "hardware", "stack"]].to_numpy()))
+        texts = [f"{who} on {gpu}: {taken} ({n})" for (who, gpu, taken), n in counts.items()]
+        parts.append(wrap(f"No kernels of the engine, others stood in: {', '.join(texts)}."))
+    parts += [wrap(f"Assumed: {name} {value}.") for name, value in table.assumed.items()]
+    document = {
+        "mean_error": errors["mean_error"].iloc[0],
+        "median_error": errors["median_error"].iloc[0],
+        "bias": errors["bias"].iloc[0],
+        "coverage": errors["coverage"].iloc[0],
+        "groups": _records(errors[errors["group"] != "all"]),
+        "rows": [_row(row) for row in _records(judged)],
+        "not_taken": [
+            {"reason": reason, "count": len(rows), "rows": rows} for reason, rows in reasons.items()
+        ],
+        "assumptions": dict(table.assumed),
+    }
+    return "\n\n".join([parts[0], "\n".join(parts[1:])]), json_text(document), judged
+
+
+def _stack(engine: str) -> str:
+    from specmodel.calibrate.serving.spellings import stack_of
+
+    return stack_of(engine)
+
+
+def _named(rows: list[str]) -> str:
+    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+    noun = "row" if len(rows) == 1 else f"{len(rows)} rows"
+    return f"{noun} {', '.join(rows[:_MOST_NAMED])}{more}"
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a dict a row without what it does not have."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    return [
+        {str(k): v for k, v in row.items() if v is not None} for row in plain.to_dict("records")
+    ]
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row, its values also under the name of what was measured."""
+    name = row["quantity"]
+    return row | {f"measured_{name}": row["measured"], name: row["predicted"]}
+
+
+def _table(errors: pd.DataFrame) -> str:
+    """Return errors by what varies as an aligned table."""
+    columns = []
+    for name, values in errors.items():
+        form = "{}" if name in ("group", "value", "rows") else "{:.1%}"
+        columns.append((_TITLES.get(str(name), str(name)), [form.format(v) for v in values]))
+    return align(columns, left=["group", ""])

@@ -1,0 +1,128 @@
+"""The plain question: how long a token takes without speculation, and what decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.units import Numeric, check
+from specmodel.cost.deploy import resolve
+from specmodel.cost.deployment import Deployment
+from specmodel.prediction.columns import DECODE_COLUMNS, LOAD_COLUMNS
+from specmodel.prediction.evaluate import evaluate
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predict import MOST, as_prediction, default_context, load_points
+from specmodel.records.architecture import Architecture
+from specmodel.records.engine import EngineProfile
+from specmodel.records.hardware import HardwareProfile
+
+
+def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is named
+    *,
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    batch_size: Numeric,
+    engine: EngineProfile | str | Path | None = None,
+    stack: str | None = None,
+    context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
+    weight_dtype: str | None = None,
+    activation_dtype: str | None = None,
+    kv_dtype: str | None = None,
+    expert_dtype: str | None = None,
+    embedding_dtype: str | None = None,
+    routing_correlation: float | None = None,
+    popularity: Numeric | None = None,
+    tensor_parallel: int | None = None,
+    expert_parallel: int | None = None,
+    memory_utilization: float | None = None,
+    state_rollback: str | None = None,
+    interval: bool = False,
+) -> Prediction:
+    """Predict decoding without speculation: time per output token, throughput, memory.
+
+    Parameters
+    ----------
+    target, hardware, engine, stack
+        As `specmodel.predict` takes them.
+    batch_size, context_length, prompt_length, output_length
+        Likewise, broadcasting [request] [token] [token] [token].
+    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype, state_rollback
+        Likewise.
+    routing_correlation, popularity, tensor_parallel, expert_parallel, memory_utilization
+        Likewise [-].
+    interval
+        Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
+
+    Returns
+    -------
+    Prediction
+        Arrays of the shape to which the arguments broadcast: tpot, throughput, limited_by (what
+        takes the largest share of a step), memory_bytes, max_batch_size; with lengths of prompt
+        and output also prefill_time, that of a whole prompt.
+
+    Raises
+    ------
+    InputError
+        In one line: the argument, its value and what would do.
+
+    Examples
+    --------
+    >>> p = decode(target="llama-3.1-8b", hardware="h100_sxm", batch_size=[1, 64],
+    ...            context_length=1000, stack="datasheet")
+    >>> p.tpot.round(5).tolist(), p.limited_by.tolist()
+    ([0.00452, 0.00718], ['bandwidth', 'bandwidth'])
+    """
+    return decode_deployed(
+        *resolve(locals()),
+        batch_size=batch_size,
+        context_length=context_length,
+        prompt_length=prompt_length,
+        output_length=output_length,
+        interval=interval,
+    )
+
+
+def decode_deployed(
+    deployment: Deployment,
+    assumed: Mapping[str, Any],
+    *,
+    batch_size: Numeric,
+    context_length: Numeric | None = None,
+    prompt_length: Numeric | None = None,
+    output_length: Numeric | None = None,
+    interval: bool = False,
+) -> Prediction:
+    """Predict plain decoding of a deployment whose records are resolved; otherwise as `decode`.
+
+    Parameters
+    ----------
+    deployment, assumed
+        As `deploy` gives them without a drafter.
+    batch_size, context_length, prompt_length, output_length, interval
+        As `decode` takes them [request] [token] [token] [token].
+
+    Returns
+    -------
+    Prediction
+        As `decode` gives it.
+    """
+    load, assumed = load_points(prompt_length, output_length), dict(assumed)
+    if context_length is None:
+        context_length, assumed["context_length"] = default_context(load)
+    points = {
+        "batch_size": check("batch_size", batch_size, minimum=1, maximum=MOST, whole=True),
+        "context_length": check(
+            "context_length", context_length, minimum=0, maximum=MOST, whole=True
+        ),
+        "draft_length": np.zeros(()),
+        **load,
+    }
+    evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
+    shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if load else DECODE_COLUMNS
+    return as_prediction(evaluation, shown, assumed, interval=interval)

@@ -1,0 +1,133 @@
+"""Plain decoding, and engines whose steps carry the prefill of other requests."""
+
+import numpy as np
+import pytest
+
+import specmodel
+from specmodel.answers import explain, pass_components
+from specmodel.cost.latency import prefill_pass
+from specmodel.cost.passes import time_by_cause
+from specmodel.prediction.evaluate import evaluate
+
+WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}
+SIZES = np.array([1, 16, 128])
+LOAD = {"prompt_length": 4096, "output_length": 512}
+
+
+def _predict(**options):
+    common = {"drafter": "eagle3", "draft_length": [[1], [3]], "batch_size": SIZES}
+    return specmodel.predict(**WHERE | common | {"acceptance": 0.7} | options)
+
+
+def test_a_deployment_without_drafter_has_the_weights_of_the_target_alone():
+    alone, assumed = specmodel.deploy(**WHERE)
+    beside, _ = specmodel.deploy(**WHERE, drafter="ngram")
+    assert not alone.has_drafter
+    assert beside.has_drafter
+    assert not {"draft_dtype", "proposal_rate", "lookup_time"} & assumed.keys()
+    with pytest.raises(specmodel.InputError, match="lookup_time"):
+        specmodel.cost.deploy.resolve({**WHERE, "lookup_time": 1e-3})
+
+
+def test_a_draft_without_drafter_is_refused():
+    with pytest.raises(specmodel.InputError, match="drafter"):
+        _predict(drafter=None)
+
+
+def test_decoding_is_the_plain_pass_of_a_prediction():
+    plain, p = specmodel.decode(**WHERE, batch_size=SIZES), _predict()
+    np.testing.assert_allclose(plain.tpot, p.forward_time[0], rtol=1e-12)
+    np.testing.assert_allclose(plain.throughput, SIZES / p.forward_time[0], rtol=1e-12)
+    np.testing.assert_array_equal(plain.active_experts, p.active_experts[0])
+    assert (plain.memory_bytes < p.memory_bytes[0]).all()
+    assert (plain.max_batch_size >= p.max_batch_size[0]).all()
+
+
+def test_causes_of_a_plain_pass_sum_to_it_and_the_largest_is_named():
+    plain = specmodel.decode(**WHERE, batch_size=SIZES, context_length=100_000)
+    causes = time_by_cause(plain.times.forward)
+    np.testing.assert_allclose(sum(causes.values()), plain.tpot, rtol=1e-12)
+    for place, name in enumerate(plain.limited_by):
+        largest = max(causes, key=lambda cause: np.broadcast_to(causes[cause], (3,))[place])
+        assert name == largest
+    assert plain.limited_by[-1] == "KV"
+
+
+def test_under_load_each_token_takes_the_others_prefill_over_the_output_length():
+    idle = specmodel.decode(**WHERE, batch_size=SIZES, context_length=4352)
+    loaded = specmodel.decode(**WHERE, batch_size=SIZES, **LOAD)
+    assert loaded.assumptions["context_length"] == 4096 + 256
+    prefill = prefill_pass(loaded.deployment, 4096).total_time
+    np.testing.assert_allclose(loaded.prefill_time, prefill, rtol=1e-12)
+    carried = (SIZES - 1) / 512 * prefill
+    np.testing.assert_allclose(loaded.tpot, idle.tpot + carried, rtol=1e-12)
+    assert loaded.limited_by[-1] == "prefill"
+    assert loaded.tpot[0] == idle.tpot[0]
+
+
+def test_a_speculating_step_carries_as_many_times_the_prefill_as_it_makes_tokens():
+    context = {"context_length": 4352}
+    idle, loaded = _predict(**context), _predict(**context, **LOAD)
+    tokens, carried = idle.tokens_per_step, (SIZES - 1) / 512 * loaded.prefill_time
+    plain, verify = idle.forward_time + carried, idle.verify_time + tokens * carried
+    np.testing.assert_allclose(loaded.step_time, idle.step_time + tokens * carried, rtol=1e-12)
+    np.testing.assert_allclose(loaded.tpot, idle.tpot + carried, rtol=1e-12)
+    np.testing.assert_allclose(loaded.target_efficiency, plain / verify, rtol=1e-12)
+    np.testing.assert_allclose(
+        loaded.speedup, tokens * plain / (idle.step_time + tokens * carried), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        loaded.break_even_acceptance_rate, idle.break_even_acceptance_rate, rtol=1e-12
+    )
+
+
+def test_the_best_draft_of_a_loaded_engine_has_the_largest_of_its_speedups():
+    lengths = np.arange(1, 11)[:, None]
+    loaded = _predict(**LOAD, draft_length=lengths)
+    best = lengths[loaded.speedup.argmax(axis=0), 0]
+    best = np.where(loaded.speedup.max(axis=0) > 1, best, 0)
+    np.testing.assert_array_equal(loaded.best_draft_length[0], best)
+
+
+def test_contributions_of_a_loaded_engine_sum_exactly():
+    found = explain(_predict(**LOAD))
+    for steps in found.waterfalls.values():
+        total = sum(values for name, values in steps.items() if name != "predicted")
+        np.testing.assert_allclose(total, steps["predicted"], rtol=1e-9)
+    assert (found.speedup["prefill"][:, 1:] < 0).all()
+
+
+def test_passes_in_tables_are_those_that_run():
+    passes = set(pass_components(specmodel.decode(**WHERE, batch_size=4))["pass"])
+    assert passes == {"forward"}
+    table = pass_components(specmodel.decode(**WHERE, batch_size=4, **LOAD))
+    assert set(table["pass"]) == {"forward", "prefill"}
+
+
+def test_intervals_hold_what_is_predicted_and_widen_with_load():
+    loaded = specmodel.decode(**WHERE, batch_size=SIZES, **LOAD, interval=True)
+    assert set(loaded.intervals) == {"tpot", "throughput", "prefill_time"}
+    ends = loaded.intervals["tpot"]
+    assert (ends.low < loaded.tpot).all()
+    assert (loaded.tpot < ends.high).all()
+
+
+def test_lengths_that_cannot_be_are_refused():
+    for bad in (
+        {"prompt_length": 0, "output_length": 8},
+        {"prompt_length": 8, "output_length": 0},
+        {"prompt_length": 8},
+        {"output_length": 8},
+        {"prompt_length": 8.5, "output_length": 8},
+    ):
+        with pytest.raises(specmodel.InputError, match=r"prompt_length|output_length"):
+            specmodel.decode(**WHERE, batch_size=1, **bad)
+
+
+def test_an_evaluation_without_load_carries_nothing():
+    deployment, _ = specmodel.deploy(**WHERE)
+    points = {"batch_size": np.array(8.0), "draft_length": np.zeros(())}
+    points["context_length"] = np.array(1000.0)
+    evaluation = evaluate(deployment, points, specmodel.Acceptance(acceptance_rate=0.0))
+    assert evaluation.carried == 0.0
+    assert evaluation.step_time is evaluation.times.step_time
