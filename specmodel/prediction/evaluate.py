@@ -285,7 +285,7 @@ def where_it_fits(
     plain_fits
         Whether a plain pass fits, without the axis.
     axis
-        The axis.
+        That of draft lengths [-].
 
     Returns
     -------

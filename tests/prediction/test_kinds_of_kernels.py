@@ -124,7 +124,8 @@ def test_words_tell_the_kinds_that_the_target_runs():
 def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
     from specmodel.cost.deploy import assumed_of_kernels as assumed
 
-    bound = {"at_bound": ["memory_efficiency"]}
+    bound = {"at_bound": ["memory_efficiency"], "varied": ["memory_efficiency"]}
+    bound |= {"covariance": [[0.01]]}
     found = assumed(deployed(stack(attention=bound)))
     assert found["latent_attention"] == "as fast as grouped attention"
     assert "attention memory_efficiency 0.8" in found["bounds_of_fits"]
