@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.tables import as_numbers, need_columns
 from specmodel.prediction.columns import COLUMN_UNITS
 
@@ -168,14 +168,14 @@ def titled(names: Sequence[str]) -> str:
 
 def words(name: str) -> str:
     """Return a column's name as a reader says it."""
-    return name.replace("_", " ")
+    return in_one_line(name.replace("_", " "))
 
 
 def plain(value: object) -> str:
     """Return a number or text as a label shows it."""
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
-    return str(value)
+    return in_one_line(str(value))
 
 
 def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:
