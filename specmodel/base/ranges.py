@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -82,10 +83,20 @@ def _parse(argument: str, text: str, number: type[Number], expected: str) -> lis
         try:
             values += _values(entry.strip(), number)
         except (ValueError, OverflowError) as fault:
-            raise InputError(argument, text, getattr(fault, "expected", expected)) from None
+            told = _without_suffix(entry.strip()) + getattr(fault, "expected", expected)
+            raise InputError(argument, text, told) from None
         if len(values) > MAX_VALUES:
             raise InputError(argument, text, _TOO_MANY)
     return values
+
+
+def _without_suffix(entry: str) -> str:
+    """Return what a number of thousands may mean in full, nothing if it is none."""
+    match = re.fullmatch(r"(\d{1,6})[kK]i?", entry)
+    if match is None:
+        return ""
+    thousands = int(match[1])
+    return f"{1024 * thousands} or {1000 * thousands} for {entry}: "
 
 
 def _values(entry: str, number: type[Number]) -> Iterable[Number]:

@@ -39,6 +39,16 @@ _KERNELS = {
 }
 """Dtypes that differ from another in the size of their groups only, and that one."""
 
+_OTHER_NAMES = {
+    "nvfp4": "fp4",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "fp8_e4m3": "fp8",
+    "float8_e4m3fn": "fp8",
+}
+"""What checkpoints and engines call a dtype, and its name here."""
+
 ARITHMETIC_BITS = {
     name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
 }
@@ -120,7 +130,9 @@ def check_dtype(argument: str, dtype: object) -> str:
     known = [name for name in BYTES_PER_ELEMENT if name not in groups]
     if isinstance(dtype, str) and dtype in known:
         return dtype
-    raise InputError(argument, dtype, "one of " + ", ".join(known))
+    ours = _OTHER_NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
+    meant = f"{ours}, as it is called here; " if ours in known else ""
+    raise InputError(argument, dtype, f"{meant}one of {', '.join(known)}")
 
 
 def format_si(value: float, unit: str, digits: int = 3) -> str:

@@ -139,9 +139,11 @@ def plan_from(options: dict[str, Any]) -> Plan:
     from specmodel.answers import draft_length_schedule
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
     from specmodel.cli.options import acceptance_from, longest_draft, predict_from
+    from specmodel.cost.deploy import slots_text
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
 
     form, drafter = _form(options)
+    options, is_of_dialect = _with_its_states(options)
     longest = longest_draft(acceptance_from(options), options["max_draft_length"])
     contexts = [DEFAULT_CONTEXT_LENGTH]
     if options["context_length"] is not None:
@@ -160,6 +162,8 @@ def plan_from(options: dict[str, Any]) -> Plan:
     fitted = f"--engine {name} is fitted" if name in specmodel.list_engines() else "none ships"
     used["engine"] = f"ideal ({fitted})"
     assumed = {given: value for given, value in used.items() if options[given] is None}
+    if is_of_dialect:
+        assumed["state_slots"] = slots_text(prediction.deployment.states)
     return Plan(
         dialect=name,
         format=form,
@@ -201,6 +205,23 @@ def _form(options: dict[str, Any]) -> tuple[Dialect, str]:
         expected = f"{', '.join(form.drafters)} with --for {name}, which varies no other's length"
         raise InputError("drafter", drafter, expected)
     return form, kind
+
+
+def _with_its_states(options: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return options by which states are kept as the engine does that the schedule is for.
+
+    The times may be those of another engine. Also return whether anything was changed: not where
+    nothing is recurrent, where both keep states alike, or where an engine's record says how.
+    """
+    from specmodel.cli.options import deployment_from
+    from specmodel.cost.deployment import state_slots_of
+
+    deployment, _ = deployment_from(options)
+    slots = state_slots_of(options["dialect"])
+    is_as_told = deployment.engine.state_slots or deployment.states.slots == slots
+    if deployment.recurrent_model is None or is_as_told:
+        return options, False
+    return options | {"changes": (*options["changes"], f"engine.state_slots={slots}")}, True
 
 
 def _along(gain: FloatArray, schedule: Schedule) -> FloatArray:

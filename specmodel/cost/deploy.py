@@ -192,9 +192,11 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     """Return what was not given and plays a part, by argument."""
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
-    values |= {"stack": deployment.kernels.stack, "state_slots": _slots_text(deployment.states)}
+    values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
     told = _without_part(deployment).union(given)
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
+    if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
+        assumed["kv_dtype"] += f" ({target.other_kv_dtype} by hf_quant_config.json, not taken)"
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     if deployment.has_drafter:
@@ -206,7 +208,7 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     return assumed | assumed_of_kernels(deployment)
 
 
-def _slots_text(states: StateKeeping) -> str:
+def slots_text(states: StateKeeping) -> str:
     """Say how many states a request has reserved by drafted tokens, and who does so."""
     one, two = states.states(np.array([2.0, 3.0])).tolist()
     count = f"{one:g}" if one == two else f"draft_length + {one - 1:g}"

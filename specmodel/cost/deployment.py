@@ -15,7 +15,7 @@ from specmodel.records.layers.batch import Layout
 from specmodel.records.layers.recurrent import RecurrentMixer
 from specmodel.records.layers.states import Rollback, Slots, StateKeeping
 
-STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
+_STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
 """What engines reserve of recurrent states, by their stack; others are taken to do as vLLM does."""
 
 NO_DRAFTER = Drafter(name="none")
@@ -112,8 +112,7 @@ class Deployment:
     def states(self) -> StateKeeping:
         """What the engine does with recurrent states."""
         stack = self.engine.stack or self.kernels.stack
-        own = self.engine.state_slots or STATE_SLOTS.get(stack, "aligned")
-        return StateKeeping(self.state_rollback, own)
+        return StateKeeping(self.state_rollback, self.engine.state_slots or state_slots_of(stack))
 
     @cached_property
     def recurrent_model(self) -> Architecture | None:
@@ -164,6 +163,11 @@ class Deployment:
         if degree > self._gpus_per_node and self.hardware.network is None:
             expected = f"at most {self._gpus_per_node}, as {self.hardware.name} has no network"
             raise InputError(name, degree, expected)
+
+
+def state_slots_of(stack: str | None) -> Slots:
+    """Return what an engine reserves of recurrent states, by its name or its stack's."""
+    return _STATE_SLOTS.get(stack or "", "aligned")
 
 
 def _is_recurrent(model: Architecture) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.records import is_path, spellings
-from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.drafters import Drafter, drafter_kind
 from specmodel.records.published_drafters import PRESET, published_acceptance
 
@@ -62,8 +62,29 @@ def load_acceptance(
     for published in published_acceptance():
         if published.is_of(name) and published.drafter == kind:
             return published.acceptance
-    expected = f"a number, as none is published for {name} with {kind}: one of {_listed()}"
-    raise InputError("acceptance", preset, expected)
+    near = _of_the_same_shape(model, kind)
+    told = f"{near}, of a model of the same shape, or " if near else ""
+    expected = f"an acceptance_rate, as none is published for {name} with {kind}: {told}one of"
+    raise InputError("acceptance", preset, f"{expected} {_listed()}")
+
+
+def _of_the_same_shape(target: Architecture | str | Path, kind: str) -> str:
+    """Return the name of what is published for a model of the same shape, "" for nothing."""
+    names = list_architectures()
+    if not isinstance(target, Architecture):
+        found = next((word for word in spellings(str(target)) if word in names), None)
+        if found is None:
+            return ""
+        target = load_architecture(found)
+    for published in published_acceptance():
+        shipped = next(filter(published.is_of, names), None) if published.drafter == kind else None
+        if shipped and _shape(load_architecture(shipped)) == _shape(target):
+            return published.name
+    return ""
+
+
+def _shape(model: Architecture) -> tuple[object, ...]:
+    return model.hidden_size, model.vocabulary_size, model.mixers, model.feed_forwards
 
 
 def _named(preset: str, kind: str) -> Acceptance:

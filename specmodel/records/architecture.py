@@ -29,6 +29,7 @@ from specmodel.records.layers.group import (
     Stored,
     stored_parts,
 )
+from specmodel.records.layers.sparse import SparseAttention
 
 FOLDER = Path(__file__).parent / "data/architectures"
 
@@ -73,9 +74,12 @@ class Architecture(Record):
     activation_dtype, attention_activation_dtype, kv_dtype
         Dtypes of activations, which arithmetic follows; of those inside mixers, by default the
         same; and of the KV cache.
+    other_kv_dtype
+        Dtype of the KV cache by a second record of the checkpoint, which some engines pass over.
     num_mtp_modules
         Modules for multi-token prediction, each with weights of its own for the position that it
-        drafts; the one there is drafts them all [-].
+        drafts; one alone drafts them all. 0 says that the checkpoint has none: a drafter of that
+        kind is then one that could be trained, as if there was one [-].
     shares_mtp_index
         Whether all draft passes of a step use the selection of the first, in sparse attention.
     """
@@ -98,7 +102,8 @@ class Architecture(Record):
     activation_dtype: Dtype = "bf16"
     attention_activation_dtype: Dtype | None = None
     kv_dtype: StorageDtype = "bf16"
-    num_mtp_modules: Size = 1
+    other_kv_dtype: StorageDtype | None = None
+    num_mtp_modules: Count = 1
     shares_mtp_index: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
@@ -117,6 +122,14 @@ class Architecture(Record):
         if len(kinds) > 1:
             expected = "the same experts in all layers that route, so that a union is one number"
             raise InputError("layers", f"{len(kinds)} kinds of experts", expected)
+        return self
+
+    @model_validator(mode="after")
+    def _check_indexer(self) -> Self:
+        sparse = [mixer for mixer in self.mixers if isinstance(mixer, SparseAttention)]
+        if sparse and not any(mixer.has_indexer for mixer in sparse):
+            expected = "true in one layer at least, as nothing else selects what the others read"
+            raise InputError("has_indexer", False, expected)
         return self
 
     @model_validator(mode="after")

@@ -31,6 +31,8 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
 """What drafters are called that a fit or a measurement may be of."""
 
+_NO_BLOCK = "none in the checkpoint, as if it had one"
+
 Attention = GroupedAttention | LatentAttention | SparseAttention
 """Mixers that a head may have; it never has a recurrent one."""
 
@@ -120,7 +122,8 @@ def mtp_drafter(target: Architecture) -> Drafter:
     Parameters
     ----------
     target
-        The model it sits on, with the number of its modules.
+        The model it sits on, with the number of its modules; without any, as if it had one, which
+        is told among what was assumed.
 
     Returns
     -------
@@ -141,7 +144,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "input_projection_size": 2 * target.hidden_size,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
-    modules = target.num_mtp_modules
+    modules = target.num_mtp_modules or 1
     rules: list[Rule] = [selection_first if target.shares_mtp_index else verified_first]
     if modules > 1:
         rules = [partial(module_in_turn, place, modules) for place in range(modules)]
@@ -150,6 +153,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         parts=tuple((head, rule) for rule in rules),
         is_head=True,
         trained_positions=modules,
+        assumed=() if target.num_mtp_modules else (("mtp_block", _NO_BLOCK),),
         target_sizes=(target.hidden_size, target.vocabulary_size),
     )
 

@@ -241,6 +241,19 @@ POINTS = [
         for value in ("bf17", "BF16", "float16")
     ),
     (f"{GOOD} --weight-dtype ''", "--weight-dtype", "''"),
+    (f"{GOOD} --expert-dtype nvfp4", "--expert-dtype", "'nvfp4'", "expected fp4, as it is called"),
+    (
+        f"{GOOD} --kv-dtype FP8_E4M3",
+        "--kv-dtype",
+        "expected fp8, as it is called here; one of fp32",
+    ),
+    (
+        f"{GOOD} --context-length 32k",
+        "--context-length",
+        "'32k'",
+        "expected 32768 or 32000 for 32k",
+    ),
+    (f"{GOOD} --context-length 1024,8K", "--context-length", "expected 8192 or 8000 for 8K: whole"),
     (f"{GOOD} --hardware t4 --activation-dtype fp32", "--activation-dtype", "'fp32'", "fp16"),
     *(
         (f"{NGRAM} {option} {value}", option, value)

@@ -86,7 +86,7 @@ def test_schedule_fits_the_states_of_its_longest_draft(run, model):
 
 def test_schedule_says_what_its_own_longest_draft_needs(run, model):
     """Nine of ten tokens are rejected, so that one is drafted at most of the ten considered."""
-    given = f"schedule {model} --acceptance-rate 0.1 --for sglang --max-batch-size 99 --json"
+    given = f"schedule {model} --acceptance-rate 0.1 --for vllm --max-batch-size 99 --json"
     given += " --context-length 65536"
     needed = [
         next(w for w in json.loads(run(f"{given} {more}"))["warnings"] if "needs" in w)
@@ -133,3 +133,27 @@ def test_every_kind_of_kernels_has_one_colour():
     kinds = set(Kind.__args__)
     assert kinds <= plots.style.KIND_COLOURS.keys()
     assert len(set(plots.style.KIND_COLOURS.values())) == len(plots.style.KIND_COLOURS)
+
+
+@pytest.mark.parametrize("engine", ["", " --engine sglang", " --engine vllm-moesd-2025"])
+def test_a_schedule_has_the_states_of_the_engine_that_it_is_for(run, model, engine):
+    """SGLang copies the accepted state after a pass, vLLM does not, whosever times are taken."""
+    point = f"{model} --acceptance-rate 0.7 --max-draft-length 2 --max-batch-size 4 --json"
+    told = {}
+    for name, slots in (("vllm", "aligned"), ("sglang", "scratch")):
+        own = json.loads(run(f"schedule --for {name} {point}{engine}"))
+        said = f"schedule --for {name} {point}{engine} --set engine.state_slots={slots}"
+        assert own["rows"] == json.loads(run(said))["rows"]
+        told[name] = own
+        who = {"vllm": "vLLM", "sglang": "SGLang"}[name]
+        assert own["assumptions"]["state_slots"].endswith(f"as {who}")
+        assert ("ideal" in own["assumptions"].get("engine", "")) == (engine == "")
+    gains = [told[name]["rows"][-1]["best_speedup"] for name in ("vllm", "sglang")]
+    assert gains[0] > gains[1]
+
+
+def test_a_schedule_keeps_states_that_are_said(run, model):
+    point = f"{model} --acceptance-rate 0.7 --max-draft-length 2 --max-batch-size 4 --json"
+    said = f"schedule --for vllm {point} --set engine.state_slots=scratch"
+    plain = run(f"schedule --for vllm {point}")
+    assert json.loads(run(said))["rows"] != json.loads(plain)["rows"]

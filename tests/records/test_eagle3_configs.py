@@ -77,7 +77,15 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
             {"layer_types": ["chunked_attention"]},
             "layer_types: got .*full_attention or sliding_attention for each of 1 layers",
         ),
-        ({"num_aux_hidden_states": 4}, "eagle_aux_hidden_state_layer_ids: got .*elsewhere, 4"),
+        (
+            {"num_aux_hidden_states": 4},
+            r"eagle_config.eagle_aux_hidden_state_layer_ids: got \[1, 23, 44\]; .*elsewhere, 4",
+        ),
+        (
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": "1,2"}},
+            "eagle_config.eagle_aux_hidden_state_layer_ids: got '1,2'; .*list",
+        ),
+        ({"draft_vocab_size": 151_937}, "draft_vocab_size: got 151937; .*at most the 151936 of"),
         (
             {"eagle_aux_hidden_state_layer_ids": 3},
             "eagle_aux_hidden_state_layer_ids: got 3; .*list",

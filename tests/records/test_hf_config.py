@@ -210,6 +210,7 @@ CONFIGS = [*DENSE, *MOE]
 FIXED_HEADS = [QWEN3, *LATENT_MOE, GLM4_MOE, MINIMAX_M2, GPT_OSS]
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+ONE_MODULE = {"num_nextn_predict_layers": 1}
 SWITCHED = [QWEN2, QWEN3, QWEN2_MOE, QWEN3_MOE]
 SPARSE = [QWEN2_MOE, QWEN3_MOE]
 
@@ -298,11 +299,11 @@ def counted(width, count):
         ("qwen3-30b-a3b", QWEN3_MOE),
         ("deepseek-moe-16b", DEEPSEEK),
         ("deepseek-v2-lite", DEEPSEEK_V2),
-        ("deepseek-v3", DEEPSEEK_V3 | {"quantization_config": FP8}),
-        ("deepseek-r1", DEEPSEEK_V3 | {"quantization_config": FP8}),
+        ("deepseek-v3", DEEPSEEK_V3 | ONE_MODULE | {"quantization_config": FP8}),
+        ("deepseek-r1", DEEPSEEK_V3 | ONE_MODULE | {"quantization_config": FP8}),
         ("kimi-k2", KIMI_K2 | {"quantization_config": FP8}),
-        ("glm-4.5-air", GLM4_MOE),
-        ("minimax-m2.5", MINIMAX_M2 | {"quantization_config": FP8}),
+        ("glm-4.5-air", GLM4_MOE | ONE_MODULE),
+        ("minimax-m2.5", MINIMAX_M2 | {"num_mtp_modules": 1, "quantization_config": FP8}),
         ("gpt-oss-20b", GPT_OSS | {"quantization_config": MXFP4}),
         (
             "gpt-oss-120b",
@@ -775,6 +776,8 @@ def test_ordinary_attention_of_a_family_with_leading_dense_layers(read):
 def test_next_token_layers_are_left_out(read):
     for config in LEADING:
         plain = read(config)
+        assert plain.num_mtp_modules == 0, by_family(config)
+        plain = plain.model_copy(update={"num_mtp_modules": 1})
         for key in ("num_nextn_predict_layers", "num_mtp_layers"):
             assert read(config, **{key: 1}) == plain, (by_family(config), key)
 

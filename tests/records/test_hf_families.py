@@ -139,7 +139,7 @@ def test_what_ships_is_what_the_configuration_says(read, name):
     shipped, model = load_architecture(name), read(BY_NAME[SHIPPED[name]]["config"])
     for shape in (lambda model: model.mixers, lambda model: model.feed_forwards):
         assert shape(shipped) == shape(model)
-    for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings"):
+    for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings", "num_mtp_modules"):
         assert getattr(shipped, key) == getattr(model, key)
 
 
@@ -670,3 +670,30 @@ def test_every_configuration_is_read_as_counted_or_refused_by_its_key():
             wrong.append(f"{name}: state")
     assert wrong == []
     assert seen > 50
+
+
+# Blocks for multi-token prediction
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("mtp_use_dedicated_embeddings", True),
+        ("mtp_use_dedicated_embeddings", "no"),
+        ("mtp_layer_types", ["linear_attention"]),
+        ("mtp_layer_types", "full_attention"),
+        ("mtp_layer_types", [["full_attention"]]),
+        ("mtp_mlp_layer_types", ["dense"]),
+    ],
+)
+def test_a_block_that_is_not_like_the_target_is_refused(read, key, value):
+    with pytest.raises(InputError, match=rf"config.json {key}: got .*(true|false|full|sparse)"):
+        read(QWEN_35, **{key: value})
+
+
+def test_a_block_that_is_like_the_target_is_read(read):
+    plain = read(QWEN_35)
+    kinds = {"mtp_layer_types": ["full_attention"], "mtp_mlp_layer_types": ["sparse"]}
+    assert read(QWEN_35, mtp_use_dedicated_embeddings=False, **kinds) == plain
+    named = {"mtp_layer_types": ["deepseek_sparse_attention"]}
+    assert read(GLM_52, **named) == read(GLM_52)

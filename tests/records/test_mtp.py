@@ -213,6 +213,31 @@ def test_lengths_that_no_engine_takes_are_told(length, told):
     assert told is None or warned[0].endswith(f"of at most 3, or a multiple of it, and not {told}")
 
 
+# A checkpoint without a block
+
+
+@pytest.mark.parametrize(
+    "target", ["kimi-k2.6", "gpt-oss-120b", "mixtral-8x7b", "qwen3-30b-a3b", "llama-3.1-8b"]
+)
+def test_a_block_that_the_checkpoint_lacks_is_told(target):
+    names = {"target": target, "hardware": "b200"}
+    told = deploy(**names, drafter="mtp")[1]
+    assert told["mtp_block"] == "none in the checkpoint, as if it had one"
+    assert "mtp_block" not in deploy(**names, drafter="eagle")[1]
+
+
+@pytest.mark.parametrize("target", ["deepseek-v3", "glm-5.2", "qwen3.6-35b-a3b", "minimax-m2.7"])
+def test_a_block_that_the_checkpoint_has_is_not_told(target):
+    assert "mtp_block" not in deploy(target=target, hardware="b200", drafter="mtp")[1]
+
+
+def test_a_head_without_a_block_is_as_one_of_one_module():
+    one, none = (mtp_drafter(V3.with_changes("target", {"num_mtp_modules": n})) for n in (1, 0))
+    assert [part.count for part in none.passes(3)] == [part.count for part in one.passes(3)]
+    (head,) = none.architectures
+    assert inner(head) == inner(*one.architectures)
+
+
 # A head belongs to its target
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
+from specmodel.cost.deploy import deploy
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.hf.config import architecture_fields
 from specmodel.records.hf.quantization import checkpoint_dtypes
@@ -189,10 +190,25 @@ def test_records_that_disagree_are_both_named(own, beside, match):
         read(own, beside)
 
 
+@pytest.mark.parametrize(
+    "name", ["model.layers.0.magic_proj", "layers.1.mlp.experts.3.magic", "layers.2.magic*"]
+)
+def test_an_unknown_name_is_shown_as_it_stands(name):
+    with pytest.raises(InputError, match=rf": got '{re.escape(name)}'; expected attention"):
+        read(None, NVFP4 | {"exclude_modules": ["lm_head", name]})
+
+
 def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other():
     beside = NVFP4 | {"kv_cache_quant_algo": "FP8"}
     assert read(None, beside).kv_dtype == "fp8"
-    assert read(OWN, beside).kv_dtype == "bf16"
+    target = read(OWN, beside)
+    assert (target.kv_dtype, target.other_kv_dtype) == ("bf16", "fp8")
+    told = deploy(target=target, hardware="b200")[1]
+    assert told["kv_dtype"] == "bf16 (fp8 by hf_quant_config.json, not taken)"
+    assert "kv_dtype" not in deploy(target=target, hardware="b200", kv_dtype="fp8")[1]
+    alone = read(OWN, NVFP4)
+    assert alone.other_kv_dtype is None
+    assert deploy(target=alone, hardware="b200")[1]["kv_dtype"] == "bf16"
 
 
 def test_layers_by_algorithm_may_be_in_the_other_record_alone():

@@ -296,3 +296,11 @@ def test_longer_steps_name_the_index(hardware, least, most):
     assert least < growth(3) < most
     assert growth(2) == pytest.approx(0, abs=0.2)
     assert growth(4) == pytest.approx(0, abs=0.3)
+
+
+def test_a_model_in_which_no_layer_selects_is_refused():
+    with pytest.raises(InputError, match=r"^model.has_indexer: got False; .*true in one"):
+        build(Architecture, GLM_52.model_dump() | {"layers": [group(3, GLM_SHARED)]}, "model")
+    with pytest.raises(InputError, match=r"^set target.has_indexer: got False; .*true in one"):
+        GLM_52.with_changes("set target", {"has_indexer": False})
+    assert GLM_52.with_changes("target", {"has_indexer": True}).mixers.keys() == {GLM}

@@ -70,7 +70,7 @@ def architecture_fields(
     num_layers = reader.whole("num_hidden_layers")
     if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
-    fields: dict[str, Any] = mtp_fields(reader.config, argument) | {
+    fields = mtp_fields(reader.config, argument, is_untold=family.has_untold_mtp) | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),

@@ -11,6 +11,15 @@ FULL, SLIDING, CHUNKED, LINEAR = (
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
 """Names of kinds of layers in `layer_types`; those of sparse attention with an indexer."""
 
+MTP_COUNTS = (
+    "num_mtp_modules",
+    "num_nextn_predict_layers",
+    "mtp_num_hidden_layers",
+    "num_mtp_layers",
+)
+"""Names of the number of modules for multi-token prediction, of which the first that is given is
+meant: MiniMax-M3 has seven modules of one layer each, and says both."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -26,7 +35,8 @@ class Family:
     Kinds of layers: their names in `layer_types`, the usual one first; the rule that gives them
     where they are not listed, every how many layers the first kind comes, and the key that says
     so; key, default and switch of a window, and the layer from which on it is used; whether lists
-    of layers may go on with those for several tokens.
+    of layers may go on with those for several tokens; whether checkpoints have a block for these
+    that no key tells.
 
     Last, what is around the layers, and keys that change no shape here.
     """
@@ -55,16 +65,14 @@ class Family:
     window_switch: str | None = None
     first_windowed: int | None = None
     lists_mtp: bool = False
+    has_untold_mtp: bool = False
     ties_embeddings: bool = False
     positions_offset: int | None = None
     harmless: tuple[str, ...] = ()
 
 
 _MTP = (
-    "num_nextn_predict_layers",
-    "num_mtp_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_modules",
+    *MTP_COUNTS,
     "mtp_transformer_layers",
     "mtp_use_dedicated_embeddings",
     "mtp_layer_types",
@@ -197,7 +205,7 @@ FAMILIES = {
     "qwen3_vl_moe": replace(
         _QWEN3_MOE, kv_heads=16, has_windows=False, window_switch=None, sliding_window=None
     ),
-    "qwen3_next": _GATED_DELTA_MOE,
+    "qwen3_next": replace(_GATED_DELTA_MOE, has_untold_mtp=True),
     "qwen3_5": _GATED_DELTA,
     "qwen3_5_moe": _GATED_DELTA_MOE,
     "deepseek": _DEEPSEEK,

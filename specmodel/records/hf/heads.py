@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.records.hf.families import Family
+from specmodel.records.hf.families import FULL, INDEXED, MTP_COUNTS, Family
 from specmodel.records.hf.reader import Reader
 
 _GROUPED = (
@@ -55,15 +55,6 @@ _LEFT_OVER = (
 _WINDOWED = "sliding_attention"
 _DEFAULT_TAPS = 3
 _MOST_LAYERS = 64
-
-_MTP_COUNTS = (
-    "num_mtp_modules",
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_layers",
-)
-"""Names of the number of modules, of which the first that a family gives is meant: MiniMax-M3 has
-seven modules of one layer each, and says both."""
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
@@ -131,7 +122,9 @@ def eagle3_fields(
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
-def mtp_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
+def mtp_fields(
+    config: Mapping[str, Any], argument: str, *, is_untold: bool = False
+) -> dict[str, Any]:
     """Return the fields of an `Architecture` about its modules for multi-token prediction.
 
     Parameters
@@ -140,34 +133,51 @@ def mtp_fields(config: Mapping[str, Any], argument: str) -> dict[str, Any]:
         Content of a ``config.json``, of the language model.
     argument
         Name that an error should carry.
+    is_untold
+        Whether a checkpoint has one module where no key says so; otherwise it then has none.
 
     Returns
     -------
     dict
-        Fields by name; none for a checkpoint with one module or without any, on which a head is
-        made as if it had one.
+        Fields by name; no number of modules for a checkpoint with one.
 
     Raises
     ------
     InputError
-        If a number is none, or a switch is not true or false.
+        If a number is none, a switch is not true or false, or the block is not like the target:
+        with embeddings of its own, or layers that do not attend to all that came before.
 
     Examples
     --------
     >>> mtp_fields({"num_nextn_predict_layers": 3}, "config")
     {'num_mtp_modules': 3}
     """
-    fields: dict[str, Any] = {}
-    key = next((name for name in _MTP_COUNTS if config.get(name) is not None), None)
-    if key:
-        count = config[key]
-        if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
-            raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
-        fields |= {"num_mtp_modules": count} if count > 1 else {}
+    key = next((name for name in MTP_COUNTS if config.get(name) is not None), None)
+    count = config[key] if key else int(is_untold)
+    if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
+        raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
+    fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
+    _check_mtp_layers(config, argument)
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):
         raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
     return fields | ({"shares_mtp_index": True} if shares else {})
+
+
+def _check_mtp_layers(config: Mapping[str, Any], argument: str) -> None:
+    """Refuse modules that are not made of the target's attention, experts, embedding and head."""
+    key = "mtp_use_dedicated_embeddings"
+    if config.get(key) not in (None, False):
+        expected = "false, as modules with an embedding of their own are not known here"
+        raise InputError(f"{argument} {key}", config[key], expected)
+    for key, known in (
+        ("mtp_layer_types", (FULL, *INDEXED)),
+        ("mtp_mlp_layer_types", ("sparse",)),
+    ):
+        kinds = config.get(key) or []
+        if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
+            expected = f"a list of {' or '.join(known)}, as other modules are not known here"
+            raise InputError(f"{argument} {key}", kinds, expected)
 
 
 def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
@@ -243,6 +253,8 @@ def _ffn_size(reader: Reader) -> int:
 
 def _draft_vocabulary(reader: Reader, vocabulary_size: int) -> int:
     size = reader.whole("draft_vocab_size", vocabulary_size)
+    if size > vocabulary_size:
+        raise reader.fault("draft_vocab_size", f"at most the {vocabulary_size} of the target")
     if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
         raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
     return size
@@ -259,10 +271,15 @@ def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:
             raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
         return 0
     key = "eagle_aux_hidden_state_layer_ids"
-    listed = [ids for ids in (own.get(key), reader.config.get(key)) if ids]
-    if not all(isinstance(ids, list) for ids in listed):
-        raise reader.fault(key, "a list of layer numbers")
-    told = reader.whole("num_aux_hidden_states", len(listed[0]) if listed else _DEFAULT_TAPS)
-    if any(len(ids) != told for ids in listed):
-        raise reader.fault(key, f"as many layers as are told elsewhere, {told}")
+    given = {f"eagle_config.{key}": own.get(key), key: reader.config.get(key)}
+    listed = {name: ids for name, ids in given.items() if ids}
+    for name, ids in listed.items():
+        if not isinstance(ids, list):
+            raise InputError(f"{reader.argument} {name}", ids, "a list of layer numbers")
+    count = next((len(ids) for ids in listed.values()), _DEFAULT_TAPS)
+    told = reader.whole("num_aux_hidden_states", count)
+    for name, ids in listed.items():
+        if len(ids) != told:
+            expected = f"as many layers as are told elsewhere, {told}"
+            raise InputError(f"{reader.argument} {name}", ids, expected)
     return told

@@ -178,11 +178,13 @@ class Modules:
             match = _LAYER.search(entry)
             if match is None:
                 general, expert = _general_expert(entry)
+                found.as_written.setdefault(general, entry)
                 numbers.setdefault(general, []).append((-1, expert))
                 continue
             is_glob = entry[match.end(1) :].startswith("*")
             rest = entry[match.end(1) :]
             general, expert = _general_expert(entry[: match.start(1)] + ANY + rest)
+            found.as_written.setdefault(general, entry)
             for layer in self._layers_of(match[1], is_glob):
                 if layer < len(self.layers):
                     numbers.setdefault(general, []).append((layer, expert))
@@ -214,6 +216,8 @@ class Named:
     def __init__(self, modules: Modules, key: str) -> None:
         self.modules, self.key = modules, key
         self.has_head = self.has_mtp = False
+        self.as_written: dict[str, str] = {}
+        """The first entry of those that are alike but for the layer and the expert."""
         self._hits: dict[str, _Hits] = {}
 
     def add(self, entry: str, numbers: list[tuple[int, int]]) -> None:
@@ -223,7 +227,9 @@ class Named:
         is_known = any(known.search(entry) for known in (_UNQUANTISED, _OUTSIDE, _MTP))
         if not names and not of_layers and not is_known:
             kinds = f"{MIXER}, {EXPERTS}, {SHARED}, {DENSE}, {HEAD}"
-            raise InputError(self.key, entry, f"{kinds}, embedding, router, norms or vision")
+            raise InputError(
+                self.key, self.as_written[entry], f"{kinds}, embedding, router, norms or vision"
+            )
         self.has_head |= not names.isdisjoint(_HEADS)
         for name in names - {*_HEADS}:
             hits = self._hits.setdefault(name, _Hits())
@@ -302,7 +308,7 @@ class Named:
         try:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError):
-            raise InputError(self.key, entry, "a well-formed regex") from None
+            raise InputError(self.key, self.as_written[entry], "a well-formed regex") from None
 
 
 def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:

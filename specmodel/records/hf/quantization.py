@@ -1,8 +1,8 @@
 """Dtypes of a quantised checkpoint, by its records: in ``config.json``, and in a file beside it.
 
 ModelOpt writes ``hf_quant_config.json``; its later versions write `quantization_config` as well. If
-both are there they must agree, except on the KV cache: engines take what ``config.json`` says, also
-if it says nothing.
+both are there they must agree, except on the KV cache, of which ``config.json`` may say nothing:
+vLLM 0.33 then keeps it in 16 bits, as is done here, and SGLang 0.5.23 takes the file beside it.
 """
 
 from collections import Counter
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specmodel.base.errors import InputError
+from specmodel.records.hf.families import MTP_COUNTS
 from specmodel.records.hf.formats import MIXED, Format, Recipe, Source, read_recipe
 from specmodel.records.hf.modules import DENSE, EXPERTS, HEAD, MIXER, OUTPUT, SHARED, Modules, Named
 from specmodel.records.layers.work import wider_dtype
@@ -18,12 +19,6 @@ BESIDE = "hf_quant_config.json"
 """File that ModelOpt writes beside the configuration."""
 
 _KEY = "quantization_config"
-_MTP_KEYS = (
-    "num_nextn_predict_layers",
-    "mtp_num_hidden_layers",
-    "num_mtp_modules",
-    "num_mtp_layers",
-)
 
 Layer = Mapping[str, Any]
 """A layer: its `mixer` and `feed_forward` as fields of records; either may be missing."""
@@ -78,7 +73,7 @@ def checkpoint_dtypes(
     >>> fields["weight_dtype"], fields["embedding_dtype"]
     ('int4', 'bf16')
     """
-    modules, has_mtp = Modules(layers), any(config.get(key) for key in _MTP_KEYS)
+    modules, has_mtp = Modules(layers), any(config.get(key) for key in MTP_COUNTS)
     own, other = config.get(_KEY), _beside(beside, argument)
     if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
         own = {"quantized_layers": other.get("quantized_layers"), **own}
@@ -95,9 +90,12 @@ def checkpoint_dtypes(
             raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
         plain = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
         return plain, [dict(layer) for layer in layers]
+    own_fields = read[0].fields
     if len(read) > 1:
         _check_agreement(*read)
-    return read[0].fields, read[0].layers
+        other_kv = read[1].fields["kv_dtype"]
+        own_fields |= {"other_kv_dtype": other_kv} if other_kv != own_fields["kv_dtype"] else {}
+    return own_fields, read[0].layers
 
 
 def _beside_name(argument: str) -> str:
