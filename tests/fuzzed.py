@@ -37,6 +37,18 @@ BASES = [
     f"predict --target config.json --drafter llama.json --hardware h100_sxm {RATE} {SMALL} --json",
     f"predict {WHERE} {SMALL} --acceptance-by-position 0.8,0.7,0.6 --tensor-parallel 2",
     f"predict {NGRAM} {SMALL} --accepted-fraction 0.4 --popularity popularity.txt",
+    "decode --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 --prompt-length 900 "
+    "--output-length 100",
+    "decode --target model.toml --hardware hardware.toml --batch-size 1,8 --components --json",
+    "decode --target qwen3.5-35b-a3b --hardware h200_sxm --batch-size 4 --context-length 9000",
+    f"predict --target qwen3.5-35b-a3b --drafter mtp --hardware h200_sxm {SMALL} "
+    "--acceptance-rate 0.8 --state-rollback replay",
+    f"predict --target glm-5.2 --drafter mtp --hardware b200 {SMALL} --tensor-parallel 8 "
+    "--acceptance preset",
+    f"predict {WHERE} {RATE} {SMALL} --prompt-length 900 --output-length 100",
+    "decode --target deepseek-v3 --hardware h200_sxm --tensor-parallel 8 --batch-size 1,8",
+    "decode --target model.toml --hardware hardware.toml --engine engine.toml --batch-size 1:64:x8"
+    " --prompt-length 900,5000 --output-length 100 --interval --components --json",
     f"sweet-spot {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",
     f"best-draft-length {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
@@ -65,6 +77,8 @@ BASES = [
     "fit kernels.csv --output fitted.toml",
     "fit engine served.csv --output mine.toml --name mine --vary pass_time --vary reject_time",
     "validate h200_sxm kernels.csv --stack trtllm",
+    "validate --serving engines.csv --json",
+    "validate --serving pairs.csv",
     "calibrate --device cpu --output nowhere/mine.toml",
     "dataset h200_sxm trtllm 0.0 --output h200.csv",
     "plot speedup predicted.csv --output drawn.svg",
@@ -206,6 +220,17 @@ def write_files(folder: Path) -> None:
             )
         )
     )  # fmt: skip
+    made["engines.csv"] = (
+        "model,dtype,system,backend,gpus,isl,osl,concurrency,measured_tpot_ms\n"
+        "mixtral-8x7b,bf16,h200_sxm,vllm,2,1000,100,8,12\n"
+        "DeepSeek-R1,fp8,b200_sxm,sglang,8,8000,1000,64,30\n"
+    )
+    made["pairs.csv"] = (
+        "engine,gpu,tensor_parallel,target,weight_dtype,drafter,draft_length,"
+        "batch_size_or_concurrency,tokens_per_step,speedup,spec_step_ms\n"
+        "sglang,h200,4,Qwen3-30B-A3B,bf16 (assumed),eagle3: mine,3,8,2.6,1.6,\n"
+        "sglang,h200,4,Qwen3-30B-A3B,bf16,eagle3,3,8,2.6,,9.4\n"
+    )
     for name, text in made.items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "folder.toml").mkdir()

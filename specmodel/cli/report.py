@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 JSON_SCHEMA_VERSION = 1
 
-_IDEAL = (
-    "Engine 'ideal' has no overhead: an upper bound on throughput. On the speedup, overhead of"
-    " each pass acts up, of drafting and rejection down."
-)
+_IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
+_IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
 
 
 def heading(deployment: Deployment) -> str:
@@ -78,7 +76,8 @@ def behind(deployment: Deployment) -> list[str]:
         left_out = engine.fit.left_out_error.get("target")
         told += f", fitted; off by {engine.fit.mean_error:.0%}"
         told += f", {left_out:.0%} on a target left out" if left_out else ""
-    return [_kernels(deployment), _IDEAL if engine.is_ideal else f"{told}."]
+    ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
+    return [_kernels(deployment), ideal if engine.is_ideal else f"{told}."]
 
 
 def _kernels(deployment: Deployment) -> str:

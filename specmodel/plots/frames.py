@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from specmodel.base.errors import InputError
+from specmodel.base.errors import InputError, in_one_line
 from specmodel.base.tables import as_numbers, need_columns
 from specmodel.prediction.columns import COLUMN_UNITS
 
@@ -16,6 +16,9 @@ ARGUMENT = "table"
 
 LARGEST_DRAWN = 1e100
 """Magnitude from which the arithmetic of axes overflows [-]."""
+
+SMALLEST_DRAWN = 1e-100
+"""Least number that a logarithmic axis can show [-]."""
 
 TEXT = (
     *("alternative", "target", "drafter", "hardware", "engine", "stack", "model", "policy"),
@@ -77,9 +80,10 @@ def checked(
 def need_positive(table: pd.DataFrame, *names: str) -> None:
     """Refuse numbers that a logarithmic axis cannot show."""
     for name in names:
-        wrong = table[name] <= 0
+        wrong = table[name] < SMALLEST_DRAWN
         if wrong.any():
-            raise InputError(f"{ARGUMENT}.{name}", float(table.loc[wrong, name].iloc[0]), "above 0")
+            expected = f"above 0, {SMALLEST_DRAWN:g} or more"
+            raise InputError(f"{ARGUMENT}.{name}", float(table.loc[wrong, name].iloc[0]), expected)
 
 
 def need_at_most(most: int, found: int, what: str) -> None:
@@ -164,14 +168,14 @@ def titled(names: Sequence[str]) -> str:
 
 def words(name: str) -> str:
     """Return a column's name as a reader says it."""
-    return name.replace("_", " ")
+    return in_one_line(name.replace("_", " "))
 
 
 def plain(value: object) -> str:
     """Return a number or text as a label shows it."""
     if isinstance(value, float | np.floating):
         return f"{value:.6g}"
-    return str(value)
+    return in_one_line(str(value))
 
 
 def _coordinates(table: pd.DataFrame, x: str, quantity: str) -> list[str]:

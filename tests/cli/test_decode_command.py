@@ -89,3 +89,9 @@ def test_decode_says_in_one_line_what_it_cannot_use(capsys, words, flag):
     assert status == 2
     assert flag in error
     assert error.count("\n") == 1
+
+
+def test_without_a_drafter_nothing_is_said_of_a_speedup(capsys):
+    _, text, _ = said(capsys, "decode", *WHERE, "--batch-size", "8")
+    assert "an upper bound on throughput." in text
+    assert "speedup" not in text

@@ -450,6 +450,7 @@ BAD = [
     ("speedup", "batch_size,speedup\n1,", "table.speedup: got nan"),
     ("speedup", "batch_size,speedup\n1,inf", "table.speedup: got inf"),
     ("speedup", "batch_size,speedup\n0,1", "table.batch_size: got 0.0", "above 0"),
+    ("speedup", "batch_size,speedup\n1e-308,1", "table.batch_size: got 1e-308", "1e-100 or more"),
     ("speedup", "batch_size,speedup\n1,1\n1,2", "several rows at batch size 1"),
     (
         "speedup",
@@ -508,3 +509,8 @@ def test_an_outcome_is_one_of_two() -> None:
         plots.tornado(SWINGS, ax(), outcome="tpot")
     with pytest.raises(InputError, match=r"table\.output: got 'target_efficiency'"):
         plots.sobol(SHARES, ax(), outcome="target_efficiency")
+
+
+def test_characters_that_no_font_has_are_escaped() -> None:
+    table = curve(speedup=[1.4, 1.1, 0.9, 1.6]).rename(columns={"draft_length": "odd\x00name"})
+    assert plots.speedup(table, ax()).get_legend().get_title().get_text() == "odd\\x00name"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
-from specmodel.prediction.outcome import COLUMN_UNITS
+from specmodel.prediction.columns import COLUMN_UNITS
 from specmodel.prediction.predict import predict
 from specmodel.records.architecture import load_architecture
 from specmodel.records.drafters import load_drafter

@@ -29,6 +29,9 @@ MOST_QUEUED = 0.3
 LEAST_MILLISECONDS = 0.2
 """No engine makes a token of a large model in less: such a column is in seconds [-]."""
 
+PLAUSIBLE = (1e-3, 1e6)
+"""Least and most of a measured time in milliseconds, and of a speedup [-]."""
+
 DEFAULT_CONTEXT = 1000
 """Where a table of pairs has no lengths [token]."""
 
@@ -177,7 +180,8 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     context = _number(values, "mean_context", isl + osl / 2)
     shorter = context / (isl + osl / 2)
     is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
-    where = _where(values, values["model"], values["system"], values["backend"], values["dtype"])
+    model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
+    where = _where(values, model, system, backend, values["dtype"])
     return Served(
         row=label,
         labels=_labels(values, where, "model", "dtype", "backend"),
@@ -208,7 +212,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     """Return a row with and without speculation."""
     if str(values.get("usable", True)).lower() != "true":
         raise _NotTaken("it is not usable, as the table says")
-    engine, gpus = values["engine"], _number(values, "num_gpus", np.nan)
+    engine, gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
     profile = _known(profile_of, engine)
     degree = str(values["tensor_parallel"]).strip().lower()
     is_parallel = degree in _DATA_PARALLEL
@@ -217,10 +221,11 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     gpus = own_gpus if is_parallel else _as_number(degree)
     if not np.isfinite(gpus):
         raise _NotTaken("it has no layout")
-    drafter = str(values["drafter"]).lower().replace(":", " ").split()[0]
+    drafter = _text(values, "drafter").lower().replace(":", " ").split()[0]
     if drafter not in _DRAFTERS:
         raise _NotTaken(f"its drafter {drafter} is not known")
-    own = _where(values, values["target"], values["gpu"], engine, values["weight_dtype"])
+    target, gpu = (_text(values, name) for name in ("target", "gpu"))
+    own = _where(values, target, gpu, engine, values["weight_dtype"])
     batch = _whole(values, "batch_size_or_concurrency")
     is_by_rank = "rank" in str(values.get("which", ""))
     lengths = [_number(values, name, np.nan, strict=False) for name in ("isl", "osl")]
@@ -235,6 +240,8 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     points["draft_length"] = _whole(values, "draft_length")
     points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
     speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
+    if not np.isnan(speedup) and not PLAUSIBLE[0] <= speedup <= PLAUSIBLE[1]:
+        raise InputError("serving.speedup", speedup, "times without over times with speculation")
     if not np.isfinite([speedup, step]).any():
         raise _NotTaken("it has neither speedup nor spec_step_ms")
     return Served(
@@ -295,10 +302,18 @@ def _known(find: Callable[[str], Any], name: str) -> Any:
         raise _NotTaken(f"{error.argument} {name}: expected {error.expected}") from None
 
 
+def _text(values: Mapping[str, Any], name: str) -> str:
+    """Return the text of a cell."""
+    value = values[name]
+    if pd.isna(value) or not str(value).strip(" :"):
+        raise _NotTaken(f"it has no {name}")
+    return str(value)
+
+
 def _as_number(value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return np.nan
 
 
@@ -327,8 +342,10 @@ def _whole(values: Mapping[str, Any], name: str, default: float | None = None) -
 
 def _check_milliseconds(table: pd.DataFrame, name: str) -> None:
     """Say so if a column of milliseconds holds seconds, or what is no time."""
-    times = pd.to_numeric(table[name], errors="coerce").dropna()
-    if len(times) and times.min() <= 0:
-        raise InputError(f"serving.{name}", times.min(), "milliseconds above 0")
-    if len(times) and times.median() < LEAST_MILLISECONDS:
-        raise InputError(f"serving.{name}", times.median(), "milliseconds, not seconds")
+    times = np.array([_as_number(value) for value in table[name]])
+    times = times[~np.isnan(times)]
+    low, high = PLAUSIBLE
+    for time in times[(times < low) | (times > high)]:
+        raise InputError(f"serving.{name}", time, f"milliseconds from {low:g} to {high:g}")
+    if times.size and np.median(times) < LEAST_MILLISECONDS:
+        raise InputError(f"serving.{name}", np.median(times), "milliseconds, not seconds")
