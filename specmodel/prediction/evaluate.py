@@ -154,8 +154,10 @@ class Evaluation:
 
     def growth_by_cause(self) -> dict[str, FloatArray]:
         """Return what a step takes beyond a plain one, by cause, errors of an engine aside [s]."""
-        growth = self.times.growth_by_cause()
-        return growth | {"prefill": np.asarray((self.tokens_per_step - 1) * self.carried)}
+        growth = self.times.growth_by_cause() | {"prefill": np.zeros(())}
+        if self.prefill:
+            growth["prefill"] = np.asarray((self.tokens_per_step - 1) * self.carried)
+        return growth
 
     @property
     def limit_of_plain(self) -> np.ndarray:

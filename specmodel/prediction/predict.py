@@ -332,9 +332,11 @@ def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:
 def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[str]:
     """Say so if an engine takes no draft of a length asked for, or of the best one."""
     modules = len(evaluation.deployment.drafter.parts)
+    if modules < 2:
+        return []
     asked = np.concatenate([np.ravel(evaluation.points["draft_length"]), np.ravel(best)])
-    refused = np.unique(asked[(asked > modules) & (asked % max(modules, 1) > 0)])
-    if modules < 2 or not refused.size:
+    refused = np.unique(asked[(asked > modules) & (asked % modules > 0)])
+    if not refused.size:
         return []
     lengths = ", ".join(f"{length:g}" for length in refused)
     return [
