@@ -15,6 +15,8 @@ References
    MoE," in Proc. NeurIPS, 2025, arXiv:2505.19645.
 """
 
+from functools import cache
+
 import numpy as np
 
 from specmodel.base.errors import InputError
@@ -40,7 +42,6 @@ LONGEST_SEQUENCE = 1e9
 _MULTIPLIED = 128
 """Tokens whose factors in the correlated union are multiplied one by one; the logarithms of the
 others are summed as an integral [token]."""
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 
 def active_experts(
@@ -256,7 +257,7 @@ def _unused_beyond(s: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
     half, middle = (last - first) / 2, (last + first) / 2
     total = np.zeros(np.broadcast_shapes(s.shape, p.shape, c.shape))
     with np.errstate(divide="ignore", invalid="ignore"):  # an expert that every token uses
-        for node, weight in zip(_NODES, _WEIGHTS, strict=True):
+        for node, weight in zip(*_quadrature(), strict=True):
             i = np.exp(middle + half * node)
             used = p * (1 - c) / ((1 - c) + i * c)
             total = total + weight * half * i * np.log1p(-used)
@@ -299,3 +300,9 @@ def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
     """
     with np.errstate(divide="ignore"):
         return -E * np.expm1(count * np.log1p(-each / E))
+
+
+@cache
+def _quadrature() -> tuple[FloatArray, FloatArray]:
+    """Return nodes and weights of Gauss and Legendre, which few passes need."""
+    return np.polynomial.legendre.leggauss(32)

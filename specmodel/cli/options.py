@@ -18,7 +18,6 @@ from specmodel.base.units import check
 from specmodel.cli.settings import OPTIONS, flag
 from specmodel.cost.deploy import RECORDS, resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.decode import decode_deployed
 from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predict import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
 
@@ -47,6 +46,8 @@ def predict_from(options: dict[str, Any]) -> Prediction:
 def decode_from(options: dict[str, Any]) -> Prediction:
     """Return what is asked for of plain decoding, on the axes of `predict_from`."""
     grid = _grid_from(options)
+    from specmodel.prediction.decode import decode_deployed
+
     return decode_deployed(*deployment_from(options), interval=options["interval"], **grid)
 
 

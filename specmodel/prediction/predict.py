@@ -20,7 +20,6 @@ from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS, Column
 from specmodel.prediction.evaluate import LOAD, Evaluation, evaluate
 from specmodel.prediction.intervals import central_intervals
 from specmodel.prediction.outcome import Prediction
-from specmodel.records.acceptance_presets import load_acceptance
 from specmodel.records.architecture import Architecture
 from specmodel.records.drafters import Drafter
 from specmodel.records.engine import EngineProfile
@@ -198,6 +197,8 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     most = speculation.MAX_DRAFT_LENGTH
     longest = check("max_draft_length", max_draft_length, minimum=1, maximum=most, whole=True)
     if isinstance(acceptance, str):
+        from specmodel.records.acceptance_presets import load_acceptance
+
         acceptance = load_acceptance(deployment.target, deployment.drafter, acceptance)
     elif not isinstance(acceptance, Acceptance):
         acceptance = Acceptance(acceptance_rate=acceptance)

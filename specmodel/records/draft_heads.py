@@ -23,7 +23,6 @@ from specmodel.records.layers.attention import GroupedAttention, LatentAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
 from specmodel.records.layers.sparse import SparseAttention
-from specmodel.records.published_drafters import published_head
 
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
@@ -98,6 +97,8 @@ def eagle3_drafter(
     Drafter
         The head.
     """
+    from specmodel.records.published_drafters import published_head
+
     h, mixer = target.hidden_size, _plain_attention(target)
     if not isinstance(mixer, GroupedAttention):  # heads for MLA targets have grouped heads
         heads = max(h // 128, 1)
