@@ -138,6 +138,16 @@ def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
     InputError
         If the method or a key is not known.
     """
+    method, given = _method(source), _dtype_of_experts(source, expert_dtype)
+    if given is not None and method != "fp8":
+        raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
+    source.refuse(*(key for key in source.config if _SUSPECT_KEY.search(str(key))))
+    recipe = _METHODS[method](source)
+    return recipe if given is None else _with_experts(recipe, source, given)
+
+
+def _method(source: Source) -> str:
+    """Return the method of a record, by the name that its reader has here."""
     method = source.config.get("quant_method")
     if method is None and source.config.get("quant_algo") is not None:
         method = "modelopt"  # as ModelOpt 0.31 left it out
@@ -145,15 +155,15 @@ def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
         method = "modelopt"  # the engine's name for one of its algorithms
     if not isinstance(method, str) or method not in _METHODS:
         raise source.fault("quant_method", f"one of: {', '.join(_METHODS)}")
+    return method
+
+
+def _dtype_of_experts(source: Source, expert_dtype: object) -> object:
+    """Return the dtype of routed experts that is given in a record, or else outside of it."""
     inner = source.config.get("expert_dtype")
     if None not in (inner, expert_dtype) and inner != expert_dtype:
         raise source.fault("expert_dtype", f"the same as expert_dtype = {expert_dtype!r} outside")
-    given = inner if inner is not None else expert_dtype
-    if given is not None and method != "fp8":
-        raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
-    source.refuse(*(key for key in source.config if _SUSPECT_KEY.search(str(key))))
-    recipe = _METHODS[method](source)
-    return recipe if given is None else _with_experts(recipe, source, given)
+    return inner if inner is not None else expert_dtype
 
 
 def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
@@ -293,11 +303,8 @@ def _compressed(source: Source) -> Recipe:
 
 def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
     """Return the dtype of weights or of a cache that an object of compressed-tensors describes."""
-    form = [spec.get("type"), spec.get("num_bits")] if isinstance(spec, dict) else []
-    forms = {known: sizes for known, sizes in _TENSOR_DTYPES.items() if [*known] == form}
-    if not forms:
-        raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
-    ((kind, known),) = forms.items()
+    kind = _type_and_bits(source, key, spec)
+    known = _TENSOR_DTYPES[kind]
     group, is_int4 = spec.get("group_size"), kind == ("int", 4)
     if not _is_in(group, known) or (is_int4 and spec.get("strategy") == "channel"):
         sizes = " or ".join(str(size) for size in known if size)
@@ -308,6 +315,15 @@ def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
             raise source.fault(f"{key}.group_size", expected, group)
         return "int4"
     return known[group]
+
+
+def _type_and_bits(source: Source, key: str, spec: Any) -> tuple[str, int]:
+    """Return the type and bits of elements, by which their dtypes are known."""
+    form = [spec.get("type"), spec.get("num_bits")] if isinstance(spec, dict) else []
+    for known in _TENSOR_DTYPES:
+        if [*known] == form:
+            return known
+    raise source.fault(key, "num_bits 4 or 8 of type float or int", spec)
 
 
 def _is_in(group: object, known: Mapping[int | None, str]) -> bool:

@@ -149,21 +149,27 @@ def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
 def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
     """Return which layers have an indexer by each key that says it; by the usual rule if none."""
     said: dict[str, list[bool]] = {}
-    key, pattern = "index_topk_pattern", reader.get("index_topk_pattern")
     if reader.get("indexer_types") is not None:
         kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
         said["indexer_types"] = [kind == "full" for kind in kinds]
-    if pattern is not None:
-        letters = pattern if isinstance(pattern, str | list) else ""
-        if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
-            raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
-        said[key] = [letter in ("F", "full") for letter in letters]
+    if reader.get("index_topk_pattern") is not None:
+        said["index_topk_pattern"] = _indexers_of_pattern(reader, num_layers)
     frequency = reader.whole("index_topk_freq", 1)
     offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
     if not said or reader.get("index_topk_freq") is not None:
         name = "index_topk_freq" if said else "index_skip_topk_offset"
         said[name] = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
     return said
+
+
+def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
+    """Return which layers have an indexer by the letters or names of a pattern."""
+    key = "index_topk_pattern"
+    pattern = reader.get(key)
+    letters = pattern if isinstance(pattern, str | list) else ""
+    if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
+        raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
+    return [letter in ("F", "full") for letter in letters]
 
 
 def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
@@ -183,12 +189,7 @@ def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
 
 def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     """Return the query heads of each layer, where those of layers with a window are apart."""
-    key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
-    if isinstance(other, dict) and reader.get(key) is None:
-        key = "attention_other_setting"
-        windowed = other.get("num_attention_heads")
-    else:
-        windowed = reader.whole(key)
+    key, windowed = _heads_with_a_window(reader)
     full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
     if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
         raise reader.fault(key, f"heads, a multiple of num_key_value_heads = {num_kv_heads}")
@@ -198,6 +199,14 @@ def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
     if not isinstance(given, dict) or any(given[name] != each.get(name, ...) for name in given):
         raise reader.fault("per_layer_config", f"the heads that {key} gives")
     return heads
+
+
+def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
+    """Return what is given as the query heads of layers with a window, and the key that has it."""
+    key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
+    if isinstance(other, dict) and reader.get(key) is None:
+        return "attention_other_setting", other.get("num_attention_heads")
+    return key, reader.whole(key)
 
 
 _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
@@ -218,12 +227,8 @@ def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[
     window = reader.get(key, default)
     if family.window_switch and not reader.flag(family.window_switch, False):
         return _without_windows(kinds or [family.kinds[0]] * num_layers), None
-    if not kinds:
-        first = 0
-        if family.first_windowed is not None:
-            first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
-        is_windowed = [i >= first and window is not None for i in range(num_layers)]
-        kinds = [family.kinds[has_window] for has_window in is_windowed]
+    if not is_planned:
+        kinds = _unplanned(reader, family, num_layers, window is not None)
     if kinds == _without_windows(kinds) and (is_planned or window is None):
         return kinds, None
     if window is None:
@@ -231,6 +236,14 @@ def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[
     if not family.has_windows:
         raise reader.fault(key, "no window, as this family is not known to have one")
     return kinds, reader.whole(key, default)
+
+
+def _unplanned(reader: Reader, family: Family, num_layers: int, has_window: bool) -> list[str]:
+    """Return the kinds of layers by the window alone, which the first layers may go without."""
+    first = 0
+    if family.first_windowed is not None:
+        first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
+    return [family.kinds[has_window and i >= first] for i in range(num_layers)]
 
 
 def _without_windows(kinds: list[str]) -> list[str]:
@@ -247,20 +260,26 @@ def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
 
 def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return layers of which one in so many is of the first kind, the last of each so many."""
-    interval, key = family.interval, family.interval_key
+    key = family.interval_key
     value = reader.get(key) if key else None
-    if key and value is not None:
-        is_text = isinstance(value, str) and value == "L" * (len(value) - 1) + "G"
-        interval = len(value) if is_text else reader.whole(key, interval)
+    interval = family.interval if value is None else _interval(reader, str(key))
     if interval is None:
         return listed
     kinds = [family.kinds[(i + 1) % interval > 0] for i in range(num_layers)]
     if value is not None and listed not in ([], kinds):
         raise reader.fault("layer_types", f"every layer that {key} = {value!r} makes {FULL}")
-    if LINEAR in family.kinds and FULL not in (listed or kinds):
+    agreed = listed or kinds
+    if LINEAR in family.kinds and FULL not in agreed:
         name = "layer_types" if value is None and listed else str(key)
         raise reader.fault(name, f"one that makes a layer of {num_layers} {FULL}, at least")
-    return listed or kinds
+    return agreed
+
+
+def _interval(reader: Reader, key: str) -> int:
+    """Return of how many layers one is of the first kind: a number, or letters L before a G."""
+    value = reader.get(key)
+    is_text = isinstance(value, str) and value == "L" * (len(value) - 1) + "G"
+    return len(value) if is_text else reader.whole(key)
 
 
 def _by_rotary_embedding(

@@ -7,7 +7,7 @@ vLLM 0.33 then keeps it in 16 bits, as is done here, and SGLang 0.5.23 takes the
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from specmodel.base.errors import InputError
 from specmodel.records.hf.families import MTP_COUNTS
@@ -19,6 +19,7 @@ BESIDE = "hf_quant_config.json"
 """File that ModelOpt writes beside the configuration."""
 
 _KEY = "quantization_config"
+_Value = TypeVar("_Value")
 
 Layer = Mapping[str, Any]
 """A layer: its `mixer` and `feed_forward` as fields of records; either may be missing."""
@@ -74,28 +75,38 @@ def checkpoint_dtypes(
     ('int4', 'bf16')
     """
     modules, has_mtp = Modules(layers), any(config.get(key) for key in MTP_COUNTS)
-    own, other = config.get(_KEY), _beside(beside, argument)
-    if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
-        own = {"quantized_layers": other.get("quantized_layers"), **own}
-    records = [(f"{argument} {_KEY}", own)] if own else []
-    records += [] if other is None else [(_beside_name(argument), other)]
+    ends = _Ends(has_tied_embeddings, has_mtp)
     read = []
-    for name, record in records:
+    for name, record in _records(config, argument, beside):
         recipe = read_recipe(Source(record, name, dtype), config.get("expert_dtype"))
-        ends = _Ends(has_tied_embeddings, has_mtp)
         read.append(_Checkpoint(recipe, name, dtype, modules, ends))
     if not read:
-        if config.get("expert_dtype") is not None:
-            expected = f"none, as there is no {_KEY}"
-            raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
-        plain = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
-        return plain, [dict(layer) for layer in layers]
+        return _unquantised(config, argument, dtype), [dict(layer) for layer in layers]
     own_fields = read[0].fields
     if len(read) > 1:
         _check_agreement(*read)
         other_kv = read[1].fields["kv_dtype"]
         own_fields |= {"other_kv_dtype": other_kv} if other_kv != own_fields["kv_dtype"] else {}
     return own_fields, read[0].layers
+
+
+def _records(
+    config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None
+) -> list[tuple[str, Any]]:
+    """Return the records of quantisation that there are, each with how errors name it."""
+    own, other = config.get(_KEY), _beside(beside, argument)
+    if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
+        own = {"quantized_layers": other.get("quantized_layers"), **own}
+    records = [(f"{argument} {_KEY}", own)] if own else []
+    return records if other is None else [*records, (_beside_name(argument), other)]
+
+
+def _unquantised(config: Mapping[str, Any], argument: str, dtype: str) -> dict[str, Any]:
+    """Return the dtypes of an architecture where no record says that anything is quantised."""
+    if config.get("expert_dtype") is not None:
+        expected = f"none, as there is no {_KEY}"
+        raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
+    return dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
 
 
 def _beside_name(argument: str) -> str:
@@ -157,25 +168,19 @@ class _Checkpoint:
         """Return the fields of an architecture, and the layers with dtypes of their own."""
         formats = [self._formats(number) for number in range(len(self.modules.layers))]
         self._check_any(formats)
-        mixers = [by_group[MIXER].weights for by_group in formats if MIXER in by_group]
-        blocks = [f[group].weights for f in formats for group in (SHARED, DENSE) if group in f]
         experts = self._experts(formats)
-        mixed = _most_common(mixers) or self.dtype
-        weight = _most_common(blocks) or (mixed if mixers else (experts or self.plain).weights)
-        head = self._head()
-        of_most = experts or _most_common([f[DENSE] for f in formats if DENSE in f]) or self.plain
-        mixed_with = _most_common([f[MIXER] for f in formats if MIXER in f]) or of_most
-        narrow = wider_dtype(mixed_with.activations, mixed)
-        is_own = narrow != wider_dtype(of_most.activations, mixed)
+        of_mixers = _most_common_weights(_of_groups(formats, MIXER))
+        of_blocks = _most_common_weights(_of_groups(formats, SHARED, DENSE))
+        mixed = of_mixers or self.dtype
+        weight = of_blocks or of_mixers or (experts or self.plain).weights
         fields = {
             "weight_dtype": weight,
-            "attention_dtype": mixed if mixed != weight else None,
-            "expert_dtype": experts.weights if experts and experts.weights != weight else None,
-            "embedding_dtype": self.dtype if self.dtype != weight else None,
-            "head_dtype": head if head != self.dtype else None,
+            "attention_dtype": _unless(weight, mixed),
+            "expert_dtype": _unless(weight, experts.weights) if experts else None,
+            "embedding_dtype": _unless(weight, self.dtype),
+            "head_dtype": _unless(self.dtype, self._head()),
             "mtp_dtype": self.dtype if self.ends.has_mtp and self._leaves_mtp() else None,
-            "activation_dtype": of_most.activations,
-            "attention_activation_dtype": mixed_with.activations if is_own else None,
+            **self._activations(formats, experts, mixed),
             "kv_dtype": self.recipe.kv_dtype or self.dtype,
         }
         layers = [
@@ -183,6 +188,19 @@ class _Checkpoint:
             for layer, own in zip(self.modules.layers, formats, strict=True)
         ]
         return fields, layers
+
+    def _activations(
+        self, formats: list[dict[str, Format]], experts: Format | None, mixed: str
+    ) -> dict[str, str | None]:
+        """Return the dtypes of activations: those of most arithmetic, and of mixers if apart."""
+        of_most = experts or _most_common(_of_groups(formats, DENSE)) or self.plain
+        mixed_with = _most_common(_of_groups(formats, MIXER)) or of_most
+        narrow = wider_dtype(mixed_with.activations, mixed)
+        is_own = narrow != wider_dtype(of_most.activations, mixed)
+        return {
+            "activation_dtype": of_most.activations,
+            "attention_activation_dtype": mixed_with.activations if is_own else None,
+        }
 
     def _formats(self, number: int) -> dict[str, Format]:
         """Return the format of each group of matrices of a layer."""
@@ -207,7 +225,7 @@ class _Checkpoint:
             raise InputError(self.name, "nothing quantised", expected)
 
     def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
-        found = [by_group[EXPERTS] for by_group in formats if EXPERTS in by_group]
+        found = _of_groups(formats, EXPERTS)
         if len(set(found)) > 1:
             raise InputError(self.name, "experts that differ", "all modules of the experts alike")
         return found[0] if found else None
@@ -246,6 +264,21 @@ def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[st
     return found
 
 
-def _most_common(values: Sequence[Any]) -> Any:
+def _of_groups(formats: Sequence[Mapping[str, Format]], *groups: str) -> list[Format]:
+    """Return the formats of some groups of matrices, of the layers that have these, in order."""
+    return [by_group[group] for by_group in formats for group in groups if group in by_group]
+
+
+def _unless(usual: str, dtype: str) -> str | None:
+    """Return a dtype, None if it is the one that holds where nothing is said."""
+    return None if dtype == usual else dtype
+
+
+def _most_common_weights(formats: Sequence[Format]) -> str | None:
+    """Return the dtype that most formats have for weights; None if there is no format."""
+    return _most_common([form.weights for form in formats])
+
+
+def _most_common(values: Sequence[_Value]) -> _Value | None:
     """Return the value that is there most often, the first of those; None if there is none."""
     return Counter(values).most_common(1)[0][0] if values else None
