@@ -112,6 +112,13 @@ def _values(entry: str, number: type[Number]) -> Iterable[Number]:
         raise ValueError
     if is_geometric and low <= 0:
         raise InputError("", entry, "a geometric range that starts above 0")
+    return _from_to(low, high, stride, number, is_geometric=is_geometric)
+
+
+def _from_to(
+    low: Number, high: Number, stride: Number, number: type[Number], *, is_geometric: bool
+) -> Iterable[Number]:
+    """Return the values from one end to the other, a step or a factor apart."""
     span = math.log(high / low) / math.log(stride) if is_geometric else (high - low) / stride
     if span >= MAX_VALUES:
         raise InputError("", span, _TOO_MANY)

@@ -1,6 +1,6 @@
 """From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
-from specmodel.records.kernels import KINDS, MAIN_KINDS
+from specmodel.records.kernels import KINDS, MAIN_KINDS, FittedStack
 from specmodel.records.layers.states import Rollback, StateKeeping
 
 RECORDS = ("hardware", "engine", "target", "drafter")
@@ -190,13 +190,7 @@ def _single(name: str, values: Mapping[str, Any]) -> Any:
 
 def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was not given and plays a part, by argument."""
-    target = deployment.target
-    values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
-    values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
-    told = _without_part(deployment).union(given)
-    assumed = {n: value for n, value in values.items() if n not in told and value is not None}
-    if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
-        assumed["kv_dtype"] += f" ({target.other_kv_dtype} by hf_quant_config.json, not taken)"
+    target, assumed = deployment.target, _defaults_taken(deployment, given)
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
     if deployment.has_drafter:
@@ -206,6 +200,18 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
     return assumed | assumed_of_kernels(deployment)
+
+
+def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults, of records too, of the arguments that were not given."""
+    target = deployment.target
+    values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
+    values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
+    told = _without_part(deployment).union(given)
+    assumed = {n: value for n, value in values.items() if n not in told and value is not None}
+    if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
+        assumed["kv_dtype"] += f" ({target.other_kv_dtype} by hf_quant_config.json, not taken)"
+    return assumed
 
 
 def slots_text(states: StateKeeping) -> str:
@@ -241,22 +247,28 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     record, run = deployment.kernels.record, kernels_of(deployment.target)
     if record is None:
         return {}
-    assumed: dict[str, Any] = {}
     places = {kind: record.place(kind, *run[kind]) for kind in KINDS if kind in run}
-    for kind, place in places.items():
-        if place and place[0] in _STAND_FOR and place[0] != kind:
-            assumed[kind] = _STAND_FOR[place[0]]
-        elif kind in deployment.kernels.typical and kind in MAIN_KINDS:
-            assumed[kind] = "typical kernels"
+    typical = deployment.kernels.typical
+    said = {kind: _said_of_fit(kind, place, typical) for kind, place in places.items()}
+    assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
     link = deployment.hardware.link
     if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
         assumed["link_efficiency"] = 1.0
-    bounds = [
-        f"{kind} {name} {getattr(getattr(record, kind)[dtype], name):.3g}"
-        for kind, dtype in dict.fromkeys(place for place in places.values() if place)
-        for name in getattr(record, kind)[dtype].at_bound
-    ]
+    bounds = _bounds_of_fits(record, filter(None, places.values()))
     return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
+
+
+def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:
+    """Say which kernels a kind takes the fit of, nothing if its own."""
+    if place and place[0] in _STAND_FOR and place[0] != kind:
+        return _STAND_FOR[place[0]]
+    return "typical kernels" if kind in typical and kind in MAIN_KINDS else ""
+
+
+def _bounds_of_fits(record: FittedStack, places: Iterable[tuple[str, str]]) -> list[str]:
+    """Name the parameters at a bound of each fit that is taken, once."""
+    fits = [(kind, getattr(record, kind)[dtype]) for kind, dtype in dict.fromkeys(places)]
+    return [f"{kind} {n} {getattr(fit, n):.3g}" for kind, fit in fits for n in fit.at_bound]
 
 
 def _without_part(deployment: Deployment) -> set[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.text import align, table_width, wrap
 
 if TYPE_CHECKING:
+    from specmodel.prediction.columns import Column
     from specmodel.prediction.outcome import Prediction
 
 Row = dict[str, Any]
@@ -61,9 +62,7 @@ def table(prediction: Prediction, width: int = 80, most: int | None = None) -> s
 
 def _columns(rows: list[Row], prediction: Prediction) -> dict[str, tuple[str, list[str]]]:
     """Return title and cells of each column that there may be room for."""
-    for row in rows:
-        if "forward_time" in row:
-            row["throughput_plain"] = row["batch_size"] / row["forward_time"]
+    _add_plain_throughput(rows)
     found = [name for name in COORDINATES if name in rows[0]]
     left_out = {name for name in found if not varies(name, rows)}
     deployment = prediction.deployment
@@ -71,13 +70,25 @@ def _columns(rows: list[Row], prediction: Prediction) -> dict[str, tuple[str, li
     columns: dict[str, tuple[str, list[str]]] = {}
     words_last = sorted(prediction.shown, key=lambda column: bool(column.words))
     for column in words_last:
-        name, ends = column.name, [f"{column.name}_low", f"{column.name}_high"]
+        name = column.name
         if column.title and name not in left_out and column.is_shown(deployment):
             columns[name] = column.title, cells(rows, column.form, name, *column.beside)
-        if name == leading and ends[0] in rows[0]:
-            form = SECONDS if column.form == SECONDS else "{:.2f}-{:.2f}"
-            columns["interval"] = "80 %\ninterval", cells(rows, form, *ends)
+        if name == leading and f"{name}_low" in rows[0]:
+            columns["interval"] = "80 %\ninterval", _intervals(rows, column)
     return columns
+
+
+def _add_plain_throughput(rows: list[Row]) -> None:
+    """Add the throughput without speculation, which stands beside that with it."""
+    for row in rows:
+        if "forward_time" in row:
+            row["throughput_plain"] = row["batch_size"] / row["forward_time"]
+
+
+def _intervals(rows: list[Row], column: Column) -> list[str]:
+    """Return both ends of the interval of a column, a cell for each row."""
+    form = SECONDS if column.form == SECONDS else "{:.2f}-{:.2f}"
+    return cells(rows, form, f"{column.name}_low", f"{column.name}_high")
 
 
 def varies(name: str, rows: list[Row]) -> bool:

@@ -129,20 +129,31 @@ def _timed(
     size = BLOCK[info.kind]
     for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
         block = [(p, r) for p, r in missing if p.name in names]
-        with ThreadPoolExecutor(1) as watcher:
-            seen = None
-            for i, (point, repeat) in enumerate(block):
-                if seen is None and info.kind == "cuda" and 2 * i >= len(block):
-                    seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
-                if not rows.has(point.name, repeat):
-                    rows.append(_row(bench.measure(point), point, repeat, info))
-                if bench.fault:
-                    expected = f"one that answers after {point.name} ({bench.fault}); this point "
-                    expected += "is noted, and the next run (without --again) goes on behind it"
-                    raise InputError("device", info.name, expected)
-                yield
-            flags += seen.result() if seen else []
+        yield from _timed_block(rows, bench, block, info, flags)
         bench.clear()
+
+
+def _timed_block(
+    rows: RowFile,
+    bench: Bench,
+    block: Sequence[tuple[Point, int]],
+    info: DeviceInfo,
+    flags: list[str],
+) -> Iterator[None]:
+    """Time the points of a block; on a GPU, look from halfway on at what else disturbs it."""
+    with ThreadPoolExecutor(1) as watcher:
+        seen = None
+        for i, (point, repeat) in enumerate(block):
+            if seen is None and info.kind == "cuda" and 2 * i >= len(block):
+                seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
+            if not rows.has(point.name, repeat):
+                rows.append(_row(bench.measure(point), point, repeat, info))
+            if bench.fault:
+                expected = f"one that answers after {point.name} ({bench.fault}); this point "
+                expected += "is noted, and the next run (without --again) goes on behind it"
+                raise InputError("device", info.name, expected)
+            yield
+        flags += seen.result() if seen else []
 
 
 def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:

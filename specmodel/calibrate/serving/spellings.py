@@ -40,6 +40,20 @@ CURRENT_PROFILES = {"sglang": "sglang"}
 _DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _WIDE = ("bf16", "fp16", "fp32")
 
+_CHANGES: dict[str, dict[str, Any]] = {
+    "": {},
+    **{
+        dtype: dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+        for dtype in _WIDE
+    },
+    "fp8": {"weight_dtype": "fp8", "kv_dtype": "bf16"},
+    "fp4": {"weight_dtype": "fp4", "activation_dtype": "fp4"},
+}
+"""What checkpoints of a dtype change, by name; those of mxfp4 and int4 one field alone."""
+
+_CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}
+"""What they change beside it where there are experts."""
+
 
 def shipped_model(name: str) -> str:
     """Return the shipped architecture that a name or hub id stands for.
@@ -190,19 +204,16 @@ def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -
     """
     plain = re.split(r"[(,]", str(label).lower())[0].replace("experts", "").strip()
     dtype = _DTYPES.get(plain, plain)
-    changes: dict[str, Any] = {}
-    narrow_cache = dtype == "fp4" or (dtype == "fp8" and (stack == "trtllm" or not model.is_moe))
-    if dtype in _WIDE:
-        changes = dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
-    elif dtype == "fp8":
-        changes = {"weight_dtype": "fp8", "kv_dtype": "bf16"}
-    elif dtype == "fp4":
-        changes = {"weight_dtype": "fp4", "activation_dtype": "fp4"}
-        changes |= {"target.attention_dtype": "bf16"} if model.is_moe else {}
-    elif dtype == "mxfp4" or dtype.startswith("int4"):
-        changes = {"expert_dtype" if model.is_moe else "weight_dtype": dtype}
-    elif dtype:
-        raise InputError("dtype", label, "bf16, fp16, fp8, fp4 (nvfp4), mxfp4 or int4")
-    if narrow_cache:
+    changes = _changes(dtype, label, is_moe=model.is_moe)
+    if dtype == "fp4" or (dtype == "fp8" and (stack == "trtllm" or not model.is_moe)):
         changes["kv_dtype"] = "fp8"
     return changes | ({"kv_dtype": kv_dtype} if kv_dtype else {})
+
+
+def _changes(dtype: str, label: str, *, is_moe: bool) -> dict[str, Any]:
+    """Return the fields that a dtype changes, before what is said of the KV cache."""
+    if dtype == "mxfp4" or dtype.startswith("int4"):
+        return {"expert_dtype" if is_moe else "weight_dtype": dtype}
+    if dtype not in _CHANGES:
+        raise InputError("dtype", label, "bf16, fp16, fp8, fp4 (nvfp4), mxfp4 or int4")
+    return _CHANGES[dtype] | (_CHANGES_OF_MOE.get(dtype, {}) if is_moe else {})

@@ -212,38 +212,18 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     """Return a row with and without speculation."""
     if str(values.get("usable", True)).lower() != "true":
         raise _NotTaken("it is not usable, as the table says")
-    engine, gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
+    engine, num_gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
     profile = _known(profile_of, engine)
-    degree = str(values["tensor_parallel"]).strip().lower()
-    is_parallel = degree in _DATA_PARALLEL
-    spread = _number(values, "expert_parallel", 1.0)
-    own_gpus = gpus if np.isfinite(gpus) else spread
-    gpus = own_gpus if is_parallel else _as_number(degree)
-    if not np.isfinite(gpus):
-        raise _NotTaken("it has no layout")
-    drafter = _text(values, "drafter").lower().replace(":", " ").split()[0]
-    if drafter not in _DRAFTERS:
-        raise _NotTaken(f"its drafter {drafter} is not known")
+    gpus, spread, is_parallel = _degrees(values, num_gpus)
+    drafter = _drafter(values)
     target, gpu = (_text(values, name) for name in ("target", "gpu"))
     own = _where(values, target, gpu, engine, values["weight_dtype"])
     batch = _whole(values, "batch_size_or_concurrency")
     is_by_rank = "rank" in str(values.get("which", ""))
-    lengths = [_number(values, name, np.nan, strict=False) for name in ("isl", "osl")]
-    points: dict[str, float] = {"context_length": DEFAULT_CONTEXT}
-    if np.isfinite(lengths).all():
-        isl, osl = lengths
-        points = {
-            "prompt_length": isl,
-            "output_length": osl,
-            "context_length": round(isl + osl / 2),
-        }
+    points = _lengths(values)
     points["draft_length"] = _whole(values, "draft_length")
     points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
-    speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
-    if not np.isnan(speedup) and not PLAUSIBLE[0] <= speedup <= PLAUSIBLE[1]:
-        raise InputError("serving.speedup", speedup, "times without over times with speculation")
-    if not np.isfinite([speedup, step]).any():
-        raise _NotTaken("it has neither speedup nor spec_step_ms")
+    quantity, measured = _measured(values)
     return Served(
         row=label,
         labels=_labels(values, own, "target", "weight_dtype", "engine"),
@@ -252,9 +232,48 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
         | {"drafter": drafter, "engine": profile},
         points={"batch_size": batch * gpus if is_by_rank else batch} | points,
         tokens_per_step=_number(values, "tokens_per_step"),
-        quantity="speedup" if np.isfinite(speedup) else "step_time",
-        measured=speedup if np.isfinite(speedup) else step / 1e3,
+        quantity=quantity,
+        measured=measured,
     )
+
+
+def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, bool]:
+    """Return GPUs and expert-parallel degree of a pair, and if its attention is data-parallel."""
+    degree = str(values["tensor_parallel"]).strip().lower()
+    is_parallel = degree in _DATA_PARALLEL
+    spread = _number(values, "expert_parallel", 1.0)
+    own_gpus = num_gpus if np.isfinite(num_gpus) else spread
+    gpus = own_gpus if is_parallel else _as_number(degree)
+    if not np.isfinite(gpus):
+        raise _NotTaken("it has no layout")
+    return gpus, spread, is_parallel
+
+
+def _drafter(values: Mapping[str, Any]) -> str:
+    """Return the drafter of a pair without what is said of it."""
+    drafter = _text(values, "drafter").lower().replace(":", " ").split()[0]
+    if drafter not in _DRAFTERS:
+        raise _NotTaken(f"its drafter {drafter} is not known")
+    return drafter
+
+
+def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the lengths of a pair, a usual context alone where the table has none."""
+    isl, osl = (_number(values, name, np.nan, strict=False) for name in ("isl", "osl"))
+    if not np.isfinite([isl, osl]).all():
+        return {"context_length": DEFAULT_CONTEXT}
+    context = round(isl + osl / 2)
+    return {"prompt_length": isl, "output_length": osl, "context_length": context}
+
+
+def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
+    """Return what was measured of a pair and its value, the speedup if there is one."""
+    speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
+    if not np.isnan(speedup) and not PLAUSIBLE[0] <= speedup <= PLAUSIBLE[1]:
+        raise InputError("serving.speedup", speedup, "times without over times with speculation")
+    if not np.isfinite([speedup, step]).any():
+        raise _NotTaken("it has neither speedup nor spec_step_ms")
+    return ("speedup", speedup) if np.isfinite(speedup) else ("step_time", step / 1e3)
 
 
 def _where(
