@@ -2,8 +2,8 @@
 
 Run it with the Python of an environment of its own, which needs ``aiconfigurator==0.12.0`` only:
 
-    python -m venv /tmp/peer && /tmp/peer/bin/pip install aiconfigurator==0.12.0
-    /tmp/peer/bin/python calibration/peer.py decode_tpot.csv peer.csv
+    python -m venv .peer && .peer/bin/pip install aiconfigurator==0.12.0
+    .peer/bin/python calibration/peer.py decode_tpot.csv peer.csv
 
 The peer is given the layout and the dtypes that ran, the prompts and outputs as long as they were
 on average, and its own tables of the engine (the newest version it has, as it chooses by itself).
