@@ -111,6 +111,7 @@ _made_by_torch = torch.Generator, torch.tensor, torch.Tensor.to
 
 
 class _Generator:
+    # a class as torch.Generator is one, whose instances are torch's own
     def __new__(cls, device: object = "cpu") -> torch.Generator:  # type: ignore[misc]
         return _made_by_torch[0]()
 

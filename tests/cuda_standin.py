@@ -74,6 +74,7 @@ class CudaTensor(torch.Tensor):
     def tolist(self) -> list[Any]:
         return self.cpu().tolist()
 
+    # without torch's memory_format, which nothing here gives
     def cpu(self) -> torch.Tensor:  # type: ignore[override]
         Gpu.current.stream.synchronize()
         return self.inner

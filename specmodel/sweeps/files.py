@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except ImportError:  # where files cannot be locked so
-    fcntl = None  # type: ignore[assignment]
+except ImportError:  # on Windows files cannot be locked so
+    fcntl = None  # type: ignore[assignment]  # a module where there is one
 
 _ARGUMENT = "output"
 _END = 2**14

@@ -333,6 +333,7 @@ def own_parser(engine):
     elif found and found.origin:
         text = (Path(found.origin).parents[1] / path).read_text(encoding="utf-8")
     else:
+        # an engine takes gigabytes and a GPU's libraries; a newcomer's tests do without
         pytest.skip(f"needs {engine} or its wheel")
     # what the module takes from the rest of the engine plays no part in reading a file
     text = re.sub(r"^from sglang.*? import (\(.*?\)|[^\n]*)", "", text, flags=re.M | re.S)

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("filelock")
 
-if not torch.cuda.is_available():
+if not torch.cuda.is_available():  # elsewhere test_measure_on_standin runs the same lines
     pytest.skip("needs a CUDA GPU", allow_module_level=True)
 
 from specmodel.calibrate.measure import layers
@@ -44,7 +44,7 @@ def test_a_bench_makes_graphs_in_block_after_block() -> None:
 
 
 def test_nothing_waits_for_the_host() -> None:
-    if not layers.has_grouped_kernel(GPU):
+    if not layers.has_grouped_kernel(GPU):  # before Hopper a loop over experts waits for the host
         pytest.skip("no grouped kernel")
     decoder = Decoder(MOE, GPU)
     cache = decoder.new_cache(2, 64)

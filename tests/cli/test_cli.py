@@ -489,6 +489,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("command", list(examples()))
 def test_examples_of_the_help_run(command, run, folder, monkeypatch):
     if "h200.csv" in command and not (folder / "h200.csv").exists():
+        # what the example fits is extracted from the tables of an extra, which may be absent
         pytest.skip("needs the published tables")
     monkeypatch.chdir(folder)
     if command.startswith("fit "):

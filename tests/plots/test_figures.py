@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -128,6 +129,14 @@ def needed(sizes, lengths, contexts=(1024,)):
     return break_even(found)
 
 
+def long_names() -> pd.DataFrame:
+    return measured_unions().assign(model=lambda table: LONG + table["model"])
+
+
+def parts_of_passes(sizes: list[int], changes: dict[str, object]) -> pd.DataFrame:
+    return pass_components(points(sizes, [3], **changes))
+
+
 def cases() -> Iterator[tuple[str, str, object]]:
     for name, sizes in SIZES.items():
         yield "speedup", f"{name} sizes", lambda s=sizes: curve(s, ["a"])
@@ -137,8 +146,8 @@ def cases() -> Iterator[tuple[str, str, object]]:
             yield "components", f"{name} sizes", lambda s=sizes: pass_components(points(s, [3]))
     for name in ("few", "huge"):  # the axis is that of the speedup
         sizes = SIZES[name]
-        table = lambda s=sizes: curve(s, ["a"], "target_efficiency")  # noqa: E731
-        yield "target_efficiency", f"{name} sizes", table
+        efficiency = partial(curve, sizes, ["a"], "target_efficiency")
+        yield "target_efficiency", f"{name} sizes", efficiency
         yield "closed_loop", f"{name} sizes", lambda s=sizes: loop(s, [1, 4])
     six = [f"{LONG} {i}" for i in range(6)]
     yield "speedup", "six long names", lambda: curve([1, 2, 4], six)
@@ -154,8 +163,7 @@ def cases() -> Iterator[tuple[str, str, object]]:
     yield "policies", "odd names", lambda: summary(odd)
     yield "speedup", "predicted", lambda: points([1, 8, 64], [1, 3, 5]).to_frame()
     yield "active_experts", "published", measured_unions
-    renamed = lambda: measured_unions().assign(model=lambda t: LONG + t["model"])  # noqa: E731
-    yield "active_experts", "long names", renamed
+    yield "active_experts", "long names", long_names
     yield "best_draft_length", "one cell", lambda: best([4], [1024])
     yield "best_draft_length", "many contexts", lambda: best([1, 16], range(100, 4000, 100))
     yield "break_even", "the default", lambda: needed([2**i for i in range(10)], range(1, 9))
@@ -165,9 +173,8 @@ def cases() -> Iterator[tuple[str, str, object]]:
         "shared": {"target": "deepseek-v3", "drafter": "mtp", "tensor_parallel": 8},
         "data sheet": {"stack": "datasheet", "drafter": "ngram"},
     }.items():
-        table = lambda c=changes, s=(16,): pass_components(points(s, [3], **c))  # noqa: E731
-        yield "roofline", name, table
-        yield "components", name, lambda t=table: t(s=(1, 2, 4, 8, 16, 512))
+        yield "roofline", name, partial(parts_of_passes, [16], changes)
+        yield "components", name, partial(parts_of_passes, [1, 2, 4, 8, 16, 512], changes)
     yield "waterfalls", "one point", lambda: explain(points([16], [3])).to_frame()
     yield "waterfalls", "four points", lambda: explain(points([1, 100000], [3, 10])).to_frame()
     names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(30)]

@@ -4,6 +4,7 @@ A pass reads the state of each sequence once, and writes it as `StateKeeping` sa
 each verified token.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal, Self
@@ -40,19 +41,19 @@ class RecurrentMixer(Record):
     state_dtype: StateDtype = "fp32"
 
     @property
+    @abstractmethod
     def state_size(self) -> int:
         """Elements of the state of a sequence in one layer [-]."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def record_size(self) -> int:
         """Elements that one layer records of a token, to repeat what it does to the state [-]."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def conv_channels(self) -> int:
         """Values of a token that the convolution runs over [-]."""
-        raise NotImplementedError
 
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
