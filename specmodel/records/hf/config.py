@@ -10,13 +10,11 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.records.hf.feed_forward import feed_forwards
-from specmodel.records.hf.heads import eagle3_fields, is_draft_head, mtp_fields
+from specmodel.records.hf.heads import is_draft_head, mtp_fields
 from specmodel.records.hf.keys import WRAPPERS
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
-
-__all__ = ["architecture_fields", "eagle3_fields", "is_draft_head"]
 
 _SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 """Keys that may stand inside, outside, or in both if they agree."""
