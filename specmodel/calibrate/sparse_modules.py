@@ -23,9 +23,8 @@ from specmodel.base.units import FloatArray
 from specmodel.calibrate import datasets
 from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.result import (
-    ROBUST_SCALE,
     FitResult,
-    best_of_starts,
+    best_of_sharpnesses,
     log_fit_result,
     rounded,
 )
@@ -358,22 +357,8 @@ class _Problem:
 
     def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
         """Return the best fit over the sharpnesses, and its sharpness."""
-        low, high, start = np.log(list(PARAMETERS.values())).T
-        aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
-        starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
         works = list(modules_work(rows, self.hardware))
-        fits = [
-            best_of_starts(
-                self.errors,
-                starts,
-                bounds=(low, high),
-                loss="soft_l1",
-                f_scale=ROBUST_SCALE,
-                args=(works, rows, sharpness),
-            )
-            for sharpness in sharpnesses
-        ]
-        return min(zip(fits, sharpnesses, strict=True), key=lambda fit: float(fit[0].cost))
+        return best_of_sharpnesses(self.errors, PARAMETERS, sharpnesses, works, rows)
 
     def missed(self, x: FloatArray, rows: pd.DataFrame, sharpness: float) -> FloatArray:
         """Return logarithms of predicted over measured of other rows [-]."""

@@ -13,9 +13,8 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import build
 from specmodel.base.units import FloatArray
 from specmodel.calibrate.fitting.result import (
-    ROBUST_SCALE,
     FitResult,
-    best_of_starts,
+    best_of_sharpnesses,
     log_fit_result,
     rounded,
 )
@@ -234,23 +233,8 @@ class _Problem:
 
     def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
         """Return the best fit over the sharpnesses, and its sharpness."""
-        low, high, start = np.log(list(self.bounds.values())).T
-        aside = 0.3 * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
-        starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
         work, log_time = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
-        fits = [
-            best_of_starts(
-                self.errors,
-                starts,
-                bounds=(low, high),
-                loss="soft_l1",
-                f_scale=ROBUST_SCALE,
-                args=(work, log_time, sharpness),
-            )
-            for sharpness in sharpnesses
-        ]
-        found = zip(fits, sharpnesses, strict=True)
-        return min(found, key=lambda fit: float(fit[0].cost))
+        return best_of_sharpnesses(self.errors, self.bounds, sharpnesses, work, log_time)
 
 
 def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:

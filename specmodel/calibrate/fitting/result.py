@@ -1,6 +1,6 @@
 """What every fit returns: values, how well they are known, and what is left unexplained."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,9 @@ from specmodel.base.units import FloatArray
 
 ROBUST_SCALE = 0.05
 """Relative error from which a point counts less, in fits with a soft-L1 loss [-]."""
+
+_ASIDE = 0.3
+"""How far a second start is from the first, as a logarithm, down and up in turn [-]."""
 
 _LOOSE = 3e-3
 _LOOSE_SHARE = 0.02
@@ -84,6 +87,50 @@ def best_of_starts(
 
     fits = [least_squares(residuals, start, **options) for start in starts]
     return min(fits, key=lambda fit: float(fit.cost))
+
+
+def best_of_sharpnesses(
+    errors: Callable[..., FloatArray],
+    bounds: Mapping[str, tuple[float, float, float]],
+    sharpnesses: Sequence[float],
+    *measured: Any,
+) -> tuple[Any, float]:
+    """Return the robust fit of logarithms at the sharpness that costs least, and that sharpness.
+
+    Each sharpness is tried from two starts: the one given, and one aside from it.
+
+    Parameters
+    ----------
+    errors
+        Logarithms of predicted over measured, of the logarithms of the parameters, `measured` and
+        a sharpness [-].
+    bounds
+        Lower bound, upper bound and start of each parameter, in the units of the model [-] [s].
+    sharpnesses
+        Exponents tried [-].
+    *measured
+        Handed on to `errors`.
+
+    Returns
+    -------
+    tuple
+        The best as `best_of_starts` returns it, and its sharpness [-].
+    """
+    low, high, start = np.log(list(bounds.values())).T
+    aside = _ASIDE * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
+    starts = [np.clip(x, low + 1e-6, high - 1e-6) for x in (start, start + aside)]
+    fits = [
+        best_of_starts(
+            errors,
+            starts,
+            bounds=(low, high),
+            loss="soft_l1",
+            f_scale=ROBUST_SCALE,
+            args=(*measured, sharpness),
+        )
+        for sharpness in sharpnesses
+    ]
+    return min(zip(fits, sharpnesses, strict=True), key=lambda fit: float(fit[0].cost))
 
 
 def log_fit_result(
