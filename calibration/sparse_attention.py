@@ -25,7 +25,6 @@ from specmodel.calibrate.sparse_modules import (
     modules_work,
     predicted_time,
     sparse_modules,
-    with_sparse_modules,
 )
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
@@ -81,6 +80,28 @@ def add_to_profiles(found: list[Fitted]) -> None:
             write_text(path, with_stack(hardware_text(path), entry.engine, changed))
 
 
+def with_sparse_modules(
+    stack: FittedStack, fits: dict[tuple[str, str], KernelFitting], source: str
+) -> FittedStack:
+    """Return a stack with fits of sparse attention in place of those it had, all else kept.
+
+    Without a fit at 16 bits, that at 8 bits stands for all dtypes of the cache.
+    """
+    own: dict[str, dict[str, KernelFit]] = {kind: {} for kind in OF_KIND}
+    for (kind, dtype), fitting in fits.items():
+        own[kind][dtype] = fitting.fit
+    for of_kind in own.values():
+        if of_kind and FITTED_DTYPE not in of_kind:
+            of_kind[FITTED_DTYPE] = next(iter(of_kind.values()))
+    return stack.model_copy(update={**own, "source": source_with(stack.source, source)})
+
+
+def source_with(source: str, measured: str) -> str:
+    """Return the source of a stack followed by what was measured, which is said only once."""
+    note = f"; sparse attention of {measured}"
+    return source if note in source else source + note
+
+
 def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
     """Return typical kernels with geometric means of what was fitted.
 
@@ -90,9 +111,7 @@ def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
     fits = {dtype: typical_fits(dtype, found) for dtype in dtypes}
     own = {kind: {dtype: fits[dtype][kind] for dtype in dtypes} for kind in OF_KIND}
     devices = ", ".join(sorted({entry.hardware.name for entry in found}))
-    note = f"; sparse attention of {devices}"
-    source = typical.source if note in typical.source else typical.source + note
-    return typical.model_copy(update={**own, "source": source})
+    return typical.model_copy(update={**own, "source": source_with(typical.source, devices)})
 
 
 def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:

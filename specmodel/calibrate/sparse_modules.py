@@ -30,7 +30,7 @@ from specmodel.calibrate.fitting.result import (
 )
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit
+from specmodel.records.kernels import FITTED_DTYPE, KernelFit
 from specmodel.records.layers.batch import (
     ONE,
     SINGLE_GPU,
@@ -272,36 +272,6 @@ def fit_sparse_modules(
         for kind, fitting in _Problem(hardware, index_compute).fit(rows).items():
             found[kind, str(kv_dtype)] = fitting
     return found
-
-
-def with_sparse_modules(
-    stack: FittedStack, fits: Mapping[tuple[str, str], KernelFitting], source: str
-) -> FittedStack:
-    """Return a stack with fits of sparse attention, in place of those it had.
-
-    Parameters
-    ----------
-    stack
-        The stack; all else of it is kept.
-    fits
-        As `fit_sparse_modules` returns them.
-    source
-        What was measured, which follows the stack's own source.
-
-    Returns
-    -------
-    FittedStack
-        The stack with these fits. Without one at 16 bits, that at 8 bits stands for all dtypes.
-    """
-    own: dict[str, dict[Any, KernelFit]] = {kind: {} for kind in OF_KIND}
-    for (kind, dtype), fitting in fits.items():
-        own[kind][dtype] = fitting.fit
-    for of_kind in own.values():
-        if of_kind and FITTED_DTYPE not in of_kind:
-            of_kind[FITTED_DTYPE] = next(iter(of_kind.values()))
-    note = f"; sparse attention of {source}"
-    text = stack.source if note in stack.source else stack.source + note
-    return stack.model_copy(update={**own, "source": text})
 
 
 def predicted_time(

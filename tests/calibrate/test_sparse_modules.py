@@ -1,6 +1,8 @@
 """Layers of sparse attention: fits give planted numbers back, and published layers are met."""
 
+import runpy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from specmodel.records.layers.sparse import SparseAttention
 pd = pytest.importorskip("pandas")
 modules = pytest.importorskip("specmodel.calibrate.sparse_modules")
 
+SCRIPT = Path(__file__).parents[2] / "calibration" / "sparse_attention.py"
 PLANTED = {
     "launch_time": 5e-6,
     "memory_efficiency": 0.7,
@@ -108,12 +111,13 @@ def test_only_sparse_attention_of_a_stack_changes() -> None:
     table, hardware = timed(layers("GLM-5")), load_hardware("b200")
     fits = modules.fit_sparse_modules(table, load_hardware("h200_sxm"), INDEX_COMPUTE)
     stack = hardware.fitted["trtllm"]
-    changed = modules.with_sparse_modules(stack, fits, "a test")
+    with_sparse_modules = runpy.run_path(str(SCRIPT))["with_sparse_modules"]
+    changed = with_sparse_modules(stack, fits, "a test")
     for kind in modules.OF_KIND:
         assert getattr(changed, kind) == dict.fromkeys(("fp8", "bf16"), fits[kind, "fp8"].fit)
     assert changed.gemm == stack.gemm
     assert changed.source == f"{stack.source}; sparse attention of a test"
-    assert modules.with_sparse_modules(changed, fits, "a test").source == changed.source
+    assert with_sparse_modules(changed, fits, "a test").source == changed.source
 
 
 SHIPPED = [
@@ -142,7 +146,7 @@ def judged(name: str, stack: str, kv_dtype: str) -> tuple["pd.DataFrame", Kernel
 @pytest.mark.parametrize(("name", "stack", "kv_dtype"), SHIPPED)
 def test_published_layers_that_were_not_fitted(name: str, stack: str, kv_dtype: str) -> None:
     rows, fit = judged(name, stack, kv_dtype)
-    if rows.empty:  # `with_sparse_modules` copies the fit at 8 bits, which is judged as that
+    if rows.empty:  # the fit at 8 bits is copied, and judged as that
         pytest.skip(f"no layers with {kv_dtype}, for which another dtype stands")
     hardware = load_hardware(name)
     works = list(modules.modules_work(rows, hardware))
