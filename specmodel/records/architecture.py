@@ -282,14 +282,12 @@ class Architecture(Record):
     @property
     def outer_dtype(self) -> StorageDtype:
         """Dtype of embedding and router, and of the LM head where it has none of its own."""
-        if self.embedding_dtype:
-            return self.embedding_dtype
-        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
+        return self.embedding_dtype or self._unquantised_dtype
 
     @property
     def input_projection_dtype(self) -> StorageDtype:
         """Dtype of the projection of a draft head, which no checkpoint or engine quantises."""
-        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
+        return self._unquantised_dtype
 
     @cached_property
     def stream(self) -> Stream:
@@ -451,6 +449,11 @@ class Architecture(Record):
             raise InputError(f"{prefix}expert_parallel", e, expected)
         if e % n:
             raise InputError(f"{prefix}expert_parallel", e, f"a multiple of tensor_parallel = {n}")
+
+    @property
+    def _unquantised_dtype(self) -> StorageDtype:
+        """Dtype of linear layers, but not below 16 bits."""
+        return self.weight_dtype if BYTES_PER_ELEMENT[self.weight_dtype] >= 2 else "bf16"
 
     @property
     def _embedding_width(self) -> int:
