@@ -1,6 +1,5 @@
 """Architectures: a decoder, target or drafter, as a list of groups of layers."""
 
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -13,7 +12,6 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from specmodel.base import records
 from specmodel.base.errors import InputError, nearest
-from specmodel.base.files import file_mode
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, check
 from specmodel.records.hardware import Dtype
@@ -180,18 +178,13 @@ class Architecture(Record):
         ...
         specmodel.base.errors.InputError: target: got 'no/such/config.json'; expected ...
         """
-        from specmodel.records.hf import config as hf  # its tables are for this path only
+        from specmodel.records.hf.config import architecture_fields  # tables for this path only
+        from specmodel.records.hf.files import read_config
 
-        file, name = config_file(path)
-        argument_file = f"{argument} {file.name}"
-        config = records.read_mapping(file, argument)
-        beside = file.with_name(_quantisation_beside(file.name))
-        is_read = weight_dtype is None and file_mode(beside)
-        quantisation = records.read_mapping(beside, argument) if is_read else None
-        is_given = weight_dtype is not None
-        shape = hf.architecture_fields(config, argument_file, quantisation, is_dtype_given=is_given)
-        data = {"schema_version": 2, "name": name, "source": str(file), **shape}
-        own = records.build(cls, data, argument_file)
+        file, is_given = read_config(path, argument), weight_dtype is not None
+        beside = None if is_given else file.quantisation()
+        fields = architecture_fields(file.content, file.argument, beside, is_dtype_given=is_given)
+        own = records.build(cls, file.with_origin(fields), file.argument)
         return own.with_changes(argument, {"weight_dtype": weight_dtype} if weight_dtype else {})
 
     def with_changes(self, argument: str, changes: Mapping[str, object]) -> Self:
@@ -470,19 +463,6 @@ class Architecture(Record):
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         return mixers + (self.input_projection_size + self.num_norms) * h
-
-
-def config_file(path: str | Path) -> tuple[Path, str]:
-    """Return the ``config.json`` that a path or its folder names, and the name of its model."""
-    is_folder = stat.S_ISDIR(file_mode(Path(path)))
-    file = Path(path) / "config.json" if is_folder else Path(path)
-    return file, file.resolve().parent.name if file.name == "config.json" else file.stem
-
-
-def _quantisation_beside(name: str) -> str:
-    """Return the name of the record of quantisation beside a configuration, with its prefix."""
-    prefix = name.removesuffix("config.json")
-    return f"{prefix if prefix != name else ''}hf_quant_config.json"
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

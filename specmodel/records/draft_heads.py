@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.base.records import build, read_mapping
+from specmodel.base.records import build
 from specmodel.base.units import BYTES_PER_ELEMENT
-from specmodel.records.architecture import Architecture, config_file
+from specmodel.records.architecture import Architecture
 from specmodel.records.draft_passes import (
     Drafter,
     Rule,
@@ -215,15 +215,14 @@ def _head(
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
     """Return the EAGLE-3 head that a ``config.json`` describes, None if it is a model's."""
     from specmodel.records.hf import heads  # its tables are for this path only
+    from specmodel.records.hf.files import read_config
 
-    file, name = config_file(path)
-    config = read_mapping(file, "drafter")
-    if not heads.is_draft_head(config):
+    file = read_config(path, "drafter")
+    if not heads.is_draft_head(file.content):
         return None
     sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
-    fields = heads.eagle3_fields(config, f"drafter {file.name}", **sizes)
-    data = {"schema_version": 2, "name": name, "source": str(file), **fields}
-    head = build(Architecture, data, f"drafter {file.name}")
+    fields = heads.eagle3_fields(file.content, file.argument, **sizes)
+    head = build(Architecture, file.with_origin(fields), file.argument)
     return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
 
 
