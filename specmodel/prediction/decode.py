@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.base.units import Numeric, check
+from specmodel.base.units import Numeric
 from specmodel.cost.deploy import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.columns import DECODE_COLUMNS, LOAD_COLUMNS
+from specmodel.prediction.columns import DECODE_COLUMNS
 from specmodel.prediction.evaluate import evaluate
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predict import MOST, as_prediction, default_context, load_points
+from specmodel.prediction.predict import as_prediction, plain_points
 from specmodel.records.architecture import Architecture
 from specmodel.records.engine import EngineProfile
 from specmodel.records.hardware import HardwareProfile
@@ -112,17 +112,7 @@ def decode_deployed(
     Prediction
         As `decode` gives it.
     """
-    load, assumed = load_points(prompt_length, output_length), dict(assumed)
-    if context_length is None:
-        context_length, assumed["context_length"] = default_context(load)
-    points = {
-        "batch_size": check("batch_size", batch_size, minimum=1, maximum=MOST, whole=True),
-        "context_length": check(
-            "context_length", context_length, minimum=0, maximum=MOST, whole=True
-        ),
-        "draft_length": np.zeros(()),
-        **load,
-    }
+    points, told = plain_points(batch_size, context_length, prompt_length, output_length)
+    points["draft_length"] = np.zeros(())
     evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))
-    shown = (*DECODE_COLUMNS, *LOAD_COLUMNS) if load else DECODE_COLUMNS
-    return as_prediction(evaluation, shown, assumed, interval=interval)
+    return as_prediction(evaluation, DECODE_COLUMNS, {**assumed, **told}, interval=interval)

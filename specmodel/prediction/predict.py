@@ -176,22 +176,12 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     Prediction
         As `predict` gives it.
     """
-    assumed = dict(assumed)
-    load = load_points(prompt_length, output_length)
-    if context_length is None:
-        context_length, assumed["context_length"] = default_context(load)
+    points, told = plain_points(batch_size, context_length, prompt_length, output_length)
+    assumed = {**assumed, **told}
     if max_draft_length is None:
         max_draft_length = assumed["max_draft_length"] = DEFAULT_MAX_DRAFT_LENGTH
     gamma = speculation.check_draft_length(draft_length, whole=True)
-    points = {
-        "batch_size": check("batch_size", batch_size, minimum=1, maximum=MOST, whole=True),
-        "draft_length": gamma,
-        "verify_tokens": _verify_tokens(verify_tokens, gamma),
-        "context_length": check(
-            "context_length", context_length, minimum=0, maximum=MOST, whole=True
-        ),
-        **load,
-    }
+    points |= {"draft_length": gamma, "verify_tokens": _verify_tokens(verify_tokens, gamma)}
     if not deployment.has_drafter and gamma.any():
         raise InputError("drafter", None, "a drafter, as draft_length is above 0")
     most = speculation.MAX_DRAFT_LENGTH
@@ -208,8 +198,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     rate = deployment.drafter.proposal_rate
     acceptance = acceptance.measured_at(gamma).where_proposed(rate)
     evaluation = evaluate(deployment, points, acceptance, max_draft_length=int(longest))
-    shown = (*COLUMNS, *LOAD_COLUMNS) if load else COLUMNS
-    predicted = as_prediction(evaluation, shown, assumed, interval=interval)
+    predicted = as_prediction(evaluation, COLUMNS, assumed, interval=interval)
     warnings = (
         *predicted.warnings,
         *deployment.warnings(points["batch_size"], gamma),
@@ -222,7 +211,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
 
 def as_prediction(
     evaluation: Evaluation,
-    shown: tuple[Column, ...],
+    columns: tuple[Column, ...],
     assumed: Mapping[str, Any],
     *,
     interval: bool = False,
@@ -233,8 +222,8 @@ def as_prediction(
     ----------
     evaluation
         Of operating points.
-    shown
-        The columns.
+    columns
+        The columns; those of `LOAD_COLUMNS` follow where steps carry prefill.
     assumed
         What was assumed because it was not given, by argument.
     interval
@@ -246,14 +235,15 @@ def as_prediction(
         With a warning if a batch does not fit in memory.
     """
     points = evaluation.points
-    columns = {column.name: column.of(evaluation) for column in shown}
-    shape = np.broadcast_shapes(*(column.shape for column in columns.values()))
+    shown = (*columns, *LOAD_COLUMNS) if points.keys() >= {*LOAD} else columns
+    values = {column.name: column.of(evaluation) for column in shown}
+    shape = np.broadcast_shapes(*(value.shape for value in values.values()))
     intervals = None
     if interval:
         generator, taken = np.random.default_rng(INTERVAL_SEED), evaluation.acceptance
         intervals = central_intervals(evaluation.deployment, points, taken, generator, shown)
     return Prediction(
-        values={name: np.broadcast_to(array, shape) for name, array in columns.items()},
+        values={name: np.broadcast_to(array, shape) for name, array in values.items()},
         evaluation=evaluation,
         assumptions=dict(assumed),
         warnings=evaluation.memory.warnings(points["batch_size"]),
@@ -262,26 +252,46 @@ def as_prediction(
     )
 
 
-def load_points(
-    prompt_length: Numeric | None, output_length: Numeric | None
-) -> dict[str, FloatArray]:
-    """Return the lengths of prompts and outputs as coordinates of points, none if none is given.
+def plain_points(
+    batch_size: Numeric,
+    context_length: Numeric | None,
+    prompt_length: Numeric | None,
+    output_length: Numeric | None,
+) -> tuple[dict[str, FloatArray], dict[str, int | str]]:
+    """Return coordinates of points, but for what speculation adds, and the context if assumed.
 
     Parameters
     ----------
-    prompt_length, output_length
-        As `predict` takes them [token].
+    batch_size, context_length, prompt_length, output_length
+        As `predict` takes them [request] [token] [token] [token].
 
     Returns
     -------
-    dict
-        By `LOAD` [token].
+    tuple
+        Coordinates by name, those of `LOAD` where they are given [request] [token]; and what was
+        assumed of the context where it is not: under load the mean of a request.
 
     Raises
     ------
     InputError
-        If one is given without the other, or is no whole number of at least 1.
+        If a value is out of range, or one length of a load is given without the other.
     """
+    load = _load(prompt_length, output_length)
+    told: dict[str, int | str] = {}
+    if context_length is None:
+        context_length, told["context_length"] = _default_context(load)
+    points = {
+        "batch_size": check("batch_size", batch_size, minimum=1, maximum=MOST, whole=True),
+        "context_length": check(
+            "context_length", context_length, minimum=0, maximum=MOST, whole=True
+        ),
+        **load,
+    }
+    return points, told
+
+
+def _load(prompt_length: Numeric | None, output_length: Numeric | None) -> dict[str, FloatArray]:
+    """Return the lengths of prompts and outputs, nothing if neither is given [token]."""
     given = dict(zip(LOAD, (prompt_length, output_length), strict=True))
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
@@ -293,19 +303,8 @@ def load_points(
     return {n: check(n, v, minimum=1, maximum=most, whole=True) for n, v in given.items()}
 
 
-def default_context(load: Mapping[str, FloatArray]) -> tuple[Numeric, int | str]:
-    """Return the context where none is given, and what to say of it.
-
-    Parameters
-    ----------
-    load
-        Lengths of prompts and outputs, if steps carry prefill [token].
-
-    Returns
-    -------
-    tuple
-        The context, under load the mean of a request, and the number or what it is [token].
-    """
+def _default_context(load: Mapping[str, FloatArray]) -> tuple[Numeric, int | str]:
+    """Return the context where none is given, and the number or what it is [token]."""
     if not load:
         return DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH
     mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
