@@ -46,6 +46,10 @@ class KernelParameters:
         Added for each of the independent groups, such as experts, that the work falls into [s].
     ramp_time
         Reads much shorter than this take twice their time, much longer ones this much more [s].
+    depth_time, depth_limit
+        A product takes at least ``depth_time d / (1 + d / depth_limit)``, d being what each of its
+        results sums over: a kernel walks it step by step, however small the product; kernels that
+        cut it into parts walk at most `depth_limit` [s] [-].
     """
 
     launch_time: Value = 0.0
@@ -58,6 +62,8 @@ class KernelParameters:
     tile_width: Value = 0.0
     group_time: Value = 0.0
     ramp_time: Value = 0.0
+    depth_time: Value = 0.0
+    depth_limit: Value = 1e9
 
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
         """Return the time of arithmetic that takes `seconds` without tiles.
@@ -86,6 +92,21 @@ class KernelParameters:
             return seconds
         ramp = kernels * self.ramp_time
         return seconds * (1 + ramp / np.maximum(seconds + ramp, np.finfo(float).tiny))
+
+    def walked(self, seconds: FloatArray, depth: Value, kernels: Value) -> FloatArray:
+        """Return the time of arithmetic, or of walking the depths of `kernels` that sum to `depth`.
+
+        The kernels are taken to be equally deep, which is at most a little too long for some that
+        are not. Walking and computing overlap as computing and streaming do.
+        """
+        if _is_zero(self.depth_time):
+            return seconds
+        each = depth / np.maximum(kernels, _FEWEST)
+        return smooth_maximum(
+            seconds,
+            np.asarray(depth * self.depth_time / (1 + each / self.depth_limit)),
+            self.sharpness,
+        )
 
 
 DATA_SHEET = KernelParameters()

@@ -5,6 +5,7 @@ times as long as its neighbours, and nothing about its shape says so. Such fallb
 found by comparing measurements with their siblings only, never with the model.
 """
 
+import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
@@ -51,6 +52,16 @@ SGLang's stands for it."""
 NORMS = ("vllm", "0.24.0")
 """Stack whose quantisation by a scale of each token stands for norms, whose times nobody published:
 like one, it is a kernel that reads each row, finds a number of it, and writes the row scaled."""
+
+_GEMM_TOKENS = tuple(2**i for i in range(13))
+"""Tokens of the products taken [token]: each octave up to `MAX_TOKENS` counts alike. Engines pad
+batches to such sizes, or to multiples of 8; odd numbers of tokens take up to twice as long."""
+
+_LAUNCHED = 0.3
+"""Share of a product's time below which reading does not decide it, nor does a cache [-]."""
+
+_NARROWEST = 256
+"""Narrowest and least deep product taken: models have none that is smaller [-]."""
 
 _SHORTEST = 0.01  # share of the timings of attention that are launches [-]
 _NORM_WIDTHS = (1024, 16_384)
@@ -138,11 +149,11 @@ def _experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) 
 
 def _gemm(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFrame:
     usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS[stack])
-    table = raw[usable & (raw["num_tokens"] <= MAX_TOKENS)]
+    table = raw[usable & raw["num_tokens"].isin(_GEMM_TOKENS)]
     k, n = table["input_size"], table["output_size"]
     read = stored_bytes(k * n, table["weight_dtype"])
-    is_long = (n < 128) | (k < 1024) | (table["num_tokens"] > 16)
-    is_timed = cold_rows(read, device) | (short_rows(read, table["latency"], device) & ~is_long)
+    is_short = short_rows(read, table["latency"], device, share=_LAUNCHED)
+    is_timed = cold_rows(read, device) | (is_short & (np.minimum(k, n) >= _NARROWEST))
     is_fitted = every_third(table[is_timed], "gemm").reindex(table.index, fill_value=False)
     return table[[*COLUMNS["gemm"], "latency"]].assign(role=roles_of(is_fitted, is_timed))
 

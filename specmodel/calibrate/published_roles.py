@@ -22,9 +22,11 @@ def cold_rows(read_bytes: pd.Series, device: HardwareProfile) -> pd.Series:
     return read_bytes > COLD_SHARE * device.memory.l2_bytes
 
 
-def short_rows(read_bytes: pd.Series, latency: pd.Series, device: HardwareProfile) -> pd.Series:
-    """Return which rows take so much longer than their reads that the launch decides."""
-    return read_bytes / device.memory.peak_bytes_per_s < 0.05 * latency
+def short_rows(
+    read_bytes: pd.Series, latency: pd.Series, device: HardwareProfile, share: float = 0.05
+) -> pd.Series:
+    """Return which rows spend less than a share of their time reading [-]: else decides it."""
+    return read_bytes / device.memory.peak_bytes_per_s < share * latency
 
 
 def fastest_kernels(table: pd.DataFrame) -> pd.DataFrame:

@@ -53,7 +53,13 @@ def work_of(kind: str, table: pd.DataFrame) -> Work:
 def _gemm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
     m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
     return blocks.linear(
-        m, weights=k * n, values=k + n, value_bytes=value_bytes, kernels=1, **dtypes
+        m,
+        weights=k * n,
+        values=k + n,
+        value_bytes=max(value_bytes, 2.0),
+        depth=k,
+        kernels=1,
+        **dtypes,
     )
 
 
@@ -129,8 +135,10 @@ def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Wor
         loaded=column["active_experts"],
         hidden_size=column["hidden_size"],
         width=width,
+        matrices=column["num_matrices"],
         experts_per_token=k,
         layers=1,
+        value_bytes=value_bytes,
         residual_bytes=max(value_bytes, 2.0),
     )
     if not column["includes_router"].any():
@@ -140,6 +148,7 @@ def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Wor
         weights=column["hidden_size"] * column["num_experts"],
         values=column["hidden_size"] + 3 * column["num_experts"],
         value_bytes=max(value_bytes, 2.0),
+        depth=column["hidden_size"],
         kernels=1,
         **dtypes,
     )

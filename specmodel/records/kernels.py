@@ -130,8 +130,8 @@ class KernelFit(Record):
     ----------
     launch_time, memory_efficiency, compute_efficiency, activation_efficiency, sharpness
         Parameters of the roofline, which `KernelParameters` describes [s] [-].
-    tile_rows, tile_growth, tile_width, group_time, ramp_time
-        Further ones, of tiles [-] and of groups and ramps [s].
+    tile_rows, tile_growth, tile_width, group_time, ramp_time, depth_time, depth_limit
+        Further ones, of tiles [-], of groups and ramps [s], and of depths [s] [-].
     arithmetic_dtype
         Dtype that the kernels compute in: the fit holds for no other.
     num_points, num_judged
@@ -162,6 +162,8 @@ class KernelFit(Record):
     tile_width: Annotated[float, Field(ge=0, le=4096)] = 0.0
     group_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
     ramp_time: Annotated[float, Field(ge=0, le=1)] = 0.0
+    depth_time: Annotated[float, Field(ge=0, le=1e-3)] = 0.0
+    depth_limit: Annotated[float, Field(gt=0, le=1e9)] = 1e9
     arithmetic_dtype: str
     num_points: Points
     num_judged: Points

@@ -39,6 +39,9 @@ PARAMETERS = {
         "launch_time": (1e-7, 1e-4, 4e-6),
         "memory_efficiency": (0.2, 1.0, 0.8),
         "compute_efficiency": (0.05, 1.0, 0.7),
+        "activation_efficiency": (0.02, 20.0, 0.5),
+        "depth_time": (1e-13, 1e-7, 1e-9),
+        "depth_limit": (100.0, 1e6, 2e4),
     },
     "attention": {
         "launch_time": (1e-7, 1e-4, 8e-6),
@@ -81,6 +84,7 @@ SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Exponents tried: powers of two, which are cheap to take [-]."""
 
 _ALWAYS = ("memory_efficiency", "compute_efficiency")  # recorded whether fitted or held
+_UNCUT = "depth_limit"  # no limit if it is at its upper bound: kernels do not cut depths
 _NORMAL_80 = 1.2815515594  # 80 % of a normal distribution lie within so many deviations
 _FOLDS = 4
 
@@ -220,6 +224,10 @@ class _Problem:
     held: KernelParameters
     bounds: Mapping[str, tuple[float, float, float]]
 
+    def without(self, name: str) -> "_Problem":
+        """Return the problem with one parameter less, which is held as it is by default."""
+        return replace(self, bounds={n: bound for n, bound in self.bounds.items() if n != name})
+
     def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
         named: dict[str, Any] = dict(zip(self.bounds, np.exp(x).tolist(), strict=True))
         return replace(self.held, **named, sharpness=sharpness)
@@ -247,6 +255,8 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     work = work_of(kind, fitted)
     errors = problem.errors(best.x, work, np.log(fitted["latency"].to_numpy()), sharpness)
     result = log_fit_result(names, best, errors, _series(fitted))
+    if _UNCUT in result.at_bound:
+        return _fit(problem.without(_UNCUT), rows)
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))

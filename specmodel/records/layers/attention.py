@@ -91,11 +91,14 @@ class GroupedAttention(Record):
         entry = self._kv_elements(n)
         wider = self.input_size - run.stream.hidden_size if self.input_size else 0
         gate = int(self.has_output_gate)
-        inner = wider + (2 + gate) * self.num_heads * self.head_dim / n + entry
+        inner = wider + (2 + gate) * self.output_size / n + entry
+        depth = (self.input_size or run.stream.hidden_size) + self.output_size / n
+        turned = 2 * (self.output_size / n + entry) + gate * 3 * self.output_size / n
         return {
             "attention_projections": _projections(
-                run, layers, self.weights(run.stream.hidden_size, n), inner, kernels=3 + gate
+                run, layers, self.weights(run.stream.hidden_size, n), inner, depth, kernels=2
             ),
+            "elementwise": _between(run, layers, turned, kernels=1 + gate),
             "attention_core": _core(
                 run,
                 layers,
@@ -176,13 +179,25 @@ class LatentHeads(Record):
         equal arithmetic. The core computes in 16 bits whatever the cache holds, but on data-center
         Blackwell, where it computes on 8-bit latents as they are.
         """
-        n = run.layout.tensor_parallel
+        n, read = run.layout.tensor_parallel, self.input_size or run.stream.hidden_size
         head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
-        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
         made = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
-        inner = wider + made
+        inner = read - run.stream.hidden_size + made
+        depth = (
+            read
+            + self.q_lora_rank
+            + self.qk_nope_head_dim
+            + self.kv_lora_rank
+            + self.output_size / n
+        )
         weights = LatentHeads.weights(self, run.stream.hidden_size, n)
-        return _projections(run, layers, weights, inner, kernels=8)
+        return _projections(run, layers, weights, inner, depth, kernels=5)
+
+    def between_projections(self, run: Pass, layers: int) -> Work:
+        """Return the work of norms of latents, and of rotation and writing to the cache."""
+        turned = self.num_heads / run.layout.tensor_parallel + 1
+        values = 2 * (self.q_lora_rank + self.kv_lora_rank + turned * self.qk_rope_head_dim)
+        return _between(run, layers, values, kernels=3)
 
 
 class LatentAttention(LatentHeads):
@@ -204,7 +219,10 @@ class LatentAttention(LatentHeads):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        found = {"attention_projections": self.projections(run, layers)}
+        found = {
+            "attention_projections": self.projections(run, layers),
+            "elementwise": self.between_projections(run, layers),
+        }
         decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
         if decoded:
             found["attention_core"] = _core(
@@ -249,7 +267,7 @@ class LatentAttention(LatentHeads):
             activation_bytes=core.activation_bytes + entries * (2 * keys_and_values),
             stored_dtype="bf16",
         )
-        absorbed = layers * heads * 2 * self.kv_lora_rank * stream.activation_bytes
+        absorbed = layers * heads * 2 * self.kv_lora_rank * stream.residual_bytes
         projections = found["attention_projections"]
         less = projections.activation_bytes - prompts.num_tokens * absorbed
         work = {
@@ -262,14 +280,19 @@ class LatentAttention(LatentHeads):
                 context,
                 weights=layers * heads * self.kv_lora_rank * (made + self.v_head_dim),
                 values=0.0,
-                value_bytes=stream.activation_bytes,
+                value_bytes=stream.residual_bytes,
+                depth=2 * layers * self.kv_lora_rank,
                 kernels=2 * layers,
                 dtype=stream.arithmetic_dtype(stream.weight_dtype),
                 stored_dtype=stream.weight_dtype,
             )
             has_any = np.minimum(context, 1.0)  # weights are read where there is a context
-            read, kernels = own.weight_bytes * has_any, own.kernels * has_any
-            work["context_projections"] = replace(own, weight_bytes=read, kernels=kernels)
+            work["context_projections"] = replace(
+                own,
+                weight_bytes=own.weight_bytes * has_any,
+                depth=own.depth * has_any,
+                kernels=own.kernels * has_any,
+            )
         return work
 
 
@@ -292,20 +315,36 @@ def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
     return kv_dtype if is_native else wider_dtype("bf16", kv_dtype)
 
 
-def _projections(run: Pass, layers: int, weights: float, inner: float, *, kernels: int) -> Work:
+def _projections(
+    run: Pass, layers: int, weights: float, inner: float, depth: float, *, kernels: int
+) -> Work:
     """Return the work of the matrices before and after a mixer's core, with `kernels` a layer.
 
-    A token has `inner` values between these matrices in one layer, written or read there.
+    A token has `inner` values between these matrices in one layer, written or read there; `depth`
+    is the sum of what the matrices read.
     """
     stream = run.stream
     return blocks.linear(
         run.num_tokens,
         weights=layers * weights,
         values=layers * (2 * stream.hidden_size + inner),
-        value_bytes=stream.activation_bytes,
+        value_bytes=stream.residual_bytes,
+        depth=layers * depth,
         kernels=layers * kernels,
         dtype=stream.arithmetic_dtype(stream.weight_dtype),
         stored_dtype=stream.weight_dtype,
+    )
+
+
+def _between(run: Pass, layers: int, values: float, *, kernels: int) -> Work:
+    """Return the work of small kernels between these matrices, `kernels` a layer."""
+    stream = run.stream
+    return blocks.between(
+        run.num_tokens,
+        values=layers * values,
+        value_bytes=stream.residual_bytes,
+        kernels=layers * kernels,
+        dtype=stream.activation_dtype,
     )
 
 

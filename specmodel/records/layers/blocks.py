@@ -14,6 +14,7 @@ def linear(
     weights: Value,
     values: Value,
     value_bytes: float,
+    depth: Value,
     kernels: float,
     dtype: str,
     stored_dtype: str,
@@ -29,9 +30,11 @@ def linear(
     values
         Read and written for each token [-].
     value_bytes
-        Size of one of these [B].
+        Size of one of these, which other kernels hand on in 16 bits or more [B].
+    depth
+        Inputs of each matrix, the sum over matrices [-].
     kernels
-        Kernels launched [-].
+        Products launched [-].
     dtype, stored_dtype
         Of the arithmetic and of the weights.
 
@@ -45,9 +48,41 @@ def linear(
         weight_bytes=weights * BYTES_PER_ELEMENT[stored_dtype],
         activation_bytes=num_tokens * (values * value_bytes),
         rows=num_tokens,
+        depth=depth,
         kernels=kernels,
         dtype=dtype,
         stored_dtype=kernel_dtype(stored_dtype),
+    )
+
+
+def between(
+    num_tokens: Value, *, values: Value, value_bytes: float, kernels: float, dtype: str
+) -> Work:
+    """Return the work of small kernels between matrices, such as activation functions.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    values
+        Read and written for each token [-].
+    value_bytes
+        Size of one of these [B].
+    kernels
+        Kernels launched [-].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    return Work(
+        activation_bytes=num_tokens * (values * value_bytes),
+        kernels=kernels,
+        kind="elementwise",
+        dtype=dtype,
     )
 
 
@@ -62,7 +97,7 @@ def feed_forward(
     dtype: str,
     stored_dtype: str,
 ) -> Work:
-    """Return the work of feed-forward blocks.
+    """Return the work of the matrices of feed-forward blocks; gate and up are one product.
 
     Parameters
     ----------
@@ -82,31 +117,55 @@ def feed_forward(
     Returns
     -------
     Work
-        On one GPU.
+        On one GPU, but for the activation function between them.
     """
     return linear(
         num_tokens,
         weights=layers * matrices * hidden_size * width,
-        values=layers * (2 * hidden_size + 2 * matrices * width),
+        values=layers * (2 * hidden_size + matrices * width),
         value_bytes=value_bytes,
-        kernels=3 * layers,
+        depth=layers * (hidden_size + width),
+        kernels=2 * layers,
         dtype=dtype,
         stored_dtype=stored_dtype,
     )
 
 
-def routed(
+def activation_function(
+    num_tokens: Value, *, width: Value, matrices: Value, layers: int, value_bytes: float, dtype: str
+) -> Work:
+    """Return the work of the activation functions of feed-forward blocks.
+
+    Parameters
+    ----------
+    num_tokens, width, matrices, layers, value_bytes
+        As `feed_forward` takes them: all but one of the matrices made what it reads.
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    values = layers * matrices * width
+    return between(num_tokens, values=values, value_bytes=value_bytes, kernels=layers, dtype=dtype)
+
+
+def routed(  # noqa: PLR0913 - all keyword-only
     block: Work,
     *,
     pairs: Value,
     loaded: Value,
     hidden_size: Value,
     width: Value,
+    matrices: Value,
     experts_per_token: Value,
     layers: int,
+    value_bytes: float,
     residual_bytes: float,
 ) -> Work:
-    """Return the work of routed experts, with the choice of them, permutation and combination.
+    """Return the work of routed experts: choice, permutation, activation and combination with it.
 
     Permuting reads a row of the model's width for each token and writes one for each pair, and
     combining does the reverse: with k pairs a token, ``2 (1 + 1/k)`` rows for each pair.
@@ -119,12 +178,12 @@ def routed(
         Tokens times experts of each [token].
     loaded
         Experts whose weights are read [-].
-    hidden_size, width, experts_per_token
+    hidden_size, width, matrices, experts_per_token
         As the model has them [-].
     layers
         Layers [-].
-    residual_bytes
-        Size of an activation between layers [B].
+    value_bytes, residual_bytes
+        Size of an activation within a block, and between layers [B].
 
     Returns
     -------
@@ -133,14 +192,22 @@ def routed(
     """
     rows = layers * 2 * (1 + 1 / experts_per_token)
     moved = pairs * (rows * hidden_size * residual_bytes)
+    acted = activation_function(
+        pairs,
+        width=width,
+        matrices=matrices,
+        layers=layers,
+        value_bytes=value_bytes,
+        dtype=block.dtype,
+    )
     return replace(
         block,
         weight_bytes=loaded * block.weight_bytes,
-        activation_bytes=block.activation_bytes + moved,
+        activation_bytes=block.activation_bytes + acted.activation_bytes + moved,
         spread=loaded,
         groups=layers * loaded,
         width=width,
-        kernels=block.kernels + 3 * layers,
+        kernels=block.kernels + acted.kernels + 3 * layers,
         kind="experts",
         memory_cause="experts",
     )

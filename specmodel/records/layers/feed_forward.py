@@ -63,8 +63,7 @@ class DenseFeedForward(Record):
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
         width = self.ffn_size / run.layout.tensor_parallel
-        dtype = run.stream.weight_dtype
-        return {"dense_ffn": _block(run, run.num_tokens, width, layers, self.is_gated, dtype)}
+        return _dense("dense_ffn", run, width, layers, self.is_gated, run.stream.weight_dtype)
 
 
 class RoutedExperts(Record):
@@ -172,12 +171,13 @@ class RoutedExperts(Record):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        shared = self._shared_size / run.layout.tensor_parallel
-        dtype = run.stream.weight_dtype
+        shared, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
+        if not self.is_routed:
+            return self._single(run, layers)
         found = {
             "router": self._router(run, layers),
             "routed_experts": self._routed(run, layers),
-            "shared_experts": _block(run, run.num_tokens, shared, layers, self.is_gated, dtype),
+            **_dense("shared_experts", run, shared, layers, self.is_gated, dtype),
             "all_to_all": self._all_to_all(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
@@ -222,40 +222,61 @@ class RoutedExperts(Record):
 
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the scores of all experts and the choice of the top k, the same on every GPU."""
-        if not self.is_routed:
-            return Work()
         stream = run.stream
         return blocks.linear(
             run.num_tokens,
             weights=layers * self.router_parameters(stream.hidden_size),
             values=layers * (stream.hidden_size + 3 * self.num_experts),
             value_bytes=stream.residual_bytes,
+            depth=layers * stream.hidden_size,
             kernels=layers,
             dtype=stream.arithmetic_dtype(stream.outer_dtype),
             stored_dtype=stream.outer_dtype,
         )
 
+    def _single(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the blocks of a single expert, which every token uses, and of shared ones."""
+        n, stream = run.layout.tensor_parallel, run.stream
+        routed = _dense(
+            "routed_experts", run, self.expert_size / n, layers, self.is_gated, stream.expert_dtype
+        )
+        routed["routed_experts"] = replace(routed["routed_experts"], memory_cause="experts")
+        shared = _dense(
+            "shared_experts", run, self._shared_size / n, layers, self.is_gated, stream.weight_dtype
+        )
+        if shared:
+            shared["elementwise"] = routed["elementwise"] + shared["elementwise"]
+        return routed | shared
+
     def _routed(self, run: Pass, layers: int) -> Work:
-        """Return the experts' blocks, and permuting tokens to them where there are several."""
+        """Return the experts' blocks, with what brings tokens to them and back."""
         active, k = run.active_experts, self.experts_per_token
-        if run.layout.expert_parallel == 1 or not self.is_routed:
+        if run.layout.expert_parallel == 1:
             pairs, width = run.batch.num_tokens * k, self.expert_size / run.layout.tensor_parallel
         else:
             pairs, width = self._busiest_pairs(run), float(self.expert_size)
             active = ranks.busiest_experts(active, self.num_experts, run.layout.expert_parallel)
-        dtype = run.stream.expert_dtype
-        one = _block(run, pairs, width, layers, self.is_gated, dtype)
-        if not self.is_routed:
-            return replace(one, memory_cause="experts")
+        stream, matrices = run.stream, _matrices(self.is_gated)
         return blocks.routed(
-            one,
+            blocks.feed_forward(
+                pairs,
+                hidden_size=stream.hidden_size,
+                width=width,
+                matrices=matrices,
+                layers=layers,
+                value_bytes=stream.activation_bytes,
+                dtype=stream.arithmetic_dtype(stream.expert_dtype),
+                stored_dtype=stream.expert_dtype,
+            ),
             pairs=pairs,
             loaded=active,
-            hidden_size=run.stream.hidden_size,
+            hidden_size=stream.hidden_size,
             width=width,
+            matrices=matrices,
             experts_per_token=k,
             layers=layers,
-            residual_bytes=run.stream.residual_bytes,
+            value_bytes=stream.activation_bytes,
+            residual_bytes=stream.residual_bytes,
         )
 
     def _busiest_pairs(self, run: Pass) -> FloatArray:
@@ -282,7 +303,7 @@ class RoutedExperts(Record):
     def _all_to_all(self, run: Pass, layers: int) -> Work:
         """Send each token to the ranks of its experts and back, if attention is data-parallel."""
         layout, stream = run.layout, run.stream
-        if layout.replicas == 1 or layout.expert_parallel == 1 or not self.is_routed:
+        if layout.replicas == 1 or layout.expert_parallel == 1:
             return Work()
         degree = layout.expert_parallel
         message = ranks.all_to_all(degree, layout.gpus_per_node)
@@ -292,22 +313,32 @@ class RoutedExperts(Record):
         return blocks.message(message, sent, collectives=2 * layers, rounds=2 * layers)
 
 
-def _block(
-    run: Pass, num_tokens: FloatArray, width: float, layers: int, is_gated: bool, dtype: str
-) -> Work:
-    """Return the work of blocks of a width on each GPU, none if that is 0; `dtype` of weights."""
+def _dense(
+    name: str, run: Pass, width: float, layers: int, is_gated: bool, dtype: str
+) -> dict[str, Work]:
+    """Return blocks of a width on each GPU that all tokens pass, none if that is 0."""
     if not width:
-        return Work()
-    return blocks.feed_forward(
-        num_tokens,
-        hidden_size=run.stream.hidden_size,
+        return {}
+    stream, tokens, matrices = run.stream, run.num_tokens, _matrices(is_gated)
+    products = blocks.feed_forward(
+        tokens,
+        hidden_size=stream.hidden_size,
         width=width,
-        matrices=_matrices(is_gated),
+        matrices=matrices,
         layers=layers,
-        value_bytes=run.stream.activation_bytes,
-        dtype=run.stream.arithmetic_dtype(dtype),
+        value_bytes=stream.residual_bytes,
+        dtype=stream.arithmetic_dtype(dtype),
         stored_dtype=dtype,
     )
+    acted = blocks.activation_function(
+        tokens,
+        width=width,
+        matrices=matrices,
+        layers=layers,
+        value_bytes=stream.residual_bytes,
+        dtype=stream.activation_dtype,
+    )
+    return {name: products, "elementwise": acted}
 
 
 def _matrices(is_gated: bool) -> int:

@@ -115,7 +115,8 @@ class Stored:
             run.num_tokens,
             weights=layers * inputs * stream.hidden_size,
             values=layers * (inputs + stream.hidden_size),
-            value_bytes=stream.activation_bytes,
+            value_bytes=stream.residual_bytes,
+            depth=layers * inputs,
             kernels=layers,
             dtype=stream.arithmetic_dtype(self.output_dtype),
             stored_dtype=self.output_dtype,
@@ -128,6 +129,7 @@ class Stored:
             weight_bytes=both.weight_bytes
             - layers * inputs * stream.hidden_size * stream.bytes_of(stream.weight_dtype),
             activation_bytes=both.activation_bytes - output.activation_bytes,
+            depth=both.depth - output.depth,
             kernels=both.kernels - output.kernels,
         )
         if both.kind != output.kind:  # of layers that were timed as a whole

@@ -153,7 +153,8 @@ class SparseAttention(LatentHeads):
         Where weights have fewer than 16 bits, kernels of their own quantise what three of the
         matrices read: hidden values, the latent of queries, and what attention returns.
         """
-        found, stream = self.projections(run, layers), run.stream
+        stream = run.stream
+        found = self.projections(run, layers) + self.between_projections(run, layers)
         if self.has_indexer:
             read = self.q_lora_rank + stream.hidden_size
             made = self.index_num_heads * self.index_head_dim
@@ -162,7 +163,8 @@ class SparseAttention(LatentHeads):
                 run.num_tokens,
                 weights=layers * self._indexer_weights(stream.hidden_size),
                 values=layers * (read + made),
-                value_bytes=stream.activation_bytes,
+                value_bytes=stream.residual_bytes,
+                depth=layers * (2 * stream.hidden_size + self.q_lora_rank),
                 kernels=2 * layers,
                 dtype=found.dtype,
                 stored_dtype=stream.weight_dtype,

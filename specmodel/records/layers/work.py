@@ -55,6 +55,8 @@ class Work:
         Kernels launched, collectives started, and messages waited for [-].
     groups
         Independent groups of work: sequences times KV heads of attention, experts loaded [-].
+    depth
+        What each result of a product sums over, the sum of it over the kernels [-].
     rows, spread, width
         Rows that matrices are multiplied with, equal matrices that these are spread over, such as
         experts, and the narrow side of one, which tiles pad; infinite rows and width pad
@@ -79,6 +81,7 @@ class Work:
     link_hops: float = 0.0
     network_hops: float = 0.0
     groups: FloatArray | float = 0.0
+    depth: FloatArray | float = 0.0
     rows: FloatArray | float = np.inf
     spread: FloatArray | float = 1.0
     width: FloatArray | float = np.inf
