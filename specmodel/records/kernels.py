@@ -12,6 +12,7 @@ from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.base.units import names_of_fits
 
 FitKind = Literal[
     "experts",
@@ -31,6 +32,7 @@ StorageDtype = Literal[
     "bf16",
     "fp16",
     "fp8",
+    "fp8_block",
     "mxfp8",
     "int8",
     "int8_g128",
@@ -42,6 +44,10 @@ StorageDtype = Literal[
     "int4_g32",
 ]
 """Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
+
+FitDtype = Literal[StorageDtype, "mxfp4_fp8", "int4_fp8"]
+"""Dtypes of weights or caches as fits are named: with 8 bits of activations where others are
+usual."""
 
 STANDS_IN = {"elementwise": "gemm", "indexer": "sparse_attention"}
 """Kind whose errors are taken for one that has few points of its own, or none: indexers were timed
@@ -211,14 +217,14 @@ class FittedStack(Record):
     source: Annotated[str, Field(min_length=3)]
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     is_default: bool = False
-    experts: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    elementwise: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    latent_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    sparse_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    indexer: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    recurrence: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    experts: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    gemm: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    elementwise: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    latent_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.
@@ -234,14 +240,15 @@ class FittedStack(Record):
         Returns
         -------
         str or None
-            `stored` if it was fitted with that arithmetic, else bf16, of recurrences fp32; None if
-            neither was.
+            The first of `names_of_fits` that was fitted with that arithmetic, else bf16, of
+            recurrences fp32; None if none was.
         """
         fits: Mapping[str, KernelFit] = getattr(self, kind, {})
-        own = fits.get(stored)
         is_same = kind in _READS_A_CACHE or arithmetic is None
-        if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
-            return stored
+        for name in names_of_fits(stored, arithmetic):
+            own = fits.get(name)
+            if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
+                return name
         standard = fitted_dtype(kind)
         return standard if standard in fits else None
 
