@@ -30,6 +30,9 @@ _QUANTIZATIONS = (
 _SLOW_MXFP4 = [("trtllm", name) for name in ("b200", "b300", "gb200")]
 """Stacks with 16-bit arithmetic on MXFP4 at a seventh of its peak, which by default run fp8."""
 
+_MOST_IMPOSSIBLE = 0.1
+"""Share of timings that may beat the memory's peak, as a cache holds some weights [-]."""
+
 _VARIANT = r"(monolithic|modular)$"
 """How vLLM names two ways of calling one kernel."""
 
@@ -53,8 +56,9 @@ def experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) -
 
     Notes
     -----
-    Fallback kernels are slow slices (`_slow_slices`) and shapes that another library ran than most
-    of their dtype (`_other_libraries`): one fit of both would hold for neither.
+    Left out is a dtype whose timings beat the memory's peak (`_impossible`). Fallback kernels are
+    slow slices (`_slow_slices`) and shapes that another library ran than most of their dtype
+    (`_other_libraries`): one fit of both would hold for neither.
     """
     usable = raw["is_gated"] & ~raw["is_slow_path"] & (raw["expert_parallel"] == 1)
     usable &= raw["quantization"].isin(_QUANTIZATIONS)
@@ -64,7 +68,10 @@ def experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) -
     table = fastest_kernels(raw[usable]).assign(num_matrices=3)
     table["model_expert_size"] = table["expert_size"] * table["tensor_parallel"]
     elements = table["active_experts"] * 3 * table["hidden_size"] * table["expert_size"]
-    is_cold = cold_rows(stored_bytes(elements, table["weight_dtype"]), device)
+    read = stored_bytes(elements, table["weight_dtype"])
+    is_possible = ~table["quantization"].isin(_impossible(table, read, device))
+    table, read = table[is_possible], read[is_possible]
+    is_cold = cold_rows(read, device)
     is_slow = pd.Series(table.index.isin(_slow_slices(table[is_cold])), table.index)
     is_slow |= is_other.reindex(table.index)
     is_fitted = rows_in(table[list(SHAPE["experts"])], EXPERT_SHAPES) & ~is_slow
@@ -76,17 +83,32 @@ def experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) -
     return table[names].assign(role=roles)
 
 
+def _impossible(table: pd.DataFrame, read_bytes: pd.Series, device: HardwareProfile) -> list[str]:
+    """Return the dtypes whose weights came faster than memory can, so that fewer were read.
+
+    TensorRT-LLM's kernels for NVFP4 on B200 and GB200 choose experts themselves when they are
+    timed: a fifth of their timings would be at 1.3 times the peak if all experts were read that
+    their rows name.
+    """
+    is_over = read_bytes / table["latency"] > device.memory.peak_bytes_per_s
+    is_told = cold_rows(read_bytes, device) & (table["distribution"] == "balanced")
+    share = is_over[is_told].groupby(table["quantization"]).mean()
+    return [str(name) for name in share.index[share > _MOST_IMPOSSIBLE]]
+
+
 def _other_libraries(table: pd.DataFrame) -> pd.Series:
-    """Return the rows of shapes that ran no kernel of the library that ran most of their dtype.
+    """Return the rows of shapes that ran no kernel of the library that is fastest most often.
 
     On Blackwell, SGLang runs TensorRT-LLM's experts for the models that it knows them to do for,
-    DeepSeek, Qwen3, GLM and others, and its own Triton kernels for the rest.
+    DeepSeek, Qwen3, GLM and others, and its own Triton kernels for the rest. TensorRT-LLM's fast
+    kernels for NVFP4 were not timed for 384 and 512 experts, and its others take three times as
+    long.
     """
     library = table["kernel_source"].str.replace(_VARIANT, "", regex=True)
     shape = table.groupby(["hidden_size", "num_experts", "experts_per_token"]).ngroup()
-    ran = pd.DataFrame({"dtype": table["quantization"], "library": library, "shape": shape})
-    counts = ran[table["is_gated"]].drop_duplicates().groupby(["dtype", "library"]).size()
-    most = counts.sort_values(ascending=False, kind="stable").reset_index().groupby("dtype").first()
+    ran = fastest_kernels(table[table["is_gated"]])["quantization"].to_frame()
+    counts = ran.assign(library=library).groupby(["quantization", "library"]).size()
+    most = counts.sort_values(kind="stable").groupby("quantization").tail(1).reset_index("library")
     is_main = library == table["quantization"].map(most["library"])
     return ~is_main.groupby([table["quantization"], shape]).transform("any")
 
