@@ -89,6 +89,29 @@ def fit_all_reduces(table: pd.DataFrame, peak_bytes_per_s: float | FloatArray = 
     return LinkFitting(AllReduceParameters(**found), result, left_out)
 
 
+def errors_of(
+    table: pd.DataFrame, peak_bytes_per_s: float | FloatArray, parameters: AllReduceParameters
+) -> FloatArray:
+    """Return predicted over measured less one for each row of a table of all-reduces.
+
+    Parameters
+    ----------
+    table
+        With `COLUMNS`.
+    peak_bytes_per_s
+        Peak of the link, or of each row's [B/s].
+    parameters
+        Latencies and efficiencies.
+
+    Returns
+    -------
+    FloatArray
+        Shape (rows,) [-].
+    """
+    num_gpus, size, latency = (table[name].to_numpy(float) for name in COLUMNS)
+    return all_reduce_time(size, num_gpus, peak_bytes_per_s, parameters) / latency - 1
+
+
 def _checked(table: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
     need_columns(table, COLUMNS)
     num_gpus = numbers(table, "num_gpus", minimum=2, whole=True)
