@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares
+from links import fit_links
 from sparse_attention import add_sparse_attention
 
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate.datasets import list_tables, read_timings, source_name
+from specmodel.calibrate.datasets import source_name
 from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spreads, shape_errors
-from specmodel.calibrate.fitting.result import ROBUST_SCALE, rounded
+from specmodel.calibrate.fitting.result import rounded
 from specmodel.calibrate.measurements import groups, read_measurements
 from specmodel.calibrate.published import NORMS, STACKS
 from specmodel.calibrate.published_mixers import RECURRENCES
 from specmodel.cli import main as command
-from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
+from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import KINDS, FittedStack, KernelFit, fitted_dtype
 
 ROOT = Path(__file__).parents[1]
@@ -97,58 +97,6 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
             "--source", source)  # fmt: skip
     record = load_hardware(profile)
     return Fitted(record, table, record.fitted[stack])
-
-
-def link_efficiency(hardware: str) -> float:
-    """Return the share of a link's peak at which TensorRT-LLM's all-reduces move their bytes.
-
-    Latencies are kept. Messages of 2 KB to 32 MB, the range of passes, on 2 to 8 GPUs.
-    """
-    table = list_tables()
-    of_link = (table["operation"] == "comm") & (table["framework"] == "trtllm")
-    version = table[of_link & (table["hardware"] == hardware)]["version"].max()
-    rows = read_timings("comm", hardware, "trtllm", version)
-    link = load_hardware(PROFILES / f"{hardware}.toml").link
-    rows = rows[rows["num_gpus"].between(2, 8) & rows["message_bytes"].between(2**11, 2**25)]
-    count, measured = rows["num_gpus"].to_numpy(), rows["latency"].to_numpy()
-    bytes_time = 2 * (count - 1) / count * rows["message_bytes"] / link.peak_bytes_per_s
-    fixed = link.collective_latency + 2 * (count - 1) * link.hop_latency
-
-    def missed(log_efficiency: np.ndarray) -> np.ndarray:
-        return np.log((fixed + bytes_time.to_numpy() / np.exp(log_efficiency)) / measured)
-
-    start = {"x0": np.log([0.5]), "bounds": (np.log(0.05), 0.0)}
-    best = least_squares(missed, **start, loss="soft_l1", f_scale=ROBUST_SCALE)
-    return rounded(np.exp(best.x[0]), 2)
-
-
-def write_link(hardware: str, efficiency: float, source: str) -> None:
-    """Write the efficiency of a link into a profile, behind its peak and after its latencies."""
-    path = PROFILES / f"{hardware}.toml"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if not line.startswith(("efficiency =", "efficiency_source"))]
-    start = kept.index("[link]")
-    peak = next(i for i, line in enumerate(kept) if i > start and line.startswith("peak_bytes"))
-    kept.insert(peak + 1, f"efficiency = {efficiency}")
-    last = next(i for i, line in enumerate(kept) if i > start and line.startswith("latency_source"))
-    kept.insert(last + 1, f'efficiency_source = "{source}"')
-    write_text(path, "\n".join(kept) + "\n")
-
-
-def fit_links() -> None:
-    """Fit the links of devices whose all-reduces were published; others take the mean of a kind."""
-    profiles = {name: load_hardware(PROFILES / f"{name}.toml") for name in list_hardware()}
-    linked = {name: profile.link.kind for name, profile in profiles.items() if profile.link}
-    timed = list_tables().query("operation == 'comm' and framework == 'trtllm'")["hardware"]
-    fitted = {name: link_efficiency(name) for name in sorted(set(timed) & set(linked))}
-    source = f"TensorRT-LLM custom all-reduce of 2 KB to 32 MB on 2 to 8 GPUs, {source_name()}"
-    for name, kind in linked.items():
-        alike = [fitted[other] for other in fitted if linked[other] == kind]
-        mean = rounded(np.exp(np.log(alike or list(fitted.values())).mean()), 2)
-        if name in fitted:
-            write_link(name, fitted[name], f"fitted to {source}")
-        else:
-            write_link(name, mean, f"mean of GPUs with such a link, {source}; unsure for this GPU")
 
 
 def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:

@@ -173,11 +173,12 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
     message = ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node)
     blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
     reductions = sum(a.mixers.values()) + blocks_reduced + 1
-    values = run.num_tokens * (reductions * a.hidden_size)
-    values = values + run.replica.num_logits * (a.vocabulary_size / 2)
-    return blocks.message(
+    size = a.stream.residual_bytes
+    reduced = blocks.all_reduces(
         message,
-        values * a.stream.residual_bytes,
-        collectives=reductions + 1,
-        rounds=reductions + 0.5,
+        run.num_tokens * (reductions * a.hidden_size * size),
+        count=reductions,
+        ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
+    logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)
+    return reduced + blocks.message(message, logits, collectives=1, rounds=0.5)

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from specmodel.algebra.collectives import all_reduce_time
 from specmodel.algebra.roofline import KernelParameters, smooth_maximum
 from specmodel.base.units import FloatArray
 from specmodel.records.engine import Overheads
@@ -183,7 +184,9 @@ def pass_time(
     components = {}
     for name, part in work.components.items():
         parameters = kernels.parameters(part.kind, part.stored_dtype, part.dtype)
-        components[name] = component_time(part, hardware, parameters, overheads.kernel_time)
+        components[name] = component_time(
+            part, hardware, parameters, overheads.kernel_time, kernels.stack
+        )
     return PassTime(components, overheads.pass_time, work.active_experts, lambda: work)
 
 
@@ -192,6 +195,7 @@ def component_time(
     hardware: HardwareProfile,
     parameters: KernelParameters,
     kernel_time: FloatArray | float = 0.0,
+    stack: str | None = None,
 ) -> ComponentTime:
     """Return the time of one component, or of measured kernels, from its work.
 
@@ -205,6 +209,8 @@ def component_time(
         How its kernels use the GPU.
     kernel_time
         Overhead of each kernel beyond its own [s].
+    stack
+        Whose all-reduces it runs; None for typical ones.
 
     Returns
     -------
@@ -228,7 +234,7 @@ def component_time(
         compute_time=np.asarray(computed),
         memory_time=np.asarray(streaming),
         activation_time=activation_time,
-        link_time=_communication(part, hardware),
+        link_time=_communication(part, hardware, stack),
         launch_time=part.kernels * (k.launch_time + kernel_time),
         sharpness=k.sharpness,
         kind=part.kind,
@@ -236,13 +242,18 @@ def component_time(
     )
 
 
-def _communication(part: Work, hardware: HardwareProfile) -> FloatArray:
+def _communication(part: Work, hardware: HardwareProfile, stack: str | None) -> FloatArray:
     """Latency and bytes of what a component sends; latency does not grow with the tokens."""
     seconds: FloatArray | float = 0.0
-    if part.collectives and hardware.link:
-        link = hardware.link
+    link = hardware.link
+    if part.collectives and link:
         seconds = part.collectives * link.collective_latency + part.link_hops * link.hop_latency
         seconds = seconds + part.link_bytes / (link.efficiency * link.peak_bytes_per_s)
+    if part.reductions and link:
+        parameters, peak = link.all_reduce_parameters(stack), link.peak_bytes_per_s
+        seconds = seconds + all_reduce_time(
+            part.reduced_bytes, part.ranks, peak, parameters, part.reductions
+        )
     if part.network_hops and hardware.network:
         network = hardware.network
         seconds = seconds + part.network_hops * network.hop_latency

@@ -6,10 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from specmodel.algebra.collectives import AllReduceParameters
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
+from specmodel.records.all_reduces import AllReduceFit
 from specmodel.records.kernels import (
     DATA_SHEET_KERNELS,
     TYPICAL,
@@ -71,8 +73,9 @@ class Memory(Record):
 class Link(Record):
     """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
 
-    A ring all-reduce of n GPUs takes ``collective_latency + 2 (n - 1) hop_latency`` and the time
-    of its bytes at `efficiency` of the peak, that of messages as long as passes send [-].
+    A message takes `collective_latency`, `hop_latency` for each hop that it waits for, and the time
+    of its bytes at `efficiency` of the peak [-]. All-reduces take what `all_reduce` has for the
+    serving stack, or "typical" for others; without either they are rings of such messages.
     """
 
     kind: Literal["nvlink", "pcie", "infinity_fabric"]
@@ -84,6 +87,30 @@ class Link(Record):
     source: Source
     latency_source: Source
     efficiency_source: Source = "assumed"
+    all_reduce: dict[str, AllReduceFit] = Field(default_factory=dict)
+
+    def fitted_all_reduce(self, stack: str | None) -> AllReduceFit | None:
+        """Return the fit that a stack takes: its own, else typical of the link, or None."""
+        return self.all_reduce.get(stack or TYPICAL) or self.all_reduce.get(TYPICAL)
+
+    def all_reduce_parameters(self, stack: str | None) -> AllReduceParameters:
+        """Return how fast all-reduces of a stack are: as fitted, else as rings.
+
+        A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes in as many hops, as two-shot does; an
+        algorithm that is as fast on more bytes never beats it.
+        """
+        fit = self.fitted_all_reduce(stack)
+        if fit:
+            return fit.parameters
+        ring = (self.collective_latency, 2 * self.hop_latency, self.efficiency)
+        return AllReduceParameters(
+            one_shot_latency=ring[0],
+            one_shot_hop_latency=ring[1],
+            one_shot_efficiency=ring[2],
+            two_shot_latency=ring[0],
+            two_shot_hop_latency=ring[1],
+            two_shot_efficiency=ring[2],
+        )
 
 
 class Network(Record):

@@ -2,13 +2,16 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
+from specmodel.records.all_reduces import AllReduceFit
 from specmodel.records.hardware import FOLDER, HardwareProfile, load_hardware
 from specmodel.records.kernels import TYPICAL, FittedStack
 
+_LINK = re.compile(r"^\[link\][^\n]*\n(?:[^\[\s][^\n]*\n)*", re.MULTILINE)
 _HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
 
 
@@ -52,6 +55,36 @@ def with_stack(text: str, name: str, stack: FittedStack) -> str:
     is_default = not others or old.get("is_default", False)
     marked = stack.model_copy(update={"is_default": is_default})
     merged = kept.rstrip() + "\n" + records.toml_text(marked, f"fitted.{name}") + "\n"
+    records.build(HardwareProfile, tomllib.loads(merged), "hardware")
+    return merged
+
+
+def with_all_reduces(text: str, fits: Mapping[str, AllReduceFit]) -> str:
+    """Return the text of a hardware profile with its fitted all-reduces replaced.
+
+    Parameters
+    ----------
+    text
+        TOML of a profile, with a link.
+    fits
+        By stack; "typical" is taken for stacks without one.
+
+    Returns
+    -------
+    str
+        TOML of a valid profile.
+
+    Raises
+    ------
+    InputError
+        If there is no table of a link, or the result does not do.
+    """
+    kept = _without(text, "link.all_reduce")
+    link = _LINK.search(kept)
+    if link is None:
+        raise InputError("hardware", "no link", "a header [link], without quotes or blanks")
+    tables = [records.toml_text(fit, f"link.all_reduce.{name}") for name, fit in fits.items()]
+    merged = kept[: link.end()] + "".join(f"{table}\n" for table in tables) + kept[link.end() :]
     records.build(HardwareProfile, tomllib.loads(merged), "hardware")
     return merged
 

@@ -12,7 +12,7 @@ from specmodel.calibrate.measure.collectives import REPEATS, SIZES, fit_link, ti
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile, Link, load_hardware
 from specmodel.records.kernels import DATA_SHEET_KERNELS
-from specmodel.records.layers.work import Work
+from specmodel.records.layers.blocks import all_reduces
 
 LATENCY, BANDWIDTH = 9.3e-6, 3.7e11
 
@@ -39,10 +39,7 @@ def with_link(latency: float, bytes_per_s: float, num_gpus: int) -> HardwareProf
 def model_time(hardware: HardwareProfile, num_gpus: int, size: float) -> float:
     """Time of one all-reduce as `forward` builds it."""
     message = ranks.all_reduce(num_gpus, hardware.link.num_gpus)
-    work = Work(
-        kind="message", kernels=1, collectives=1, link_bytes=size * message.link_share,
-        link_hops=message.link_hops, network_hops=message.network_hops,
-    )  # fmt: skip
+    work = all_reduces(message, size, count=1, ranks=num_gpus)
     parameters = DATA_SHEET_KERNELS.parameters(work.kind, work.stored_dtype, work.dtype)
     return float(component_time(work, hardware, parameters).total_time)
 

@@ -216,9 +216,11 @@ def test_tensor_parallel_cuts_the_work_and_adds_communication() -> None:
         assert half.components[name].flop == whole.components[name].flop / 2
         assert half.components[name].weight_bytes == whole.components[name].weight_bytes / 2
     assert "all_reduce" not in whole.components
-    # two reductions a layer and one of the embedding, each sending half its tensor twice
-    reductions = 57 * 2 * 3584 * 2 / 2
-    assert half.components["all_reduce"].link_bytes == reductions + 151936 * 2 / 2
+    # two reductions a layer and one of the embedding; half of the logits are gathered
+    messages = half.components["all_reduce"]
+    assert (messages.reductions, messages.ranks, messages.collectives) == (57, 2, 1)
+    assert messages.reduced_bytes == 57 * 3584 * 2
+    assert messages.link_bytes == 151936 * 2 / 2
 
 
 def test_key_value_heads_are_replicated_beyond_their_number() -> None:

@@ -80,8 +80,11 @@ def test_only_the_last_token_of_a_chunk_has_logits() -> None:
 def test_messages_add_up_over_groups() -> None:
     mixed, decode, chunk = mixed_and_apart("qwen2-57b-a14b", Layout(2))
     sent, *parts = (one.components["all_reduce"] for one in (mixed, decode, chunk))
-    assert sent.link_bytes == pytest.approx(sum(part.link_bytes for part in parts), rel=1e-12)
-    assert {sent.collectives} == {part.collectives for part in parts}
+    for field in ("link_bytes", "reduced_bytes"):
+        expected = sum(getattr(part, field) for part in parts)
+        assert getattr(sent, field) == pytest.approx(expected, rel=1e-12)
+    for field in ("collectives", "reductions", "ranks"):
+        assert {getattr(sent, field)} == {getattr(part, field) for part in parts}
 
 
 def test_a_share_that_speculates_is_as_two_groups_but_for_the_union() -> None:

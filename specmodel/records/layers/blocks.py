@@ -429,3 +429,19 @@ def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: flo
         link_hops=rounds * sent.link_hops,
         network_hops=rounds * sent.network_hops,
     )
+
+
+def all_reduces(sent: Message, reduced_bytes: Value, *, count: float, ranks: int) -> Work:
+    """Return the work of equal all-reduces on `ranks` GPUs of each node, of so many bytes in all.
+
+    What a GPU sends inside the node is the engine's choice of algorithm; across nodes it is a ring.
+    """
+    return Work(
+        kind="message",
+        network_bytes=reduced_bytes * sent.network_share,
+        network_hops=count * sent.network_hops,
+        kernels=count,
+        reductions=count,
+        reduced_bytes=reduced_bytes,
+        ranks=ranks,
+    )

@@ -50,9 +50,14 @@ class Work:
     weight_bytes, activation_bytes, cache_bytes
         Traffic to device memory [B].
     link_bytes, network_bytes
-        Traffic sent to GPUs of the node and of other nodes [B].
+        Traffic sent to GPUs of the node and of other nodes, that of `reductions` inside the node
+        left out [B].
     kernels, collectives, link_hops, network_hops
-        Kernels launched, collectives started, and messages waited for [-].
+        Kernels launched, collectives other than `reductions` started, and messages waited
+        for [-].
+    reductions, reduced_bytes, ranks
+        All-reduces, the size of all their tensors together, and the GPUs of a node that take
+        part [-] [B] [-].
     groups
         Independent groups of work: sequences times KV heads of attention, experts loaded [-].
     depth
@@ -80,6 +85,9 @@ class Work:
     collectives: float = 0.0
     link_hops: float = 0.0
     network_hops: float = 0.0
+    reductions: float = 0.0
+    reduced_bytes: FloatArray | float = 0.0
+    ranks: int = 1
     groups: FloatArray | float = 0.0
     depth: FloatArray | float = 0.0
     rows: FloatArray | float = np.inf

@@ -1,0 +1,191 @@
+"""Fit links and all-reduces to published tables, and write them into the profiles.
+
+Usage: python calibration/links.py. Prints how far off all-reduces are that were left out of the
+fits; `published.py` begins with the same.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+
+from specmodel.base.files import write_text
+from specmodel.calibrate.datasets import list_tables, read_timings, source_name
+from specmodel.calibrate.fitting.links import COLUMNS, LinkFitting, errors_of, fit_all_reduces
+from specmodel.calibrate.fitting.result import ROBUST_SCALE, rounded
+from specmodel.records.all_reduces import AllReduceFit
+from specmodel.records.hardware import Link, list_hardware, load_hardware
+from specmodel.records.kernels import TYPICAL
+from specmodel.records.profiles import with_all_reduces
+
+PROFILES = Path(__file__).parents[1] / "hw_profiles"
+SIZES = (2**11, 2**28)
+"""Messages that all-reduces are fitted to: of one token, and of long prompts [B]."""
+PASSES = (2**11, 2**25)
+"""Messages that the efficiency of a link is fitted to [B]."""
+NODE = (2, 8)
+"""GPUs that take part [-]."""
+LIKE = {
+    "a100_sxm_40gb": ("a100_sxm_80gb",),
+    "a800_sxm_80gb": ("a100_sxm_80gb",),
+    "v100_sxm_32gb": ("a100_sxm_80gb",),
+    "rtx_a6000": ("a100_sxm_80gb",),
+    "h100_nvl": ("h100_sxm", "h200_sxm"),
+    "h20": ("h100_sxm", "h200_sxm"),
+    "h800_sxm": ("h100_sxm", "h200_sxm"),
+    "mi300x": ("h100_sxm", "h200_sxm"),
+}
+"""Devices without tables, and those whose rows they take; others take all of their kind of link."""
+
+
+class AllReduces(NamedTuple):
+    """Published all-reduces of a stack on a device."""
+
+    hardware: str
+    stack: str
+    version: str
+    table: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        return f"{self.stack} {self.version}"
+
+
+def published_all_reduces(links: dict[str, Link], sizes: tuple[int, int]) -> list[AllReduces]:
+    """Return the tables of the latest version of each stack on each device with a link."""
+    listed = list_tables().query("operation == 'comm'")
+    found = []
+    for (hardware, stack), tables in listed.groupby(["hardware", "framework"]):
+        if hardware in links:
+            version = max(tables["version"], key=release)
+            rows = read_timings("comm", hardware, stack, version)
+            rows = rows[rows["num_gpus"].between(*NODE) & rows["message_bytes"].between(*sizes)]
+            found.append(AllReduces(hardware, stack, version, rows.reset_index(drop=True)))
+    return found
+
+
+def release(version: str) -> list[int]:
+    """Return the numbers of a version, which order it: 0.5.14 comes after 0.5.9."""
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def link_efficiency(link: Link, rows: pd.DataFrame) -> float:
+    """Return the share of a link's peak at which rings move bytes; latencies are kept."""
+    ring = link.model_copy(update={"all_reduce": {}, "efficiency": 1.0})
+
+    def missed(log_efficiency: np.ndarray) -> np.ndarray:
+        trial = ring.model_copy(update={"efficiency": float(np.exp(log_efficiency[0]))})
+        return np.log1p(errors_of(rows, link.peak_bytes_per_s, trial.all_reduce_parameters(None)))
+
+    start = {"x0": np.log([0.5]), "bounds": (np.log(0.05), 0.0)}
+    best = least_squares(missed, **start, loss="soft_l1", f_scale=ROBUST_SCALE)
+    return rounded(np.exp(best.x[0]), 2)
+
+
+def write_link(hardware: str, efficiency: float, source: str) -> None:
+    """Write the efficiency of a link into a profile, behind its peak and after its latencies."""
+    path = PROFILES / f"{hardware}.toml"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if not line.startswith(("efficiency =", "efficiency_source"))]
+    start = kept.index("[link]")
+    peak = next(i for i, line in enumerate(kept) if i > start and line.startswith("peak_bytes"))
+    kept.insert(peak + 1, f"efficiency = {efficiency}")
+    last = next(i for i, line in enumerate(kept) if i > start and line.startswith("latency_source"))
+    kept.insert(last + 1, f'efficiency_source = "{source}"')
+    write_text(path, "\n".join(kept) + "\n")
+
+
+def fit_efficiencies(links: dict[str, Link]) -> None:
+    """Fit the efficiency of links to TensorRT-LLM's; devices without take the mean of a kind."""
+    tables = published_all_reduces(links, PASSES)
+    fitted = {
+        entry.hardware: link_efficiency(links[entry.hardware], entry.table)
+        for entry in tables
+        if entry.stack == "trtllm"
+    }
+    source = f"TensorRT-LLM custom all-reduce of 2 KB to 32 MB on 2 to 8 GPUs, {source_name()}"
+    for name, link in links.items():
+        alike = [fitted[other] for other in fitted if links[other].kind == link.kind]
+        mean = rounded(np.exp(np.log(alike or list(fitted.values())).mean()), 2)
+        if name in fitted:
+            write_link(name, fitted[name], f"fitted to {source}")
+        else:
+            write_link(name, mean, f"mean of GPUs with such a link, {source}; unsure for this GPU")
+
+
+def record(fitting: LinkFitting, version: str, measured_on: str) -> AllReduceFit:
+    """Return what a profile keeps of a fit."""
+    error = np.abs(fitting.left_out)
+    return AllReduceFit(
+        version=version,
+        source=f"all-reduces of 2 KB to 256 MB on 2 to 8 GPUs, {source_name()}, {measured_on}",
+        **vars(fitting.parameters),
+        num_points=fitting.result.num_points,
+        mean_error=rounded(error.mean(), 3),
+        median_error=rounded(np.median(error), 3),
+    )
+
+
+def fit_together(links: dict[str, Link], tables: list[AllReduces]) -> LinkFitting:
+    """Fit what all tables have in common: the rows of each at the peak of its link."""
+    peaks = [np.full(len(one.table), links[one.hardware].peak_bytes_per_s) for one in tables]
+    rows = pd.concat([one.table for one in tables], ignore_index=True)
+    return fit_all_reduces(rows[list(COLUMNS)], np.concatenate(peaks))
+
+
+def relatives(name: str, links: dict[str, Link], measured: list[str]) -> list[str]:
+    """Return the measured devices whose rows a device takes: itself, or those it is like."""
+    if name in measured:
+        return [name]
+    kind = links[name].kind
+    return list(LIKE.get(name, [other for other in measured if links[other].kind == kind]))
+
+
+def fit_links() -> pd.DataFrame:
+    """Fit all links, write them into the profiles, and return how far off they are."""
+    profiles = {name: load_hardware(PROFILES / f"{name}.toml") for name in list_hardware()}
+    links = {name: profile.link for name, profile in profiles.items() if profile.link}
+    fit_efficiencies(links)
+    tables = published_all_reduces(links, SIZES)
+    measured = sorted({one.hardware for one in tables})
+    judged = []
+    together: dict[tuple[str, ...], AllReduceFit] = {}
+    for name in links:
+        path, fits = PROFILES / f"{name}.toml", {}
+        link = load_hardware(path).link
+        for one in (one for one in tables if one.hardware == name):
+            fitting = fit_together(links, [one])
+            fits[one.stack] = record(fitting, one.version, f"measured on {name}")
+            judged.append(judge(link, one, fitting))
+        others = tuple(relatives(name, links, measured))
+        if others not in together:
+            own = [one for one in tables if one.hardware in others]
+            versions = ", ".join(sorted({one.name for one in own}))
+            on = f"measured on {', '.join(others)}"
+            together[others] = record(fit_together(links, own), versions, on)
+        fits[TYPICAL] = together[others]
+        write_text(path, with_all_reduces(path.read_text(encoding="utf-8"), fits))
+    return pd.DataFrame(judged)
+
+
+def judge(link: Link, one: AllReduces, fitting: LinkFitting) -> dict[str, object]:
+    """Return the errors of a stack: as rings, on sizes left out, and on 4 GPUs left out."""
+    peak = link.peak_bytes_per_s
+    ring = link.model_copy(update={"all_reduce": {}}).all_reduce_parameters(None)
+    is_four = one.table["num_gpus"] == 4
+    errors = {"as rings": errors_of(one.table, peak, ring), "sizes left out": fitting.left_out}
+    if one.table["num_gpus"].max() > 4:
+        kept = fit_all_reduces(one.table[~is_four], peak)
+        errors["4 GPUs left out"] = errors_of(one.table[is_four], peak, kept.parameters)
+    found: dict[str, object] = {"hardware": one.hardware, "stack": one.name}
+    for name, error in errors.items():
+        size = np.abs(error)
+        found[name] = f"{size.mean():.1%} / {np.median(size):.1%}"
+    return found
+
+
+if __name__ == "__main__":
+    print(fit_links().to_string(index=False))

@@ -1,0 +1,91 @@
+"""Time of all-reduces inside a node, by the algorithm that is faster. Knows no GPU."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specmodel.algebra.roofline import Value
+from specmodel.base.units import FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AllReduceParameters:
+    """How fast the all-reduces of a stack are on one kind of GPU.
+
+    Parameters
+    ----------
+    one_shot_latency, two_shot_latency
+        Least time of one by each algorithm [s].
+    one_shot_hop_latency, two_shot_hop_latency
+        Added for each other GPU that takes part [s].
+    one_shot_efficiency, two_shot_efficiency
+        Achieved over peak bandwidth of the link [-].
+    contention
+        Exponent by which that falls as more than two GPUs share what joins them: 0 behind a switch
+        that serves all at once, 1 on a bus [-].
+    """
+
+    one_shot_latency: Value
+    one_shot_hop_latency: Value
+    one_shot_efficiency: Value
+    two_shot_latency: Value
+    two_shot_hop_latency: Value
+    two_shot_efficiency: Value
+    contention: Value = 0.0
+
+
+def all_reduce_time(
+    reduced_bytes: Value,
+    num_gpus: Value,
+    peak_bytes_per_s: Value,
+    parameters: AllReduceParameters,
+    count: Value = 1.0,
+) -> FloatArray:
+    """Return the time of all-reduces of equal tensors, one after the other.
+
+    Engines choose between two algorithms [1]_. One-shot, every GPU reads the whole tensor of each
+    other one and adds them up: ``n - 1`` times its bytes, and one wait. Two-shot, each reduces a
+    part and then gets the others' (a ring sends as much): ``2 (n - 1) / n`` times its bytes, and
+    more waits. So that small tensors are reduced by the first and large ones by the second.
+
+    Parameters
+    ----------
+    reduced_bytes
+        Size of all the tensors together, any shape [B].
+    num_gpus
+        GPUs that take part [-].
+    peak_bytes_per_s
+        Of the link, one direction of a GPU [B/s].
+    parameters
+        Latencies and efficiencies.
+    count
+        All-reduces [-].
+
+    Returns
+    -------
+    FloatArray
+        The smaller of both times; monotone in bytes and GPUs [s].
+
+    References
+    ----------
+    .. [1] R. Thakur, R. Rabenseifner, and W. Gropp, "Optimization of collective communication
+       operations in MPICH," Int. J. High Performance Computing Applications, vol. 19, no. 1, 2005.
+
+    Examples
+    --------
+    >>> p = AllReduceParameters(
+    ...     one_shot_latency=3e-6, one_shot_hop_latency=0.0, one_shot_efficiency=0.5,
+    ...     two_shot_latency=10e-6, two_shot_hop_latency=0.0, two_shot_efficiency=0.5,
+    ... )
+    >>> (1e6 * all_reduce_time(np.array([1e4, 1e8]), 8, 450e9, p)).round(2).tolist()
+    [3.31, 787.78]
+    """
+    p, others = parameters, num_gpus - 1
+    peak_time = np.power(num_gpus / 2, p.contention) / peak_bytes_per_s
+    one_fixed = count * (p.one_shot_latency + others * p.one_shot_hop_latency)
+    two_fixed = count * (p.two_shot_latency + others * p.two_shot_hop_latency)
+    one_slope = others * peak_time / p.one_shot_efficiency
+    two_slope = 2 * others / num_gpus * peak_time / p.two_shot_efficiency
+    one = one_fixed + reduced_bytes * one_slope
+    two = two_fixed + reduced_bytes * two_slope
+    return np.asarray(np.minimum(one, two))
