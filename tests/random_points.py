@@ -40,6 +40,8 @@ def random_names(rng: np.random.Generator) -> dict[str, Any]:
         "stack": some(["typical", "datasheet"], 0.3),
         "tensor_parallel": some([1, 2, 4, 8], 0.6),
         "expert_parallel": some([2, 4, 8, 16], 0.3),
+        "data_parallel": some([1, 2, 4, 8], 0.2),
+        "attention_dtype": some(DTYPES, 0.1),
         "weight_dtype": some(DTYPES, 0.3),
         "kv_dtype": some(["bf16", "fp8"], 0.3),
         "routing_correlation": some([0.0, 0.05, 0.4, 1.0], 0.5),

@@ -30,8 +30,10 @@ def heading(deployment: Deployment) -> str:
     d = deployment
     count = d.layout.num_gpus
     gpus = f"{count} x {d.hardware.name}" if count > 1 else d.hardware.name
-    if d.expert_parallel > 1:
-        gpus += f" (tensor parallel {d.tensor_parallel}, expert parallel {d.expert_parallel})"
+    degrees = {"data": d.layout.replicas, "expert": d.expert_parallel}
+    if max(degrees.values()) > 1:
+        named = [f"{name} parallel {n}" for name, n in degrees.items() if n > 1]
+        gpus += f" ({', '.join([f'tensor parallel {d.tensor_parallel}', *named])})"
     models = f"{d.target.name} + {d.drafter.name}" if d.has_drafter else d.target.name
     return wrap(f"{models} on {gpus}")
 
@@ -195,6 +197,7 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
         **({} if d.has_drafter else {"drafter": None}),
         "stack": d.kernels.stack,
         "num_gpus": d.layout.num_gpus,
+        "data_parallel": d.layout.replicas,
         **{name: value for name, value in own.items() if isinstance(value, int | float | str)},
         "draft_tensor_parallel": d.draft_layout.tensor_parallel,
         **d.target.stream.dtypes,

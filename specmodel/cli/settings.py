@@ -53,10 +53,15 @@ _ACCEPTANCE: _Options = {
     "proposal_rate": (float, "Share of steps with a proposal (ngram).  [default: 0.44]"),
 }
 _DETAIL: _Options = {
-    "tensor_parallel": (int, "GPUs of the target.  [default: 1]"),
+    "tensor_parallel": (int, "GPUs that each matrix of the target is cut over.  [default: 1]"),
+    "data_parallel": (
+        int,
+        "Replicas of all but the experts, which share the batch."
+        "  [default: as few as --expert-parallel needs]",
+    ),
     "expert_parallel": (
         int,
-        "GPUs that experts are spread over; they share the batch.  [default: 1]",
+        "Groups of GPUs that experts are spread over; a group cuts its own.  [default: 1]",
     ),
     "draft_tensor_parallel": (int, "GPUs of a draft model.  [default: 1]"),
     "memory_utilization": (
@@ -65,9 +70,11 @@ _DETAIL: _Options = {
     ),
     "weight_dtype": (
         "DTYPE",
-        "fp32, bf16, fp16, fp8, fp8_block, int8, fp4, mxfp4, int4, int4_g32 ...",
+        "fp32, bf16, fp16, fp8, fp8_block, int8, fp4, mxfp4, int4, int4_g32, mxfp8 ...",
     ),
-    "expert_dtype": ("DTYPE", "Routed experts, where it differs."),
+    "attention_dtype": ("DTYPE", "Attention and other mixers, where it differs."),
+    "expert_dtype": ("DTYPE", "Routed experts, likewise."),
+    "mtp_dtype": ("DTYPE", "The block for multi-token prediction, likewise."),
     "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),
     "activation_dtype": ("DTYPE", "Arithmetic follows it."),
     "kv_dtype": ("DTYPE", "Dtype of the KV cache."),
@@ -180,7 +187,7 @@ def load_options() -> Callable[[Command], Command]:
 
 def detail_options(*, has_drafter: bool = True) -> Callable[[Command], Command]:
     """Add the options that say how the target runs: parallelism, dtypes, routing, what-ifs."""
-    left_out = () if has_drafter else ("draft_tensor_parallel", "lookup_time")
+    left_out = () if has_drafter else ("draft_tensor_parallel", "mtp_dtype", "lookup_time")
     changes = click.option(
         "--set",
         "changes",

@@ -25,13 +25,18 @@ from specmodel.records.layers.states import Rollback, StateKeeping
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
-DEGREES = ("tensor_parallel", "expert_parallel", "draft_tensor_parallel")
+DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
+PART_DTYPES = ("attention_dtype", "mtp_dtype")
+"""Of parts that have the dtype of the other weights unless told otherwise."""
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
-NAMES = (*RECORDS, "stack", "state_rollback", *DEGREES, *SHARES, *DTYPES, *LOOKUP, *POPULARITY)
+NAMES = (
+    *(*RECORDS, "stack", "state_rollback", *DEGREES, *SHARES),
+    *(*DTYPES, *PART_DTYPES, *LOOKUP, *POPULARITY),
+)
 """What `resolve` takes beside fields of records."""
 
 _SLOTS_OF = {
@@ -54,6 +59,7 @@ _DEFAULTS: dict[str, Any] = {
     "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
     "state_rollback": "native",
     **dict.fromkeys(DEGREES, 1),
+    "data_parallel": None,  # as many as expert_parallel needs
 }
 
 
@@ -67,13 +73,16 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     routing_correlation: float | None = None,
     popularity: Numeric | None = None,
     tensor_parallel: int | None = None,
+    data_parallel: int | None = None,
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
     memory_utilization: float | None = None,
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
+    attention_dtype: str | None = None,
     expert_dtype: str | None = None,
+    mtp_dtype: str | None = None,
     embedding_dtype: str | None = None,
     state_rollback: str | None = None,
 ) -> tuple[Deployment, dict[str, Any]]:
@@ -83,9 +92,11 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     ----------
     target, hardware, drafter, engine, stack, routing_correlation, popularity
         As `specmodel.predict` takes them; a drafter of None is none [-].
-    tensor_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
+    tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
         Likewise [-].
-    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype, state_rollback
+    weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, mtp_dtype
+        Likewise.
+    embedding_dtype, state_rollback
         Likewise.
 
     Returns
@@ -146,6 +157,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     dtypes = _dtypes(given, hardware)
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)
+    target = _alike(target, dtypes)
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
     deployment = Deployment(
         target=target,
@@ -156,7 +168,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         popularity=_popularity(given, target),
         state_rollback=_rollback(chosen["state_rollback"]),
         **{name: _single(name, chosen) for name in SHARES},
-        **{name: _degree(name, chosen) for name in DEGREES},
+        **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
     return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
 
@@ -167,9 +179,19 @@ def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, st
     Weights of fp8 meet activations of fp8 where the GPU computes in fp8; elsewhere, as weights of
     fewer bits everywhere, they are widened as they are read.
     """
-    dtypes = {name: check_dtype(name, given[name]) for name in DTYPES if name in given}
+    names = (*DTYPES, *PART_DTYPES)
+    dtypes = {name: check_dtype(name, given[name]) for name in names if name in given}
     is_fp8 = kernel_dtype(dtypes.get("weight_dtype", "")) == "fp8" and "fp8" in hardware.dtype
     return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
+
+
+def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
+    """Return the target without dtypes of single layers' mixers, where one of all is given."""
+    if "attention_dtype" not in dtypes:
+        return target
+    own = {"mixer_dtype": None, "output_dtype": None}
+    layers = tuple(group.model_copy(update=own) for group in target.layers)
+    return target.model_copy(update={"layers": layers})
 
 
 def _degree(name: str, values: Mapping[str, Any]) -> Any:
@@ -196,6 +218,8 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
     if deployment.has_drafter:
         assumed |= _assumed_of_drafter(deployment.drafter, given)
     for field, dtype in target.own_dtypes:
+        if dtype == given.get(field):
+            continue
         assumed[field] = f"{assumed[field]} and {dtype}" if field in assumed else dtype
     for dtype, wider in deployment.wider_dtypes.items():
         assumed["arithmetic"] = f"{wider} (no {dtype} peak)"

@@ -39,9 +39,11 @@ class Deployment:
         How the kernels of the stack use the GPU; the data sheet if nothing is known.
     overheads
         Seconds of the engine, or draws of them; those of its profile if None.
-    tensor_parallel, expert_parallel, draft_tensor_parallel
-        GPUs that the target's matrices are cut over, that its experts are spread over (`Layout`),
-        and that a draft model is cut over; a head follows the target [-].
+    tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel
+        GPUs that the target's matrices are cut over; replicas of these, as few as needed if None;
+        groups of all GPUs that its experts are spread over, each cut by the GPUs of its group
+        (`Layout`); and GPUs that a draft model is cut over. A head follows the target; experts of
+        a draft model are cut over its GPUs in all replicas, as engines do [-].
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1; a number, or an array of draws
         that broadcasts with the points [-].
@@ -59,6 +61,7 @@ class Deployment:
     hardware: HardwareProfile
     engine: EngineProfile
     tensor_parallel: int = 1
+    data_parallel: int | None = None
     expert_parallel: int = 1
     draft_tensor_parallel: int = 1
     routing_correlation: FloatArray | float = 0.0
@@ -69,6 +72,8 @@ class Deployment:
     state_rollback: Rollback = "native"
 
     def __post_init__(self) -> None:
+        if self.data_parallel is not None:
+            check("data_parallel", self.data_parallel, minimum=1, whole=True)
         self.target.check_layout(self.layout)
         if self.expert_parallel > 1 and not self.target.is_moe:
             expected = f"1, as {self.target.name} has no routed experts"
@@ -80,7 +85,9 @@ class Deployment:
                 self.popularity, self.target.num_experts, self.target.experts_per_token
             )
         for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
-            self._check_links(name, getattr(self, name))
+            self._check_links(name, getattr(self, name), getattr(self, name))
+        if self.target.is_moe:
+            self._check_links("data_parallel", self.layout.replicas, self.layout.num_gpus)
         self._check_drafter()
         _ = self.wider_dtypes
 
@@ -123,7 +130,8 @@ class Deployment:
     @cached_property
     def layout(self) -> Layout:
         """How the target is spread over GPUs."""
-        return Layout(self.tensor_parallel, self.expert_parallel, self._gpus_per_node)
+        degrees = self.tensor_parallel, self.expert_parallel
+        return Layout(*degrees, self._gpus_per_node, self.data_parallel)
 
     @cached_property
     def draft_layout(self) -> Layout:
@@ -157,11 +165,13 @@ class Deployment:
             expected = f"at most tensor_parallel = {self.tensor_parallel}"
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
 
-    def _check_links(self, name: str, degree: int) -> None:
+    def _check_links(self, name: str, degree: int, gpus: int) -> None:
+        """Refuse a degree, by which so many GPUs exchange messages, without what carries them."""
         if degree > 1 and self.hardware.link is None:
             raise InputError(name, degree, f"1, as {self.hardware.name} has no link")
-        if degree > self._gpus_per_node and self.hardware.network is None:
-            expected = f"at most {self._gpus_per_node}, as {self.hardware.name} has no network"
+        if gpus > self._gpus_per_node and self.hardware.network is None:
+            most = self._gpus_per_node * degree // gpus
+            expected = f"at most {most}, as {self.hardware.name} has no network"
             raise InputError(name, degree, expected)
 
 

@@ -34,11 +34,13 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
+    attention_dtype: str | None = None,
     expert_dtype: str | None = None,
     embedding_dtype: str | None = None,
     routing_correlation: float | None = None,
     popularity: Numeric | None = None,
     tensor_parallel: int | None = None,
+    data_parallel: int | None = None,
     expert_parallel: int | None = None,
     memory_utilization: float | None = None,
     state_rollback: str | None = None,
@@ -52,9 +54,13 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
         As `specmodel.predict` takes them.
     batch_size, context_length, prompt_length, output_length
         Likewise, broadcasting [request] [token] [token] [token].
-    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype, state_rollback
+    weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, embedding_dtype
         Likewise.
-    routing_correlation, popularity, tensor_parallel, expert_parallel, memory_utilization
+    state_rollback
+        Likewise.
+    routing_correlation, popularity, memory_utilization
+        Likewise [-].
+    tensor_parallel, data_parallel, expert_parallel
         Likewise [-].
     interval
         Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.

@@ -55,11 +55,14 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
+    attention_dtype: str | None = None,
     expert_dtype: str | None = None,
+    mtp_dtype: str | None = None,
     embedding_dtype: str | None = None,
     routing_correlation: float | None = None,
     popularity: Numeric | None = None,
     tensor_parallel: int | None = None,
+    data_parallel: int | None = None,
     expert_parallel: int | None = None,
     draft_tensor_parallel: int | None = None,
     memory_utilization: float | None = None,
@@ -90,15 +93,25 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         other requests (`cost.latency.carried_prefill`); none is carried by default [token].
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
-    weight_dtype, activation_dtype, kv_dtype, expert_dtype, embedding_dtype
+    weight_dtype, activation_dtype, kv_dtype, embedding_dtype
         Dtypes of the target; those of its architecture by default.
+    attention_dtype, expert_dtype, mtp_dtype
+        Dtypes of the weights of its attention (and other mixers), of its routed experts, and of
+        its block for multi-token prediction; by default those of its architecture, else
+        `weight_dtype`.
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1 [-].
     popularity
         Probability that a token uses each expert, shape (num_experts,); equal by default [-].
-    tensor_parallel, expert_parallel, draft_tensor_parallel
-        GPUs that the target's matrices are cut over, that its experts are spread over (attention
-        is data-parallel where there are more), and that a draft model is cut over [-].
+    tensor_parallel, data_parallel
+        GPUs that the target's matrices are cut over, routed experts aside, and replicas of these,
+        each with its share of the batch; their product is the number of GPUs. As few replicas as
+        `expert_parallel` needs by default [-].
+    expert_parallel
+        Groups of GPUs that routed experts are spread over; the GPUs of a group cut each of its
+        experts. 1 cuts all experts over all GPUs; as many as there are GPUs cuts none [-].
+    draft_tensor_parallel
+        GPUs that a draft model is cut over [-].
     memory_utilization
         Share of a GPU's memory that weights and cache may fill, 0.9 by default as in engines [-].
     state_rollback

@@ -440,8 +440,7 @@ class Architecture(Record):
         if e > self.num_experts or self.num_experts % e:
             expected = f"a divisor of the {self.num_experts} experts of {self.name}"
             raise InputError(f"{prefix}expert_parallel", e, expected)
-        if e % n:
-            raise InputError(f"{prefix}expert_parallel", e, f"a multiple of tensor_parallel = {n}")
+        layout.check_groups(f"{prefix}expert_parallel")
 
     @property
     def _unquantised_dtype(self) -> StorageDtype:

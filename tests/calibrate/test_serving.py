@@ -152,8 +152,6 @@ def test_rows_that_are_not_taken_are_counted_and_named(table):
         {"system": "gb10"},
         {"backend": "llama.cpp"},
         {"dtype": "fp6"},
-        {"model": "MiniMax-M2.5", "expert_parallel": 4},
-        {"model": "MiniMax-M2.5", "attention_data_parallel": True},
         {"measured_tpot_ms": None},
         {"gpus": 3},
     ]
@@ -163,14 +161,26 @@ def test_rows_that_are_not_taken_are_counted_and_named(table):
     assert len(judged) == 2
     assert len(read.not_taken) + len(refused) == len(odd)
     assert sum(read.reasons.values()) == len(read.not_taken)
-    assert [*read.not_taken, *refused] == [str(place) for place in range(1, 12)]
+    assert [*read.not_taken, *refused] == [str(place) for place in range(1, 10)]
 
 
-def test_data_parallel_attention_spreads_experts_over_all_gpus(table):
-    change = {"model": "DeepSeek-R1", "dtype": "fp8", "attention_data_parallel": True}
-    judged, _ = judge_serving(read_serving(table(ROW | change | {"expert_parallel": 8})))
-    assert judged["tensor_parallel"].item() == 1
-    assert judged["expert_parallel"].item() == 8
+@pytest.mark.parametrize("spread", [1, 2, 8])
+@pytest.mark.parametrize(("is_parallel", "degrees"), [(True, [1, 8]), (False, [8, 1])])
+def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, spread):
+    change = {"model": "DeepSeek-R1", "dtype": "fp8", "attention_data_parallel": is_parallel}
+    judged, refused = judge_serving(read_serving(table(ROW | change | {"expert_parallel": spread})))
+    assert not refused
+    row = judged.iloc[0]
+    assert row[["tensor_parallel", "data_parallel", "expert_parallel"]].tolist() == [
+        *degrees,
+        spread,
+    ]
+    with_degrees = specmodel.decode(
+        target="deepseek-r1", hardware="h100_sxm", stack="trtllm", weight_dtype="fp8",
+        kv_dtype="fp8", batch_size=16, context_length=1152, prompt_length=922, output_length=461,
+        tensor_parallel=degrees[0], data_parallel=degrees[1], expert_parallel=spread,
+    )  # fmt: skip
+    assert row["predicted"] == pytest.approx(float(with_degrees.tpot), rel=1e-12)
 
 
 def test_kernels_of_another_engine_stand_in_where_there_are_none(table, capsys):

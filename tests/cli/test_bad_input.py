@@ -438,7 +438,17 @@ SPREAD = [
     ),
     (f"{MOE} --expert-parallel 0", "--expert-parallel", "got 0;"),
     (f"{MOE} --expert-parallel two", "--expert-parallel", "'two'"),
-    (f"{MOE} --tensor-parallel 8 --expert-parallel 4", "--expert-parallel", "got 4;", "multiple"),
+    (
+        f"{MOE} --tensor-parallel 4 --data-parallel 3 --expert-parallel 64",
+        *("--expert-parallel", "got 64;", "divisor of the 12 GPUs"),
+    ),
+    (
+        f"{MOE} --target qwen1.5-moe-a2.7b --tensor-parallel 4 --expert-parallel 6",
+        *("--expert-parallel", "got 6;", "divisor or multiple of tensor_parallel = 4"),
+    ),
+    (f"{MOE} --data-parallel 0", "--data-parallel", "got 0;"),
+    (f"{MOE} --data-parallel two", "--data-parallel", "'two'"),
+    (f"{MOE} --hardware l4 --data-parallel 16", "--data-parallel", "got 16;", "network"),
     (f"{GOOD} --target qwen3-32b --expert-parallel 8", "--expert-parallel", "got 8;", "routed"),
     (f"{MOE} --hardware l4 --expert-parallel 16", "--expert-parallel", "got 16;", "network"),
     (f"{MOE} --popularity-exponent -1", "--popularity-exponent", "got -1.0;"),

@@ -30,7 +30,10 @@ COLUMNS = (
     "target", "drafter", "hardware", "batch_size", "draft_length", "context_length", "quantity",
     "value",
 )  # fmt: skip
-"""Columns of a table of measured serving; ``tensor_parallel`` and ``step_efficiency`` optional."""
+"""Columns of a table of measured serving; ``step_efficiency`` and `DEGREES` are optional."""
+
+DEGREES = ("tensor_parallel", "expert_parallel", "data_parallel")
+"""1 where they are missing, but as many replicas as experts need [-]."""
 
 QUANTITIES = ("speedup", "relative_step_time", "forward_time", "step_time", "target_efficiency")
 """What ``value`` may be [-] [s]; a speedup over several batch sizes is the largest."""
@@ -52,6 +55,7 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "context_length": {"above": -1, "minimum": 0, "maximum": 1e9},
     "tensor_parallel": {"maximum": 1e6, "whole": True},
     "expert_parallel": {"maximum": 1e6, "whole": True},
+    "data_parallel": {"maximum": 1e6, "whole": True},
 }
 _STARTS = (0.3, 0.5, 0.65, 0.8)
 
@@ -184,8 +188,9 @@ def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str])
         expected = f"more than {len(vary)}, one an overhead"
         raise InputError(ARGUMENT, f"{len(table)} rows", expected)
     need_known(table, "quantity", QUANTITIES)
-    for name in ("tensor_parallel", "expert_parallel"):
-        table = table.assign(**{name: table[name].fillna(1) if name in table else 1})
+    for name in DEGREES:
+        given = table[name] if name in table else pd.Series(np.nan, table.index)
+        table = table.assign(**{name: given.fillna(_usual(table, name))})
     table = table.assign(**{name: numbers(table, name, **_NUMBERS[name]) for name in _NUMBERS})
     speedups = table[table["quantity"] == "speedup"]
     if speedups.empty:
@@ -196,6 +201,14 @@ def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str])
         numbers(rows, "step_efficiency", minimum=least, maximum=1, of="rows of speedup")
     share = pd.to_numeric(table["step_efficiency"], errors="coerce")
     return table.assign(step_efficiency=share.astype(float))
+
+
+def _usual(table: pd.DataFrame, name: str) -> pd.Series | int:
+    """Return the degree where none is given."""
+    if name != "data_parallel":
+        return 1
+    cut, spread = (numbers(table, other, **_NUMBERS[other]) for other in DEGREES[:2])
+    return pd.Series(np.maximum(spread // cut, 1), table.index)
 
 
 def _check_left_out(table: pd.DataFrame, column: str) -> None:
@@ -234,14 +247,14 @@ class _Linear:
 
 def _linear(row: pd.Series, base: EngineProfile, vary: Sequence[str]) -> _Linear:
     held = base.with_changes("engine", dict.fromkeys(vary, 0.0))
+    degrees: dict[str, Any] = {name: int(row[name]) for name in DEGREES}
     try:
         deployment, _ = deploy(
             target=str(row["target"]),
             hardware=str(row["hardware"]),
             drafter=str(row["drafter"]),
             engine=held,
-            tensor_parallel=int(row["tensor_parallel"]),
-            expert_parallel=int(row["expert_parallel"]),
+            **degrees,
         )
     except InputError as error:
         raise InputError(f"{ARGUMENT}.{error.argument}", error.value, error.expected) from None

@@ -95,6 +95,7 @@ def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
             | {
                 "stack": deployment.kernels.stack,
                 "tensor_parallel": deployment.tensor_parallel,
+                "data_parallel": deployment.layout.replicas,
                 "expert_parallel": deployment.expert_parallel,
                 **{name: int(values[i]) for name, values in points.items()},
                 "quantity": row.quantity,

@@ -293,13 +293,12 @@ def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
     """Return degrees as `deploy` takes them."""
     if gpus % spread:
         raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
-    if not is_parallel:
-        if 1 < spread < gpus:
-            raise _NotTaken("its experts are spread over some of the GPUs and cut over others")
-        return {"tensor_parallel": gpus, "expert_parallel": spread}
-    if spread != gpus:
-        raise _NotTaken("its attention is data-parallel, its experts are not spread over all GPUs")
-    return {"tensor_parallel": 1, "expert_parallel": spread}
+    tensor_parallel, data_parallel = (1, gpus) if is_parallel else (gpus, 1)
+    return {
+        "tensor_parallel": tensor_parallel,
+        "data_parallel": data_parallel,
+        "expert_parallel": spread,
+    }
 
 
 def _labels(

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from specmodel.algebra.ranks import busiest_share
+from specmodel.base.errors import InputError
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import wider_dtype
@@ -29,15 +30,15 @@ class Layout:
     Parameters
     ----------
     tensor_parallel
-        GPUs that every matrix is cut over [-].
+        GPUs that every matrix is cut over, those of routed experts aside [-].
     expert_parallel
-        GPUs that whole routed experts are spread over, instead of being cut; a multiple of
-        `tensor_parallel`, or 1. Where it is larger, attention is data-parallel over
-        ``expert_parallel / tensor_parallel`` replicas, each with its share of the batch [-].
+        Groups of GPUs that routed experts are spread over, of one GPU each where there are as
+        many; the GPUs of a group cut each of its experts [-].
     gpus_per_node
         GPUs that the fast link joins; beyond them messages take the network [-].
     data_parallel
-        Replicas where they do not follow from the two degrees, as for a draft model [-].
+        Replicas of all but the routed experts, each with its share of the batch; if None as few
+        as `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1 [-].
     """
 
     tensor_parallel: int = 1
@@ -48,12 +49,39 @@ class Layout:
     @property
     def replicas(self) -> int:
         """Copies of the attention, each with its share of the batch [-]."""
-        return self.data_parallel or max(self.expert_parallel // self.tensor_parallel, 1)
+        if self.data_parallel is not None:
+            return self.data_parallel
+        return max(self.expert_parallel // self.tensor_parallel, 1)
 
     @property
     def num_gpus(self) -> int:
         """GPUs in all [-]."""
         return self.tensor_parallel * self.replicas
+
+    @property
+    def expert_tensor_parallel(self) -> int:
+        """GPUs that every routed expert is cut over: those of a group [-]."""
+        return self.num_gpus // self.expert_parallel
+
+    @property
+    def gathers_tokens(self) -> bool:
+        """Whether each GPU takes the tokens of all replicas, as it has a part of their experts."""
+        return self.replicas > 1 and self.expert_tensor_parallel > 1
+
+    @property
+    def replicas_per_node(self) -> int:
+        """Replicas that the fast link joins [-]."""
+        return max(self.gpus_per_node // self.tensor_parallel, 1)
+
+    def check_groups(self, argument: str) -> None:
+        """Refuse, by the name of an argument, groups that do not divide the GPUs."""
+        if self.num_gpus % self.expert_parallel == 0:
+            return
+        expected = f"a divisor or multiple of tensor_parallel = {self.tensor_parallel}"
+        if self.data_parallel is not None:
+            degrees = f"tensor_parallel {self.tensor_parallel} times data_parallel {self.replicas}"
+            expected = f"a divisor of the {self.num_gpus} GPUs, {degrees}"
+        raise InputError(argument, self.expert_parallel, expected)
 
 
 SINGLE_GPU = Layout()

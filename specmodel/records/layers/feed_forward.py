@@ -134,7 +134,8 @@ class RoutedExperts(Record):
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU; the router is on all [B]."""
         h, n = stream.hidden_size, layout.tensor_parallel
-        routed = self.num_experts * self.expert_parameters(h) / max(layout.expert_parallel, n)
+        gpus = layout.num_gpus if self.is_routed else n
+        routed = self.num_experts * self.expert_parameters(h) / gpus
         return (
             routed * stream.bytes_of(stream.expert_dtype)
             + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
@@ -144,10 +145,12 @@ class RoutedExperts(Record):
     def reductions(self, layout: Layout) -> int:
         """Return the all-reduces that follow one layer [-].
 
-        Where attention is data-parallel, the sum over experts is part of the all-to-all; only
-        shared experts, which are cut, still need one.
+        Where attention is data-parallel and experts are whole, the sum over experts is part of the
+        all-to-all; only shared experts, which are cut, still need one. Where experts are cut, a
+        reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
         """
-        is_apart = layout.replicas > 1 and self.is_routed and not self.num_shared_experts
+        is_whole = layout.replicas > 1 and not layout.gathers_tokens and self.is_routed
+        is_apart = is_whole and not self.num_shared_experts
         return int(layout.tensor_parallel > 1 and not is_apart)
 
     def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
@@ -179,6 +182,7 @@ class RoutedExperts(Record):
             "routed_experts": self._routed(run, layers),
             **_dense("shared_experts", run, shared, layers, self.is_gated, dtype),
             "all_to_all": self._all_to_all(run, layers),
+            "gather_scatter": self._gather_scatter(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
 
@@ -250,13 +254,13 @@ class RoutedExperts(Record):
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the experts' blocks, with what brings tokens to them and back."""
+        layout, stream, matrices = run.layout, run.stream, _matrices(self.is_gated)
         active, k = run.active_experts, self.experts_per_token
-        if run.layout.expert_parallel == 1:
-            pairs, width = run.batch.num_tokens * k, self.expert_size / run.layout.tensor_parallel
-        else:
-            pairs, width = self._busiest_pairs(run), float(self.expert_size)
-            active = ranks.busiest_experts(active, self.num_experts, run.layout.expert_parallel)
-        stream, matrices = run.stream, _matrices(self.is_gated)
+        width = self.expert_size / layout.expert_tensor_parallel
+        pairs = run.batch.num_tokens * k
+        if layout.expert_parallel > 1:
+            pairs = self._busiest_pairs(run)
+            active = ranks.busiest_experts(active, self.num_experts, layout.expert_parallel)
         return blocks.routed(
             blocks.feed_forward(
                 pairs,
@@ -301,9 +305,9 @@ class RoutedExperts(Record):
         )
 
     def _all_to_all(self, run: Pass, layers: int) -> Work:
-        """Send each token to the ranks of its experts and back, if attention is data-parallel."""
+        """Send each token to the ranks of its whole experts, and back, from each replica."""
         layout, stream = run.layout, run.stream
-        if layout.replicas == 1 or layout.expert_parallel == 1:
+        if layout.replicas == 1 or layout.gathers_tokens:
             return Work()
         degree = layout.expert_parallel
         message = ranks.all_to_all(degree, layout.gpus_per_node)
@@ -311,6 +315,20 @@ class RoutedExperts(Record):
         row_bytes = stream.hidden_size * (stream.activation_bytes + stream.residual_bytes)
         sent = run.num_tokens * (copies * row_bytes / layout.tensor_parallel)
         return blocks.message(message, sent, collectives=2 * layers, rounds=2 * layers)
+
+    def _gather_scatter(self, run: Pass, layers: int) -> Work:
+        """Gather the tokens of all replicas, and sum and scatter what cut experts make of them.
+
+        So do vLLM 0.14 (``AgRsAll2AllManager`` in ``device_communicators/all2all.py``) and SGLang
+        0.5.23 (``layers/dp_attention.py``), in 16 bits. Both together send as much as an
+        all-reduce over the replicas, in as many hops.
+        """
+        layout, stream = run.layout, run.stream
+        if not layout.gathers_tokens:
+            return Work()
+        message = ranks.all_reduce(layout.replicas, layout.replicas_per_node)
+        gathered = run.batch.num_tokens * (layers * stream.hidden_size * stream.residual_bytes)
+        return blocks.message(message, gathered, collectives=2 * layers, rounds=layers)
 
 
 def _dense(
