@@ -22,6 +22,8 @@ FitKind = Literal[
     "sparse_attention",
     "indexer",
     "recurrence",
+    "prompt_attention",
+    "latent_prompt_attention",
 ]
 """Kinds of kernels that are fitted apart."""
 KINDS: tuple[str, ...] = get_args(FitKind)
@@ -43,9 +45,15 @@ StorageDtype = Literal[
 ]
 """Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
 
-STANDS_IN = {"elementwise": "gemm", "indexer": "sparse_attention"}
+STANDS_IN = {
+    "elementwise": "gemm",
+    "indexer": "sparse_attention",
+    "prompt_attention": "attention",
+    "latent_prompt_attention": "latent_attention",
+}
 """Kind whose errors are taken for one that has few points of its own, or none: indexers were timed
-within the layers of sparse attention that they are part of."""
+within the layers of sparse attention that they are part of. Attention of prompts is part of no
+step, only of the prefill that steps carry: it errs as far as that of decoding."""
 
 MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
 """Kinds that have errors of their own."""
@@ -60,7 +68,10 @@ INSTEAD = {
 attention over the cache that each reads, and a product that streams its weights for a recurrence
 that streams its state."""
 
-_READS_A_CACHE = ("attention", "latent_attention", "sparse_attention", "indexer", "recurrence")
+_READS_A_CACHE = (
+    *("attention", "latent_attention", "sparse_attention", "indexer", "recurrence"),
+    *("prompt_attention", "latent_prompt_attention"),
+)
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -202,7 +213,10 @@ class FittedStack(Record):
     is_default
         Whether it is the one taken if none is named.
     experts, gemm, attention, elementwise, latent_attention, sparse_attention, indexer, recurrence
-        Fits by dtype; what was not measured takes typical ones (`stack_kernels`).
+        Fits by dtype.
+    prompt_attention, latent_prompt_attention
+        Likewise of prompts, by dtype of the KV cache; what was not measured takes typical ones
+        (`stack_kernels`).
     """
 
     version: str
@@ -217,6 +231,8 @@ class FittedStack(Record):
     sparse_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     indexer: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    prompt_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    latent_prompt_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.
