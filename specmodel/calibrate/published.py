@@ -10,6 +10,7 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.measurements import COLUMNS, SHAPE
+from specmodel.calibrate.published_context import prompts
 from specmodel.calibrate.published_mixers import core_of_modules, latent_attention, recurrences
 from specmodel.calibrate.published_roles import (
     cold_rows,
@@ -38,7 +39,9 @@ STACKS: dict[tuple[str, str, str], dict[str, str]] = {
     ("a100_sxm_80gb", "sglang", "0.5.10"): {},
     ("h100_sxm", "trtllm", "1.3.0rc20"): {},
     ("h200_sxm", "trtllm", "1.3.0rc20"): {},
-    ("h200_sxm", "vllm", "0.19.0"): dict.fromkeys(("gemm", "attention", "mla_module"), "0.24.0"),
+    ("h200_sxm", "vllm", "0.19.0"): dict.fromkeys(
+        ("gemm", "attention", "mla_module", "prompt_attention"), "0.24.0"
+    ),
     ("b200", "trtllm", "1.3.0rc20"): {},
     ("rtx_pro_6000", "trtllm", "1.3.0rc20"): {"mla": "sglang/0.5.14"},
     ("l40s", "vllm", "0.24.0"): {},
@@ -107,6 +110,8 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
             parts[kind] = build(datasets.read_timings(*name), stack, device)
     parts["latent_attention"] = _latent_attention(hardware, stack, version)
     parts["recurrence"] = recurrences(hardware, device)
+    for kind in datasets.PROMPTS:
+        parts[kind] = prompts(*_table(kind, hardware, stack, version))
     if ("quantize", hardware, *NORMS) in known:
         parts["elementwise"] = _norms(datasets.read_timings("quantize", hardware, *NORMS))
     tables = [part.assign(component=kind) for kind, part in parts.items() if len(part)]
