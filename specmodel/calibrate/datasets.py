@@ -41,6 +41,8 @@ FILES = {
     "moe": "moe_perf.parquet",
     "gemm": "gemm_perf.parquet",
     "attention": "generation_attention_perf.parquet",
+    "prompt_attention": "context_attention_perf.parquet",
+    "latent_prompt_attention": "context_mla_perf.parquet",
     "mla": "generation_mla_perf.parquet",
     "dsa": "dsa_generation_module_perf.parquet",
     "dsa_index": "glm5_mqa_logits_module_perf.parquet",
@@ -53,12 +55,17 @@ FILES = {
 }
 """Operations that are read here, and the file of each."""
 
+PROMPTS = ("prompt_attention", "latent_prompt_attention")
+"""Those of prompts without a context."""
+
 _FOLDER_OF = {
     "dsa": "sparse_attention",
     "dsa_index": "sparse_attention",
     "mla_module": "mla",
     "gdn": "linear_attention",
     "compute_scale": "quantize",
+    "prompt_attention": "attention",
+    "latent_prompt_attention": "mla",
 }
 """Folder of an operation's tables where it is not named for it."""
 
@@ -124,6 +131,9 @@ _NAMES = {
         "num_v_heads": "num_value_heads", "head_v_dim": "value_head_dim", "d_conv": "conv_kernel",
     },
 }  # fmt: skip
+_OF_PROMPTS = {"isl": "query_tokens", "kernel_source": "kernel_source"}
+_NAMES["prompt_attention"] = _NAMES["attention"] | _OF_PROMPTS
+_NAMES["latent_prompt_attention"] = _NAMES["mla"] | _OF_PROMPTS
 """What makes a point of each table, by its names and ours; rows that agree in it are repeats."""
 
 _LATENT = (512, 64)
@@ -179,12 +189,13 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
         core with one query token a sequence: also ``sliding_window``, missing for none. Of "mla":
         the same of latent attention, in DeepSeek's shape; of "mla_module": with its projections,
-        ``quantization`` being theirs. Of "dsa", a whole layer of sparse attention: ``operation`` as
-        the table names it, ``model``, and ``quantization`` of its matrices; ``context_length`` is
-        before the token. Of "dsa_index", the scores of GLM-5's indexer for ``query_tokens`` of a
-        sequence, contexts without these. Of "gdn" and "kda", one layer of gated delta nets and
-        short convolutions: ``kernel_source`` and ``phase``, "context", "generation" or "verify",
-        where ``query_tokens`` of a sequence are several [token]. Of "quantize", bf16 to fp8 by a
+        ``quantization`` being theirs. Of "prompt_attention" and "latent_prompt_attention": the same
+        with ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
+        attention: ``operation`` as the table names it, ``model``, and ``quantization`` of its
+        matrices; ``context_length`` is before the token. Of "dsa_index", the scores of GLM-5's
+        indexer for ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one
+        layer of gated delta nets and short convolutions: ``kernel_source`` and ``phase``, "context",
+        "generation" or "verify", where ``query_tokens`` of a sequence are several [token]. Of "quantize", bf16 to fp8 by a
         scale of each token: ``num_tokens`` and ``width``; of "compute_scale", what finding that
         scale takes of it. Of "comm", all-reduces inside a node: ``num_gpus`` [-],
         ``message_bytes`` of the reduced tensor [B].
@@ -208,7 +219,7 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     raw = _read(operation, hardware, framework, version)
     if operation == "comm":
         return _all_reduces(raw)
-    if operation in ("attention", "mla", "mla_module"):
+    if operation in ("attention", "mla", "mla_module", *PROMPTS):
         return _attention(raw, _NAMES[operation])
     if operation in ("gdn", "kda"):
         return _medians(raw, _NAMES["recurrence"])

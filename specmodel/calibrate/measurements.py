@@ -43,9 +43,17 @@ COLUMNS = {
         "batch_size", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
         "state_dtype", "activation_dtype",
     ),
+    **dict.fromkeys(
+        ("prompt_attention", "latent_prompt_attention"),
+        (
+            "batch_size", "query_tokens", "context_length", "num_heads", "num_kv_heads",
+            "key_head_dim", "value_head_dim", "kv_dtype", "activation_dtype",
+        ),
+    ),
 }  # fmt: skip
 """Columns of each component; sizes are those on one GPU. ``context_length`` counts the tokens of
-the pass themselves; elementwise is a residual addition with its norm; a recurrence writes its state
+the pass themselves; latent attention of prompts has keys and
+values of each head; elementwise is a residual addition with its norm; a recurrence writes its state
 after each token of the pass. The first dtype is that of what the component reads, weights, KV or
 state: each is fitted on its own."""
 
@@ -73,6 +81,10 @@ SHAPE = {
     "elementwise": ("hidden_size",),
     "latent_attention": ("num_heads", "kv_lora_rank", "qk_rope_head_dim"),
     "recurrence": ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"),
+    **dict.fromkeys(
+        ("prompt_attention", "latent_prompt_attention"),
+        ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim"),
+    ),
 }
 """What makes a shape, the unit that is fitted or judged as a whole."""
 

@@ -11,6 +11,7 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.measurements import COLUMNS, SHAPE
+from specmodel.calibrate.published_context import prompts
 from specmodel.calibrate.published_experts import experts
 from specmodel.calibrate.published_mixers import core_of_modules, latent_attention, recurrences
 from specmodel.calibrate.published_roles import (
@@ -101,6 +102,8 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
         parts["attention"] = _attention(datasets.read_timings(*cores), stack, device)
     parts["latent_attention"] = _latent_attention(hardware, stack, version)
     parts["recurrence"] = recurrences(hardware, device)
+    for kind in datasets.PROMPTS:
+        parts[kind] = prompts(*_table(kind, hardware, stack, version))
     if ("quantize", hardware, *NORMS) in known:
         parts["elementwise"] = _norms(datasets.read_timings("quantize", hardware, *NORMS))
     tables = [part.assign(component=kind) for kind, part in parts.items() if len(part)]

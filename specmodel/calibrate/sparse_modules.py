@@ -28,6 +28,7 @@ from specmodel.calibrate.fitting.result import (
     log_fit_result,
     rounded,
 )
+from specmodel.calibrate.published_roles import mixed_third
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import FITTED_DTYPE, KernelFit
@@ -54,10 +55,6 @@ larger one on, five times as long as at half of it and no longer at twice: launc
 FALLBACK = 1.1
 """A point that takes so many times as long as at the next longer context ran another kernel [-]:
 TensorRT-LLM's do at one entry more than are chosen."""
-
-EVERY = 3
-"""A shape is fitted where the places of its sizes among those there are add up to a multiple of
-this, so that each size is among those fitted and those judged."""
 
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 _INDEX = {"index_head_dim": 128, "index_topk": 2048}
@@ -146,8 +143,7 @@ def sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     table = table.groupby(point)["latency"].median().reset_index()
     longer = table.groupby(key)["latency"].shift(-1)
     shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
-    places = np.sum([table[name].rank(method="dense") for name in SHAPE], axis=0)
-    role = np.where(places % EVERY == 0, "fit", "judge")
+    role = np.where(mixed_third(table, SHAPE), "fit", "judge")
     role = np.where(table["latency"] > FALLBACK * longer, "fallback", role)
     return table.assign(shape=shapes, role=role)
 

@@ -1,5 +1,7 @@
 """The work that rows of measured kernels timed, as a pass counts it, and what it should take."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,15 @@ from specmodel.calibrate.measurements import (
 )
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.layers import blocks
-from specmodel.records.layers.work import Work, wider_dtype
+from specmodel.records.layers.cores import (
+    causal_pairs,
+    prompt_attention,
+    with_keys_and_values,
+)
+from specmodel.records.layers.work import Kind, Work, wider_dtype
+
+LATENT_SIZE = 576
+"""What MLA caches of a token, which tables of prompts do not name and which hardly counts there."""
 
 Columns = dict[str, FloatArray]
 
@@ -102,6 +112,26 @@ def _core(column: Columns, value_bytes: float, dtypes: dict[str, str], **shape: 
     )
 
 
+def _prompt(kind: Kind, column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
+    heads, sizes = column["num_heads"], (column["key_head_dim"], column["value_head_dim"])
+    is_latent = kind == "latent_prompt_attention"
+    work = prompt_attention(
+        batch_size=B,
+        num_tokens=B * q,
+        pairs=causal_pairs(q, entries - q),
+        entries=entries,
+        num_heads=heads,
+        sizes=sizes,
+        kv_elements=LATENT_SIZE if is_latent else column["num_kv_heads"] * sum(sizes),
+        layers=1,
+        residual_bytes=max(value_bytes, 2.0),
+        kv_dtype=dtypes["stored_dtype"],
+        kind=kind,
+    )
+    return with_keys_and_values(work, B * entries, heads * sum(sizes), 2.0) if is_latent else work
+
+
 def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
     B, q = column["batch_size"], column["query_tokens"]
     return blocks.recurrence(
@@ -155,13 +185,15 @@ def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Wor
     return block + router
 
 
-_WORKS = {
+_WORKS: dict[str, Callable[[Columns, float, dict[str, str]], Work]] = {
     "experts": _experts,
     "gemm": _gemm,
     "attention": _attention,
     "elementwise": _norm,
     "latent_attention": _latent_attention,
     "recurrence": _recurrence,
+    "prompt_attention": partial(_prompt, "prompt_attention"),
+    "latent_prompt_attention": partial(_prompt, "latent_prompt_attention"),
 }
 
 

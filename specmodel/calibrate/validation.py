@@ -15,6 +15,9 @@ ALL_ROWS = "all"
 TOKEN_RANGES = (0, 4, 16, 64, 256, 1024, np.inf)
 """Bounds of the ranges of tokens in a pass that errors are told for [token]."""
 
+_TOKENS = ("num_tokens", "query_tokens", "batch_size")
+"""What a pass has of tokens, the first that a component has: prompts one by one."""
+
 
 def predict_measured(
     table: pd.DataFrame,
@@ -60,7 +63,7 @@ def predict_measured(
         judged = judged_rows(rows, roles)
         if len(judged):
             judged = judge(kind, judged, hardware, kernels.parameters(kind, dtype))
-            tokens = judged["batch_size" if "batch_size" in COLUMNS[kind] else "num_tokens"]
+            tokens = judged[next(name for name in _TOKENS if name in COLUMNS[kind])]
             case = _cases(kind, judged, hardware)
             parts.append(judged.assign(dtype=dtype, case=case, tokens=tokens))
     if not parts:

@@ -30,6 +30,8 @@ KIND_COLOURS = {
     "sparse_attention": "#999933",
     "indexer": "#ddcc77",
     "recurrence": "#d55e00",
+    "prompt_attention": "#44aa99",
+    "latent_prompt_attention": "#88ccaa",
     "elementwise": "#cc79a7",
     "message": "#56b4e9",
     "host": "0.55",
@@ -44,6 +46,8 @@ KIND_MARKERS = {
     "sparse_attention": "X",
     "indexer": "*",
     "recurrence": "v",
+    "prompt_attention": "p",
+    "latent_prompt_attention": "h",
     "elementwise": "D",
 }
 GREY = "0.35"

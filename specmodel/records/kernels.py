@@ -23,6 +23,8 @@ FitKind = Literal[
     "sparse_attention",
     "indexer",
     "recurrence",
+    "prompt_attention",
+    "latent_prompt_attention",
 ]
 """Kinds of kernels that are fitted apart."""
 KINDS: tuple[str, ...] = get_args(FitKind)
@@ -49,9 +51,15 @@ FitDtype = Literal[StorageDtype, "mxfp4_fp8", "int4_fp8"]
 """Dtypes of weights or caches as fits are named: with 8 bits of activations where others are
 usual."""
 
-STANDS_IN = {"elementwise": "gemm", "indexer": "sparse_attention"}
+STANDS_IN = {
+    "elementwise": "gemm",
+    "indexer": "sparse_attention",
+    "prompt_attention": "attention",
+    "latent_prompt_attention": "latent_attention",
+}
 """Kind whose errors are taken for one that has few points of its own, or none: indexers were timed
-within the layers of sparse attention that they are part of."""
+within the layers of sparse attention that they are part of. Attention of prompts is part of no
+step, only of the prefill that steps carry: it errs as far as that of decoding."""
 
 MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
 """Kinds that have errors of their own."""
@@ -66,7 +74,10 @@ INSTEAD = {
 attention over the cache that each reads, and a product that streams its weights for a recurrence
 that streams its state."""
 
-_READS_A_CACHE = ("attention", "latent_attention", "sparse_attention", "indexer", "recurrence")
+_READS_A_CACHE = (
+    *("attention", "latent_attention", "sparse_attention", "indexer", "recurrence"),
+    *("prompt_attention", "latent_prompt_attention"),
+)
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -210,7 +221,10 @@ class FittedStack(Record):
     is_default
         Whether it is the one taken if none is named.
     experts, gemm, attention, elementwise, latent_attention, sparse_attention, indexer, recurrence
-        Fits by dtype; what was not measured takes typical ones (`stack_kernels`).
+        Fits by dtype.
+    prompt_attention, latent_prompt_attention
+        Likewise of prompts, by dtype of the KV cache; what was not measured takes typical ones
+        (`stack_kernels`).
     """
 
     version: str
@@ -225,6 +239,8 @@ class FittedStack(Record):
     sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    latent_prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.

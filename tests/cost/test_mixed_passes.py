@@ -61,12 +61,14 @@ def test_weights_are_read_once_for_all_groups(name: str) -> None:
 
 def test_attention_of_two_groups_by_hand() -> None:
     """Every query sees its context and the queries before it; entries are read once each."""
-    core = mixed_and_apart("llama-3.1-8b")[0].components["attention_core"]
+    components = mixed_and_apart("llama-3.1-8b")[0].components
+    core, prompt = components["attention_core"], components["prompt_attention"]
     decode = 6 * sum(range(3001, 3005))
     chunk = sum(range(701, 1201))
-    assert core.flop == 32 * 4 * 32 * 128 * (decode + chunk)
-    entries = 6 * (3004 + 4) + (1200 + 500)  # read, and written
-    assert core.cache_bytes == entries * 32 * 2 * 8 * 128 * 2
+    assert core.flop == 32 * 4 * 32 * 128 * decode
+    assert prompt.flop == 32 * 4 * 32 * 128 * chunk
+    assert core.cache_bytes == 6 * (3004 + 4) * 32 * 2 * 8 * 128 * 2  # read, and written
+    assert prompt.cache_bytes == (1200 + 500) * 32 * 2 * 8 * 128 * 2
 
 
 def test_only_the_last_token_of_a_chunk_has_logits() -> None:

@@ -49,10 +49,51 @@ def test_latent_attention_of_a_prompt_has_the_heads_of_training():
     assert "attention_core" not in work
     pairs = 2 * (tokens * context + tokens * (tokens + 1) / 2)
     assert work["prompt_attention"].flop == pytest.approx(61 * pairs * 128 * 2 * (192 + 128))
-    assert work["prompt_attention"].kind == "attention"
+    assert work["prompt_attention"].kind == "latent_prompt_attention"
     made = 2 * context * 128 * 512 * (128 + 128)
     assert work["context_projections"].flop == pytest.approx(61 * 2 * made)
     assert work["lm_head"].flop == pytest.approx(2 * 2 * 129280 * 7168)
+
+
+def test_attention_of_a_prompt_is_half_a_square_in_blocks_of_queries_and_keys():
+    layers, heads, kv_heads, size, tokens = 32, 32, 8, 128, 1000
+    model = load_architecture("llama-3.1-8b")
+    group = sequence_group(batch_size=3, tokens_per_sequence=tokens, logits_per_sequence=1)
+    work = pass_work(model, group).components["prompt_attention"]
+    pairs = sum(range(1, tokens + 1))
+    assert work.flop == 3 * layers * pairs * heads * 4 * size
+    assert work.groups == pytest.approx(3 * layers * pairs * heads / 128**2)
+    assert work.rows == 3 * tokens * heads / 128
+    assert work.activation_bytes == 3 * layers * tokens * 2 * 2 * size * (heads + kv_heads)
+    assert (work.kind, work.dtype, work.kernels) == ("prompt_attention", "bf16", layers)
+    eight_bits = model.with_changes("target", {"kv_dtype": "fp8"})
+    assert pass_work(eight_bits, group).components["prompt_attention"].dtype == "fp8"
+
+
+@pytest.mark.parametrize("target", ["deepseek-r1", "llama-3.1-8b"])
+def test_a_sequence_becomes_a_prompt_by_and_by(target):
+    model = load_architecture(target)
+
+    def work(tokens):
+        group = sequence_group(batch_size=2, tokens_per_sequence=tokens, context_length=700)
+        return pass_work(model, group).components
+
+    assert "prompt_attention" not in work(128)
+    assert "attention_core" not in work(256)
+    halfway = work(128 * 2**0.5)
+    assert halfway["attention_core"].kernels == pytest.approx(halfway["prompt_attention"].kernels)
+    whole = pass_work(
+        model,
+        [sequence_group(batch_size=1, tokens_per_sequence=q, context_length=700) for q in (1, 256)],
+    ).components
+    assert whole["attention_core"].kernels == whole["prompt_attention"].kernels
+    deployment, _ = deploy(target=target, hardware="h200_sxm")
+    tokens = np.geomspace(100, 400, 2001)
+    for context in (0.0, 30_000.0):
+        group = sequence_group(batch_size=2, tokens_per_sequence=tokens, context_length=context)
+        steps = np.diff(np.log(target_pass(deployment, group).total_time))
+        assert (steps > 0).all()
+        assert steps.max() < 0.01
 
 
 def test_short_sequences_are_decoded_and_mixtures_have_both():

@@ -58,7 +58,15 @@ PARAMETERS = {
         "ramp_time": (1e-8, 1e-4, 5e-6),
     },
     "recurrence": {"launch_time": (1e-6, 1e-4, 4e-6), "memory_efficiency": (0.2, 1.0, 0.8)},
+    "prompt_attention": {
+        "launch_time": (1e-7, 1e-4, 1.5e-5),
+        "compute_efficiency": (0.05, 1.0, 0.6),
+        "activation_efficiency": (0.02, 5.0, 0.25),
+        "tile_rows": (1.0, 4096.0, 250.0),
+        "group_time": (1e-11, 1e-6, 4e-9),
+    },
 }
+PARAMETERS["latent_prompt_attention"] = PARAMETERS["prompt_attention"]
 """Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
 
 Kernels compute whole tiles of T rows. Kernels of different T are mixed in a table, and averaged

@@ -13,12 +13,12 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
 from specmodel.records.layers import blocks
-from specmodel.records.layers.batch import (
-    NO_SEQUENCE,
-    Batch,
-    Pass,
-    SequenceGroup,
-    Stream,
+from specmodel.records.layers.batch import Batch, Pass, Stream
+from specmodel.records.layers.cores import (
+    core,
+    distinct_entries,
+    prompt_core,
+    with_keys_and_values,
 )
 from specmodel.records.layers.work import Work, wider_dtype
 
@@ -94,22 +94,31 @@ class GroupedAttention(Record):
         inner = wider + (2 + gate) * self.output_size / n + entry
         depth = (self.input_size or run.stream.hidden_size) + self.output_size / n
         turned = 2 * (self.output_size / n + entry) + gate * 3 * self.output_size / n
-        return {
+        heads: dict[str, Any] = {
+            "num_heads": self.num_heads / n,
+            "sizes": (self.head_dim, self.head_dim),
+            "kv_elements": entry,
+        }
+        found = {
             "attention_projections": _projections(
                 run, layers, self.weights(run.stream.hidden_size, n), inner, depth, kernels=2
             ),
             "elementwise": _between(run, layers, turned, kernels=1 + gate),
-            "attention_core": _core(
+        }
+        decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
+        if decoded:
+            found["attention_core"] = core(
                 run,
                 layers,
                 self.window,
-                num_heads=self.num_heads / n,
+                decoded,
+                **heads,
                 num_groups=self.num_kv_heads / self._kv_ranks(n),
-                sizes=(self.head_dim, self.head_dim),
-                kv_elements=entry,
                 dtype=run.stream.arithmetic_dtype(run.stream.kv_dtype),
-            ),
-        }
+            )
+        if prompts:
+            found["prompt_attention"] = prompt_core(run, layers, self.window, prompts, **heads)
+        return found
 
     def _kv_ranks(self, tensor_parallel: int) -> int:
         """GPUs that key-value heads are cut over; beyond their number they are copied."""
@@ -205,7 +214,7 @@ class LatentAttention(LatentHeads):
 
     It is run in its absorbed form, in which all heads attend to the latent itself, but for
     prompts: keys and values of each head are then made of the latents, those of the context too,
-    as many queries make up for that. The core is that of grouped attention in 16 bits.
+    as many queries make up for that.
     """
 
     kind: Literal["latent_attention"] = "latent_attention"
@@ -225,7 +234,7 @@ class LatentAttention(LatentHeads):
         }
         decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
         if decoded:
-            found["attention_core"] = _core(
+            found["attention_core"] = core(
                 run,
                 layers,
                 None,
@@ -249,30 +258,25 @@ class LatentAttention(LatentHeads):
         """
         stream, heads = run.stream, self.num_heads / run.layout.tensor_parallel
         key, made = self.qk_nope_head_dim + self.qk_rope_head_dim, self.qk_nope_head_dim
-        core = _core(
+        attended = prompt_core(
             run,
             layers,
             None,
             prompts,
             num_heads=heads,
-            num_groups=heads,
             sizes=(key, self.v_head_dim),
             kv_elements=float(self.cache_size),
-            dtype="bf16",
+            kind="latent_prompt_attention",
         )
         entries = prompts.total(lambda group: distinct_entries(group, None))
-        keys_and_values = layers * heads * (key + self.v_head_dim) * stream.residual_bytes
-        core = replace(
-            core,
-            activation_bytes=core.activation_bytes + entries * (2 * keys_and_values),
-            stored_dtype="bf16",
-        )
+        made_of_one = layers * heads * (key + self.v_head_dim)
+        attended = with_keys_and_values(attended, entries, made_of_one, stream.residual_bytes)
         absorbed = layers * heads * 2 * self.kv_lora_rank * stream.residual_bytes
         projections = found["attention_projections"]
         less = projections.activation_bytes - prompts.num_tokens * absorbed
         work = {
             "attention_projections": replace(projections, activation_bytes=less),
-            "prompt_attention": core,
+            "prompt_attention": attended,
         }
         context = prompts.total(lambda group: group.context_length)
         if context.any():
@@ -346,47 +350,3 @@ def _between(run: Pass, layers: int, values: float, *, kernels: int) -> Work:
         kernels=layers * kernels,
         dtype=stream.activation_dtype,
     )
-
-
-def _core(
-    run: Pass, layers: int, window: int | None, batch: Batch | None = None, **heads: Any
-) -> Work:
-    """Return the work of scores and weighted values over the KV cache, or a window of it.
-
-    It is that of some sequences of the pass, or of all; `heads` are the arguments of
-    `blocks.attention` that say what a GPU has of one layer.
-    """
-    stream, batch = run.stream, batch or run.replica
-    work = blocks.attention(
-        **heads,
-        batch_size=batch.num_sequences,
-        num_tokens=batch.num_tokens,
-        pairs=layers * batch.mean(lambda group: query_key_pairs(group, window)),
-        entries=layers * batch.mean(lambda group: distinct_entries(group, window)),
-        layers=layers,
-        residual_bytes=stream.residual_bytes,
-        kv_dtype=stream.kv_dtype,
-    )
-    runs = batch.num_sequences > 1e100 * NO_SEQUENCE
-    return work if runs.all() else replace(work, kernels=np.where(runs, layers, 0.0))
-
-
-def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
-    """Return query-key pairs of a mean sequence: causal queries, each seeing its window."""
-    context = group.context_length
-    if window is None:
-        return group.mean(lambda q: q * (context + (q + 1) / 2))
-
-    def of(q: FloatArray) -> FloatArray:
-        growing = np.clip(window - context, 0, q)  # queries that see all there is
-        return growing * (context + (growing + 1) / 2) + (q - growing) * window
-
-    return group.mean(of)
-
-
-def distinct_entries(group: SequenceGroup, window: int | None) -> FloatArray:
-    """Return the distinct keys that the queries of a mean sequence read."""
-    context = group.context_length
-    if window is None:
-        return group.mean(lambda q: context + q)
-    return group.mean(lambda q: np.minimum(context + q, window + q - 1))

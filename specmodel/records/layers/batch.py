@@ -1,8 +1,8 @@
 """What a forward pass carries, over which GPUs, and what all layers of a model share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -21,6 +21,10 @@ LONGEST_DECODE = 128
 prompt, whose attention is that of training. vLLM 0.33 does so by the length of the query: 128 with
 FlashMLA (``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), 512 with
 FlashAttention's MLA kernels; SGLang 0.5.23 and TensorRT-LLM by the phase of the request [token]."""
+
+SHORTEST_PROMPT = 256
+"""Tokens of a sequence from which it is a prompt and nothing else; in between, kernels of both
+kinds do a share, so that no token more makes a step in time [token]."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,10 @@ class SequenceGroup:
         return self.speculating_share.ndim == 0 and self.speculating_share == 1
 
     @cached_property
-    def is_prompt(self) -> np.ndarray:
-        """Where each carries more tokens than kernels for decoding take."""
-        return np.asarray(self.tokens_per_sequence > LONGEST_DECODE)
+    def prompt_share(self) -> FloatArray:
+        """How much of each is a prompt: 0 to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT`."""
+        longer = np.log(np.maximum(self.tokens_per_sequence, 1.0) / LONGEST_DECODE)
+        return np.asarray(np.clip(longer / np.log(SHORTEST_PROMPT / LONGEST_DECODE), 0.0, 1.0))
 
     @property
     def always_speculates(self) -> bool:
@@ -246,9 +251,19 @@ def sequence_group(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """All sequences that a pass carries, in groups."""
+    """All sequences that a pass carries, in groups, or those that kernels of one kind take.
+
+    `share` is how much of a kernel these take: below 1 where both kinds do a share, 0 where there
+    is none.
+    """
 
     groups: tuple[SequenceGroup, ...]
+    share: FloatArray = field(default_factory=lambda: ONE)
+
+    @cached_property
+    def is_all(self) -> bool:
+        """Whether kernels take whole sequences at every point."""
+        return bool((self.share == 1).all())
 
     @cached_property
     def num_sequences(self) -> FloatArray:
@@ -283,19 +298,18 @@ class Batch:
         return self.total(of) / self.num_sequences
 
     def of_kind(self, *, prompts: bool) -> "Batch | None":
-        """Return the sequences that are prompts, or those that are not; None if no point has any.
+        """Return what kernels for prompts take, or those for decoding; None if no point has any.
 
         Where a group is of the kind at some points only, it has `NO_SEQUENCE` at the others.
         """
-        kept = []
+        kept, shares = [], [ZERO]
         for group in self.groups:
-            taken = group.is_prompt == prompts
-            if taken.all():
-                kept.append(group)
-            elif taken.any():
-                here = np.where(taken, group.batch_size, NO_SEQUENCE)
-                kept.append(replace(group, batch_size=here))
-        return Batch(tuple(kept)) if kept else None
+            share = group.prompt_share if prompts else 1 - group.prompt_share
+            if share.any():
+                size = np.maximum(group.batch_size * share, NO_SEQUENCE)
+                kept.append(group if (share == 1).all() else replace(group, batch_size=size))
+                shares.append(share)
+        return Batch(tuple(kept), reduce(np.maximum, shares)) if kept else None
 
     def of_replica(self, replicas: int) -> "Batch":
         """Return the share of one of several copies of the attention, at least one sequence.

@@ -14,8 +14,9 @@ from pydantic import model_validator
 from specmodel.base.errors import InputError
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
 from specmodel.records.layers import blocks
-from specmodel.records.layers.attention import LatentHeads, Size, query_key_pairs
+from specmodel.records.layers.attention import LatentHeads, Size
 from specmodel.records.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.records.layers.cores import query_key_pairs
 from specmodel.records.layers.work import Work
 
 SCALED = 128

@@ -15,6 +15,8 @@ Kind = Literal[
     "sparse_attention",
     "indexer",
     "recurrence",
+    "prompt_attention",
+    "latent_prompt_attention",
     "elementwise",
     "message",
 ]
