@@ -185,12 +185,12 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     pandas.DataFrame
         Latencies [s] with the sizes and dtypes of `measurements.COLUMNS`. Of "moe", routed experts
         with top-k, permutation and reduction: also ``quantization``, the two parallel degrees,
-        ``distribution``, and the marks ``is_gated`` and ``is_slow_path``; ``active_experts`` is
-        missing where the table does not say. Of "gemm": also ``quantization``. Of "attention", the
-        core with one query token a sequence: also ``sliding_window``, missing for none. Of "mla":
-        the same of latent attention, in DeepSeek's shape; of "mla_module": with its projections,
-        ``quantization`` being theirs. Of "prompt_attention" and "latent_prompt_attention": the same
-        with ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
+        ``distribution``, and the mark ``is_gated``; ``active_experts`` is missing where the table
+        does not say. Of "gemm": also ``quantization``. Of "attention", the core with one query
+        token a sequence: also ``sliding_window``, missing for none. Of "mla": the same of latent
+        attention, in DeepSeek's shape; of "mla_module": with its projections, ``quantization``
+        being theirs. Of "prompt_attention" and "latent_prompt_attention": the same with
+        ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
         attention: ``operation`` as the table names it, ``model``, and ``quantization`` of its
         matrices; ``context_length`` is before the token. Of "dsa_index", the scores of GLM-5's
         indexer for ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one
@@ -240,8 +240,7 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         return table.assign(kv_dtype=_dtypes(table["kv_dtype"]))
     if operation == "gemm":
         return table
-    is_slow = table["quantization"].isin(_slow_paths(hardware, framework, version))
-    return _experts(table.assign(is_slow_path=is_slow))
+    return _experts(table)
 
 
 def _experts(table: pd.DataFrame) -> pd.DataFrame:
@@ -383,13 +382,3 @@ def _dtypes(names: pd.Series, of: int = 0) -> pd.Series:
     if unknown:
         raise InputError("dtype", min(unknown), f"one of {', '.join(_DTYPES)}")
     return names.map({name: dtypes[of] for name, dtypes in _DTYPES.items()})
-
-
-def _slow_paths(hardware: str, framework: str, version: str) -> set[str]:
-    """Return the quantizations whose experts an engine's release ran by a slow kernel."""
-    if framework != "vllm":
-        return set()
-    release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    is_slow_fp8 = version == "0.24.0" and hardware in ("h100_sxm", "h200_sxm")
-    slow = {"int4_wo"} if (0, 18) <= release < (0, 24) else set()
-    return slow | {"fp8"} if is_slow_fp8 else slow

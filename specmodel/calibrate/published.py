@@ -14,6 +14,7 @@ from specmodel.calibrate.measurements import COLUMNS, SHAPE
 from specmodel.calibrate.published_context import prompts
 from specmodel.calibrate.published_experts import experts
 from specmodel.calibrate.published_mixers import core_of_modules, latent_attention, recurrences
+from specmodel.calibrate.published_rivals import CURRENT, slow_quantizations, timed_products
 from specmodel.calibrate.published_roles import (
     MAX_TOKENS,
     cold_rows,
@@ -24,9 +25,6 @@ from specmodel.calibrate.published_roles import (
     stored_bytes,
 )
 from specmodel.records.hardware import HardwareProfile, load_hardware
-
-CURRENT = {"trtllm": "1.3.0rc20", "vllm": "0.24.0", "sglang": "0.5.14"}
-"""Version of each engine that all its kernels were published of."""
 
 SERVERS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200")
 """GPUs that they were published on."""
@@ -59,7 +57,6 @@ _NARROWEST = 256
 _SHORTEST = 0.01  # share of the timings of attention that are launches [-]
 _NORM_WIDTHS = (1024, 16_384)
 _GEMM_QUANTIZATIONS = ("bfloat16", "fp8", "fp8_block", "nvfp4")
-_HOST_SHARE = 10.0  # of the shortest product in 16 bits, above which a table timed its host [-]
 
 
 def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFrame:
@@ -87,17 +84,21 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     reading takes less than 5 % of their time, which shows the launch); fallback kernels
     (`published_experts`, `_slow_heads`). Left out: experts of two matrices, expert parallelism,
     attention in windows, multi-head attention of TensorRT-LLM and vLLM, which runs other kernels
-    than grouped attention does, and products that timed their host (`_timed_host`).
+    than grouped attention does, and dtypes of products and experts that another engine runs much
+    faster on the same GPU (`published_rivals`).
     """
     raw = datasets.read_timings("moe", hardware, stack, version)
     if stack not in CURRENT:
         raise InputError("stack", stack, f"a stack that is calibrated: {', '.join(CURRENT)}")
     device = load_hardware(hardware)
-    parts = {"experts": experts(raw, stack, hardware, device)}
+    is_slow = raw["quantization"].isin(slow_quantizations("moe", hardware, stack, version))
+    parts = {"experts": experts(raw[~is_slow], device)}
     known = datasets.known_tables()
     products, cores = (_table(kind, hardware, stack, version) for kind in ("gemm", "attention"))
     if products in known:
-        parts["gemm"] = _gemm(_products(products), device)
+        raw = timed_products(products)
+        slow = slow_quantizations(*products)
+        parts["gemm"] = _gemm(raw[~raw["quantization"].isin(slow)], device)
     if cores in known:
         parts["attention"] = _attention(datasets.read_timings(*cores), stack, device)
     parts["latent_attention"] = _latent_attention(hardware, stack, version)
@@ -114,36 +115,8 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     return table.assign(hardware=hardware, stack=stack, version=version)
 
 
-def _products(name: tuple[str, str, str, str]) -> pd.DataFrame:
-    """Return products with the quantisation of their activations, as an engine runs it.
-
-    Tables time both. In fp8 by tensor they find the scale anew; published checkpoints bring it, so
-    that what finding it takes, which is published too, comes off.
-    """
-    table, (_, *place) = datasets.read_timings(*name), name
-    if ("compute_scale", *place) not in datasets.known_tables():
-        return table
-    scales = datasets.read_timings("compute_scale", *place).rename(columns={"width": "input_size"})
-    found = table.merge(scales, on=["num_tokens", "input_size"], how="left", suffixes=("", "_more"))
-    is_static = (found["quantization"] == "fp8") & found["latency_more"].notna()
-    found = found[is_static | (found["quantization"] != "fp8")]
-    more = found.pop("latency_more").where(is_static, 0.0)
-    return found.assign(latency=found["latency"] - more).query("latency > 0")
-
-
-def _timed_host(table: pd.DataFrame) -> pd.Series:
-    """Return which products are of a dtype whose shortest takes far longer than that in 16 bits.
-
-    vLLM's in blocks of fp8 take 55 us on Hopper and 150 us on Blackwell at least, 128 x 128 and one
-    token as well, where other engines take 4: what launched them was timed, not a captured graph.
-    """
-    shortest = table.groupby("quantization")["latency"].min()
-    is_slow = shortest > _HOST_SHARE * shortest.get("bfloat16", np.inf)
-    return table["quantization"].isin(shortest.index[is_slow])
-
-
 def _gemm(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
-    usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS) & ~_timed_host(raw)
+    usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS)
     table = raw[usable & raw["num_tokens"].isin(_GEMM_TOKENS)]
     k, n = table["input_size"], table["output_size"]
     read = stored_bytes(k * n, table["weight_dtype"])
@@ -188,15 +161,16 @@ def _latent_attention(hardware: str, stack: str, version: str) -> pd.DataFrame:
 
 
 def _norms(raw: pd.DataFrame) -> pd.DataFrame:
-    """Return quantised rows as norms of the width that moves as many bytes.
+    """Return quantised rows as norms of as wide rows, as many as move as many bytes.
 
     A norm with its residual addition reads two rows in 16 bits and writes two: 8 bytes an element.
-    Quantisation reads one and writes one in 8 bits: 3 bytes.
+    Quantisation reads one and writes one in 8 bits: 3 bytes. So 8 rows stand for 3.
     """
     least, most = _NORM_WIDTHS
     usable = raw["width"].between(least, most) & (raw["num_tokens"] <= MAX_TOKENS)
-    table = raw[usable].assign(activation_dtype="bf16")
-    table["hidden_size"] = table["width"] * 3 // 8
+    table = raw[usable & (raw["num_tokens"] % 8 == 0)].assign(activation_dtype="bf16")
+    table = table.rename(columns={"width": "hidden_size"})
+    table["num_tokens"] = table["num_tokens"] * 3 // 8
     is_fitted = every_third(table, "elementwise")
     is_timed = pd.Series(data=True, index=table.index)
     return table[[*COLUMNS["elementwise"], "latency"]].assign(role=roles_of(is_fitted, is_timed))

@@ -27,9 +27,6 @@ _QUANTIZATIONS = (
     *("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo"),
     *("w4a16_mxfp4", "w4a8_mxfp4_mxfp8"),
 )
-_SLOW_MXFP4 = [("trtllm", name) for name in ("b200", "b300", "gb200")]
-"""Stacks with 16-bit arithmetic on MXFP4 at a seventh of its peak, which by default run fp8."""
-
 _MOST_IMPOSSIBLE = 0.1
 """Share of timings that may beat the memory's peak, as a cache holds some weights [-]."""
 
@@ -37,17 +34,15 @@ _VARIANT = r"(monolithic|modular)$"
 """How vLLM names two ways of calling one kernel."""
 
 
-def experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) -> pd.DataFrame:
+def experts(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
     """Return timings of experts with their roles.
 
     Parameters
     ----------
     raw
         As `datasets.read_timings` returns them.
-    stack, name
-        Whose kernels on which GPU.
     device
-        Profile of that GPU.
+        The GPU.
 
     Returns
     -------
@@ -60,9 +55,8 @@ def experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) -
     slow slices (`_slow_slices`) and shapes that another library ran than most of their dtype
     (`_other_libraries`): one fit of both would hold for neither.
     """
-    usable = raw["is_gated"] & ~raw["is_slow_path"] & (raw["expert_parallel"] == 1)
+    usable = raw["is_gated"] & (raw["expert_parallel"] == 1)
     usable &= raw["quantization"].isin(_QUANTIZATIONS)
-    usable &= (raw["quantization"] != "w4a16_mxfp4") | ((stack, name) not in _SLOW_MXFP4)
     usable &= raw["active_experts"].notna() & (raw["num_tokens"] <= MAX_TOKENS)
     is_other = _other_libraries(raw)
     table = fastest_kernels(raw[usable]).assign(num_matrices=3)

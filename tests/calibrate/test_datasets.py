@@ -118,13 +118,13 @@ def test_repeats_become_their_median_in_seconds() -> None:
 
 
 @needs_package
-def test_slow_paths_are_marked() -> None:
-    fp8 = datasets.read_timings("moe", "h200_sxm", "vllm", "0.24.0")
-    assert fp8[fp8.quantization == "fp8"].is_slow_path.all()
-    assert not fp8[fp8.quantization == "bfloat16"].is_slow_path.any()
-    int4 = datasets.read_timings("moe", "h200_sxm", "vllm", "0.19.0")
-    assert int4[int4.quantization == "int4_wo"].is_slow_path.all()
-    assert not datasets.read_timings("moe", "h200_sxm", "trtllm", "1.3.0rc20").is_slow_path.any()
+def test_tables_that_another_engine_beats_by_far_are_not_taken() -> None:
+    slow = published_rivals.slow_quantizations
+    assert slow("moe", "h200_sxm", "vllm", "0.24.0") == {"fp8"}
+    assert slow("gemm", "h200_sxm", "vllm", "0.24.0") == {"fp8_block"}
+    assert slow("gemm", "b200", "trtllm", "1.3.0rc20") == {"nvfp4"}
+    assert not slow("moe", "h200_sxm", "trtllm", "1.3.0rc20")
+    assert not slow("moe", "h200_sxm", "vllm", "0.19.0")  # an older one is compared with nothing
 
 
 @needs_package

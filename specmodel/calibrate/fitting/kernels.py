@@ -49,7 +49,11 @@ PARAMETERS = {
         "group_time": (1e-11, 1e-6, 2e-8),
         "ramp_time": (1e-8, 1e-4, 5e-6),
     },
-    "elementwise": {"launch_time": (1e-7, 1e-4, 3e-6), "activation_efficiency": (0.02, 20.0, 0.6)},
+    "elementwise": {
+        "launch_time": (1e-7, 1e-4, 3e-6),
+        "activation_efficiency": (0.02, 20.0, 0.6),
+        "depth_time": (1e-13, 1e-8, 1e-10),
+    },
     "latent_attention": {
         "launch_time": (1e-7, 1e-4, 1e-5),
         "memory_efficiency": (0.02, 1.0, 0.85),

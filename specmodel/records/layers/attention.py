@@ -182,25 +182,55 @@ class LatentHeads(Record):
         return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
 
     def projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices before and after the core of some layers.
-
-        The projections of keys and values are absorbed into those of queries and outputs, at
-        equal arithmetic. The core computes in 16 bits whatever the cache holds, but on data-center
-        Blackwell, where it computes on 8-bit latents as they are.
-        """
+        """Return the work of the matrices before and after the core, but for keys and values."""
         n, read = run.layout.tensor_parallel, self.input_size or run.stream.hidden_size
-        head = self.qk_nope_head_dim + self.qk_rope_head_dim + 2 * self.kv_lora_rank
-        made = self.q_lora_rank + self.cache_size + self.num_heads * (head + self.v_head_dim) / n
+        head = self.qk_nope_head_dim + self.qk_rope_head_dim + self.v_head_dim
+        made = self.q_lora_rank + self.cache_size + self.num_heads * head / n
         inner = read - run.stream.hidden_size + made
-        depth = (
-            read
-            + self.q_lora_rank
-            + self.qk_nope_head_dim
-            + self.kv_lora_rank
-            + self.output_size / n
+        depth = read + self.q_lora_rank + self.output_size / n
+        weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self._of_latents(run)
+        return _projections(run, layers, weights, inner, depth, kernels=3)
+
+    def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
+        """Return the work of the projections of keys and values as those of queries and results.
+
+        Absorbed into these, they are a batched product before the core and one after it, at equal
+        arithmetic: the latent itself is the key and the value.
+        """
+        heads = self.num_heads / run.layout.tensor_parallel
+        depth = self.qk_nope_head_dim + self.kv_lora_rank
+        values = 2 * heads * self.kv_lora_rank
+        return self._made_of_latents(
+            run, layers, batch, dtype, values=values, depth=depth, kernels=2
         )
-        weights = LatentHeads.weights(self, run.stream.hidden_size, n)
-        return _projections(run, layers, weights, inner, depth, kernels=5)
+
+    def made_keys_and_values(self, run: Pass, layers: int, batch: Batch) -> Work:
+        """Return the work of making keys and values of latents, but for what it writes."""
+        dtype, depth = run.stream.weight_dtype, self.kv_lora_rank
+        return self._made_of_latents(run, layers, batch, dtype, values=0.0, depth=depth, kernels=1)
+
+    def _of_latents(self, run: Pass) -> float:
+        """Weights of one layer that make keys and values of latents on each GPU [-]."""
+        heads = self.num_heads / run.layout.tensor_parallel
+        return heads * self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim)
+
+    def _made_of_latents(
+        self, run: Pass, layers: int, batch: Batch, dtype: str, **product: float
+    ) -> Work:
+        work = blocks.linear(
+            batch.num_tokens,
+            weights=layers * self._of_latents(run),
+            value_bytes=run.stream.residual_bytes,
+            dtype=run.stream.arithmetic_dtype(dtype),
+            stored_dtype=dtype,
+            **{name: layers * value for name, value in product.items()},
+        )
+        if np.all(batch.share == 1):
+            return work
+        read, depth, kernels = (
+            part * batch.share for part in (work.weight_bytes, work.depth, work.kernels)
+        )
+        return replace(work, weight_bytes=read, depth=depth, kernels=kernels)
 
     def between_projections(self, run: Pass, layers: int) -> Work:
         """Return the work of norms of latents, and of rotation and writing to the cache."""
@@ -214,7 +244,9 @@ class LatentAttention(LatentHeads):
 
     It is run in its absorbed form, in which all heads attend to the latent itself, but for
     prompts: keys and values of each head are then made of the latents, those of the context too,
-    as many queries make up for that.
+    as many queries make up for that. What is absorbed stays in 16 bits, as engines keep it
+    (`MLACommonImpl.process_weights_after_loading` in vLLM 0.33). The core computes in 16 bits
+    whatever the cache holds, but on data-center Blackwell, where it computes on 8-bit latents.
     """
 
     kind: Literal["latent_attention"] = "latent_attention"
@@ -234,6 +266,8 @@ class LatentAttention(LatentHeads):
         }
         decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
         if decoded:
+            dtype = wider_dtype("bf16", run.stream.weight_dtype)
+            found["absorbed_projections"] = self.absorbed_projections(run, layers, decoded, dtype)
             found["attention_core"] = core(
                 run,
                 layers,
@@ -246,18 +280,15 @@ class LatentAttention(LatentHeads):
                 dtype=latent_arithmetic(run.stream.kv_dtype, run.compute_capability),
                 kind="latent_attention",
             )
-        return found | (self._prompts(run, layers, prompts, found) if prompts else {})
+        return found | (self._prompts(run, layers, prompts) if prompts else {})
 
-    def _prompts(
-        self, run: Pass, layers: int, prompts: Batch, found: dict[str, Work]
-    ) -> dict[str, Work]:
-        """Return the work of prompts: their core, and keys and values made of their contexts.
+    def _prompts(self, run: Pass, layers: int, prompts: Batch) -> dict[str, Work]:
+        """Return the work of prompts: their core, and keys and values, which are written and read.
 
-        Making those of their own tokens is as much arithmetic as the absorbed form has. They are
-        written once and read once; what the absorbed form makes of queries and results is not.
+        Those of their contexts are made anew.
         """
         stream, heads = run.stream, self.num_heads / run.layout.tensor_parallel
-        key, made = self.qk_nope_head_dim + self.qk_rope_head_dim, self.qk_nope_head_dim
+        key = self.qk_nope_head_dim + self.qk_rope_head_dim
         attended = prompt_core(
             run,
             layers,
@@ -271,22 +302,19 @@ class LatentAttention(LatentHeads):
         entries = prompts.total(lambda group: distinct_entries(group, None))
         made_of_one = layers * heads * (key + self.v_head_dim)
         attended = with_keys_and_values(attended, entries, made_of_one, stream.residual_bytes)
-        absorbed = layers * heads * 2 * self.kv_lora_rank * stream.residual_bytes
-        projections = found["attention_projections"]
-        less = projections.activation_bytes - prompts.num_tokens * absorbed
         work = {
-            "attention_projections": replace(projections, activation_bytes=less),
+            "key_value_projections": self.made_keys_and_values(run, layers, prompts),
             "prompt_attention": attended,
         }
         context = prompts.total(lambda group: group.context_length)
         if context.any():
             own = blocks.linear(
                 context,
-                weights=layers * heads * self.kv_lora_rank * (made + self.v_head_dim),
+                weights=layers * self._of_latents(run),
                 values=0.0,
                 value_bytes=stream.residual_bytes,
-                depth=2 * layers * self.kv_lora_rank,
-                kernels=2 * layers,
+                depth=layers * self.kv_lora_rank,
+                kernels=layers,
                 dtype=stream.arithmetic_dtype(stream.weight_dtype),
                 stored_dtype=stream.weight_dtype,
             )

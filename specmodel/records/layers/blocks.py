@@ -218,6 +218,8 @@ def norms(
 ) -> Work:
     """Return the work of residual additions fused with norms: two tensors read, two written.
 
+    Each row is walked by one block of threads, to find its norm.
+
     Parameters
     ----------
     num_tokens
@@ -241,6 +243,7 @@ def norms(
         flop=num_tokens * (6 * hidden_size * norms),
         weight_bytes=row_bytes * norms,
         activation_bytes=num_tokens * (4 * row_bytes * norms),
+        depth=hidden_size * norms,
         kernels=norms,
         kind="elementwise",
         dtype=dtype,

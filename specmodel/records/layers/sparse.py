@@ -155,7 +155,10 @@ class SparseAttention(LatentHeads):
         matrices read: hidden values, the latent of queries, and what attention returns.
         """
         stream = run.stream
-        found = self.projections(run, layers) + self.between_projections(run, layers)
+        dtype = stream.weight_dtype
+        found = self.projections(run, layers)
+        found += self.absorbed_projections(run, layers, run.replica, dtype)
+        found += self.between_projections(run, layers)
         if self.has_indexer:
             read = self.q_lora_rank + stream.hidden_size
             made = self.index_num_heads * self.index_head_dim
