@@ -47,6 +47,8 @@ BASES = [
     "--acceptance preset",
     f"predict {WHERE} {RATE} {SMALL} --prompt-length 900 --output-length 100",
     "decode --target deepseek-v3 --hardware h200_sxm --tensor-parallel 8 --batch-size 1,8",
+    "decode --target deepseek-v3 --hardware h200_sxm --data-parallel 8 --expert-parallel 4 "
+    "--attention-dtype bf16 --batch-size 1,8",
     "decode --target model.toml --hardware hardware.toml --engine engine.toml --batch-size 1:64:x8"
     " --prompt-length 900,5000 --output-length 100 --interval --components --json",
     f"sweet-spot {WHERE} {RATE} --batch-size 1:64 --draft-length 1,3",

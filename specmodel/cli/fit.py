@@ -103,7 +103,8 @@ def engine(measurements: str, output: str, **options: Any) -> None:
 
     Columns: target, drafter, hardware, tensor_parallel, batch_size, draft_length,
     context_length, quantity (speedup, relative_step_time, forward_time, step_time or
-    target_efficiency) and value; step_efficiency in rows of speedup.
+    target_efficiency) and value; step_efficiency in rows of speedup; where they are not
+    as usual, expert_parallel and data_parallel.
 
     Overheads: kernel_time, pass_time, draft_kernel_time, draft_pass_time, reject_time,
     reject_time_per_request, reject_time_per_token.

@@ -187,6 +187,8 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
     """Return every number and word that decides, to tell a saved file from another."""
     from dataclasses import fields
 
+    from specmodel.cost.deploy import PART_DTYPES
+
     d = deployment
     named = ("target", "drafter", "hardware", "engine")
     own = {field.name: getattr(d, field.name) for field in fields(d)}
@@ -201,6 +203,7 @@ def deployment_fields(deployment: Deployment) -> dict[str, Any]:
         **{name: value for name, value in own.items() if isinstance(value, int | float | str)},
         "draft_tensor_parallel": d.draft_layout.tensor_parallel,
         **d.target.stream.dtypes,
+        **{name: dtype for name in PART_DTYPES if (dtype := getattr(d.target, name))},
         "popularity": None if d.popularity is None else d.popularity.tolist(),
         "proposal_rate": d.drafter.proposal_rate,
         "lookup_time": d.drafter.lookup_time,

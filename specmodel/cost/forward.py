@@ -71,8 +71,10 @@ def pass_work(
     -----
     Under tensor parallelism each GPU holds its share of every matrix. Keys and values where there
     are fewer heads than GPUs, latents, routers, norms and the projection of a draft head are copied
-    to all of them; all ranks load the union of experts. Under expert parallelism the work is that
-    of the busiest rank, which is taken to have both the most experts and the most tokens.
+    to all of them; all ranks load the union of experts. Where experts are spread over groups of
+    GPUs, the work is that of the busiest group, which is taken to have both the most experts and
+    the most tokens. Where attention is data-parallel, all but the routed experts is the work of the
+    replica with the most tokens; whole experts get theirs by an all-to-all, cut ones by gathering.
 
     Examples
     --------

@@ -170,7 +170,7 @@ def step_times(
     if errors:
         forward, speculating = forward.scaled(errors.forward), speculating.scaled(errors.verify)
         drafting = tuple(replace(part, each=part.each.scaled(errors.draft)) for part in drafting)
-    own = np.maximum(B / deployment.layout.replicas, np.minimum(B, 1.0))
+    own = deployment.layout.requests_of_replica(B)
     drafted = sum((part.total_time for part in drafting), drafter.lookup_time * own)
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
     rejection = chance * engine.reject_time + by_request * (own * rate)
@@ -222,7 +222,7 @@ def target_pass(
 
 
 def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
-    """Return the time of the pass that prefills one prompt, all of it at once.
+    """Return the time of the pass that prefills one prompt on each replica, all of it at once.
 
     Parameters
     ----------
@@ -256,8 +256,9 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     0.139
     """
     tokens = check("prompt_length", prompt_length, minimum=1)
-    prompt = sequence_group(batch_size=1, tokens_per_sequence=tokens, logits_per_sequence=1)
-    return target_pass(deployment, prompt)
+    replicas = deployment.layout.replicas
+    prompts = sequence_group(batch_size=replicas, tokens_per_sequence=tokens, logits_per_sequence=1)
+    return target_pass(deployment, prompts)
 
 
 def carried_prefill(
@@ -270,7 +271,7 @@ def carried_prefill(
     prefill_time
         Of one prompt [s].
     batch_size
-        Requests in the engine, which ends and admits them in turn [request].
+        Requests of one replica of the engine, which ends and admits them in turn [request].
     output_length
         Tokens that each makes [token].
 
@@ -287,7 +288,8 @@ def carried_prefill(
     before its first token, and is part of its time to first token. That time falls on
     ``output_length`` tokens, which are as many steps where decoding is plain: each step carries
     ``(batch_size - 1) / output_length`` prefills. Where a step makes several tokens a request,
-    there are fewer steps, and each carries that many times as much. Fitted to published decode
+    there are fewer steps, and each carries that many times as much. Replicas with data-parallel
+    attention prefill side by side, each the prompts of its own requests. Fitted to published decode
     times of whole engines, the coefficient is 0.90 to 1.03; 1 is taken. One prompt is taken to
     wait for no other, and a step with a chunk of a prompt to take as long as both apart. What a
     drafter does with a prompt is not counted.

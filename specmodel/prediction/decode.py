@@ -70,7 +70,7 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
     Prediction
         Arrays of the shape to which the arguments broadcast: tpot, throughput, limited_by (what
         takes the largest share of a step), memory_bytes, max_batch_size; with lengths of prompt
-        and output also prefill_time, that of a whole prompt.
+        and output also prefill_time, that of a whole prompt, beside one on each other replica.
 
     Raises
     ------

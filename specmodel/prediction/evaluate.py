@@ -59,7 +59,7 @@ class Evaluation:
     max_draft_length
         Longest draft considered for the best one [token].
     prefill
-        Pass of one prompt where steps carry prefill, else None.
+        Pass of one prompt on each replica where steps carry prefill, else None.
     """
 
     deployment: Deployment
@@ -76,8 +76,9 @@ class Evaluation:
         """Prefill of other requests for each token that a request makes [s]."""
         if self.prefill is None:
             return 0.0
-        lengths = self.points["batch_size"], self.points["output_length"]
-        return carried_prefill(self.prefill.total_time, *lengths)
+        batch_size = self.deployment.layout.requests_of_replica(self.points["batch_size"])
+        output_length = self.points["output_length"]
+        return carried_prefill(self.prefill.total_time, batch_size, output_length)
 
     @property
     def forward_time(self) -> FloatArray:

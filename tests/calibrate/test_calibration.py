@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from published_tables import read_table
 
@@ -413,3 +414,24 @@ def test_rejection_is_of_what_was_drafted() -> None:
         for rate in (1.0, 0.05)
     )
     assert rarely == pytest.approx(0.05 * always, rel=1e-12)
+
+
+@pytest.mark.parametrize("spelled", [True, False])
+def test_an_engine_is_fitted_to_layouts_as_they_ran(spelled: bool) -> None:
+    """Planted pass times of attention in replicas: those that follow need not be given."""
+    engine = load_engine("ideal").with_changes("engine", {"pass_time": 2e-3})
+    rows = []
+    for replicas, spread in [(8, 1), (8, 4), (8, 8)] if spelled else [(8, 8), (16, 16), (4, 4)]:
+        p = predict(
+            target="deepseek-v3", drafter="mtp", hardware="h200_sxm", engine=engine,
+            data_parallel=replicas, expert_parallel=spread, batch_size=16, draft_length=1,
+            context_length=1000, acceptance=0.7,
+        )  # fmt: skip
+        told = {"data_parallel": replicas} if spelled else {}
+        rows.append(
+            {"target": "deepseek-v3", "drafter": "mtp", "hardware": "h200_sxm", "batch_size": "16",
+             "draft_length": 1, "context_length": 1000, "quantity": "forward_time",
+             "value": float(p.forward_time), "expert_parallel": spread} | told
+        )  # fmt: skip
+    fitting = fit_engine(pd.DataFrame(rows), load_engine("ideal"), ["pass_time"], date="2026-11-21")
+    assert fitting.result.parameters["pass_time"] == pytest.approx(2e-3, rel=1e-6)

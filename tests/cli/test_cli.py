@@ -51,6 +51,8 @@ VARIETY = [
     PREDICT + " --drafter qwen2-0.5b --draft-tensor-parallel 2 --tensor-parallel 4",
     PREDICT + " --drafter ngram --proposal-rate 0.3 --lookup-time 1e-4 --batch-size 1:64:x4",
     PREDICT + " --drafter qwen3-32b",
+    PREDICT + " --data-parallel 4 --expert-parallel 2 --attention-dtype fp8 --batch-size 1:64:x4",
+    PREDICT + " --drafter mtp --mtp-dtype fp8 --tensor-parallel 4 --expert-parallel 2",
     PREDICT + " --target llama-3.1-8b --drafter llama-3.2-1b --hardware l4 --batch-size 1:16",
     PREDICT + " --target opt-30b --drafter opt-350m --hardware v100_sxm_32gb --weight-dtype int4",
     PREDICT + " --target phi-3.5-moe --drafter ngram --hardware t4 --batch-size 1,3,5,7,9,11",
@@ -224,6 +226,9 @@ def test_batch_that_does_not_fit_warns(run):
         ("--stack", "typical"),
         ("--weight-dtype", "fp8"),
         ("--kv-dtype", "fp8"),
+        ("--data-parallel", 8),
+        ("--attention-dtype", "fp8"),
+        ("--mtp-dtype", "fp8"),
     ],
 )
 def test_json_says_of_what_was_given_what_was_predicted(option, value, run):

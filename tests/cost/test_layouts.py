@@ -188,6 +188,12 @@ def test_dense_replicas_share_the_batch_and_nothing_else() -> None:
     assert four.throughput == pytest.approx(4 * one.throughput, rel=1e-12)
     assert four.memory_bytes == pytest.approx(one.memory_bytes, rel=1e-12)
     assert four.max_batch_size == 4 * one.max_batch_size
+    load = {"prompt_length": 4096, "output_length": 256}
+    for of_four, of_one in [(64, 16), (2, 1)]:
+        loaded = decode(**base, **load, batch_size=of_four, data_parallel=4)
+        own = decode(**base, **load, batch_size=of_one)
+        assert loaded.tpot == pytest.approx(own.tpot, rel=1e-12)
+        assert loaded.prefill_time == pytest.approx(own.prefill_time, rel=1e-12)
     alone = load_hardware("h100_sxm").with_changes("hardware", {"link": None, "network": None})
     apart = decode(**base | {"hardware": alone}, batch_size=64, data_parallel=16)
     assert apart.tpot == pytest.approx(decode(**base, batch_size=4).tpot, rel=1e-12)
@@ -233,6 +239,21 @@ def test_time_falls_and_never_below_that_of_the_parts() -> None:
     assert eight.tpot < one.tpot
     sent = eight.times.forward.components["gather_scatter"]
     assert sent.link_time == sent.total_time - sent.launch_time > 0
+
+
+def test_replicas_prefill_side_by_side_and_share_the_experts() -> None:
+    """A replica has its own prompts; experts see those of all, and one GPU alone takes longer."""
+    base = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "context_length": 4352}
+    load = {"prompt_length": 4096, "output_length": 256}
+    idle, loaded = (decode(**base, batch_size=[8, 80], data_parallel=8, **x) for x in ({}, load))
+    np.testing.assert_allclose(
+        loaded.tpot - idle.tpot, np.array([0, 9]) / 256 * loaded.prefill_time, rtol=1e-9, atol=1e-15
+    )
+    alone = decode(**base, batch_size=80, **load)
+    assert loaded.tpot[1] < alone.tpot
+    prompts, prompt = (p.evaluation.prefill.work().components for p in (loaded, alone))
+    for name in ("attention_core", "attention_projections", ROUTED):
+        assert prompts[name].flop == pytest.approx(prompt[name].flop, rel=1e-12)
 
 
 @pytest.mark.parametrize("drafter", ["mtp", "ngram"])

@@ -77,6 +77,13 @@ CASES = {
         "engine": ["vllm-moesd-2025", "sglang"],
         "expert_parallel": [1, 8],
     },
+    "layouts": {
+        "drafter": "mtp",
+        "data_parallel": [2, 8],
+        "expert_parallel": [1, 2],
+        "attention_dtype": ["bf16", "fp8"],
+        "mtp_dtype": ["fp8", "bf16"],
+    },
     "tokens per step": MEASURED | {"tokens_per_step": [1.0, 2.5, 4.9]},
     "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
     "accepted fraction": MEASURED | {"accepted_fraction": [0.0, 0.5, 1.0]},

@@ -77,6 +77,10 @@ class Layout:
         """Replicas that the fast link joins [-]."""
         return max(self.gpus_per_node // self.tensor_parallel, 1)
 
+    def requests_of_replica(self, batch_size: FloatArray) -> FloatArray:
+        """Return the requests of one replica, where there are any at least one [request]."""
+        return np.maximum(batch_size / self.replicas, np.minimum(batch_size, 1.0))
+
     def check_groups(self, argument: str) -> None:
         """Refuse, by the name of an argument, groups that do not divide the GPUs."""
         if self.num_gpus % self.expert_parallel == 0:
