@@ -89,19 +89,38 @@ class Link(Record):
     efficiency_source: Source = "assumed"
     all_reduce: dict[str, AllReduceFit] = Field(default_factory=dict)
 
-    def fitted_all_reduce(self, stack: str | None) -> AllReduceFit | None:
-        """Return the fit that a stack takes: its own, else typical of the link, or None."""
-        return self.all_reduce.get(stack or TYPICAL) or self.all_reduce.get(TYPICAL)
+    def taken_all_reduce(self, stack: str | None) -> str | None:
+        """Return the name of the fit that a stack takes: its own, else "typical"; None if neither.
+
+        Parameters
+        ----------
+        stack
+            Its name; None for any.
+
+        Returns
+        -------
+        str or None
+            A key of `all_reduce`.
+        """
+        return next((name for name in (stack, TYPICAL) if name in self.all_reduce), None)
 
     def all_reduce_parameters(self, stack: str | None) -> AllReduceParameters:
         """Return how fast all-reduces of a stack are: as fitted, else as rings.
 
-        A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes in as many hops, as two-shot does; an
-        algorithm that is as fast on more bytes never beats it.
+        Parameters
+        ----------
+        stack
+            Its name; None for any.
+
+        Returns
+        -------
+        AllReduceParameters
+            A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes, as two-shot does, and waits for
+            ``2 (n - 1)`` hops; one-shot, which is as fast on more bytes, never beats it.
         """
-        fit = self.fitted_all_reduce(stack)
-        if fit:
-            return fit.parameters
+        name = self.taken_all_reduce(stack)
+        if name is not None:
+            return self.all_reduce[name].parameters
         ring = (self.collective_latency, 2 * self.hop_latency, self.efficiency)
         return AllReduceParameters(
             one_shot_latency=ring[0],

@@ -111,7 +111,7 @@ def test_a_parameter_at_a_bound_has_no_variance_and_is_named() -> None:
 
 @pytest.mark.dataset
 @pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "h200_sxm", "b200", "rtx_pro_6000"])
-def test_links_give_published_all_reduces_back(name: str) -> None:
+def test_rings_give_published_all_reduces_back_roughly(name: str) -> None:
     """At the link's peak they come out too short by 20 to 40 % in the median."""
     pytest.importorskip("aiconfigurator_core")
     pytest.importorskip("pyarrow")
