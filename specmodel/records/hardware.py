@@ -1,6 +1,7 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -293,6 +294,8 @@ def choose_kernels(
     -------
     Kernels
         Of the stack named; else of the one preferred, of the profile's default, or typical ones.
+        All-reduces are those of the stack preferred where the link has them, whatever else it
+        lacks.
 
     Raises
     ------
@@ -301,7 +304,10 @@ def choose_kernels(
     """
     if stack is None:
         taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)
-        stack = preferred if preferred and taken else hardware.default_stack or TYPICAL
+        chosen = preferred if preferred and taken else hardware.default_stack or TYPICAL
+        kernels = choose_kernels(hardware, chosen)
+        is_timed = hardware.link is not None and preferred in hardware.link.all_reduce
+        return replace(kernels, all_reduces=preferred) if is_timed else kernels
     if stack == DATA_SHEET_KERNELS.stack:
         return DATA_SHEET_KERNELS
     if stack == TYPICAL:

@@ -257,7 +257,7 @@ def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
 def _of_all_reduces(deployment: Deployment, works: list[Work]) -> list[Input]:
     """Return latencies and efficiencies of the fitted all-reduces that components take."""
     link = deployment.hardware.link
-    name = link.taken_all_reduce(deployment.kernels.stack) if link else None
+    name = link.taken_all_reduce(deployment.kernels.link_stack) if link else None
     if link is None or name is None or not any(work.reductions for work in works):
         return []
     return [

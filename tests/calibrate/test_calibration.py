@@ -171,9 +171,13 @@ def test_what_no_measurement_decides_is_said() -> None:
     assert bound
     for name in bound:
         assert f"experts {name} {getattr(stack.experts['fp8'], name):.3g}" in said["bounds_of_fits"]
+    assert "all_reduce" not in fitted
+    others = predict(target="llama-3.1-70b", hardware="a800_sxm_80gb", **POINT)
+    assert others.assumptions["all_reduce"] == "typical of other stacks or GPUs"
     one = {**POINT, "tensor_parallel": 1}
     plain = predict(target="llama-3.1-8b", hardware="a100_sxm_80gb", **one).assumptions
-    assert not {"latent_attention", "link_efficiency", "bounds_of_fits"} & set(plain)
+    assert not {"latent_attention", "link_efficiency", "all_reduce"} & set(plain)
+    assert "bounds_of_fits" not in plain
     sheet = predict(target="deepseek-v3", hardware="h200_sxm", stack="datasheet", **POINT)
     assert not {"latent_attention", "link_efficiency", "bounds_of_fits"} & set(sheet.assumptions)
 
