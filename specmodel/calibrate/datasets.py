@@ -213,8 +213,8 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     one point differ by up to 24 %: the median is taken, which one slow repeat does not move.
     Widths are recorded before slicing by tensor parallelism. Slices that ran a fallback kernel are
     not marked here but by `published.published_measurements`, which compares slices. Messages are
-    recorded in elements: taken as bytes they would exceed the bandwidth of the link. Engines time
-    all-reduces with and without CUDA graphs; the faster is kept.
+    recorded in elements: taken as bytes the largest would reach half of what NCCL is known to.
+    Engines time all-reduces with and without CUDA graphs; the faster is kept.
     """
     raw = _read(operation, hardware, framework, version)
     if operation == "comm":

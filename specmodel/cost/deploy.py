@@ -20,7 +20,7 @@ from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
-from specmodel.records.kernels import KINDS, MAIN_KINDS, FittedStack
+from specmodel.records.kernels import KINDS, MAIN_KINDS, TYPICAL, FittedStack
 from specmodel.records.layers.states import Rollback, StateKeeping
 
 RECORDS = ("hardware", "engine", "target", "drafter")
@@ -275,11 +275,21 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     typical = deployment.kernels.typical
     said = {kind: _said_of_fit(kind, place, typical) for kind, place in places.items()}
     assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
-    link = deployment.hardware.link
-    if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
-        assumed["link_efficiency"] = 1.0
+    assumed |= _assumed_of_link(deployment)
     bounds = _bounds_of_fits(record, filter(None, places.values()))
     return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
+
+
+def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
+    """Return what is taken for messages of the stack that nobody timed."""
+    link, layout = deployment.hardware.link, deployment.layout
+    if link is None or layout.num_gpus == 1:
+        return {}
+    assumed: dict[str, Any] = {"link_efficiency": 1.0} if link.efficiency == 1 else {}
+    stack = deployment.kernels.link_stack
+    if layout.tensor_parallel > 1 and link.taken_all_reduce(stack) == TYPICAL != stack:
+        assumed["all_reduce"] = "typical of other stacks or GPUs"
+    return assumed
 
 
 def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:

@@ -185,7 +185,7 @@ def pass_time(
     for name, part in work.components.items():
         parameters = kernels.parameters(part.kind, part.stored_dtype, part.dtype)
         components[name] = component_time(
-            part, hardware, parameters, overheads.kernel_time, kernels.stack
+            part, hardware, parameters, overheads.kernel_time, kernels.link_stack
         )
     return PassTime(components, overheads.pass_time, work.active_experts, lambda: work)
 

@@ -1,6 +1,7 @@
 """Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -89,19 +90,38 @@ class Link(Record):
     efficiency_source: Source = "assumed"
     all_reduce: dict[str, AllReduceFit] = Field(default_factory=dict)
 
-    def fitted_all_reduce(self, stack: str | None) -> AllReduceFit | None:
-        """Return the fit that a stack takes: its own, else typical of the link, or None."""
-        return self.all_reduce.get(stack or TYPICAL) or self.all_reduce.get(TYPICAL)
+    def taken_all_reduce(self, stack: str | None) -> str | None:
+        """Return the name of the fit that a stack takes: its own, else "typical"; None if neither.
+
+        Parameters
+        ----------
+        stack
+            Its name; None for any.
+
+        Returns
+        -------
+        str or None
+            A key of `all_reduce`.
+        """
+        return next((name for name in (stack, TYPICAL) if name in self.all_reduce), None)
 
     def all_reduce_parameters(self, stack: str | None) -> AllReduceParameters:
         """Return how fast all-reduces of a stack are: as fitted, else as rings.
 
-        A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes in as many hops, as two-shot does; an
-        algorithm that is as fast on more bytes never beats it.
+        Parameters
+        ----------
+        stack
+            Its name; None for any.
+
+        Returns
+        -------
+        AllReduceParameters
+            A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes, as two-shot does, and waits for
+            ``2 (n - 1)`` hops; one-shot, which is as fast on more bytes, never beats it.
         """
-        fit = self.fitted_all_reduce(stack)
-        if fit:
-            return fit.parameters
+        name = self.taken_all_reduce(stack)
+        if name is not None:
+            return self.all_reduce[name].parameters
         ring = (self.collective_latency, 2 * self.hop_latency, self.efficiency)
         return AllReduceParameters(
             one_shot_latency=ring[0],
@@ -274,6 +294,8 @@ def choose_kernels(
     -------
     Kernels
         Of the stack named; else of the one preferred, of the profile's default, or typical ones.
+        All-reduces are those of the stack preferred where the link has them, whatever else it
+        lacks.
 
     Raises
     ------
@@ -282,7 +304,10 @@ def choose_kernels(
     """
     if stack is None:
         taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)
-        stack = preferred if preferred and taken else hardware.default_stack or TYPICAL
+        chosen = preferred if preferred and taken else hardware.default_stack or TYPICAL
+        kernels = choose_kernels(hardware, chosen)
+        is_timed = hardware.link is not None and preferred in hardware.link.all_reduce
+        return replace(kernels, all_reduces=preferred) if is_timed else kernels
     if stack == DATA_SHEET_KERNELS.stack:
         return DATA_SHEET_KERNELS
     if stack == TYPICAL:

@@ -316,12 +316,20 @@ class Kernels:
         What they were taken from, with its errors; None for the data sheet.
     typical
         Kinds that the stack has no fit of, so that typical ones were taken.
+    all_reduces
+        Stack whose all-reduces run, if not of the same.
     """
 
     stack: str
     fits: Mapping[str, Mapping[str, KernelParameters]]
     record: FittedStack | None = None
     typical: tuple[str, ...] = ()
+    all_reduces: str | None = None
+
+    @property
+    def link_stack(self) -> str:
+        """Stack whose all-reduces run."""
+        return self.all_reduces or self.stack
 
     def taken(
         self, kind: str, stored: str, arithmetic: str | None = None

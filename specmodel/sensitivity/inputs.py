@@ -37,6 +37,17 @@ _PARAMETERS = {
 """Unit and bounds of the parameters of kernels; a minimum of None is an open one at 0. Sharpness is
 left out, as it is chosen and not fitted continuously."""
 
+_ALL_REDUCES: dict[str, tuple[str, float | None, float]] = {
+    f"{shot}_{name}": bounds
+    for shot in ("one_shot", "two_shot")
+    for name, bounds in (
+        ("latency", ("s", 0.0, 1.0)),
+        ("hop_latency", ("s", 0.0, 1.0)),
+        ("efficiency", ("-", None, 2.0)),
+    )
+}
+"""The same of fitted all-reduces."""
+
 _LATENCIES = {"link": ("collective_latency", "hop_latency"), "network": ("hop_latency",)}
 
 
@@ -171,6 +182,7 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
     found = [
         *_of_point(deployment, point),
         *_of_hardware(deployment.hardware, [*target, *drafter]),
+        *_of_all_reduces(deployment, [*target, *drafter]),
         *_of_engine(deployment),
         *_of_kernels(deployment.kernels, [*target, *drafter]),
         *_errors(deployment, target, drafter),
@@ -239,6 +251,18 @@ def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
     return [
         *(Input(f"hardware.{name}", rate, unit, _LEAST_RATE) for name, rate, unit in rates),
         *(Input(f"hardware.{name}", time, "s", 0.0, 1.0) for name, time in times),
+    ]
+
+
+def _of_all_reduces(deployment: Deployment, works: list[Work]) -> list[Input]:
+    """Return latencies and efficiencies of the fitted all-reduces that components take."""
+    link = deployment.hardware.link
+    name = link.taken_all_reduce(deployment.kernels.link_stack) if link else None
+    if link is None or name is None or not any(work.reductions for work in works):
+        return []
+    return [
+        Input(f"hardware.link.all_reduce.{name}.{field}", getattr(link.all_reduce[name], field), *b)
+        for field, b in _ALL_REDUCES.items()
     ]
 
 

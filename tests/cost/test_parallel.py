@@ -231,19 +231,45 @@ def test_all_reduce_crosses_nodes_once_it_must() -> None:
     assert slow > fast / 2
 
 
-def test_all_reduce_time_is_latency_and_bytes() -> None:
-    p = predict(
-        target="llama-3.1-70b", drafter="ngram", hardware="h100_sxm", tensor_parallel=8,
-        batch_size=4, draft_length=1, acceptance=0.8, context_length=1000,
-    )  # fmt: skip
-    link = load_hardware("h100_sxm").link
-    reductions = 2 * 80 + 1
-    latency = (reductions + 1) * link.collective_latency
-    latency += (reductions + 0.5) * 14 * link.hop_latency
-    sent = 4 * 2 * (reductions * 8192 + 128256 / 2) * 1.75
+ALL_REDUCED = {
+    "target": "llama-3.1-70b", "drafter": "ngram", "tensor_parallel": 8,
+    "draft_length": 1, "acceptance": 0.8, "context_length": 1000,
+}  # fmt: skip
+REDUCTIONS = 2 * 80 + 1
+
+
+def test_all_reduces_that_nothing_was_fitted_to_are_rings() -> None:
+    """As a profile of an earlier version has them: latencies, and bytes at one efficiency."""
+    fitted = load_hardware("h100_sxm")
+    assert fitted.link.all_reduce
+    hardware = fitted.with_changes("hardware", {"link.all_reduce": {}})
+    p = predict(**ALL_REDUCED, hardware=hardware, batch_size=4)
+    link = hardware.link
+    latency = (REDUCTIONS + 1) * link.collective_latency
+    latency += (REDUCTIONS + 0.5) * 14 * link.hop_latency
+    sent = 4 * 2 * (REDUCTIONS * 8192 + 128256 / 2) * 1.75
     sent /= link.efficiency * link.peak_bytes_per_s
     measured = p.times.forward.components["all_reduce"].total_time
     assert measured == pytest.approx(latency + sent, rel=1e-12)
+
+
+@pytest.mark.parametrize(("stack", "taken"), [("trtllm", "trtllm"), ("datasheet", "typical")])
+def test_all_reduces_take_the_fit_of_their_stack(stack: str, taken: str) -> None:
+    """4 tokens of 16 KB are small, 4,096 large: one-shot 7 times the bytes, two-shot 1.75 times."""
+    hardware = load_hardware("h100_sxm")
+    link, rate = hardware.link, hardware.link.peak_bytes_per_s
+    fit = link.all_reduce[taken]
+    times = predict(**ALL_REDUCED, hardware=hardware, stack=stack, batch_size=[4, 4096]).times
+    small, large = times.forward.components["all_reduce"].link_time
+    size = 4 * 8192 * 2
+    one = fit.one_shot_latency + 7 * fit.one_shot_hop_latency
+    one += 7 * size / (fit.one_shot_efficiency * rate)
+    two = fit.two_shot_latency + 7 * fit.two_shot_hop_latency
+    two += 4**fit.contention * 1.75 * 1024 * size / (fit.two_shot_efficiency * rate)
+    gather = link.collective_latency + 7 * link.hop_latency
+    per_token = 128256 * 1.75 / (link.efficiency * rate)
+    assert small == pytest.approx(REDUCTIONS * one + gather + 4 * per_token, rel=1e-3)
+    assert large == pytest.approx(REDUCTIONS * two + gather + 4096 * per_token, rel=1e-9)
 
 
 def test_every_rank_is_the_busiest_if_every_expert_is_used() -> None:

@@ -242,6 +242,11 @@ def test_engine_error_is_on_the_whole_step():
     ("look-up", {
         *("memory.peak_bytes_per_s", "dtype.fp8.peak_flops_per_s", "dtype.bf16.peak_flops_per_s"),
         *("link.peak_bytes_per_s", "link.collective_latency", "link.hop_latency"),
+        *(
+            f"link.all_reduce.trtllm.{shot}_shot_{name}"
+            for shot in ("one", "two")
+            for name in ("latency", "hop_latency", "efficiency")
+        ),
     }),
     ("nodes", {"network.peak_bytes_per_s", "network.hop_latency", "link.hop_latency"}),
 ])  # fmt: skip

@@ -109,8 +109,7 @@ def errors_of(
         Shape (rows,) [-].
     """
     num_gpus, size, latency = (table[name].to_numpy(float) for name in COLUMNS)
-    predicted = all_reduce_time(size, num_gpus, peak_bytes_per_s, parameters)
-    return np.asarray(predicted / latency - 1)
+    return np.asarray(all_reduce_time(size, num_gpus, peak_bytes_per_s, parameters) / latency - 1)
 
 
 def _checked(table: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
