@@ -187,11 +187,12 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         with ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
         attention: ``operation`` as the table names it, ``model``, and ``quantization`` of its
         matrices; ``context_length`` is before the token. Of "dsa_index", the scores of GLM-5's
-        indexer for ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one layer of gated delta nets and
-        short convolutions: ``kernel_source`` and ``phase``, "context", "generation" or "verify",
-        where ``query_tokens`` of a sequence are several [token]. Of "quantize", bf16 to fp8 by a
-        scale of each token: ``num_tokens`` and ``width``. Of "comm", all-reduces inside a node:
-        ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
+        indexer for ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one
+        layer of gated delta nets and short convolutions: ``kernel_source`` and ``phase``,
+        "context", "generation" or "verify", where ``query_tokens`` of a sequence are several
+        [token]. Of "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``.
+        Of "comm", all-reduces inside a node: ``num_gpus`` [-], ``message_bytes`` of the reduced
+        tensor [B].
 
     Raises
     ------
