@@ -39,9 +39,12 @@ RECURRENCES_ARE = f"; recurrences of {RECURRENCES[0]} " + " and ".join(
 OF_THEIR_OWN = {
     "latent_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
     "recurrence": ("NVIDIA L40S",),
+    "prompt_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
+    "latent_prompt_attention": ("NVIDIA RTX PRO 6000 Blackwell Server",),
 }
 """Devices whose fits of a kind stand for no other: latent attention runs there by kernels that
-compute at an eighth of the peak, and no timing of a recurrence on L40S shows its launch."""
+compute at an eighth of the peak, no timing of a recurrence on L40S shows its launch, and peaks of
+arithmetic are so low there that exponentials of prompts cost nothing beside it."""
 SHARPNESS = 4.0
 """Exponent of typical kernels [-]."""
 ENGINES = {

@@ -11,29 +11,33 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_NAMED = 5
+_MEANS = ("mean", "median")
 _TITLES = {"value": "", "mean_error": "mean", "median_error": "median"}
 
 
-def serving_page(path: str) -> tuple[str, str, pd.DataFrame]:
+def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFrame]:
     """Return the errors on a table as a page and as JSON, and the rows that were judged.
 
     Parameters
     ----------
     path
         The table.
+    ttft
+        Whether times to the first token are judged.
 
     Returns
     -------
     tuple
-        Page, JSON, and rows as `judge_serving` gives them.
+        Page, JSON, and rows as `judge_serving` or `judge_first_tokens` gives them.
     """
     from collections import Counter
 
+    from specmodel.calibrate.serving.first_token import judge_first_tokens
     from specmodel.calibrate.serving.judge import judge_serving, serving_errors
     from specmodel.calibrate.serving.tables import read_serving
 
     table = read_serving(path)
-    judged, refused = judge_serving(table)
+    judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
     errors = serving_errors(judged)
     not_taken = {**table.not_taken, **refused}
     reasons = {
@@ -42,7 +46,11 @@ def serving_page(path: str) -> tuple[str, str, pd.DataFrame]:
     }
     stood_in = judged[judged["stack"] != judged["engine"].map(_stack)]
     said = [*(f"{reason}: {_named(rows)}" for reason, rows in reasons.items())]
+    left_out = _left_out(judged)
     parts = [_table(errors), f"{len(judged)} rows taken, {len(not_taken)} not."]
+    if left_out:
+        told = " ".join(f"{name} {left_out[f'left_out_{name}_error']:.1%}" for name in _MEANS)
+        parts.append(wrap(f"Models left out, with constants fitted to the others: {told}."))
     parts += [wrap(f"Not taken, {text}.") for text in said]
     if len(stood_in):
         counts = Counter(map(tuple, stood_in[["engine", "hardware", "stack"]].to_numpy()))
@@ -50,10 +58,8 @@ def serving_page(path: str) -> tuple[str, str, pd.DataFrame]:
         parts.append(wrap(f"No kernels of the engine, others stood in: {', '.join(texts)}."))
     parts += [wrap(f"Assumed: {name} {value}.") for name, value in table.assumed.items()]
     document = {
-        "mean_error": errors["mean_error"].iloc[0],
-        "median_error": errors["median_error"].iloc[0],
-        "bias": errors["bias"].iloc[0],
-        "coverage": errors["coverage"].iloc[0],
+        **{str(name): errors[name].iloc[0] for name in errors.columns[3:]},
+        **left_out,
         "groups": _records(errors[errors["group"] != "all"]),
         "rows": [_row(row) for row in _records(judged)],
         "not_taken": [
@@ -62,6 +68,14 @@ def serving_page(path: str) -> tuple[str, str, pd.DataFrame]:
         "assumptions": dict(table.assumed),
     }
     return "\n\n".join([parts[0], "\n".join(parts[1:])]), json_text(document), judged
+
+
+def _left_out(judged: pd.DataFrame) -> dict[str, float]:
+    """Return the errors with constants of other models, none where there are none."""
+    if "left_out_error" not in judged or judged["left_out_error"].isna().all():
+        return {}
+    error = judged["left_out_error"].abs()
+    return {f"left_out_{name}_error": float(getattr(error, name)()) for name in _MEANS}
 
 
 def _stack(engine: str) -> str:

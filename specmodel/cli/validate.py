@@ -21,12 +21,13 @@ _TITLES = {"percentile_90_error": "90 %", "mean_error": "mean", "median_error": 
 @click.argument("profile", required=False)
 @click.argument("measurements", required=False)
 @click.option("--serving", metavar="FILE", help="Judge whole engines: a table of measured ones.")
+@click.option("--ttft", is_flag=True, help="Judge times to the first token, with --serving.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with --serving.")
 @click.option("--stack", metavar="NAME", help="Whose kernels.  [default: the table's]")
 @click.option("--max-error", type=float, help="Status 1 if a component's mean error is above.")
 @click.option("--figure", metavar="FILE", help="Predicted against measured: PNG, PDF or SVG.")
 @click.option("--with-fallbacks", is_flag=True, help="Judge fallback kernels too.")
-def validate(
+def validate(  # noqa: PLR0913 - the options of a command
     profile: str | None,
     measurements: str | None,
     stack: str | None,
@@ -35,6 +36,7 @@ def validate(
     *,
     with_fallbacks: bool,
     serving: str | None,
+    ttft: bool,
     as_json: bool,
 ) -> None:
     """Judge a hardware profile by a table of timings, or whole engines.
@@ -48,6 +50,8 @@ def validate(
     speculation, target, weight_dtype, gpu, engine, num_gpus, tensor_parallel,
     drafter, draft_length, verify_tokens, batch_size_or_concurrency,
     tokens_per_step and speedup or spec_step_ms. What is not taken is counted.
+    With --ttft, rows of plain decoding with measured_ttft_ms, at most 4
+    requests at once and prompts of at least 4000 tokens are judged by that.
     """
     from specmodel.calibrate.measurements import read_measurements
     from specmodel.calibrate.validation import ALL_ROWS, error_table, predict_measured
@@ -61,10 +65,11 @@ def validate(
         for name, value in given.items():
             if value is not None:
                 raise InputError(name, value, "none with --serving")
-        _judge_engines(serving, max_error, figure, as_json=as_json)
+        _judge_engines(serving, max_error, figure, ttft=ttft, as_json=as_json)
         return
-    if as_json:
-        raise InputError("json", True, "--serving FILE with it")
+    for name, is_given in (("json", as_json), ("ttft", ttft)):
+        if is_given:
+            raise InputError(name, True, "--serving FILE with it")
     if profile is None or measurements is None:
         missing = "PROFILE" if profile is None else "MEASUREMENTS"
         raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
@@ -79,13 +84,13 @@ def validate(
 
 
 def _judge_engines(
-    path: str, max_error: float | None, figure: str | None, *, as_json: bool
+    path: str, max_error: float | None, figure: str | None, *, ttft: bool, as_json: bool
 ) -> None:
     """Print the errors on a table of measured engines."""
     from specmodel.cli.serving import serving_page
     from specmodel.plots.figures import save_figure
 
-    page, document, judged = serving_page(path)
+    page, document, judged = serving_page(path, ttft=ttft)
     if figure is not None:
         times = judged[judged["quantity"] != "speedup"]
         drawn = times.rename(columns={"measured": "latency", "model": "component"})

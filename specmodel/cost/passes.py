@@ -183,7 +183,9 @@ def pass_time(
     """
     components = {}
     for name, part in work.components.items():
-        parameters = kernels.parameters(part.kind, part.stored_dtype, part.dtype)
+        dtypes = part.kind, part.stored_dtype, part.dtype
+        parameters, dtype = kernels.parameters(*dtypes), kernels.arithmetic(*dtypes)
+        part = part if dtype == part.dtype else replace(part, dtype=dtype)
         components[name] = component_time(
             part, hardware, parameters, overheads.kernel_time, kernels.link_stack
         )

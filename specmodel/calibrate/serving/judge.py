@@ -49,7 +49,7 @@ def judge_serving(
         If no row can be predicted.
     """
     found, refused = [], dict[str, str]()
-    for rows in _alike(table.rows):
+    for rows in alike(table.rows):
         try:
             found += _judged(rows, with_prefill=with_prefill)
         except InputError as error:
@@ -61,8 +61,19 @@ def judge_serving(
     return judged.assign(error=judged["predicted"] / judged["measured"] - 1), refused
 
 
-def _alike(rows: Sequence[Served]) -> Iterator[list[Served]]:
-    """Yield plain rows of one deployment together, and pairs one by one."""
+def alike(rows: Sequence[Served]) -> Iterator[list[Served]]:
+    """Yield plain rows of one deployment together, and pairs one by one.
+
+    Parameters
+    ----------
+    rows
+        Any rows.
+
+    Yields
+    ------
+    list of Served
+        Rows that are resolved at once.
+    """
     together: dict[tuple[Any, ...], list[Served]] = {}
     for row in rows:
         is_pair = row.tokens_per_step is not None
@@ -114,7 +125,7 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     judged
-        As `judge_serving` returns it.
+        As `judge_serving` returns it, or `judge_first_tokens`, which has no intervals to cover.
 
     Returns
     -------
@@ -132,11 +143,13 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
 
 def _errors(part: pd.DataFrame) -> dict[str, Any]:
     error = part["error"]
-    is_inside = part["measured"].between(part["low"], part["high"])
-    return {
+    errors = {
         "rows": len(part),
         "mean_error": float(error.abs().mean()),
         "median_error": float(error.abs().median()),
         "bias": float(error.mean()),
-        "coverage": float(is_inside.mean()),
     }
+    if "low" not in part:
+        return errors
+    is_inside = part["measured"].between(part["low"], part["high"])
+    return errors | {"coverage": float(is_inside.mean())}

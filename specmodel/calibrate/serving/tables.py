@@ -76,6 +76,8 @@ class Served:
         Emitted per sequence and step of a pair [token].
     quantity, measured
         What was measured: tpot or step_time [s], or speedup [-].
+    first_token
+        Measured time to the first token of plain decoding, if the table has it [s].
     """
 
     row: str
@@ -85,6 +87,7 @@ class Served:
     tokens_per_step: float | None = None
     quantity: str
     measured: float
+    first_token: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +185,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
     is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
     model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
     where = _where(values, model, system, backend, values["dtype"])
+    first_token = _number(values, "measured_ttft_ms", np.nan)
     return Served(
         row=label,
         labels=_labels(values, where, "model", "dtype", "backend"),
@@ -194,6 +198,7 @@ def _plain_row(values: Mapping[str, Any], label: str) -> Served:
         },
         quantity="tpot",
         measured=_number(values, "measured_tpot_ms") / 1e3,
+        first_token=None if np.isnan(first_token) else first_token / 1e3,
     )
 
 

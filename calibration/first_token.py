@@ -1,0 +1,44 @@
+"""Fit what engines add to the time to the first token: one constant an engine, and nothing else.
+
+Usage: python calibration/first_token.py FILE. FILE is a table of measured engines, as `specmodel
+validate --serving` takes it, with measured_ttft_ms; writes the table that ships.
+"""
+
+import sys
+from datetime import date
+
+import pandas as pd
+
+from specmodel.base.files import write_text
+from specmodel.calibrate.serving import judge_first_tokens, read_serving
+from specmodel.calibrate.serving.first_token import LEAST_PROMPT, MOST_REQUESTS, fit_constant
+from specmodel.calibrate.serving.spellings import stack_of
+from specmodel.records.first_token import PATH
+
+HEAD = f"""\
+# What an engine adds to the time to the first token beside its passes [s]: the constant of least
+# mean absolute log error over published runs of at most {MOST_REQUESTS} requests at once with
+# prompts of at least {LEAST_PROMPT} tokens, {{day}}.
+"""
+SOURCE = "silicon_sample.csv of aiconfigurator-core 0.12.0, measured TTFT"
+
+
+def main(path: str) -> None:
+    judged, _ = judge_first_tokens(read_serving(path))
+    rows = [
+        {
+            "stack": stack,
+            "constant_time": round(fit_constant(*part[["base_time", "measured"]].to_numpy().T), 4),
+            "rows": len(part),
+            "models": " ".join(sorted(part["model"].unique())),
+            "source": SOURCE,
+        }
+        for stack, part in judged.groupby(judged["engine"].map(stack_of))
+    ]
+    table = pd.DataFrame(rows)
+    write_text(PATH, HEAD.format(day=date.today().isoformat()) + table.to_csv(index=False))
+    print(table.to_string())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,176 @@
+"""Times to the first token as predicted and as measured, with one constant an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.calibrate.serving.judge import alike
+from specmodel.calibrate.serving.spellings import stack_of
+from specmodel.calibrate.serving.tables import PLAUSIBLE, Served, ServingTable
+from specmodel.cost.deploy import resolve
+from specmodel.cost.first_token import first_token_time
+from specmodel.cost.latency import prefill_pass
+from specmodel.prediction.decode import decode_deployed
+from specmodel.records.first_token import first_token_constants
+
+MOST_REQUESTS = 4
+"""Requests at once from which a first token is rather a matter of queues than of prefill [-]."""
+
+LEAST_PROMPT = 4000
+"""Mean length from which it is rather a matter of prefill than of the engine's constant [token]."""
+
+LEAST_MILLISECONDS = 5.0
+"""No engine answers such a prompt in less: such a column is in seconds [-]."""
+
+
+def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the rows of few requests with long prompts, with their times to the first token.
+
+    Parameters
+    ----------
+    table
+        As `read_serving` returns it.
+
+    Returns
+    -------
+    tuple
+        Rows with their labels, stack (whose kernels were taken), degrees, lengths, quantity,
+        measured, prefill_time, base_time (prefill and waiting), predicted with the engine's
+        constant and left_out, with one fitted to other models [s], error and left_out_error, over
+        measured less one [-]; and reasons by row, where a row is none of these.
+
+    Raises
+    ------
+    InputError
+        If no row has a measured time, or times are in seconds.
+    """
+    taken, refused = [], dict[str, str]()
+    for row in table.rows:
+        why = _not_taken(row)
+        refused |= {row.row: why} if why else {}
+        taken += [] if why else [row]
+    _check(taken, refused)
+    found: list[dict[str, Any]] = []
+    for rows in alike(taken):
+        try:
+            found += _timed(rows)
+        except InputError as error:
+            refused |= {row.row: f"{error.argument}: {error.expected}" for row in rows}
+    judged = pd.DataFrame(found)
+    if judged.empty:
+        raise InputError("serving", "no row that is taken", "one whose model takes its layout")
+    constants = first_token_constants()
+    base, measured = judged["base_time"], judged["measured"]
+    predicted = base + [constants.get(stack_of(engine), 0.0) for engine in judged["engine"]]
+    left_out = base + constants_of_other_models(judged)
+    return judged.assign(
+        predicted=predicted,
+        error=predicted / measured - 1,
+        left_out=left_out,
+        left_out_error=left_out / measured - 1,
+    ), refused
+
+
+def fit_constant(base_time: FloatArray, measured: FloatArray) -> float:
+    """Return the time that, added to all, makes the mean absolute log error least.
+
+    Parameters
+    ----------
+    base_time, measured
+        Of each row [s].
+
+    Returns
+    -------
+    float
+        At least 0 [s].
+
+    Examples
+    --------
+    >>> fit_constant(np.array([0.1, 0.2, 0.5]), np.array([0.3, 0.4, 5.0])).__round__(9)
+    0.2
+    """
+    found = np.unique(np.maximum(measured - base_time, 0.0))
+    missed = np.log(np.add.outer(found, base_time) / measured)
+    return float(found[np.abs(missed).mean(axis=1).argmin()])
+
+
+def constants_of_other_models(judged: pd.DataFrame) -> pd.Series:
+    """Return the constant of each row's engine as fitted to rows of other models.
+
+    Parameters
+    ----------
+    judged
+        Rows with model, engine, base_time and measured [s].
+
+    Returns
+    -------
+    pandas.Series
+        Seconds; fitted to other engines where an engine has no other model, and missing where the
+        rows have none.
+    """
+    constants = pd.Series(np.nan, judged.index)
+    for (model, engine), rows in judged.groupby(["model", "engine"]):
+        others = judged[judged["model"] != model]
+        own = others[others["engine"] == engine]
+        told = own if len(own) else others
+        if len(told):
+            times = (told[name].to_numpy() for name in ("base_time", "measured"))
+            constants[rows.index] = fit_constant(*times)
+    return constants
+
+
+def _not_taken(row: Served) -> str:
+    """Say why a row is not judged by its first token, nothing if it is."""
+    if row.first_token is None:
+        return "it has no measured_ttft_ms"
+    if row.points["batch_size"] > MOST_REQUESTS:
+        return f"its first tokens wait in queues, with more than {MOST_REQUESTS} requests"
+    if row.points["prompt_length"] < LEAST_PROMPT:
+        return f"its prompts have less than {LEAST_PROMPT} tokens"
+    return ""
+
+
+def _check(rows: Sequence[Served], refused: dict[str, str]) -> None:
+    if not rows:
+        why = next(iter(refused.values()), "there is none")
+        expected = f"at least one with measured_ttft_ms; of the first, {why}"
+        raise InputError("serving", "no row that is taken", expected)
+    times = np.array([1e3 * (row.first_token or 0.0) for row in rows])
+    low, high = PLAUSIBLE
+    for time in times[(times < low) | (times > high)]:
+        expected = f"milliseconds from {low:g} to {high:g}"
+        raise InputError("serving.measured_ttft_ms", time, expected)
+    if np.median(times) < LEAST_MILLISECONDS:
+        value = float(np.median(times))
+        raise InputError("serving.measured_ttft_ms", value, "milliseconds, not seconds")
+
+
+def _timed(rows: list[Served]) -> list[dict[str, Any]]:
+    """Return rows of one deployment with the times of their passes."""
+    deployment, assumed = resolve(rows[0].deployment)
+    names = rows[0].points
+    points: dict[str, Any] = {n: np.array([row.points[n] for row in rows], float) for n in names}
+    prefill = prefill_pass(deployment, points["prompt_length"]).total_time
+    step = decode_deployed(deployment, assumed, **points).tpot
+    base = first_token_time(prefill, step, points["batch_size"], points["output_length"])
+    return [
+        {"row": row.row}
+        | dict(row.labels)
+        | {
+            "stack": deployment.kernels.stack,
+            "tensor_parallel": deployment.tensor_parallel,
+            "expert_parallel": deployment.expert_parallel,
+            **{name: int(values[i]) for name, values in points.items()},
+            "quantity": "ttft",
+            "measured": row.first_token,
+            "prefill_time": float(prefill[i]),
+            "base_time": float(base[i]),
+        }
+        for i, row in enumerate(rows)
+    ]
