@@ -129,6 +129,16 @@ def _timed_host(table: pd.DataFrame) -> pd.Series:
     return table["quantization"].isin(shortest.index[is_slow])
 
 
+def _slower_than_more_tokens(table: pd.DataFrame) -> pd.Series:
+    """Return which products take half as long again as the same one of more tokens.
+
+    vLLM's in fp8 by tensor do so below 16 tokens on Blackwell, and all engines' at single points.
+    """
+    rows = table.sort_values("num_tokens", ascending=False)
+    alike = ["quantization", "input_size", "output_size"]
+    return rows["latency"] > 1.5 * rows.groupby(alike)["latency"].cummin()
+
+
 def _gemm(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
     usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS) & ~_timed_host(raw)
     table = raw[usable & (raw["num_tokens"] <= MAX_TOKENS)]
@@ -137,7 +147,8 @@ def _gemm(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
     is_long = (n < 128) | (k < 1024) | (table["num_tokens"] > 16)
     is_timed = cold_rows(read, device) | (short_rows(read, table["latency"], device) & ~is_long)
     is_fitted = every_third(table[is_timed], "gemm").reindex(table.index, fill_value=False)
-    return table[[*COLUMNS["gemm"], "latency"]].assign(role=roles_of(is_fitted, is_timed))
+    roles = roles_of(is_fitted, is_timed, _slower_than_more_tokens(table))
+    return table[[*COLUMNS["gemm"], "latency"]].assign(role=roles)
 
 
 def _attention(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFrame:
