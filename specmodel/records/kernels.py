@@ -1,7 +1,7 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -298,12 +298,15 @@ class Kernels:
         What they were taken from, with its errors; None for the data sheet.
     typical
         Kinds that the stack has no fit of, so that typical ones were taken.
+    stand_ins
+        By kind and dtype that the stack has no fit of: whose stands in.
     """
 
     stack: str
     fits: Mapping[str, Mapping[str, KernelParameters]]
     record: FittedStack | None = None
     typical: tuple[str, ...] = ()
+    stand_ins: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def taken(
         self, kind: str, stored: str, arithmetic: str | None = None
@@ -327,7 +330,9 @@ class Kernels:
 DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
-def stack_kernels(name: str, stack: FittedStack) -> Kernels:
+def stack_kernels(
+    name: str, stack: FittedStack, stand_ins: Mapping[tuple[str, str], str] | None = None
+) -> Kernels:
     """Return the kernels of a stack by its fits, or typical ones of a kind that it has no fit of.
 
     Latent attention takes the stack's own fits of attention before typical ones.
@@ -336,6 +341,8 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     ----------
     name, stack
         What it is called, and its fits.
+    stand_ins
+        Those of its fits that are others', by kind and dtype: whose.
 
     Returns
     -------
@@ -353,7 +360,8 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     fits: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in stack.fits():
         fits.setdefault(kind, {})[dtype] = fit.parameters
-    return Kernels(name, fits, stack, tuple(kind for kind in filled if filled[kind]))
+    typical_kinds = tuple(kind for kind in filled if filled[kind])
+    return Kernels(name, fits, stack, typical_kinds, stand_ins or {})
 
 
 def load_typical() -> FittedStack:
