@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype, kernel_dtype
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
-from specmodel.cost.kinds import kernels_of
+from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
@@ -277,6 +277,7 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
     assumed |= _assumed_of_link(deployment)
     bounds = _bounds_of_fits(record, filter(None, places.values()))
+    assumed |= _stand_ins(deployment)
     return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
 
 
@@ -290,6 +291,14 @@ def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
     if layout.tensor_parallel > 1 and link.taken_all_reduce(stack) == TYPICAL != stack:
         assumed["all_reduce"] = "typical of other stacks or GPUs"
     return assumed
+
+
+def _stand_ins(deployment: Deployment) -> dict[str, str]:
+    """Say whose kernels stand in for each kind and dtype that the stack was not fitted at."""
+    kernels = deployment.kernels
+    said = kernels.stand_ins
+    taken = [place for place in places_taken(kernels, deployment.target) if place in said]
+    return {f"{kind}_{dtype}": f"{said[kind, dtype]} kernels" for kind, dtype in taken}
 
 
 def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:

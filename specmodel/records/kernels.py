@@ -1,7 +1,7 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -319,6 +319,8 @@ class Kernels:
         Kinds that the stack has no fit of, so that typical ones were taken.
     all_reduces
         Stack whose all-reduces run, if not of the same.
+    stand_ins
+        By kind and dtype that the stack has no fit of: whose stands in.
     """
 
     stack: str
@@ -326,6 +328,7 @@ class Kernels:
     record: FittedStack | None = None
     typical: tuple[str, ...] = ()
     all_reduces: str | None = None
+    stand_ins: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def link_stack(self) -> str:
@@ -373,7 +376,9 @@ class Kernels:
 DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
-def stack_kernels(name: str, stack: FittedStack) -> Kernels:
+def stack_kernels(
+    name: str, stack: FittedStack, stand_ins: Mapping[tuple[str, str], str] | None = None
+) -> Kernels:
     """Return the kernels of a stack by its fits, or typical ones of a kind that it has no fit of.
 
     Latent attention takes the stack's own fits of attention before typical ones.
@@ -382,6 +387,8 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     ----------
     name, stack
         What it is called, and its fits.
+    stand_ins
+        Those of its fits that are others', by kind and dtype: whose.
 
     Returns
     -------
@@ -399,7 +406,8 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     fits: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in stack.fits():
         fits.setdefault(kind, {})[dtype] = fit.parameters
-    return Kernels(name, fits, stack, tuple(kind for kind in filled if filled[kind]))
+    typical_kinds = tuple(kind for kind in filled if filled[kind])
+    return Kernels(name, fits, stack, typical_kinds, stand_ins=stand_ins or {})
 
 
 def load_typical() -> FittedStack:
