@@ -41,6 +41,7 @@ _ERRORS = {
     ".error": "a factor on kernels of a kind in both passes",
     ".verify_error": "one on the verify pass over that on the plain pass",
     ".draft_error": "one on draft passes",
+    "deployment.error": "one on all that GPUs do in any pass",
     "engine.error": "one on the whole step",
 }
 

@@ -93,11 +93,20 @@ class StepTimes:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelErrors:
-    """How many times as long kernels of each kind take in each pass of a step [-]."""
+    """How many times as long kernels of each kind take in each pass of a step [-].
+
+    Parameters
+    ----------
+    forward, verify, draft
+        By kind of kernels [-].
+    deployment
+        Beside, on all that GPUs do in any pass, messages included; host time stays [-].
+    """
 
     forward: Mapping[str, FloatArray]
     verify: Mapping[str, FloatArray]
     draft: Mapping[str, FloatArray]
+    deployment: FloatArray | float = 1.0
 
 
 def step_times(
@@ -128,7 +137,7 @@ def step_times(
         Times of the same deployment, batch sizes and contexts at other draft lengths: passes
         that do not depend on the length are taken from there.
     errors
-        Factors on the time of kernels.
+        Factors on the time of kernels and of passes.
 
     Returns
     -------
@@ -168,8 +177,12 @@ def step_times(
         for place, part in enumerate(drafter.passes(gamma, verify_tokens))
     )
     if errors:
-        forward, speculating = forward.scaled(errors.forward), speculating.scaled(errors.verify)
-        drafting = tuple(replace(part, each=part.each.scaled(errors.draft)) for part in drafting)
+        common = errors.deployment
+        forward = forward.scaled(errors.forward, common)
+        speculating = speculating.scaled(errors.verify, common)
+        drafting = tuple(
+            replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting
+        )
     own = deployment.layout.requests_of_replica(B)
     drafted = sum((part.total_time for part in drafting), drafter.lookup_time * own)
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma

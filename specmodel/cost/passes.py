@@ -32,10 +32,13 @@ class ComponentTime:
     kind: str
     memory_cause: str
 
-    def scaled(self, factor: FloatArray) -> "ComponentTime":
-        """Return it with kernels that take `factor` times as long; messages do not [-]."""
+    def scaled(
+        self, factor: FloatArray | float, of_messages: FloatArray | float = 1.0
+    ) -> "ComponentTime":
+        """Return it with kernels that take `factor` times as long, and messages [-]."""
         return replace(
             self,
+            link_time=self.link_time * of_messages,
             compute_time=self.compute_time * factor,
             memory_time=self.memory_time * factor,
             activation_time=self.activation_time * factor,
@@ -70,10 +73,25 @@ class PassTime:
     active_experts: FloatArray
     work: Callable[[], PassWork]
 
-    def scaled(self, factors: Mapping[str, FloatArray]) -> "PassTime":
-        """Return it with kernels of each kind that take so many times as long [-]."""
+    def scaled(
+        self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0
+    ) -> "PassTime":
+        """Return it with kernels of each kind that take so many times as long.
+
+        Parameters
+        ----------
+        factors
+            On kernels, by kind; 1 of others [-].
+        common
+            On all that GPUs do, messages included, beside; host time stays [-].
+
+        Returns
+        -------
+        PassTime
+            With components that may have more axes.
+        """
         scaled = {
-            name: part.scaled(factors[part.kind]) if part.kind in factors else part
+            name: part.scaled(factors.get(part.kind, 1.0) * common, common)
             for name, part in self.components.items()
         }
         return replace(self, components=scaled)

@@ -259,7 +259,7 @@ def evaluate(
     times = step_times(deployment, **of_step, known=known, errors=errors)
     if prefill is None and "prompt_length" in points:
         prefill = prefill_pass(deployment, points["prompt_length"])
-        prefill = prefill.scaled(errors.verify) if errors else prefill
+        prefill = prefill.scaled(errors.verify, errors.deployment) if errors else prefill
     tokens = _tokens_where_proposed(points, acceptance)
     rate = deployment.drafter.proposal_rate
     return Evaluation(

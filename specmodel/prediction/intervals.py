@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ DRAWS = 400
 
 CENTRAL = 0.8
 """Share of the draws inside an interval [-]."""
+
+DEPLOYMENT_SPREAD = 0.105
+"""Standard deviation of the logarithm of the factor that all passes of a deployment share [-].
+SOURCE"""
 
 MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
@@ -47,6 +52,8 @@ def central_intervals(
     acceptance: Acceptance,
     generator: np.random.Generator,
     columns: Sequence[Column] = COLUMNS,
+    *,
+    deployment_spread: float | None = None,
 ) -> dict[str, Interval]:
     """Return central 80 % intervals of times, target efficiency and speedup.
 
@@ -62,6 +69,9 @@ def central_intervals(
         Source of the draws.
     columns
         Columns asked for.
+    deployment_spread
+        Standard deviation of the logarithm of the factor of the deployment, by default what
+        `spread_of_deployment` says [-].
 
     Returns
     -------
@@ -79,10 +89,17 @@ def central_intervals(
     that were left out of the fit: one factor that all kernels of a kind share on one model, and
     one for each pass. Those of a plain and of a verify pass correlate (`likeness_of_passes`). As
     the parameters that leave a shape out miss it by their own uncertainty too, the spreads hold
-    it already, and the parameters of kernels are not drawn. The overheads of a fitted engine are
-    drawn from the covariance of its fit, since at batch sizes that were not fitted they weigh
-    otherwise, and a factor with the engine's own spread comes on top. Its errors are of whole
-    steps, kernels included, so that all passes of a step then share one factor.
+    it already, and the parameters of kernels are not drawn.
+
+    Engines miss what their kernels alone would take by more: by versions of kernels, fusion, clocks
+    and what no table has. That is one factor of the deployment, drawn once, on all that GPUs do in
+    plain, verify, draft and prefill passes, messages included; host time is what was given. As all
+    passes share it, ratios keep of it only what host time leaves (`spread_of_deployment`).
+
+    The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
+    that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
+    top. Its errors are of whole steps, kernels and deployment included, so that all passes of a
+    step then share one factor, and there is none of the deployment.
     """
     if deployment.kernels.record is None:
         expected = f"a fitted or typical stack, as {deployment.kernels.stack} states no error"
@@ -95,6 +112,11 @@ def central_intervals(
     drawn, errors = _drawn(deployment, points["verify_tokens"], generator, draws)
     engine = deployment.engine.fit
     of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
+    if deployment_spread is None:
+        deployment_spread = spread_of_deployment(deployment)
+    if deployment_spread:
+        shared = np.exp(deployment_spread * _even_normal(generator, draws))
+        errors = replace(errors, deployment=shared)
     steps = evaluate(drawn, points, acceptance, errors=errors, step_error=of_engine)
     return {
         column.name: _interval(column.of(steps), shape) for column in columns if column.has_interval
@@ -118,6 +140,22 @@ def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
     for model in (deployment.target, *deployment.drafter.architectures):
         found = fits_taken(deployment, model) | found
     return found
+
+
+def spread_of_deployment(deployment: Deployment) -> float:
+    """Return the standard deviation of the logarithm of the factor that all passes share.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+
+    Returns
+    -------
+    float
+        `DEPLOYMENT_SPREAD`; 0 under a fitted engine, whose errors are of whole steps already [-].
+    """
+    return 0.0 if deployment.engine.fit else DEPLOYMENT_SPREAD
 
 
 def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
@@ -171,6 +209,16 @@ def _drawn(
         verify=_factors(deployment.kernels, kinds, fits, common, verify),
         draft=_factors(deployment.kernels, kinds, fits, *of_draft),
     )
+
+
+def _even_normal(generator: np.random.Generator, draws: tuple[int, ...]) -> FloatArray:
+    """Return one normal number from each of as many equally likely parts of its law as draws.
+
+    What outweighs all other errors is drawn evenly, so that few draws give the ends of intervals.
+    """
+    law, count = NormalDist(), draws[0]
+    middles = [law.inv_cdf((i + 0.5) / count) for i in range(count)]
+    return generator.permutation(middles).reshape(draws)
 
 
 def _interval(values: FloatArray, shape: tuple[int, ...]) -> Interval:

@@ -56,7 +56,9 @@ def evaluate(
     Errors are factors on the times of kernels of a kind. A plain and a verify pass take
     ``error / sqrt(verify_error)`` and ``error * sqrt(verify_error)``: what both passes share, and
     how far they are apart. These two are independent where the errors of the passes themselves are
-    not (see `calibrated_ranges`), and Sobol' indices hold for independent inputs only.
+    not (see `calibrated_ranges`), and Sobol' indices hold for independent inputs only. Where the
+    engine was not fitted, ``deployment.error`` is on all that GPUs do in all passes: ratios keep
+    of it what host time, which it leaves alone, has of a step.
 
     Examples
     --------
@@ -148,8 +150,8 @@ def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
 
 
 def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
-    """Return the factors on kernels of each kind in each pass, if any was given."""
-    if not any(name.startswith("kernels.") and name.endswith("error") for name in values):
+    """Return the factors on kernels of each kind and on passes, if any was given."""
+    if not any(name.endswith("error") and name != "engine.error" for name in values):
         return None
 
     def of_kinds(error: str) -> dict[str, FloatArray]:
@@ -161,4 +163,4 @@ def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErro
         {kind: common[kind] * apart[kind] ** power for kind in common} for power in (-0.5, 0.5)
     )
     draft = common if deployment.engine.fit else of_kinds("draft_error")
-    return KernelErrors(forward, verify, draft)
+    return KernelErrors(forward, verify, draft, values.get("deployment.error", 1.0))

@@ -274,12 +274,13 @@ def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
 
 
 def _of_engine(deployment: Deployment) -> list[Input]:
-    """Return the overheads, and the error of a fitted engine."""
+    """Return the overheads, and the error of a fitted engine, or else of the deployment."""
     seconds = deployment.engine_seconds
     found = [
         Input(f"engine.{name}", float(getattr(seconds, name)), "s", 0.0, 10.0) for name in OVERHEADS
     ]
-    return [*found, Input("engine.error", 1.0, minimum=None)] if deployment.engine.fit else found
+    whole = "engine.error" if deployment.engine.fit else "deployment.error"
+    return [*found, Input(whole, 1.0, minimum=None)]
 
 
 def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:

@@ -15,7 +15,12 @@ from specmodel.algebra.experts import (
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
-from specmodel.prediction.intervals import CENTRAL, fits_of_models, likeness_of_passes
+from specmodel.prediction.intervals import (
+    CENTRAL,
+    fits_of_models,
+    likeness_of_passes,
+    spread_of_deployment,
+)
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -159,7 +164,8 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
     these two correlate by ρ (`likeness_of_passes`). The mean m of e and e' and their difference
     d = e' - e have the covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent,
     with variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d the
-    input verify_error, and the passes take m - d/2 and m + d/2.
+    input verify_error, and the passes take m - d/2 and m + d/2. The factor of the deployment is
+    one input, as all passes share it; like the intervals, kernels of data sheets have none.
     """
     known = list_inputs(deployment, point)
     ends = {n: math.exp(_CENTRAL_END * s) for n, s in _error_spreads(deployment, point).items()}
@@ -191,6 +197,8 @@ def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, f
         spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
     if deployment.engine.fit:
         spreads["engine.error"] = deployment.engine.fit.spread
+    if spreads:
+        spreads["deployment.error"] = spread_of_deployment(deployment)
     return spreads
 
 
