@@ -1,0 +1,159 @@
+"""The factor that all passes of a deployment share: closed forms, by hand, synthetic engines."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import specmodel
+from specmodel import deploy
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.cost.latency import KernelErrors, step_times
+from specmodel.prediction import intervals
+from specmodel.prediction.columns import COLUMNS, LOAD_COLUMNS
+from specmodel.prediction.evaluate import evaluate
+
+POINTS = {
+    "batch_size": np.array([1.0, 8.0, 64.0]),
+    "draft_length": np.asarray(3.0),
+    "verify_tokens": np.asarray(4.0),
+    "context_length": np.asarray(2048.0),
+}
+LOAD = {"prompt_length": np.asarray(8000.0), "output_length": np.asarray(1000.0)}
+WHERE = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "drafter": "eagle3"}
+RATE = Acceptance(acceptance_rate=0.7)
+RATIOS = ("target_efficiency", "speedup", "relative_step_time")
+Z = stats.norm.ppf(0.9)
+
+
+def deployed(**changes):
+    return deploy(**(WHERE | changes))[0]
+
+
+def exact(deployment):
+    """Return it with kernels whose times are known."""
+    known = {"shape_spread": 0.0, "row_spread": 0.0}
+    record = deployment.kernels.record
+    fits = {
+        kind: {dtype: fit.model_copy(update=known) for dtype, fit in getattr(record, kind).items()}
+        for kind in ("experts", "gemm", "attention", "latent_attention")
+    }
+    kernels = dataclasses.replace(deployment.kernels, record=record.model_copy(update=fits))
+    return dataclasses.replace(deployment, kernels=kernels)
+
+
+def drawn(deployment, *, points=POINTS | LOAD, spread=None):
+    columns = (*COLUMNS, *LOAD_COLUMNS) if "prompt_length" in points else COLUMNS
+    generator = np.random.default_rng(5)
+    return intervals.central_intervals(
+        deployment, points, RATE, generator, columns, deployment_spread=spread
+    )
+
+
+@pytest.mark.parametrize("spread", [None, 0.05, 0.4])
+def test_with_exact_kernels_times_take_the_deciles_of_the_factor(spread):
+    """All of an idle host is the GPU's: every time is exp(z s) of the predicted, loaded or not."""
+    deployment = exact(deployed(tensor_parallel=2))
+    found = drawn(deployment, spread=spread)
+    told = evaluate(deployment, POINTS | LOAD, RATE)
+    s = intervals.DEPLOYMENT_SPREAD if spread is None else spread
+    for name in ("tpot", "forward_time", "verify_time", "draft_time", "step_time", "prefill_time"):
+        (value,) = (c.of(told) for c in (*COLUMNS, *LOAD_COLUMNS) if c.name == name)
+        low, high = np.log(found[name].low / value), np.log(found[name].high / value)
+        assert low == pytest.approx(-Z * s, rel=0.01)
+        assert high == pytest.approx(Z * s, rel=0.01)
+    for name in RATIOS:
+        assert found[name].low == pytest.approx(found[name].high, rel=1e-9)
+
+
+def test_host_time_is_not_drawn_and_leaves_ratios_a_part_of_the_factor():
+    """A step of f g + h over a plain pass of f p, at both deciles of f."""
+    deployment = exact(deployed(drafter="ngram"))
+    drafter = dataclasses.replace(deployment.drafter, lookup_time=2e-3, proposal_rate=1.0)
+    deployment = dataclasses.replace(deployment, drafter=drafter)
+    points = POINTS | {"batch_size": np.asarray(1.0)}
+    found, told = drawn(deployment, points=points, spread=0.2), evaluate(deployment, points, RATE)
+    assert told.times.draft_time == pytest.approx(2e-3)
+    assert found["draft_time"].low == found["draft_time"].high == told.times.draft_time
+    for name, sign in (("low", -1), ("high", 1)):
+        f = np.exp(sign * Z * 0.2)
+        step = f * told.verify_time + 2e-3
+        assert getattr(found["step_time"], name) == pytest.approx(step, rel=3e-3)
+        speedup = told.tokens_per_step * f * told.forward_time / step
+        assert getattr(found["speedup"], name) == pytest.approx(speedup, rel=3e-3)
+
+
+@pytest.mark.parametrize("target", ["qwen3-30b-a3b", "deepseek-v3"])
+def test_ratios_are_as_wide_as_without_it_and_times_are_wider(target):
+    """Passes have all of it in common; no ratio is wider than the errors of kernels make it."""
+    changes = {"target": target, "drafter": "ngram", "tensor_parallel": 4, "hardware": "h200_sxm"}
+    deployment = deployed(**changes)
+    shared, alone = drawn(deployment), drawn(deployment, spread=0.0)
+    for name, span in alone.items():
+        widths = [found.high - found.low for found in (shared[name], span)]
+        if name in (*RATIOS, "utility"):
+            assert (widths[0] <= widths[1] * (1 + 1e-9)).all()
+        elif name != "draft_time":
+            assert (widths[0] > 1.1 * widths[1]).all()
+
+
+def test_messages_share_it_and_errors_of_kernels_stay_theirs():
+    deployment = deployed(tensor_parallel=4, drafter="ngram")
+    point = {name: value for name, value in POINTS.items() if name != "verify_tokens"}
+    point |= {"verify_tokens": np.asarray(4.0)}
+    plain = step_times(deployment, **point)
+    gemm = {"gemm": np.asarray(1.5)}
+    errors = KernelErrors(gemm, gemm, gemm, deployment=2.0)
+    slower = step_times(deployment, **point, errors=errors)
+    parts = slower.forward.components
+    assert any((part.link_time > 0).all() for part in parts.values())
+    for name, part in plain.forward.components.items():
+        factor = 3.0 if part.kind == "gemm" else 2.0
+        assert parts[name].link_time == pytest.approx(2 * part.link_time)
+        assert parts[name].busy_time == pytest.approx(factor * part.busy_time)
+
+
+def test_a_fitted_engine_has_no_factor_beside_its_own():
+    where = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "a800_sxm_80gb"}
+    deployment = deployed(**where, tensor_parallel=2, engine="vllm-moesd-2025")
+    assert intervals.spread_of_deployment(deployment) == 0
+    assert intervals.spread_of_deployment(deployed()) == intervals.DEPLOYMENT_SPREAD > 0
+    default, none = (drawn(deployment, points=POINTS, spread=spread) for spread in (None, 0.0))
+    for name, span in default.items():
+        assert (span.low == none[name].low).all()
+        assert (span.high == none[name].high).all()
+
+
+def test_intervals_hold_for_eight_in_ten_engines_that_are_as_they_say():
+    """Engines made with known factors and errors of kernels, by draws of another generator."""
+    deployment = deployed(drafter="ngram")
+    points = POINTS | {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
+    found = drawn(deployment, points=points)["tpot"]
+    generator, held = np.random.default_rng(11), []
+    fits = intervals.fits_of_models(deployment)
+    engines = 4000
+    kinds = {
+        kind: np.exp(
+            np.hypot(fit.shape_spread, fit.row_spread) * generator.standard_normal((engines, 1))
+        )
+        for kind, fit in fits.items()
+    }
+    kinds = {
+        kind: kinds[deployment.kernels.kind_of_errors(kind)] for kind in (*kinds, "elementwise")
+    }
+    shared = stats.lognorm(intervals.DEPLOYMENT_SPREAD).rvs((engines, 1), random_state=generator)
+    errors = KernelErrors(kinds, kinds, kinds, shared)
+    tpot = evaluate(deployment, points, RATE, errors=errors).step_time
+    held = ((found.low <= tpot) & (tpot <= found.high)).mean(axis=0)
+    assert held == pytest.approx(0.8, abs=0.03)
+
+
+def test_intervals_of_times_repeat_and_a_prediction_has_them():
+    given = {"target": "qwen3-30b-a3b", "hardware": "h100_sxm", "batch_size": [1, 64]}
+    given |= {"prompt_length": 4000, "output_length": 500, "interval": True}
+    first, second = (specmodel.decode(**given).intervals for _ in range(2))
+    for name in ("tpot", "prefill_time"):
+        span, least = first[name], np.exp(Z * intervals.DEPLOYMENT_SPREAD)
+        assert (span.low == second[name].low).all()
+        assert (np.sqrt(span.high / span.low) > 0.98 * least).all()
