@@ -2,19 +2,25 @@
 
 Usage: python calibration/deployment.py FILE. FILE is a table of measured engines, as `specmodel
 validate --serving` takes it. Prints the spread fitted to all rows, which is DEPLOYMENT_SPREAD of
-specmodel/prediction/intervals.py, coverage without one, and coverage of each model with the
-spread fitted to the others.
+specmodel/prediction/intervals.py, coverage without one, coverage of each model with the spread
+fitted to the others, and how much of the ratios of plain passes intervals of ratios hold for.
 """
 
 import sys
 
-from specmodel.calibrate.serving import read_serving
-from specmodel.calibrate.serving.spread import coverage_left_out, fit_spread, least_spreads
+from specmodel.calibrate.serving import judge_serving, read_serving
+from specmodel.calibrate.serving.spread import (
+    coverage_left_out,
+    fit_spread,
+    least_spreads,
+    ratios_of_passes,
+)
 from specmodel.prediction.intervals import CENTRAL, DEPLOYMENT_SPREAD
 
 
 def main(path: str) -> None:
-    rows = least_spreads(read_serving(path))
+    table = read_serving(path)
+    rows = least_spreads(table)
     least = rows["least_spread"].to_numpy()
     print(f"{len(rows)} rows; spread at which {CENTRAL:.0%} are inside: {fit_spread(least):.4f}")
     for name, spread in (("kernels alone", 0.0), ("what ships", DEPLOYMENT_SPREAD)):
@@ -24,6 +30,11 @@ def main(path: str) -> None:
     print(left_out.round(4).to_string(index=False))
     pooled = (left_out["coverage"] * left_out["rows"]).sum() / left_out["rows"].sum()
     print(f"pooled over models left out: {pooled:.1%}")
+    ratios = ratios_of_passes(judge_serving(table)[0], table)
+    held = (-ratios["high"] <= ratios["log_error"]) & (ratios["log_error"] <= -ratios["low"])
+    print("Plain passes of B over q B requests, held by intervals of target efficiency:")
+    groups = ratios.assign(coverage=held).groupby("tokens")
+    print(groups.agg(rows=("coverage", "size"), coverage=("coverage", "mean")).round(3).to_string())
 
 
 if __name__ == "__main__":

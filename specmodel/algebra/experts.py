@@ -24,7 +24,9 @@ from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 TYPICAL_ROUTING_CORRELATION = 0.18
 """Assumed when nothing is known [-]: the median of three models with measured unions (0.16, 0.18,
-0.29; six points in all); routers trained hard for balance are nearer to 0."""
+0.29; six points in all) with equally popular experts, which measured engines ask for
+(`calibration/popularity.py`); routers trained hard for balance are nearer to 0. Beside popularity
+as rank to minus 0.5 it would be 0.16 (`unions.fitted_correlations`)."""
 
 PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
 """Where those of published models lie [-]."""

@@ -9,7 +9,7 @@ from published_tables import read_table
 
 from specmodel.algebra import experts, routing
 from specmodel.base.errors import InputError
-from specmodel.records.unions import measured_unions
+from specmodel.records.unions import fitted_correlations, measured_unions
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
 CORRELATIONS = st.floats(0, 1)
@@ -141,6 +141,19 @@ def test_correlated_union_meets_the_measured_ones() -> None:
     assert pytest.approx(typical, abs=0.005) == experts.TYPICAL_ROUTING_CORRELATION
     told = UNIONS.groupby("model")["routing_correlation"].first().to_dict()
     assert told == pytest.approx({model: c for model, (c, _) in fits.items()}, abs=0.0006)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 0.8])
+def test_popularity_and_the_correlation_left_beside_it_meet_the_unions_together(exponent) -> None:
+    """Cohere's one union exactly; at equal popularity it is the law of one number a model."""
+    found = fitted_correlations(exponent)
+    popularity = routing.zipf_popularity(128, 8, exponent)
+    union = experts.expert_use(4, popularity, found["Cohere MoE"]).sum()
+    assert union == pytest.approx(20.36, rel=1e-3)
+    equal = {model: _fit(part)[0] for model, part in UNIONS.groupby("model")}
+    assert all(found[model] <= c + 0.0006 for model, c in equal.items())
+    if exponent == 0:
+        assert found.to_dict() == pytest.approx(equal, abs=0.0006)
 
 
 @pytest.mark.parametrize(("shape", "c"), [((128, 8), 0.137), ((256, 10), 0.123), ((64, 8), 0.167)])

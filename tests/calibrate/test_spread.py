@@ -6,7 +6,12 @@ import pytest
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate.serving import judge_serving, read_serving
-from specmodel.calibrate.serving.spread import coverage_left_out, fit_spread, least_spreads
+from specmodel.calibrate.serving.spread import (
+    coverage_left_out,
+    fit_spread,
+    least_spreads,
+    ratios_of_passes,
+)
 from specmodel.prediction import intervals
 
 ROW = {
@@ -91,3 +96,38 @@ def test_a_table_without_plain_rows_is_refused(made):
         InputError, match="serving: got 'no row that is taken'; expected one of plain"
     ):
         least_spreads(type(table)(**(vars(table) | {"rows": []})))
+
+
+def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
+    """Of 1 to 20 requests, 10, 5 and 2 have rows of 2, 4 and 8 times as many, for each model."""
+    table = made(0.1, 60)
+    judged, _ = judge_serving(table)
+    found = ratios_of_passes(judged, table)
+    counts = found.groupby(["model", "tokens"]).size()
+    assert counts.to_dict() == {
+        (model, q): n for model in set(judged["model"]) for q, n in ((2, 10), (4, 5), (8, 2))
+    }
+    errors = np.log(judged["predicted"] / judged["measured"])
+    of_batch = {
+        key: part.iloc[0] for key, part in errors.groupby([judged["model"], judged["batch_size"]])
+    }
+    model = judged["model"].iloc[0]
+    eight = found[(found["model"] == model) & (found["tokens"] == 8)]["log_error"]
+    expected = [of_batch[model, b] - of_batch[model, 8 * b] for b in (1, 2)]
+    assert eight.tolist() == pytest.approx(expected, abs=1e-12)
+    assert (found["low"] < 0).all()
+    assert (found["high"] >= 0).all()
+
+
+def test_ratios_keep_nothing_of_a_factor_that_passes_share(made, monkeypatch):
+    """However far off a deployment is as a whole, ratios and their intervals are the same."""
+    table = made(0.0, 60)
+    judged, _ = judge_serving(table)
+    slow = judged.assign(measured=1.5 * judged["measured"])
+    near, far = (ratios_of_passes(rows, table) for rows in (judged, slow))
+    assert near["log_error"].abs().max() < 1e-12
+    assert far["log_error"].abs().max() < 1e-12
+    monkeypatch.setattr(intervals, "DEPLOYMENT_SPREAD", 1.0)
+    wide = ratios_of_passes(judged, table)
+    for end in ("low", "high"):
+        assert wide[end].to_numpy() == pytest.approx(near[end].to_numpy(), abs=1e-9)

@@ -100,12 +100,10 @@ def test_ratios_are_as_wide_as_without_it_and_times_are_wider(target):
 
 def test_messages_share_it_and_errors_of_kernels_stay_theirs():
     deployment = deployed(tensor_parallel=4, drafter="ngram")
-    point = {name: value for name, value in POINTS.items() if name != "verify_tokens"}
-    point |= {"verify_tokens": np.asarray(4.0)}
-    plain = step_times(deployment, **point)
+    plain = step_times(deployment, **POINTS)
     gemm = {"gemm": np.asarray(1.5)}
     errors = KernelErrors(gemm, gemm, gemm, deployment=2.0)
-    slower = step_times(deployment, **point, errors=errors)
+    slower = step_times(deployment, **POINTS, errors=errors)
     parts = slower.forward.components
     assert any((part.link_time > 0).all() for part in parts.values())
     for name, part in plain.forward.components.items():
@@ -125,12 +123,13 @@ def test_a_fitted_engine_has_no_factor_beside_its_own():
         assert (span.high == none[name].high).all()
 
 
-def test_intervals_hold_for_eight_in_ten_engines_that_are_as_they_say():
+def test_intervals_hold_for_eight_in_ten_engines_that_are_as_they_say(monkeypatch):
     """Engines made with known factors and errors of kernels, by draws of another generator."""
+    monkeypatch.setattr(intervals, "DRAWS", 4000)
     deployment = deployed(drafter="ngram")
     points = POINTS | {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
     found = drawn(deployment, points=points)["tpot"]
-    generator, held = np.random.default_rng(11), []
+    generator = np.random.default_rng(11)
     fits = intervals.fits_of_models(deployment)
     engines = 4000
     kinds = {

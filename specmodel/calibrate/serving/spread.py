@@ -16,10 +16,13 @@ from specmodel.calibrate.serving.tables import Served, ServingTable
 from specmodel.cost.deploy import resolve
 from specmodel.prediction.columns import DECODE_COLUMNS
 from specmodel.prediction.intervals import CENTRAL, central_intervals
-from specmodel.prediction.predict import INTERVAL_SEED, plain_points
+from specmodel.prediction.predict import INTERVAL_SEED, plain_points, predict_deployed
 
-SPREADS = np.linspace(0.0, 0.6, 25)
+SPREADS = np.concatenate([np.linspace(0.0, 0.2, 21), np.linspace(0.25, 0.6, 8)])
 """At which intervals are computed; between them their ends are interpolated [-]."""
+
+TIMES_AS_MANY = (2, 4, 8)
+"""Times as many requests of a pass that is compared with another [-]."""
 
 _TPOT = tuple(column for column in DECODE_COLUMNS if column.name == "tpot")
 
@@ -100,6 +103,76 @@ def coverage_left_out(rows: pd.DataFrame) -> pd.DataFrame:
         held = float((part["least_spread"] <= spread).mean())
         found[str(model)] = {"rows": len(part), "spread": spread, "coverage": held}
     return pd.DataFrame(found).T.rename_axis("model").reset_index().astype({"rows": int})
+
+
+def ratios_of_passes(judged: pd.DataFrame, table: ServingTable) -> pd.DataFrame:
+    """Return how plain passes of B and of q B requests compare, beside the intervals of ratios.
+
+    Parameters
+    ----------
+    judged
+        Rows of plain decoding as `judge_serving` returns them.
+    table
+        The table that they are of.
+
+    Returns
+    -------
+    pandas.DataFrame
+        For each two rows of one deployment and lengths with q = 2, 4 or 8 times the requests:
+        model, tokens (q), log_error of the predicted over the measured ratio of times, and low
+        and high, logarithms of the ends of the interval of target efficiency with q tokens a
+        sequence at B, over what is predicted [-].
+
+    Notes
+    -----
+    No row measures a verify pass. One of q B requests has as many tokens as that of B requests
+    with q tokens each, though other caches to read; rows may be of other versions of an engine.
+    """
+    log_errors = np.log(judged["predicted"] / judged["measured"])
+    errors = dict(zip(judged["row"], log_errors, strict=True))
+    rows = [row for row in table.rows if row.row in errors and row.tokens_per_step is None]
+    found = [_ratios(some, errors) for some in alike(rows)]
+    return pd.concat(found, ignore_index=True)
+
+
+def _ratios(rows: list[Served], errors: Mapping[str, float]) -> pd.DataFrame:
+    """Return the ratios of rows of one deployment."""
+    frame = pd.DataFrame([dict(row.points) for row in rows]).astype(float)
+    frame = frame.assign(error=[errors[row.row] for row in rows], model=rows[0].labels["model"])
+    lengths = [name for name in ("context_length", "prompt_length") if name in frame]
+    means = frame.groupby(["model", *lengths, "batch_size"], as_index=False)["error"].mean()
+    pairs = [
+        means.merge(
+            means.assign(tokens=q, batch_size=means["batch_size"] / q),
+            on=["model", *lengths, "batch_size"],
+            suffixes=("", "_of_more"),
+        )
+        for q in TIMES_AS_MANY
+    ]
+    told = pd.concat(pairs, ignore_index=True)
+    if told.empty:
+        return pd.DataFrame()
+    proposing = {"drafter": "ngram", "proposal_rate": 1.0}
+    deployment, assumed = resolve(dict(rows[0].deployment) | proposing)
+    predicted = predict_deployed(
+        deployment,
+        assumed,
+        batch_size=told["batch_size"].to_numpy(),
+        context_length=told["context_length"].to_numpy(),
+        draft_length=told["tokens"].to_numpy() - 1,
+        acceptance=0.5,
+        interval=True,
+    )
+    ends = (predicted.intervals or {})["target_efficiency"]
+    return pd.DataFrame(
+        {
+            "model": told["model"],
+            "tokens": told["tokens"],
+            "log_error": told["error"] - told["error_of_more"],
+            "low": np.log(ends.low / predicted.target_efficiency),
+            "high": np.log(ends.high / predicted.target_efficiency),
+        }
+    )
 
 
 def _least(rows: list[Served]) -> FloatArray:
