@@ -8,12 +8,15 @@ import pytest
 from test_serving import PAIR, ROW
 
 from specmodel.calibrate.serving import judge_first_tokens, read_serving, serving_errors
-from specmodel.calibrate.serving.first_token import constants_of_other_models, fit_constant
+from specmodel.calibrate.serving.first_token import (
+    constants_of_other_models,
+    first_token_time,
+    fit_constant,
+)
 from specmodel.cli.commands import carry_out
 from specmodel.cost.deploy import deploy
-from specmodel.cost.first_token import first_token_time
 from specmodel.cost.latency import prefill_pass
-from specmodel.records.first_token import first_token_constants
+from specmodel.records.engine import first_token_constants
 
 LONG = ROW | {
     "isl": 8192,
