@@ -885,5 +885,5 @@ def test_dataset_writes_a_table_that_fit_reads(do) -> None:
     assert out.startswith(f"Written: a100.csv\n{len(table)} points: ")
     for role, count in table["role"].value_counts().items():
         assert f"{count} {role}" in out
-    assert set(table["component"]) == {"experts", "gemm", "attention"}
+    assert set(table["component"]) == {"experts", "gemm", "attention", "prompt_attention"}
     assert Path("a100.csv").read_text().startswith("# aiconfigurator-core")
