@@ -4,49 +4,33 @@ Usage: python calibration/published.py [FOLDER]. Writes the tables to FOLDER (de
 one) and the profiles to where they ship, by the commands of calibration/README.md.
 """
 
+import itertools
+import os
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import least_squares
 from sparse_attention import add_sparse_attention
+from stand_ins import write_stand_ins
+from typical import NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
 
-from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.calibrate.datasets import list_tables, read_timings, source_name
-from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.result import ROBUST_SCALE, rounded
-from specmodel.calibrate.measurements import groups, read_measurements
-from specmodel.calibrate.published import NORMS, STACKS
-from specmodel.calibrate.published_mixers import RECURRENCES
+from specmodel.calibrate.measurements import read_measurements
+from specmodel.calibrate.published import STACKS
 from specmodel.cli import main as command
-from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
-from specmodel.records.kernels import KINDS, FittedStack, KernelFit, fitted_dtype
+from specmodel.records.hardware import list_hardware, load_hardware
 
 ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
 """Devices measured, and another of the same chip and memory that takes the fit too."""
-NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
-RECURRENCES_ARE = f"; recurrences of {RECURRENCES[0]} " + " and ".join(
-    f"{name} {version}" for name, version in RECURRENCES[1].items()
-)
-OF_THEIR_OWN = {
-    "latent_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
-    "recurrence": ("NVIDIA L40S",),
-    "prompt_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
-    "latent_prompt_attention": ("NVIDIA RTX PRO 6000 Blackwell Server",),
-}
-"""Devices whose fits of a kind stand for no other: latent attention runs there by kernels that
-compute at an eighth of the peak, no timing of a recurrence on L40S shows its launch, and peaks of
-arithmetic are so low there that exponentials of prompts cost nothing beside it."""
-SHARPNESS = 4.0
-"""Exponent of typical kernels [-]."""
 ENGINES = {
     "vllm-moesd-2025": {
         "stack": "vllm",
@@ -67,14 +51,6 @@ ENGINES = {
         "source": "published EAGLE-3 runs on H200, concurrency 8, seven benchmarks",
     },
 }
-
-
-class Fitted(NamedTuple):
-    """A table of measurements and the stack that was fitted to it."""
-
-    hardware: HardwareProfile
-    table: pd.DataFrame
-    stack: FittedStack
 
 
 def run(*words: str | Path) -> None:
@@ -100,6 +76,11 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
             "--source", source)  # fmt: skip
     record = load_hardware(profile)
     return Fitted(record, table, record.fitted[stack])
+
+
+def fit_device(folder: Path, device: str) -> list[Fitted]:
+    """Fit the stacks of a device one after another, as all write to its profile."""
+    return [fit_profile(folder, *stack) for stack in STACKS if stack[0] == device]
 
 
 def link_efficiency(hardware: str) -> float:
@@ -154,75 +135,16 @@ def fit_links() -> None:
             write_link(name, mean, f"mean of GPUs with such a link, {source}; unsure for this GPU")
 
 
-def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
-    """Return kernels with the geometric means of fitted parameters.
-
-    Their errors and spreads are those on the rows of each device by the mean of the others: what to
-    expect on a device that nothing was measured on.
-    """
-    devices = sorted({entry.hardware.name for entry in fitted})
-    have = {kind: [entry for entry in fitted if stands_for_others(kind, entry)] for kind in KINDS}
-    fits = {kind: typical_fit(kind, entries) for kind, entries in have.items() if entries}
-    computing = {"compute_efficiency": fits["gemm"].compute_efficiency}
-    fits["attention"] = fits["attention"].model_copy(update=computing)
-    source = (
-        f"geometric means of fits on {', '.join(devices)}; errors leave one device out{NORMS_ARE}"
-        f"{RECURRENCES_ARE}"
-    )
-    kinds = {kind: {fitted_dtype(kind): fit} for kind, fit in fits.items()}
-    return FittedStack(version=today, source=source, date=today, **kinds)
-
-
-def stands_for_others(kind: str, entry: Fitted) -> bool:
-    """Tell whether the fit of a kind on a device says something of other devices."""
-    is_fitted = fitted_dtype(kind) in getattr(entry.stack, kind)
-    return is_fitted and entry.hardware.name not in OF_THEIR_OWN.get(kind, ())
-
-
-def typical_fit(kind: str, fitted: list[Fitted]) -> KernelFit:
-    judged = pd.concat([left_out(kind, entry, fitted) for entry in fitted], ignore_index=True)
-    common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
-    return KernelFit(
-        **{"memory_efficiency": 1.0} | means(kind, fitted),
-        sharpness=SHARPNESS,
-        arithmetic_dtype="bf16",
-        num_points=0,
-        num_judged=len(judged),
-        is_held_out=True,
-        **shape_errors(judged),
-        shape_spread=common,
-        row_spread=row,
-        varied=[],
-        covariance=[],
-    )
-
-
-def left_out(kind: str, entry: Fitted, fitted: list[Fitted]) -> pd.DataFrame:
-    """Judge the rows of one table by the mean of the fits on other devices."""
-    others = [other for other in fitted if other.hardware.name != entry.hardware.name]
-    parameters = KernelParameters(**means(kind, others), sharpness=SHARPNESS)
-    parts = {(part, dtype): rows for part, dtype, rows in groups(entry.table)}
-    rows = parts[kind, fitted_dtype(kind)].query("role == 'judge'")
-    device = f"{entry.hardware.name} {rows['stack'].iloc[0]}/"
-    return judge(kind, rows, entry.hardware, parameters).assign(shape=device + rows["shape"])
-
-
-def means(kind: str, fitted: list[Fitted]) -> dict[str, float]:
-    """Return geometric means, over the stacks of a device first: each device counts once."""
-    names = list(PARAMETERS[kind])
-    fits = [getattr(entry.stack, kind)[fitted_dtype(kind)] for entry in fitted]
-    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
-    devices = [entry.hardware.name for entry in fitted]
-    typical = np.exp(logs.groupby(devices).mean().mean())
-    return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))
-
-
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     fit_links()
-    fitted = [fit_profile(folder, *stack) for stack in STACKS]
+    devices = list(dict.fromkeys(device for device, _, _ in STACKS))
+    with ProcessPoolExecutor(min(len(devices), os.cpu_count() or 1)) as workers:
+        of_devices = workers.map(fit_device, itertools.repeat(folder), devices)
+        fitted = list(itertools.chain.from_iterable(of_devices))
     typical = typical_stack(fitted, date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
+    write_stand_ins(fitted)
     add_sparse_attention()
     for name, engine in ENGINES.items():
         vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]

@@ -34,6 +34,9 @@ FOLDERS = {
 }
 """Hardware profiles with published tables, and the folder each is measured under."""
 
+_BY_TOKEN = "computescale_perf.parquet"
+"""What quantising by a scale of each token, or of the tensor, takes beyond by a known scale."""
+
 FILES = {
     "moe": "moe_perf.parquet",
     "gemm": "gemm_perf.parquet",
@@ -47,6 +50,7 @@ FILES = {
     "gdn": "gdn_perf.parquet",
     "kda": "kda_perf.parquet",
     "quantize": "scale_matrix_perf.parquet",
+    "compute_scale": _BY_TOKEN,
     "comm": "custom_allreduce_perf.parquet",
 }
 """Operations that are read here, and the file of each."""
@@ -61,18 +65,16 @@ _FOLDER_OF = {
     "gdn": "linear_attention",
     "prompt_attention": "attention",
     "latent_prompt_attention": "mla",
+    "compute_scale": "quantize",
 }
 """Folder of an operation's tables where it is not named for it."""
-
-_BY_TOKEN = "computescale_perf.parquet"
-"""What quantising by a scale of each token takes beyond quantising by a known scale."""
 
 _DTYPES = {
     "bfloat16": ("bf16", "bf16"),
     "half": ("fp16", "fp16"),
     "float16": ("fp16", "fp16"),
     "fp8": ("fp8", "fp8"),
-    "fp8_block": ("fp8", "fp8"),
+    "fp8_block": ("fp8_block", "fp8"),
     "int8": ("int8", "int8"),
     "int8_wo": ("int8", "bf16"),
     "int4_wo": ("int4", "bf16"),
@@ -82,6 +84,9 @@ _DTYPES = {
     "w4a8_mxfp4_mxfp8": ("mxfp4", "fp8"),
 }
 """Dtypes of weights and of activations by the name a table has for both."""
+
+_GROUPS_OF_32 = {("vllm", "0.24.0"), ("sglang", "0.5.14")}
+"""Versions whose tables of int4 are of Kimi's experts alone, in groups of 32."""
 
 _UNGATED_SHAPES = {(2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120)}
 """(hidden, expert) sizes of Nemotron's experts, which have two matrices."""
@@ -97,6 +102,7 @@ _NAMES = {
         "gemm_dtype": "quantization", "m": "num_tokens", "n": "output_size", "k": "input_size",
     },
     "quantize": {"m": "num_tokens", "k": "width"},
+    "compute_scale": {"m": "num_tokens", "k": "width"},
     "attention": {
         "batch_size": "batch_size", "num_heads": "num_heads", "num_key_value_heads": "num_kv_heads",
         "head_dim": "head_dim", "window_size": "sliding_window", "step": "context_length",
@@ -184,15 +190,15 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         core with one query token a sequence: also ``sliding_window``, missing for none. Of "mla":
         the same of latent attention, in DeepSeek's shape; of "mla_module": with its projections,
         ``quantization`` being theirs. Of "prompt_attention" and "latent_prompt_attention": the same
-        with ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
-        attention: ``operation`` as the table names it, ``model``, and ``quantization`` of its
-        matrices; ``context_length`` is before the token. Of "dsa_index", the scores of GLM-5's
-        indexer for ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one
-        layer of gated delta nets and short convolutions: ``kernel_source`` and ``phase``,
-        "context", "generation" or "verify", where ``query_tokens`` of a sequence are several
-        [token]. Of "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``.
-        Of "comm", all-reduces inside a node: ``num_gpus`` [-], ``message_bytes`` of the reduced
-        tensor [B].
+        with ``query_tokens`` and ``kernel_source``. Of "dsa", a whole layer of sparse attention:
+        ``operation`` as the table names it, ``model``, and ``quantization`` of its matrices;
+        ``context_length`` is before the token. Of "dsa_index", the scores of GLM-5's indexer for
+        ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one layer of
+        gated delta nets and short convolutions: ``kernel_source`` and ``phase``, "context",
+        "generation" or "verify", where ``query_tokens`` of a sequence are several [token]. Of
+        "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``; of
+        "compute_scale", what finding that scale takes of it. Of "comm", all-reduces inside a node:
+        ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
 
     Raises
     ------
@@ -218,13 +224,16 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     if operation in ("gdn", "kda"):
         return _medians(raw, _NAMES["recurrence"])
     table = _medians(raw, _NAMES[operation])
-    if operation == "dsa_index":
+    if operation in ("dsa_index", "compute_scale"):
         return table
     if operation == "quantize":
         more = _read(operation, hardware, framework, version, _BY_TOKEN)
         return _by_token(table, more, framework)
+    weights = _dtypes(table["quantization"])
+    if (framework, version) in _GROUPS_OF_32:
+        weights = weights.replace("int4", "int4_g32")
     table = table.assign(
-        weight_dtype=_dtypes(table["quantization"]),
+        weight_dtype=weights,
         activation_dtype=_dtypes(table["quantization"], of=1),
     )
     if operation == "dsa":
@@ -382,5 +391,5 @@ def _slow_paths(hardware: str, framework: str, version: str) -> set[str]:
         return set()
     release = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     is_slow_fp8 = version == "0.24.0" and hardware in ("h100_sxm", "h200_sxm")
-    slow = {"int4_wo"} if release >= (0, 18) else set()
+    slow = {"int4_wo"} if (0, 18) <= release < (0, 24) else set()
     return slow | {"fp8"} if is_slow_fp8 else slow

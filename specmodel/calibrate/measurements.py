@@ -19,7 +19,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
-from specmodel.base.units import check_dtype
+from specmodel.base.units import check_dtype, names_of_fits
 
 COMMON = ("component", "hardware", "stack", "version", "latency")
 """Columns of every table."""
@@ -182,12 +182,21 @@ def need_known(
 
 
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return kind, dtype of what is read, and rows of each part that is fitted on its own."""
+    """Return kind, name of the fit, and rows of each part that is fitted on its own."""
     return [
-        (str(kind), str(dtype), rows)
+        (str(kind), str(name), rows)
         for kind, part in table.groupby("component", sort=True)
-        for dtype, rows in part.groupby(STORED[str(kind)], sort=True)
+        for name, rows in part.groupby(_fitted_as(str(kind), part), sort=True)
     ]
+
+
+def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
+    """Return the name of the fit of each row, by the dtypes of what is read and of activations."""
+    stored, activation = part[STORED[kind]], part["activation_dtype"]
+    if STORED[kind] != "weight_dtype":
+        return stored
+    names = [names_of_fits(*dtypes)[0] for dtypes in zip(stored, activation, strict=True)]
+    return pd.Series(names, part.index)
 
 
 def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.DataFrame:
@@ -276,7 +285,7 @@ def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
-    """Check dtypes; one of weights or KV goes with one of activations."""
+    """Check dtypes; of weights or KV that are fitted alike, one goes with one of activations."""
     for name in (column for column in COLUMNS[kind] if column in DTYPES):
         for dtype in part[name].unique():
             try:
@@ -284,7 +293,7 @@ def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
             except InputError as error:
                 raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
     stored = STORED[kind]
-    for dtype, rows in part.groupby(stored):
+    for dtype, rows in part.groupby(_fitted_as(kind, part)):
         activations = sorted(rows["activation_dtype"].unique())
         if len(activations) > 1:
             expected = f"one dtype of activations for each {stored}; {dtype!s} has several"

@@ -5,17 +5,19 @@ times as long as its neighbours, and nothing about its shape says so. Such fallb
 found by comparing measurements with their siblings only, never with the model.
 """
 
+import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.measurements import COLUMNS, SHAPE
 from specmodel.calibrate.published_context import prompts
+from specmodel.calibrate.published_experts import experts
 from specmodel.calibrate.published_mixers import core_of_modules, latent_attention, recurrences
 from specmodel.calibrate.published_roles import (
+    MAX_TOKENS,
     cold_rows,
     every_third,
-    fastest_kernels,
     roles_of,
     rows_in,
     short_rows,
@@ -23,33 +25,22 @@ from specmodel.calibrate.published_roles import (
 )
 from specmodel.records.hardware import HardwareProfile, load_hardware
 
-EXPERT_SHAPES = {
-    (4096, 14336, 2, 8),
-    (2048, 768, 8, 128),
-    (4096, 1536, 8, 128),
-    (6144, 2048, 8, 256),
-}
-"""(hidden, expert width, top-k, experts) that experts are fitted on; all others are judged. A
-dtype that was timed on none of these is fitted on all of its shapes."""
+CURRENT = {"trtllm": "1.3.0rc20", "vllm": "0.24.0", "sglang": "0.5.14"}
+"""Version of each engine that all its kernels were published of."""
 
-MAX_TOKENS = 4096
-"""Longest pass taken [token]."""
+SERVERS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200")
+"""GPUs that they were published on."""
 
 STACKS: dict[tuple[str, str, str], dict[str, str]] = {
     ("a100_sxm_80gb", "sglang", "0.5.10"): {},
-    ("h100_sxm", "trtllm", "1.3.0rc20"): {},
-    ("h200_sxm", "trtllm", "1.3.0rc20"): {},
-    ("h200_sxm", "vllm", "0.19.0"): dict.fromkeys(
-        ("gemm", "attention", "mla_module", "prompt_attention"), "0.24.0"
-    ),
-    ("b200", "trtllm", "1.3.0rc20"): {},
+    **{(gpu, *stack): {} for gpu in SERVERS for stack in CURRENT.items()},
     ("rtx_pro_6000", "trtllm", "1.3.0rc20"): {"mla": "sglang/0.5.14"},
     ("l40s", "vllm", "0.24.0"): {},
 }
-"""Stacks that calibrated profiles ship for. Where a version lacks a table, the version of the same
-stack, or the stack and version, that it is taken from. TensorRT-LLM's latent attention on RTX PRO
-6000 reads each sequence in one piece and takes as long for one as for many, which no form here has:
-SGLang's stands for it."""
+"""Stacks that calibrated profiles ship for, the default of a GPU first. Where a version lacks a
+table, the version of the same stack, or the stack and version, that it is taken from.
+TensorRT-LLM's latent attention on RTX PRO 6000 reads each sequence in one piece and takes as long
+for one as for many, which no form here has: SGLang's stands for it."""
 
 NORMS = ("vllm", "0.24.0")
 """Stack whose quantisation by a scale of each token stands for norms, whose times nobody published:
@@ -57,17 +48,8 @@ like one, it is a kernel that reads each row, finds a number of it, and writes t
 
 _SHORTEST = 0.01  # share of the timings of attention that are launches [-]
 _NORM_WIDTHS = (1024, 16_384)
-_EXPERT_QUANTIZATIONS = {
-    "trtllm": ("bfloat16", "fp8", "nvfp4", "w4a16_mxfp4"),
-    "vllm": ("bfloat16", "fp8", "w4a16_mxfp4"),
-    "sglang": ("bfloat16", "int4_wo"),
-}
-_SLOW_MXFP4 = ("b200", "b300", "gb200")  # 16-bit arithmetic at a seventh of its peak
-_GEMM_QUANTIZATIONS = {
-    "trtllm": ("bfloat16", "fp8", "nvfp4"),
-    "vllm": ("bfloat16", "fp8"),
-    "sglang": ("bfloat16",),
-}
+_GEMM_QUANTIZATIONS = ("bfloat16", "fp8", "fp8_block", "nvfp4")
+_HOST_SHARE = 10.0  # of the shortest product in 16 bits, above which a table timed its host [-]
 
 
 def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFrame:
@@ -93,21 +75,21 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     -----
     Skipped: passes above `MAX_TOKENS`; what a cache could hold (but for kernels so short that
     reading takes less than 5 % of their time, which shows the launch); fallback kernels
-    (`_slow_slices`, `_slow_heads`). Left out: experts of two matrices, expert parallelism,
-    attention in windows, and multi-head attention of TensorRT-LLM and vLLM, which runs other
-    kernels than grouped attention does.
+    (`published_experts`, `_slow_heads`). Left out: experts of two matrices, expert parallelism,
+    attention in windows, multi-head attention of TensorRT-LLM and vLLM, which runs other kernels
+    than grouped attention does, and products that timed their host (`_timed_host`).
     """
     raw = datasets.read_timings("moe", hardware, stack, version)
-    if stack not in _EXPERT_QUANTIZATIONS:
-        expected = f"a stack that is calibrated: {', '.join(_EXPERT_QUANTIZATIONS)}"
-        raise InputError("stack", stack, expected)
+    if stack not in CURRENT:
+        raise InputError("stack", stack, f"a stack that is calibrated: {', '.join(CURRENT)}")
     device = load_hardware(hardware)
-    parts = {"experts": _experts(raw, stack, hardware, device)}
+    parts = {"experts": experts(raw, stack, hardware, device)}
     known = datasets.known_tables()
-    for kind, build in (("gemm", _gemm), ("attention", _attention)):
-        name = _table(kind, hardware, stack, version)
-        if name in known:
-            parts[kind] = build(datasets.read_timings(*name), stack, device)
+    products, cores = (_table(kind, hardware, stack, version) for kind in ("gemm", "attention"))
+    if products in known:
+        parts["gemm"] = _gemm(_products(products), device)
+    if cores in known:
+        parts["attention"] = _attention(datasets.read_timings(*cores), stack, device)
     parts["latent_attention"] = _latent_attention(hardware, stack, version)
     parts["recurrence"] = recurrences(hardware, device)
     for kind in datasets.PROMPTS:
@@ -122,39 +104,59 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     return table.assign(hardware=hardware, stack=stack, version=version)
 
 
-def _experts(raw: pd.DataFrame, stack: str, name: str, device: HardwareProfile) -> pd.DataFrame:
-    usable = raw["is_gated"] & ~raw["is_slow_path"] & (raw["expert_parallel"] == 1)
-    usable &= raw["quantization"].isin(_EXPERT_QUANTIZATIONS[stack])
-    usable &= (raw["quantization"] != "w4a16_mxfp4") | (name not in _SLOW_MXFP4)
-    usable &= raw["active_experts"].notna() & (raw["num_tokens"] <= MAX_TOKENS)
-    table = fastest_kernels(raw[usable]).assign(num_matrices=3)
-    table["model_expert_size"] = table["expert_size"] * table["tensor_parallel"]
-    elements = table["active_experts"] * 3 * table["hidden_size"] * table["expert_size"]
-    is_cold = cold_rows(stored_bytes(elements, table["weight_dtype"]), device)
-    is_slow = pd.Series(table.index.isin(_slow_slices(table[is_cold])), table.index)
-    is_fitted = rows_in(table[list(SHAPE["experts"])], EXPERT_SHAPES)
-    fitted_dtypes = table["quantization"][is_fitted].unique()
-    is_fitted |= ~table["quantization"].isin(fitted_dtypes)
-    is_skewed = is_fitted & (table["distribution"] != "balanced")
-    roles = roles_of(is_fitted, is_cold, is_slow).mask(is_skewed & is_cold & ~is_slow, "spread")
-    names = [*COLUMNS["experts"], "model_expert_size", "distribution", "latency"]
-    return table[names].assign(role=roles)
+def _products(name: tuple[str, str, str, str]) -> pd.DataFrame:
+    """Return products with the quantisation of their activations, as an engine runs it.
+
+    Tables time both. In fp8 by tensor they find the scale anew; published checkpoints bring it, so
+    that what finding it takes, which is published too, comes off.
+    """
+    table, (_, *place) = datasets.read_timings(*name), name
+    if ("compute_scale", *place) not in datasets.known_tables():
+        return table
+    scales = datasets.read_timings("compute_scale", *place).rename(columns={"width": "input_size"})
+    found = table.merge(scales, on=["num_tokens", "input_size"], how="left", suffixes=("", "_more"))
+    is_static = (found["quantization"] == "fp8") & found["latency_more"].notna()
+    found = found[is_static | (found["quantization"] != "fp8")]
+    more = found.pop("latency_more").where(is_static, 0.0)
+    return found.assign(latency=found["latency"] - more).query("latency > 0")
 
 
-def _gemm(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFrame:
-    usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS[stack])
+def _timed_host(table: pd.DataFrame) -> pd.Series:
+    """Return which products are of a dtype whose shortest takes far longer than that in 16 bits.
+
+    vLLM's in blocks of fp8 take 55 us on Hopper and 150 us on Blackwell at least, 128 x 128 and one
+    token as well, where other engines take 4: what launched them was timed, not a captured graph.
+    """
+    shortest = table.groupby("quantization")["latency"].min()
+    is_slow = shortest > _HOST_SHARE * shortest.get("bfloat16", np.inf)
+    return table["quantization"].isin(shortest.index[is_slow])
+
+
+def _slower_than_more_tokens(table: pd.DataFrame) -> pd.Series:
+    """Return which products take half as long again as the same one of more tokens.
+
+    vLLM's in fp8 by tensor do so below 16 tokens on Blackwell, and all engines' at single points.
+    """
+    rows = table.sort_values("num_tokens", ascending=False)
+    alike = ["quantization", "input_size", "output_size"]
+    return rows["latency"] > 1.5 * rows.groupby(alike)["latency"].cummin()
+
+
+def _gemm(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
+    usable = raw["quantization"].isin(_GEMM_QUANTIZATIONS) & ~_timed_host(raw)
     table = raw[usable & (raw["num_tokens"] <= MAX_TOKENS)]
     k, n = table["input_size"], table["output_size"]
     read = stored_bytes(k * n, table["weight_dtype"])
     is_long = (n < 128) | (k < 1024) | (table["num_tokens"] > 16)
     is_timed = cold_rows(read, device) | (short_rows(read, table["latency"], device) & ~is_long)
     is_fitted = every_third(table[is_timed], "gemm").reindex(table.index, fill_value=False)
-    return table[[*COLUMNS["gemm"], "latency"]].assign(role=roles_of(is_fitted, is_timed))
+    roles = roles_of(is_fitted, is_timed, _slower_than_more_tokens(table))
+    return table[[*COLUMNS["gemm"], "latency"]].assign(role=roles)
 
 
 def _attention(raw: pd.DataFrame, stack: str, device: HardwareProfile) -> pd.DataFrame:
     usable = raw["sliding_window"].isna() & (raw["activation_dtype"] == "bf16")
-    usable &= raw["kv_dtype"].isin(["bf16", "fp8"] if stack == "trtllm" else ["bf16"])
+    usable &= raw["kv_dtype"].isin(["bf16", "fp8"])
     if stack != "sglang":
         usable &= raw["num_heads"] > raw["num_kv_heads"]
     table = raw[usable]
@@ -199,38 +201,6 @@ def _norms(raw: pd.DataFrame) -> pd.DataFrame:
     is_fitted = every_third(table, "elementwise")
     is_timed = pd.Series(data=True, index=table.index)
     return table[[*COLUMNS["elementwise"], "latency"]].assign(role=roles_of(is_fitted, is_timed))
-
-
-def _slow_slices(table: pd.DataFrame) -> list[int]:
-    """Return the rows that belong to a slice of experts that ran a fallback kernel.
-
-    A slice is one shape at one tensor-parallel degree, compared with its siblings by medians over
-    token counts. It is slow if it took 1.5 times its share of the time of a thinner one; or longer
-    than a wider one; or more than twice the sum of its share of the time of a wider one and of
-    that one's cheapest point. The table has rows that were read from memory only.
-    """
-    found: list[int] = []
-    for _, rows in table.groupby(["quantization", "distribution", *SHAPE["experts"]]):
-        times = rows.pivot_table(index="num_tokens", columns="expert_size", values="latency")
-        found += rows.index[rows["expert_size"].isin(_slow_widths(times))].tolist()
-    return found
-
-
-def _slow_widths(times: pd.DataFrame) -> set[int]:
-    slow: set[int] = set()
-    widths = [int(width) for width in times.columns]
-    for wide in sorted(widths, reverse=True):
-        thinner = [width for width in widths if width < wide]
-        if any((times[wide] / times[w] * (w / wide)).median() > 1.5 for w in thinner):
-            slow.add(wide)
-        if wide in slow:
-            continue  # a wide slice that is slow itself is no measure for thinner ones
-        for width in thinner:
-            share = times[wide] * (width / wide) + times[wide].min()
-            beyond_share = (times[width] / share).median() > 2
-            if beyond_share or (times[width] / times[wide]).median() > 1:
-                slow.add(width)
-    return slow
 
 
 def _slow_heads(table: pd.DataFrame) -> pd.Series:

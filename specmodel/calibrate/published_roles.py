@@ -12,6 +12,10 @@ EVERY = 3
 """All kinds but experts are fitted on every third of their sorted shapes."""
 
 
+MAX_TOKENS = 4096
+"""Longest pass taken [token]."""
+
+
 def stored_bytes(elements: pd.Series, dtypes: pd.Series) -> pd.Series:
     """Return the bytes of elements [-] of some dtypes [B]."""
     return elements * dtypes.map(BYTES_PER_ELEMENT)

@@ -63,7 +63,10 @@ _DETAIL: _Options = {
         float,
         "Share of a GPU's memory that weights and cache may fill.  [default: 0.9]",
     ),
-    "weight_dtype": ("DTYPE", "fp32, bf16, fp16, fp8, int8, fp4, mxfp4, int4, int4_g32, mxfp8 ..."),
+    "weight_dtype": (
+        "DTYPE",
+        "fp32, bf16, fp16, fp8, fp8_block, int8, fp4, mxfp4, int4, int4_g32 ...",
+    ),
     "expert_dtype": ("DTYPE", "Routed experts, where it differs."),
     "embedding_dtype": ("DTYPE", "Embedding and head, likewise."),
     "activation_dtype": ("DTYPE", "Arithmetic follows it."),

@@ -15,13 +15,14 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
 from specmodel.base.units import FloatArray, Numeric, check, check_dtype, kernel_dtype
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
-from specmodel.cost.kinds import kernels_of
+from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.drafters import Drafter, load_drafter, model_drafter
 from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.records.kernels import KINDS, MAIN_KINDS, FittedStack
 from specmodel.records.layers.states import Rollback, StateKeeping
+from specmodel.records.stand_ins import words_of
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -255,7 +256,16 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     if deployment.layout.num_gpus > 1 and link and link.efficiency == 1:
         assumed["link_efficiency"] = 1.0
     bounds = _bounds_of_fits(record, filter(None, places.values()))
+    assumed |= _stand_ins(deployment)
     return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
+
+
+def _stand_ins(deployment: Deployment) -> dict[str, str]:
+    """Say whose kernels stand in for each kind and dtype that the stack was not fitted at."""
+    kernels = deployment.kernels
+    said = kernels.stand_ins
+    taken = [place for place in places_taken(kernels, deployment.target) if place in said]
+    return {f"{kind}_{dtype}": words_of(said[kind, dtype]) for kind, dtype in taken}
 
 
 def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from specmodel.cost.deployment import Deployment
 from specmodel.records.architecture import Architecture
-from specmodel.records.kernels import FITTED_DTYPE, MAIN_KINDS, KernelFit
+from specmodel.records.kernels import FITTED_DTYPE, MAIN_KINDS, KernelFit, Kernels
 from specmodel.records.layers.batch import (
     SINGLE_GPU,
     Batch,
@@ -36,6 +36,26 @@ def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
         for kind, stored, arithmetic in _kernels_of_part(part):
             found.setdefault(kind, (stored, arithmetic))
     return found
+
+
+def places_taken(kernels: Kernels, model: Architecture) -> list[tuple[str, str]]:
+    """Return kind and dtype of each fit that a model takes, of all its parts, once.
+
+    Parameters
+    ----------
+    kernels
+        Of its deployment.
+    model
+        The model.
+
+    Returns
+    -------
+    list of tuple
+        In the order of the parts; empty where the kernels are the data sheet's.
+    """
+    dtypes = [run for part in model.parts for run in _kernels_of_part(part)]
+    places = [kernels.taken(*run) for run in dtypes]
+    return list(dict.fromkeys(place for place in places if place))
 
 
 def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelFit]:

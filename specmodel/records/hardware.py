@@ -18,6 +18,7 @@ from specmodel.records.kernels import (
     load_typical,
     stack_kernels,
 )
+from specmodel.records.stand_ins import load_stand_ins, with_stand_ins
 
 _PACKAGED = Path(__file__).parent / "data/hardware"
 FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
@@ -247,6 +248,7 @@ def choose_kernels(
     -------
     Kernels
         Of the stack named; else of the one preferred, of the profile's default, or typical ones.
+        For dtypes that it was not fitted at, others stand in (`stand_ins.with_stand_ins`).
 
     Raises
     ------
@@ -263,7 +265,12 @@ def choose_kernels(
     if stack not in hardware.fitted:
         known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
         raise InputError("stack", stack, f"one of {known}, as fitted for {hardware.name}")
-    return stack_kernels(stack, hardware.fitted[stack])
+    if hardware.kind == "cpu":  # whose kernels nothing here stands for
+        return stack_kernels(stack, hardware.fitted[stack])
+    others = {name: fits for name, fits in hardware.fitted.items() if name != stack}
+    own, rule = hardware.fitted[stack], load_stand_ins()
+    filled, stand_ins = with_stand_ins(own, others, load_typical(), rule)
+    return stack_kernels(stack, filled, {place: one.name for place, one in stand_ins.items()})
 
 
 def list_hardware() -> list[str]:

@@ -1,7 +1,7 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -12,6 +12,7 @@ from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.base.units import names_of_fits
 
 FitKind = Literal[
     "experts",
@@ -33,6 +34,7 @@ StorageDtype = Literal[
     "bf16",
     "fp16",
     "fp8",
+    "fp8_block",
     "mxfp8",
     "int8",
     "int8_g128",
@@ -44,6 +46,10 @@ StorageDtype = Literal[
     "int4_g32",
 ]
 """Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
+
+FitDtype = Literal[StorageDtype, "mxfp4_fp8", "int4_fp8"]
+"""Dtypes of weights or caches as fits are named: with 8 bits of activations where others are
+usual."""
 
 STANDS_IN = {
     "elementwise": "gemm",
@@ -224,16 +230,16 @@ class FittedStack(Record):
     source: Annotated[str, Field(min_length=3)]
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     is_default: bool = False
-    experts: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    gemm: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    elementwise: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    latent_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    sparse_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    indexer: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    recurrence: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    prompt_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
-    latent_prompt_attention: dict[StorageDtype, KernelFit] = Field(default_factory=dict)
+    experts: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    gemm: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    elementwise: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    latent_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    latent_prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.
@@ -249,14 +255,15 @@ class FittedStack(Record):
         Returns
         -------
         str or None
-            `stored` if it was fitted with that arithmetic, else bf16, of recurrences fp32; None if
-            neither was.
+            The first of `names_of_fits` that was fitted with that arithmetic, else bf16, of
+            recurrences fp32; None if none was.
         """
         fits: Mapping[str, KernelFit] = getattr(self, kind, {})
-        own = fits.get(stored)
         is_same = kind in _READS_A_CACHE or arithmetic is None
-        if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
-            return stored
+        for name in names_of_fits(stored, arithmetic):
+            own = fits.get(name)
+            if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
+                return name
         standard = fitted_dtype(kind)
         return standard if standard in fits else None
 
@@ -308,12 +315,15 @@ class Kernels:
         What they were taken from, with its errors; None for the data sheet.
     typical
         Kinds that the stack has no fit of, so that typical ones were taken.
+    stand_ins
+        By kind and dtype that the stack has no fit of: whose stands in.
     """
 
     stack: str
     fits: Mapping[str, Mapping[str, KernelParameters]]
     record: FittedStack | None = None
     typical: tuple[str, ...] = ()
+    stand_ins: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def taken(
         self, kind: str, stored: str, arithmetic: str | None = None
@@ -356,7 +366,9 @@ class Kernels:
 DATA_SHEET_KERNELS = Kernels("datasheet", {})
 
 
-def stack_kernels(name: str, stack: FittedStack) -> Kernels:
+def stack_kernels(
+    name: str, stack: FittedStack, stand_ins: Mapping[tuple[str, str], str] | None = None
+) -> Kernels:
     """Return the kernels of a stack by its fits, or typical ones of a kind that it has no fit of.
 
     Latent attention takes the stack's own fits of attention before typical ones.
@@ -365,6 +377,8 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     ----------
     name, stack
         What it is called, and its fits.
+    stand_ins
+        Those of its fits that are others', by kind and dtype: whose.
 
     Returns
     -------
@@ -382,7 +396,8 @@ def stack_kernels(name: str, stack: FittedStack) -> Kernels:
     fits: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in stack.fits():
         fits.setdefault(kind, {})[dtype] = fit.parameters
-    return Kernels(name, fits, stack, tuple(kind for kind in filled if filled[kind]))
+    typical_kinds = tuple(kind for kind in filled if filled[kind])
+    return Kernels(name, fits, stack, typical_kinds, stand_ins or {})
 
 
 def load_typical() -> FittedStack:

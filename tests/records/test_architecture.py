@@ -218,7 +218,7 @@ VERSION_1 = {
         shared_expert_size = 2048
         num_dense_layers = 3
         dense_ffn_size = 18432
-        weight_dtype = "fp8"
+        weight_dtype = "fp8_block"
         embedding_dtype = "bf16"
         activation_dtype = "fp8"
 

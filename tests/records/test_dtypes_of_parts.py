@@ -90,8 +90,8 @@ def test_parts_of_other_dtypes_are_components_of_their_own():
         "output_projections": ("fp8", "fp4"),
         "attention_core": ("bf16", "bf16"),
         "attention_projections_bf16": ("bf16", "bf16"),
-        "dense_ffn": ("fp8", "int4"),
-        "dense_ffn_fp8": ("fp8", "fp8"),
+        "dense_ffn": ("fp8", "int4_g32"),
+        "dense_ffn_mxfp8": ("fp8", "mxfp8"),
         "lm_head": ("fp8", "fp8"),
     }
     same = model({"count": 2, "output_dtype": "bf16"}, weight_dtype="fp4", attention_dtype="bf16")
@@ -215,6 +215,7 @@ def test_dtypes_of_storage_are_those_with_a_size():
     [
         ("int4_g32", 4.5), ("int4_g64", 4.25), ("int4_g128", 4.125), ("int4", 4.15625),
         ("fp4", 4.5), ("mxfp4", 4.25), ("mxfp8", 8.25), ("int8_g128", 8.125), ("fp8", 8),
+        ("fp8_block", 8 + 32 / 128**2),
     ],
 )  # fmt: skip
 def test_bits_of_a_weight(dtype, bits):

@@ -93,8 +93,9 @@ REST_FP8 = ("fp8", "bf16", "bf16", "bf16", "bf16")
 @pytest.mark.parametrize("config", [DENSE, MIXTRAL, DEEPSEEK, LLAMA4])
 @pytest.mark.parametrize("scheme", ["dynamic", "static"])
 def test_fp8(config, scheme):
-    block = {"weight_block_size": [128, 128], "fmt": "e4m3", "activation_scheme": scheme}
-    assert read(config, FP8 | block) == ALL_FP8
+    in_blocks = {"weight_block_size": [128, 128], "fmt": "e4m3", "activation_scheme": scheme}
+    assert read(config, FP8 | {"activation_scheme": scheme}) == ALL_FP8
+    assert read(config, FP8 | in_blocks) == ("fp8_block", *ALL_FP8[1:])
 
 
 def test_unquantised_parts_follow_the_dtype_of_the_checkpoint():

@@ -6,6 +6,7 @@ from hybrids import hybrid
 
 from specmodel import predict
 from specmodel.base.errors import InputError
+from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.cost.deploy import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import step_times
@@ -150,7 +151,8 @@ def test_a_selection_that_passes_share_is_made_once():
     assert "indexer" in own
     assert "indexer" not in shared
     saved = own["attention_projections"].weight_bytes - shared["attention_projections"].weight_bytes
-    assert saved == 2048 * 32 * 128 + 6144 * (128 + 32) + 2 * 128  # of a byte each
+    weights = 2048 * 32 * 128 + 6144 * (128 + 32) + 2 * 128
+    assert saved == weights * BYTES_PER_ELEMENT["fp8_block"]
 
 
 def test_the_head_has_an_indexer_though_the_targets_layers_may_share_one():

@@ -326,7 +326,7 @@ def compressed(spec, **keys):
         (weights("int", 4, group_size=128, symmetric=False), "int4"),
         (weights("int", 8, strategy="channel"), "int8"),
         (weights("int", 8, group_size=128), "int8_g128"),
-        (weights("float", 8, strategy="block", block_structure=[128, 128]), "fp8"),
+        (weights("float", 8, strategy="block", block_structure=[128, 128]), "fp8_block"),
         (weights("float", 8, group_size=32), "mxfp8"),
         (weights("float", 4, group_size=16), "fp4"),
         (weights("float", 4, group_size=32), "mxfp4"),
@@ -393,7 +393,8 @@ def test_symmetric_gptq_keeps_no_zero_points():
 def test_algorithms_of_modelopt(algorithm):
     own = {"quant_algo": algorithm, "ignore": ["lm_head"]}  # no quant_method, as 0.31 wrote it
     model = read(own, None)
-    assert model.weight_dtype == ("mxfp8" if algorithm == "MXFP8" else "fp8")
+    in_groups = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
+    assert model.weight_dtype == in_groups.get(algorithm, "fp8")
     assert (model.activation_dtype, model.head_dtype) == ("fp8", None)
 
 
@@ -416,7 +417,7 @@ def test_dtype_of_experts_inside_or_outside_of_the_record():
         read(FP8, None, expert_dtype="fp4"),
         read(FP8 | {"expert_dtype": "fp4"}, None, expert_dtype="fp4"),
     ):
-        assert (model.weight_dtype, model.expert_dtype) == ("fp8", "mxfp4")
+        assert (model.weight_dtype, model.expert_dtype) == ("fp8_block", "mxfp4")
         assert model.activation_dtype == "fp8"
     assert read(FP8, None, expert_dtype="fp8").expert_dtype is None
 

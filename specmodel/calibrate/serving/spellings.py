@@ -38,7 +38,11 @@ CURRENT_PROFILES = {"sglang": "sglang"}
 """Profiles of host overheads that hold for the engines of published pairs; the others await one."""
 
 _DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
+_FP8 = ("fp8", "fp8_block")
 _WIDE = ("bf16", "fp16", "fp32")
+_IN_BLOCKS = ("deepseek", "kimi", "minimax", "qwen3")
+"""Models whose published checkpoints in fp8 scale blocks of 128 x 128, by how their names begin;
+those of others, by NVIDIA and Meta, scale tensors or channels."""
 
 _CHANGES: dict[str, dict[str, Any]] = {
     "": {},
@@ -47,6 +51,7 @@ _CHANGES: dict[str, dict[str, Any]] = {
         for dtype in _WIDE
     },
     "fp8": {"weight_dtype": "fp8", "kv_dtype": "bf16"},
+    "fp8_block": {"weight_dtype": "fp8_block", "kv_dtype": "bf16"},
     "fp4": {"weight_dtype": "fp4", "activation_dtype": "fp4"},
 }
 """What checkpoints of a dtype change, by name; those of mxfp4 and int4 one field alone."""
@@ -196,16 +201,20 @@ def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -
 
     Notes
     -----
-    What runs, by published checkpoints. In nvfp4, experts and dense blocks have four bits, the
-    attention of MoEs 16 (``exclude_modules`` and ``ignore`` of NVIDIA's DeepSeek and MiniMax), and
-    the KV cache 8 (``kv_cache_quant_algo``). In fp8 the cache has 8 bits with TensorRT-LLM and
-    beside NVIDIA's dense checkpoints, and 16 in vLLM and SGLang beside others, whose default is
-    the model's own.
+    What runs, by published checkpoints. In fp8, those of some models scale blocks, others tensors.
+    In nvfp4, experts and dense blocks have four bits, the attention of MoEs 16
+    (``exclude_modules`` and ``ignore`` of NVIDIA's DeepSeek and MiniMax), and the KV cache 8
+    (``kv_cache_quant_algo``). In fp8 the cache has 8 bits with TensorRT-LLM and beside NVIDIA's
+    dense checkpoints, which scale tensors, and 16 in vLLM and SGLang beside others, whose default
+    is the model's own.
     """
     plain = re.split(r"[(,]", str(label).lower())[0].replace("experts", "").strip()
     dtype = _DTYPES.get(plain, plain)
+    is_in_blocks = dtype == "fp8" and model.name.lower().startswith(_IN_BLOCKS)
+    dtype = "fp8_block" if is_in_blocks else dtype
     changes = _changes(dtype, label, is_moe=model.is_moe)
-    if dtype == "fp4" or (dtype == "fp8" and (stack == "trtllm" or not model.is_moe)):
+    is_narrow = dtype == "fp4" or (dtype == "fp8" and not model.is_moe)
+    if is_narrow or (dtype in _FP8 and stack == "trtllm"):
         changes["kv_dtype"] = "fp8"
     return changes | ({"kv_dtype": kv_dtype} if kv_dtype else {})
 
@@ -215,5 +224,5 @@ def _changes(dtype: str, label: str, *, is_moe: bool) -> dict[str, Any]:
     if dtype == "mxfp4" or dtype.startswith("int4"):
         return {"expert_dtype" if is_moe else "weight_dtype": dtype}
     if dtype not in _CHANGES:
-        raise InputError("dtype", label, "bf16, fp16, fp8, fp4 (nvfp4), mxfp4 or int4")
+        raise InputError("dtype", label, "bf16, fp16, fp8, fp8_block, fp4 (nvfp4), mxfp4 or int4")
     return _CHANGES[dtype] | (_CHANGES_OF_MOE.get(dtype, {}) if is_moe else {})

@@ -54,6 +54,7 @@ _SUSPECT_KEY = re.compile(
 """Keys that change what is quantised in ways that no method is read with."""
 
 _MODELOPT = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8")
+_MODELOPT_FP8 = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
 MIXED = "MIXED_PRECISION"
 """Algorithm of a record that lists its layers, each with its own."""
 
@@ -182,7 +183,7 @@ def _fp8(source: Source) -> Recipe:
     if block is not None and block not in ([128, 128], [32, 32]):
         raise source.fault("weight_block_size", "[128, 128] or [32, 32]")
     kept = source.lists("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
-    return Recipe(Format("fp8", "fp8"), kept=kept)
+    return Recipe(Format("fp8_block" if block else "fp8", "fp8"), kept=kept)
 
 
 def _mxfp4(source: Source) -> Recipe:
@@ -258,7 +259,7 @@ def _algorithm(source: Source, key: str, spec: Mapping[str, Any], algo: str) -> 
         if group not in (None, 16):
             raise source.fault(key, "16 elements in NVFP4", group)
         return Format("fp4", source.dtype if algo.startswith("W4A16") else "fp4")
-    return Format("mxfp8" if algo == "MXFP8" else "fp8", "fp8")
+    return Format(_MODELOPT_FP8.get(algo, "fp8"), "fp8")
 
 
 def _modelopt_kv(source: Source) -> str | None:
@@ -314,7 +315,7 @@ def _tensor_dtype(source: Source, key: str, spec: Any) -> str:
             expected = "128, as the zero points of other groups are not known here"
             raise source.fault(f"{key}.group_size", expected, group)
         return "int4"
-    return known[group]
+    return "fp8_block" if kind == ("float", 8) and spec.get("strategy") == "block" else known[group]
 
 
 def _type_and_bits(source: Source, key: str, spec: Any) -> tuple[str, int]:

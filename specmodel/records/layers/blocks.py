@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specmodel.algebra.ranks import Message
 from specmodel.algebra.roofline import Value
-from specmodel.base.units import BYTES_PER_ELEMENT, kernel_dtype
+from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.records.layers.work import Kind, Work
 
 
@@ -47,7 +47,7 @@ def linear(
         rows=num_tokens,
         kernels=kernels,
         dtype=dtype,
-        stored_dtype=kernel_dtype(stored_dtype),
+        stored_dtype=stored_dtype,
     )
 
 
@@ -238,7 +238,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
         kernels=layers,
         kind=kind,
         dtype=dtype,
-        stored_dtype=kernel_dtype(kv_dtype),
+        stored_dtype=kv_dtype,
         memory_cause="KV",
     )
 

@@ -1,0 +1,184 @@
+"""Test which fit stands in best where a stack lacks a table, by leaving each table out in turn.
+
+Usage: python calibration/stand_ins.py FOLDER, with the tables that `published.py` wrote there, and
+which runs this too. Prints the errors of each candidate, writes the rule that ships, and takes fits
+out of profiles that are worse than what stands in for them.
+"""
+
+import sys
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from typical import SHARPNESS, Fitted, is_judged, means
+
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
+from specmodel.calibrate.datasets import source_name
+from specmodel.calibrate.fitting.kernels import judge, normal_spreads
+from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.measurements import groups, judged_rows, read_measurements
+from specmodel.calibrate.published import STACKS
+from specmodel.records.hardware import load_hardware
+from specmodel.records.kernels import FittedStack, KernelFit, fitted_dtype
+from specmodel.records.profiles import hardware_text, with_stack
+from specmodel.records.stand_ins import CANDIDATES, Ranking, StandIns, candidates
+
+ROOT = Path(__file__).parents[1]
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
+MOST_ROWS = 1500
+"""Rows of a table that are judged, evenly spaced [-]."""
+OF_ONE_STACK = ("recurrence", "elementwise")
+"""Kinds whose timings are those of one stack for all of a device."""
+WORSE = 1.1
+"""A fit that errs by more than this multiple of what stands in for it is taken out [-]."""
+KEY = ["device", "stack", "kind", "dtype"]
+
+
+class Table(NamedTuple):
+    """Rows of one kind and dtype that judge the fit to the others."""
+
+    entry: Fitted
+    device: str
+    stack: str
+    kind: str
+    dtype: str
+    rows: pd.DataFrame
+
+
+def tables(fitted: list[Fitted]) -> Iterator[Table]:
+    for entry in fitted:
+        device, stack = (str(entry.table[name].iloc[0]) for name in ("hardware", "stack"))
+        for kind, dtype, rows in groups(entry.table):
+            if kind not in OF_ONE_STACK and dtype in getattr(entry.stack, kind):
+                judged = judged_rows(rows)
+                few = judged.iloc[:: max(1, len(judged) // MOST_ROWS)].reset_index(drop=True)
+                yield Table(entry, device, stack, kind, dtype, few)
+
+
+def typical_elsewhere(kind: str, dtype: str, device: str, fitted: list[Fitted]) -> list[KernelFit]:
+    """Return the geometric mean of the fits of a dtype on other devices, if there are two."""
+    others = [e for e in fitted if e.hardware.name != device and is_judged(e, kind, dtype)]
+    if len({entry.hardware.name for entry in others}) < 2:
+        return []
+    own = {"sharpness": SHARPNESS, "activation_efficiency": None, "varied": [], "covariance": []}
+    changes = own | {"at_bound": []} | means(kind, dtype, others)
+    return [getattr(others[0].stack, kind)[dtype].model_copy(update=changes)]
+
+
+def left_out(table: Table, fitted: list[Fitted]) -> list[dict[str, Any]]:
+    """Predict a table by its own fit and by each candidate, with typical kernels of other GPUs."""
+    kind, dtype, hardware = table.kind, table.dtype, table.entry.hardware
+    stacks = {
+        str(entry.table["stack"].iloc[0]): entry.stack
+        for entry in fitted
+        if entry.hardware.name == hardware.name
+    }
+    own = stacks.pop(table.stack)
+    kept = {name: fit for name, fit in getattr(own, kind).items() if name != dtype}
+    lacking = own.model_copy(update={kind: kept})
+    common = {
+        name: fit
+        for name in (dtype, fitted_dtype(kind))
+        for fit in typical_elsewhere(kind, name, hardware.name, fitted)
+    }
+    typical = FittedStack(version="-", source="other devices", date="2026-01-01", **{kind: common})
+    found = {"fitted": (getattr(own, kind)[dtype], "")}
+    for one in candidates(kind, dtype, lacking, stacks, typical):
+        found[one.candidate] = (one.fit, one.name)
+    if dtype != fitted_dtype(kind) and fitted_dtype(kind) in common:
+        found["typical_standard"] = (common[fitted_dtype(kind)], "typical")
+    place = dict(zip(KEY, (table.device, table.stack, kind, dtype), strict=True))
+    return [
+        place | {"candidate": candidate, "name": name} | errors(table, fit)
+        for candidate, (fit, name) in found.items()
+    ]
+
+
+def errors(table: Table, fit: KernelFit) -> dict[str, float]:
+    """Return errors of a fit on a table, and the median of ln(measured / predicted)."""
+    judged = judge(table.kind, table.rows, table.entry.hardware, fit.parameters)
+    error = judged["error"].abs()
+    return {
+        "error": float(error.groupby(judged["shape"]).mean().mean()),
+        "median_error": float(error.median()),
+        "shift": float(-pd.Series(judged["error"].add(1).to_numpy()).transform("log").median()),
+    }
+
+
+def ranking(rows: pd.DataFrame) -> Ranking:
+    """Return the order of candidates, by their median error on the tables that all could have."""
+    by_table = rows.pivot(index=KEY, columns="candidate", values="error")
+    names = [name for name in CANDIDATES if name in by_table]
+    common = by_table.dropna(subset=names)
+    medians = common[names].median().sort_values(kind="stable")
+    spread = {}
+    for name in names:
+        shift = rows[rows["candidate"] == name]["shift"]
+        spread[name] = normal_spreads(shift, pd.Series(0, shift.index))[1]
+    return Ranking(
+        order=list(medians.index),
+        error={name: rounded(medians[name], 3) for name in names},
+        spread=spread,
+        num_tables=len(common),
+    )
+
+
+def worse_than_stand_in(found: pd.DataFrame, rule: StandIns) -> list[tuple[str, ...]]:
+    """Return the fits that err by far more than what would stand in for them, the worst first.
+
+    What stands in for another stays, and so does the standard dtype of a stack.
+    """
+    lost: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = []
+    for key, rows in found.groupby(KEY):
+        by_name = rows.set_index("candidate")
+        order = [name for name in rule.kinds[key[2]].order if name in by_name.index]
+        if not order or order[0] == "own" or key[3] == fitted_dtype(key[2]):
+            continue
+        best = by_name.loc[order[0]]
+        ratio = by_name.loc["fitted", "error"] / best["error"]
+        if ratio > WORSE:
+            lost.append((ratio, key, (key[0], best["name"], *key[2:])))
+    taken, needed = list[tuple[str, ...]](), set[tuple[str, ...]]()
+    for _, key, other in sorted(lost, reverse=True):
+        if key not in needed and other not in taken:
+            taken.append(key)
+            needed.add(other)
+    return taken
+
+
+def take_out(device: str, stack: str, kind: str, dtype: str) -> None:
+    """Take a fit out of a profile."""
+    path = PROFILES / f"{device}.toml"
+    record = load_hardware(path).fitted[stack]
+    kept = {name: fit for name, fit in getattr(record, kind).items() if name != dtype}
+    write_text(path, with_stack(hardware_text(path), stack, record.model_copy(update={kind: kept})))
+
+
+def write_stand_ins(fitted: list[Fitted]) -> pd.DataFrame:
+    """Write the rule, take out what is worse than what it gives, and return all errors."""
+    found = pd.DataFrame([row for table in tables(fitted) for row in left_out(table, fitted)])
+    rankings = {str(kind): ranking(rows) for kind, rows in found.groupby("kind")}
+    source = f"tables of {source_name()} left out in turn, {len(fitted)} stacks"
+    rule = StandIns(source=source, date=date.today().isoformat(), kinds=rankings)
+    write_text(RECORDS / "stand_ins.toml", toml_text(rule) + "\n")
+    print(found.pivot(index=KEY, columns="candidate", values="error").round(3).to_string())
+    for key in worse_than_stand_in(found, rule):
+        print("worse than what stands in:", *key, flush=True)
+        take_out(*key)
+    return found
+
+
+def main(folder: Path) -> None:
+    fitted = []
+    for device, stack, _ in STACKS:
+        hardware = load_hardware(PROFILES / f"{device}.toml")
+        table = read_measurements(folder / f"{device}_{stack}.csv")
+        fitted.append(Fitted(hardware, table, hardware.fitted[stack]))
+    write_stand_ins(fitted).to_csv(folder / "stand_ins.csv", index=False)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,119 @@
+"""Typical kernels: geometric means of what was fitted, and their errors on a device left out."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spreads, shape_errors
+from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.measurements import groups, judged_rows
+from specmodel.calibrate.published import NORMS
+from specmodel.calibrate.published_mixers import RECURRENCES
+from specmodel.records.hardware import HardwareProfile
+from specmodel.records.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
+
+NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
+RECURRENCES_ARE = f"; recurrences of {RECURRENCES[0]} " + " and ".join(
+    f"{name} {version}" for name, version in RECURRENCES[1].items()
+)
+OF_THEIR_OWN = {
+    "latent_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
+    "recurrence": ("NVIDIA L40S",),
+    "prompt_attention": ("NVIDIA L40S", "NVIDIA RTX PRO 6000 Blackwell Server"),
+    "latent_prompt_attention": ("NVIDIA RTX PRO 6000 Blackwell Server",),
+}
+"""Devices whose fits of a kind stand for no other: latent attention runs there by kernels that
+compute at an eighth of the peak, no timing of a recurrence on L40S shows its launch, and peaks of
+arithmetic are so low there that exponentials of prompts cost nothing beside it."""
+SHARPNESS = 4.0
+"""Exponent of typical kernels [-]."""
+
+
+class Fitted(NamedTuple):
+    """A table of measurements and the stack that was fitted to it."""
+
+    hardware: HardwareProfile
+    table: pd.DataFrame
+    stack: FittedStack
+
+
+def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
+    """Return kernels with the geometric means of fitted parameters.
+
+    Their errors and spreads are those on the rows of each device by the mean of the others: what to
+    expect on a device that nothing was measured on.
+    """
+    devices = sorted({entry.hardware.name for entry in fitted})
+    fits = {kind: typical_fits(kind, fitted) for kind in KINDS}
+    computing = {"compute_efficiency": fits["gemm"][FITTED_DTYPE].compute_efficiency}
+    fits["attention"] = {
+        dtype: fit.model_copy(update=computing) for dtype, fit in fits["attention"].items()
+    }
+    source = (
+        f"geometric means of fits on {', '.join(devices)}; errors leave one device out{NORMS_ARE}"
+        f"{RECURRENCES_ARE}"
+    )
+    return FittedStack(version=today, source=source, date=today, **fits)
+
+
+def typical_fits(kind: str, fitted: list[Fitted]) -> dict[str, KernelFit]:
+    """Return the typical fits of a kind, by dtype, of those fitted on two devices or more.
+
+    Only dtypes whose fits were judged by shapes left out: one model's shapes say little of others.
+    """
+    entries = [entry for entry in fitted if entry.hardware.name not in OF_THEIR_OWN.get(kind, ())]
+    dtypes = sorted({dtype for entry in entries for dtype in getattr(entry.stack, kind)})
+    have = {dtype: [e for e in entries if is_judged(e, kind, dtype)] for dtype in dtypes}
+    return {
+        dtype: typical_fit(kind, dtype, some)
+        for dtype, some in have.items()
+        if len({entry.hardware.name for entry in some}) > 1
+    }
+
+
+def is_judged(entry: Fitted, kind: str, dtype: str) -> bool:
+    """Tell whether a stack has a fit that was judged by shapes left out."""
+    fit = getattr(entry.stack, kind).get(dtype)
+    return fit is not None and fit.is_held_out
+
+
+def typical_fit(kind: str, dtype: str, fitted: list[Fitted]) -> KernelFit:
+    judged = pd.concat(
+        [left_out(kind, dtype, entry, fitted) for entry in fitted], ignore_index=True
+    )
+    common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
+    return KernelFit(
+        **{"memory_efficiency": 1.0} | means(kind, dtype, fitted),
+        sharpness=SHARPNESS,
+        arithmetic_dtype=getattr(fitted[0].stack, kind)[dtype].arithmetic_dtype,
+        num_points=0,
+        num_judged=len(judged),
+        is_held_out=True,
+        **shape_errors(judged),
+        shape_spread=common,
+        row_spread=row,
+        varied=[],
+        covariance=[],
+    )
+
+
+def left_out(kind: str, dtype: str, entry: Fitted, fitted: list[Fitted]) -> pd.DataFrame:
+    """Judge the rows of one table by the mean of the fits on other devices."""
+    others = [other for other in fitted if other.hardware.name != entry.hardware.name]
+    parameters = KernelParameters(**means(kind, dtype, others), sharpness=SHARPNESS)
+    parts = {(part, name): rows for part, name, rows in groups(entry.table)}
+    rows = judged_rows(parts[kind, dtype])
+    device = f"{entry.hardware.name} {rows['stack'].iloc[0]}/"
+    return judge(kind, rows, entry.hardware, parameters).assign(shape=device + rows["shape"])
+
+
+def means(kind: str, dtype: str, fitted: list[Fitted]) -> dict[str, float]:
+    """Return geometric means, over the stacks of a device first: each device counts once."""
+    names = list(PARAMETERS[kind])
+    fits = [getattr(entry.stack, kind)[dtype] for entry in fitted]
+    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
+    devices = [entry.hardware.name for entry in fitted]
+    typical = np.exp(logs.groupby(devices).mean().mean())
+    return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))
