@@ -11,9 +11,13 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.measurements import COLUMNS, SHAPE
-from specmodel.calibrate.published_context import prompts
 from specmodel.calibrate.published_experts import experts
-from specmodel.calibrate.published_mixers import core_of_modules, latent_attention, recurrences
+from specmodel.calibrate.published_mixers import (
+    core_of_modules,
+    latent_attention,
+    prompts,
+    recurrences,
+)
 from specmodel.calibrate.published_roles import (
     MAX_TOKENS,
     cold_rows,

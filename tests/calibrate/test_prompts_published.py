@@ -10,7 +10,7 @@ from specmodel.calibrate import datasets
 from specmodel.calibrate.fitting.kernels import fit_kernels, predicted_time
 from specmodel.calibrate.measurements import check_measurements
 from specmodel.calibrate.published import STACKS
-from specmodel.calibrate.published_context import LEAST_TOKENS, MOST_TOKENS, prompts
+from specmodel.calibrate.published_mixers import LEAST_TOKENS, MOST_TOKENS, prompts
 from specmodel.calibrate.published_roles import mixed_third
 from specmodel.calibrate.timed_work import work_of
 from specmodel.calibrate.validation import error_table, predict_measured
