@@ -274,8 +274,8 @@ def test_all_reduces_take_the_fit_of_their_stack(stack: str, taken: str) -> None
 
 
 def test_an_engine_runs_its_own_all_reduces_on_kernels_that_stand_in() -> None:
-    """H200 has kernels of TensorRT-LLM and vLLM, and all-reduces of SGLang as well."""
-    hardware = load_hardware("h200_sxm")
+    """RTX PRO 6000 has kernels of TensorRT-LLM, and all-reduces of SGLang as well."""
+    hardware = load_hardware("rtx_pro_6000")
     assert "sglang" not in hardware.fitted
     ours, theirs = (
         predict(**ALL_REDUCED, hardware=hardware, batch_size=4, **given)
