@@ -13,7 +13,7 @@ from specmodel.base.files import write_text
 from specmodel.calibrate.serving import judge_first_tokens, read_serving
 from specmodel.calibrate.serving.first_token import LEAST_PROMPT, MOST_REQUESTS, fit_constant
 from specmodel.calibrate.serving.spellings import stack_of
-from specmodel.records.first_token import PATH
+from specmodel.records.engine import FIRST_TOKENS
 
 HEAD = f"""\
 # What an engine adds to the time to the first token beside its passes [s]: the constant of least
@@ -36,7 +36,7 @@ def main(path: str) -> None:
         for stack, part in judged.groupby(judged["engine"].map(stack_of))
     ]
     table = pd.DataFrame(rows)
-    write_text(PATH, HEAD.format(day=date.today().isoformat()) + table.to_csv(index=False))
+    write_text(FIRST_TOKENS, HEAD.format(day=date.today().isoformat()) + table.to_csv(index=False))
     print(table.to_string())
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from typical import Fitted, means
+from typical import Fitted, is_judged, means
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
@@ -60,7 +60,7 @@ def tables(fitted: list[Fitted]) -> Iterator[Table]:
 
 def typical_elsewhere(kind: str, dtype: str, device: str, fitted: list[Fitted]) -> list[KernelFit]:
     """Return the geometric mean of the fits of a dtype on other devices, if there are two."""
-    others = [e for e in fitted if e.hardware.name != device and dtype in getattr(e.stack, kind)]
+    others = [e for e in fitted if e.hardware.name != device and is_judged(e, kind, dtype)]
     if len({entry.hardware.name for entry in others}) < 2:
         return []
     own = {"activation_efficiency": None, "varied": [], "covariance": []}

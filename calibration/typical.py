@@ -58,15 +58,24 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
 
 
 def typical_fits(kind: str, fitted: list[Fitted]) -> dict[str, KernelFit]:
-    """Return the typical fits of a kind, by dtype, of those fitted on two devices or more."""
+    """Return the typical fits of a kind, by dtype, of those fitted on two devices or more.
+
+    Only dtypes whose fits were judged by shapes left out: one model's shapes say little of others.
+    """
     entries = [entry for entry in fitted if entry.hardware.name not in OF_THEIR_OWN.get(kind, ())]
     dtypes = sorted({dtype for entry in entries for dtype in getattr(entry.stack, kind)})
-    have = {dtype: [e for e in entries if dtype in getattr(e.stack, kind)] for dtype in dtypes}
+    have = {dtype: [e for e in entries if is_judged(e, kind, dtype)] for dtype in dtypes}
     return {
         dtype: typical_fit(kind, dtype, some)
         for dtype, some in have.items()
         if len({entry.hardware.name for entry in some}) > 1
     }
+
+
+def is_judged(entry: Fitted, kind: str, dtype: str) -> bool:
+    """Tell whether a stack has a fit that was judged by shapes left out."""
+    fit = getattr(entry.stack, kind).get(dtype)
+    return fit is not None and fit.is_held_out
 
 
 def typical_fit(kind: str, dtype: str, fitted: list[Fitted]) -> KernelFit:

@@ -11,10 +11,14 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.measurements import COLUMNS, SHAPE
-from specmodel.calibrate.published_context import prompts
 from specmodel.calibrate.published_experts import experts
-from specmodel.calibrate.published_mixers import core_of_modules, latent_attention, recurrences
-from specmodel.calibrate.published_rivals import CURRENT, slow_quantizations, timed_products
+from specmodel.calibrate.published_mixers import (
+    core_of_modules,
+    latent_attention,
+    prompts,
+    recurrences,
+)
+from specmodel.calibrate.published_rivals import CURRENT, timed_products, without_slow
 from specmodel.calibrate.published_roles import (
     MAX_TOKENS,
     cold_rows,
@@ -91,14 +95,11 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
     if stack not in CURRENT:
         raise InputError("stack", stack, f"a stack that is calibrated: {', '.join(CURRENT)}")
     device = load_hardware(hardware)
-    is_slow = raw["quantization"].isin(slow_quantizations("moe", hardware, stack, version))
-    parts = {"experts": experts(raw[~is_slow], device)}
+    parts = {"experts": experts(raw, ("moe", hardware, stack, version), device)}
     known = datasets.known_tables()
     products, cores = (_table(kind, hardware, stack, version) for kind in ("gemm", "attention"))
     if products in known:
-        raw = timed_products(products)
-        slow = slow_quantizations(*products)
-        parts["gemm"] = _gemm(raw[~raw["quantization"].isin(slow)], device)
+        parts["gemm"] = _gemm(without_slow(timed_products(products), products), device)
     if cores in known:
         parts["attention"] = _attention(datasets.read_timings(*cores), stack, device)
     parts["latent_attention"] = _latent_attention(hardware, stack, version)

@@ -3,6 +3,7 @@
 import pandas as pd
 
 from specmodel.calibrate.measurements import COLUMNS, SHAPE
+from specmodel.calibrate.published_rivals import without_slow
 from specmodel.calibrate.published_roles import (
     MAX_TOKENS,
     cold_rows,
@@ -34,13 +35,17 @@ _VARIANT = r"(monolithic|modular)$"
 """How vLLM names two ways of calling one kernel."""
 
 
-def experts(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
+def experts(
+    raw: pd.DataFrame, name: tuple[str, str, str, str], device: HardwareProfile
+) -> pd.DataFrame:
     """Return timings of experts with their roles.
 
     Parameters
     ----------
     raw
         As `datasets.read_timings` returns them.
+    name
+        Of the table: what that takes.
     device
         The GPU.
 
@@ -51,10 +56,12 @@ def experts(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
 
     Notes
     -----
-    Left out is a dtype whose timings beat the memory's peak (`_impossible`). Fallback kernels are
-    slow slices (`_slow_slices`) and shapes that another library ran than most of their dtype
+    Left out is a dtype that another engine runs much faster (`published_rivals`), and one whose
+    timings beat the memory's peak (`_impossible`). Fallback kernels are slow slices
+    (`_slow_slices`) and shapes that another library ran than most of their dtype
     (`_other_libraries`): one fit of both would hold for neither.
     """
+    raw = without_slow(raw, name)
     usable = raw["is_gated"] & (raw["expert_parallel"] == 1)
     usable &= raw["quantization"].isin(_QUANTIZATIONS)
     usable &= raw["active_experts"].notna() & (raw["num_tokens"] <= MAX_TOKENS)

@@ -1,4 +1,8 @@
-"""Published timings of latent attention and of recurrences as tables of measurements."""
+"""Published timings of mixers as tables of measurements: latent attention, recurrences, prompts.
+
+Prompts of one batch have one length and no context. Engines run several kernels for them; a table
+that mixes these is fitted on the one that most shapes have, and the others are fallbacks.
+"""
 
 import itertools
 
@@ -11,6 +15,7 @@ from specmodel.calibrate.published_roles import (
     cold_rows,
     every_third,
     fastest_kernels,
+    mixed_third,
     roles_of,
     short_rows,
     stored_bytes,
@@ -18,6 +23,7 @@ from specmodel.calibrate.published_roles import (
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import STATE_DTYPE
 from specmodel.records.layers.attention import latent_arithmetic
+from specmodel.records.layers.cores import prompt_arithmetic
 
 RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
 """Stack whose recurrences stand for those of all stacks, and the versions of its tables. It keeps
@@ -27,6 +33,16 @@ TensorRT-LLM's, and SGLang's on A100, take less time than one of 32 bits would a
 VERIFIED_HEADS = (12, 48)
 VERIFIED_BATCHES = (1, 4, 16, 64, 256)
 """Heads and batch sizes of Kimi's recurrence that are fitted; all others are judged."""
+
+LEAST_TOKENS, MOST_TOKENS = 256, 32_768
+"""Shortest prompt, and most tokens of all prompts of a pass, that are taken [token]."""
+
+MIXED = {("prompt_attention", "rtx_pro_6000", "trtllm"): "fp8"}
+"""Tables whose rows of a cache are left out: heads of 128 take half the time of any other width
+there, for which no form here has a reason. What is fitted to the other cache stands in."""
+
+MLA_HEAD = (192, 128)
+"""Widths of DeepSeek's keys and values, which tables of MLA do not name [-]."""
 
 _CONVOLUTION = "causal_conv1d"
 _FEW_ENTRIES = 32  # that take no time beside the launch [token]
@@ -170,3 +186,71 @@ def recurrence(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
     columns = [*COLUMNS["recurrence"], "query_tokens", "latency"]
     table = table.assign(activation_dtype="bf16")[columns]
     return table.assign(role=roles_of(is_fitted, is_timed))
+
+
+def prompts(kind: str, hardware: str, stack: str, version: str) -> pd.DataFrame:
+    """Return the published timings of prompts of a stack with their roles.
+
+    A third of the shapes is fitted, of latent attention every third number of heads, from the most
+    on, which alone compute for longer than a round of blocks.
+
+    Parameters
+    ----------
+    kind
+        ``prompt_attention`` or ``latent_prompt_attention``.
+    hardware, stack, version
+        A row of `datasets.list_tables`; hardware by the name of its profile.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns of the component, ``latency`` [s] and ``role``; empty where none were published.
+
+    Notes
+    -----
+    Of a cache of 8 bits, kernels that compute in 8 bits too are taken where they were timed, as
+    engines do. Kernels other than the one that most points have are fallbacks: Triton's on B200
+    takes three times as long for heads of 192 as others do.
+    """
+    if (kind, hardware, stack, version) not in datasets.known_tables():
+        return pd.DataFrame()
+    raw = datasets.read_timings(kind, hardware, stack, version)
+    raw = _sized(raw[raw["sliding_window"].isna()], kind)
+    raw = raw[raw["kv_dtype"] != MIXED.get((kind, hardware, stack))]
+    tokens = raw["batch_size"] * raw["query_tokens"]
+    table = raw[(raw["query_tokens"] >= LEAST_TOKENS) & (tokens <= MOST_TOKENS)]
+    parts = [_fastest_arithmetic(part) for _, part in table.groupby("kv_dtype")]
+    table = pd.concat(parts, ignore_index=True)
+    usual = table.groupby("kv_dtype")["kernel_source"].transform(lambda names: names.mode().iloc[0])
+    point = [name for name in table if name not in ("kernel_source", "latency")]
+    table = table.assign(is_other=table["kernel_source"] != usual).sort_values(
+        "is_other", kind="stable"
+    )
+    table = table.drop_duplicates(point).sort_index()
+    if kind == "latent_prompt_attention":
+        is_fitted = every_third(table, kind, from_largest=True)
+    else:
+        is_fitted = mixed_third(table, ("num_heads", "num_kv_heads", "key_head_dim"))
+    is_timed = pd.Series(data=True, index=table.index)
+    arithmetic = [prompt_arithmetic(dtype) for dtype in table["kv_dtype"]]
+    roles = roles_of(is_fitted, is_timed, table["is_other"])
+    columns = [*COLUMNS[kind], "latency"]
+    return table.assign(activation_dtype=arithmetic)[columns].assign(role=roles)
+
+
+def _sized(table: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """Return rows with the heads and widths that their table says in other words, or not at all."""
+    if kind == "latent_prompt_attention":
+        key, value = MLA_HEAD
+        table = table.assign(
+            num_kv_heads=table["num_heads"], key_head_dim=key, value_head_dim=value
+        )
+    else:
+        table = table.assign(key_head_dim=table["head_dim"], value_head_dim=table["head_dim"])
+    return table.assign(context_length=table["query_tokens"])
+
+
+def _fastest_arithmetic(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a cache that compute in its own dtype, or all if none do."""
+    own = part[part["activation_dtype"] == part["kv_dtype"]]
+    return own if len(own) else part

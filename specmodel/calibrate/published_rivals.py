@@ -56,6 +56,24 @@ def slow_quantizations(operation: str, hardware: str, stack: str, version: str) 
     return {str(name) for name in medians.index[medians > SLOWER]}
 
 
+def without_slow(raw: pd.DataFrame, name: tuple[str, str, str, str]) -> pd.DataFrame:
+    """Return timings without those of `slow_quantizations`.
+
+    Parameters
+    ----------
+    raw
+        With a column ``quantization``.
+    name
+        Operation, hardware, framework and version that they are of.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The other rows.
+    """
+    return raw[~raw["quantization"].isin(slow_quantizations(*name))]
+
+
 def timed_products(name: tuple[str, str, str, str]) -> pd.DataFrame:
     """Return products with the quantisation of their activations, as an engine runs it.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import align, wrap
@@ -30,8 +32,6 @@ def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFra
     tuple
         Page, JSON, and rows as `judge_serving` or `judge_first_tokens` gives them.
     """
-    from collections import Counter
-
     from specmodel.calibrate.serving.first_token import judge_first_tokens
     from specmodel.calibrate.serving.judge import judge_serving, serving_errors
     from specmodel.calibrate.serving.tables import read_serving
@@ -39,23 +39,15 @@ def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFra
     table = read_serving(path)
     judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
     errors = serving_errors(judged)
-    not_taken = {**table.not_taken, **refused}
-    reasons = {
-        reason: [row for row, why in not_taken.items() if why == reason]
-        for reason, _ in Counter(not_taken.values()).most_common()
-    }
-    stood_in = judged[judged["stack"] != judged["engine"].map(_stack)]
-    said = [*(f"{reason}: {_named(rows)}" for reason, rows in reasons.items())]
+    reasons = _reasons({**table.not_taken, **refused})
+    count = sum(map(len, reasons.values()))
     left_out = _left_out(judged)
-    parts = [_table(errors), f"{len(judged)} rows taken, {len(not_taken)} not."]
+    parts = [f"{len(judged)} rows taken, {count} not."]
     if left_out:
         told = " ".join(f"{name} {left_out[f'left_out_{name}_error']:.1%}" for name in _MEANS)
         parts.append(wrap(f"Models left out, with constants fitted to the others: {told}."))
-    parts += [wrap(f"Not taken, {text}.") for text in said]
-    if len(stood_in):
-        counts = Counter(map(tuple, stood_in[["engine", "hardware", "stack"]].to_numpy()))
-        texts = [f"{who} on {gpu}: {taken} ({n})" for (who, gpu, taken), n in counts.items()]
-        parts.append(wrap(f"No kernels of the engine, others stood in: {', '.join(texts)}."))
+    parts += [wrap(f"Not taken, {why}: {_named(rows)}.") for why, rows in reasons.items()]
+    parts += _stood_in(judged)
     parts += [wrap(f"Assumed: {name} {value}.") for name, value in table.assumed.items()]
     document = {
         **{str(name): errors[name].iloc[0] for name in errors.columns[3:]},
@@ -67,7 +59,25 @@ def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFra
         ],
         "assumptions": dict(table.assumed),
     }
-    return "\n\n".join([parts[0], "\n".join(parts[1:])]), json_text(document), judged
+    return "\n\n".join([_table(errors), "\n".join(parts)]), json_text(document), judged
+
+
+def _reasons(not_taken: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the rows that are not taken by why, the most frequent reason first."""
+    return {
+        reason: [row for row, why in not_taken.items() if why == reason]
+        for reason, _ in Counter(not_taken.values()).most_common()
+    }
+
+
+def _stood_in(judged: pd.DataFrame) -> list[str]:
+    """Say whose kernels were taken for engines that have none, nothing if all have."""
+    rows = judged[judged["stack"] != judged["engine"].map(_stack)]
+    if rows.empty:
+        return []
+    counts = Counter(map(tuple, rows[["engine", "hardware", "stack"]].to_numpy()))
+    texts = [f"{who} on {gpu}: {taken} ({n})" for (who, gpu, taken), n in counts.items()]
+    return [wrap(f"No kernels of the engine, others stood in: {', '.join(texts)}.")]
 
 
 def _left_out(judged: pd.DataFrame) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -62,14 +63,10 @@ def validate(  # noqa: PLR0913 - the options of a command
         raise InputError("max_error", max_error, "a number of at least 0")
     if serving is not None:
         given = {"profile": profile, "stack": stack, "with_fallbacks": with_fallbacks or None}
-        for name, value in given.items():
-            if value is not None:
-                raise InputError(name, value, "none with --serving")
+        _refuse(given, "none with --serving")
         _judge_engines(serving, max_error, figure, ttft=ttft, as_json=as_json)
         return
-    for name, is_given in (("json", as_json), ("ttft", ttft)):
-        if is_given:
-            raise InputError(name, True, "--serving FILE with it")
+    _refuse({"json": as_json or None, "ttft": ttft or None}, "--serving FILE with it")
     if profile is None or measurements is None:
         missing = "PROFILE" if profile is None else "MEASUREMENTS"
         raise click.UsageError(f"Missing argument '{missing}', or --serving FILE.")
@@ -81,6 +78,13 @@ def validate(  # noqa: PLR0913 - the options of a command
         save_figure("predicted_against_measured", judged, figure)
     click.echo(f"{hardware.name}\n\n{_error_text(errors)}")
     _check_error(errors[errors["rows"] == ALL_ROWS]["mean_error"].max(), max_error)
+
+
+def _refuse(given: Mapping[str, object], expected: str) -> None:
+    """Refuse the first option that was given where it says nothing."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(name, value, expected)
 
 
 def _judge_engines(

@@ -22,6 +22,7 @@ from specmodel.records.engine import EngineProfile, load_engine
 from specmodel.records.hardware import HardwareProfile, choose_kernels, load_hardware
 from specmodel.records.kernels import KINDS, MAIN_KINDS, TYPICAL, FittedStack
 from specmodel.records.layers.states import Rollback, StateKeeping
+from specmodel.records.stand_ins import words_of
 
 RECORDS = ("hardware", "engine", "target", "drafter")
 """What has fields of its own, which a what-if may replace."""
@@ -298,7 +299,7 @@ def _stand_ins(deployment: Deployment) -> dict[str, str]:
     kernels = deployment.kernels
     said = kernels.stand_ins
     taken = [place for place in places_taken(kernels, deployment.target) if place in said]
-    return {f"{kind}_{dtype}": f"{said[kind, dtype]} kernels" for kind, dtype in taken}
+    return {f"{kind}_{dtype}": words_of(said[kind, dtype]) for kind, dtype in taken}
 
 
 def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:

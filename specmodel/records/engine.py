@@ -1,5 +1,6 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -15,6 +16,7 @@ from specmodel.records.kernels import Points, Spread, check_covariance
 from specmodel.records.layers.states import Slots
 
 FOLDER = Path(__file__).parent / "data/engines"
+FIRST_TOKENS = Path(__file__).parent / "data/first_token.csv"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,3 +231,21 @@ def list_engines() -> list[str]:
     True
     """
     return list(records.list_names(FOLDER))
+
+
+def first_token_constants() -> dict[str, float]:
+    """Return what each engine adds to the time to a first token beside its passes [s].
+
+    Returns
+    -------
+    dict
+        By stack, of those fitted; the table that ships names rows, models and source.
+
+    Examples
+    --------
+    >>> sorted(first_token_constants())
+    ['sglang', 'trtllm', 'vllm']
+    """
+    lines = FIRST_TOKENS.read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    return {row["stack"]: float(row["constant_time"]) for row in rows}

@@ -15,7 +15,14 @@ from pydantic import Field
 from specmodel.base import records
 from specmodel.base.records import Record
 from specmodel.base.units import names_of_fits
-from specmodel.records.kernels import FitKind, FittedStack, KernelFit, Spread, fitted_dtype
+from specmodel.records.kernels import (
+    TYPICAL,
+    FitKind,
+    FittedStack,
+    KernelFit,
+    Spread,
+    fitted_dtype,
+)
 
 Candidate = Literal["other_stack", "typical", "own"]
 """What may stand in: another stack of the GPU at the dtype, typical kernels at the dtype, the
@@ -67,6 +74,11 @@ def load_stand_ins() -> StandIns:
     return records.load(StandIns, "stand_ins", _DATA, "stand_ins")
 
 
+def words_of(name: str) -> str:
+    """Say whose kernels stand in, by the name of a stack or of typical ones."""
+    return "typical kernels" if name == TYPICAL else f"kernels of {name}, on the same GPU"
+
+
 def candidates(
     kind: str,
     dtype: str,
@@ -97,7 +109,7 @@ def candidates(
         yield StandIn(found[best], "other_stack", best)
     common = getattr(typical, kind).get(dtype)
     if common:
-        yield StandIn(common, "typical", "typical")
+        yield StandIn(common, "typical", TYPICAL)
     for name in (*names_of_fits(dtype)[1:], fitted_dtype(kind)):
         if name != dtype and name in getattr(own, kind):
             yield StandIn(getattr(own, kind)[name], "own", name)

@@ -9,6 +9,7 @@ from specmodel.base.errors import InputError
 pd = pytest.importorskip("pandas")
 datasets = pytest.importorskip("specmodel.calibrate.datasets")
 published = pytest.importorskip("specmodel.calibrate.published")
+published_rivals = pytest.importorskip("specmodel.calibrate.published_rivals")
 
 CALIBRATED = list(published.STACKS)
 

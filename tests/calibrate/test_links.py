@@ -8,6 +8,7 @@ from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
 from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting.links import PARAMETERS, errors_of, fit_all_reduces
 from specmodel.records.hardware import Link, list_hardware, load_hardware
+from specmodel.records.profiles import hardware_text, with_all_reduces
 
 PLANTED = AllReduceParameters(
     one_shot_latency=3e-6, one_shot_hop_latency=2e-7, one_shot_efficiency=0.6,
@@ -92,6 +93,19 @@ def test_a_profile_with_impossible_all_reduces_is_refused(change: dict[str, floa
     fit = LINKS["b200"].all_reduce["trtllm"].model_dump() | change
     with pytest.raises(InputError, match=next(iter(change))) as error:
         load_hardware("b200").with_changes("hardware", {"link.all_reduce": {"trtllm": fit}})
+    assert "\n" not in str(error.value)
+
+
+def test_all_reduces_are_written_behind_the_link_and_nothing_else_moves() -> None:
+    text = hardware_text("b200")
+    fits = LINKS["b200"].all_reduce
+    assert with_all_reduces(text, fits) == text
+    without = with_all_reduces(text, {})
+    assert "all_reduce" not in without
+    assert {*without.splitlines()} < {*text.splitlines()}
+    assert with_all_reduces(without, fits) == text
+    with pytest.raises(InputError, match="link") as error:
+        with_all_reduces(without.replace("[link]", '["link"]'), fits)
     assert "\n" not in str(error.value)
 
 

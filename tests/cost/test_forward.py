@@ -9,6 +9,7 @@ from strategies import architectures, hardware, layouts, pass_of, with_windows
 from specmodel.algebra.roofline import smooth_maximum
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
+from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.cost.passes import growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.engine import Overheads
@@ -300,7 +301,8 @@ def test_interleaved_and_leading_dense_layers_count_once() -> None:
     assert maverick["dense_ffn"].weight_bytes == 2 * 24 * 3 * 5120 * 16384
     assert maverick["shared_experts"].weight_bytes == 2 * 24 * 3 * 5120 * 8192
     deepseek = work_of("deepseek-v3").components
-    assert deepseek["dense_ffn"].weight_bytes == 3 * 3 * 7168 * 18432
+    size = BYTES_PER_ELEMENT["fp8_block"]
+    assert deepseek["dense_ffn"].weight_bytes == 3 * 3 * 7168 * 18432 * size
 
 
 def test_popular_experts_are_fewer() -> None:

@@ -57,26 +57,40 @@ def test_permuting_tokens_to_experts_moves_each_row_there_and_back():
     assert experts.kernels == layers * (3 + 3)  # gate and up, activation, down; sort, gather, sum
 
 
-VLLM_MLA = (
-    "fused_qkv_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_layernorm", "rotary_emb",
-    "W_UK_T", "W_UV", "o_proj",
-)  # fmt: skip
+VLLM_MLA = {
+    "attention_projections": ("fused_qkv_a_proj", "q_b_proj", "o_proj"),
+    "absorbed_projections": ("W_UK_T", "W_UV"),
+    "elementwise": ("q_a_layernorm", "kv_a_layernorm", "rotary_emb"),
+}
 """What a decode step of `MultiHeadLatentAttentionWrapper` runs around attention itself."""
 
 
 def test_latent_attention_launches_what_vllm_does():
-    model, projections = part("deepseek-v3", "attention_projections")
-    assert projections.kernels == model.num_layers * len(VLLM_MLA)
+    model, _ = part("deepseek-v3", "attention_core")
+    for name, kernels in VLLM_MLA.items():
+        blocks_between = len(model.feed_forwards) and name == "elementwise"
+        acted = model.num_layers if blocks_between else 0  # activations of dense and shared blocks
+        assert part("deepseek-v3", name)[1].kernels == model.num_layers * len(kernels) + acted
     assert part("deepseek-v3", "attention_core")[1].kernels == model.num_layers
 
 
 def test_latent_attention_passes_on_latents_and_heads():
     """Between its matrices a token of DeepSeek-V3 has in one layer: its input and output; the
     latents of query (1536) and of keys and values (512 + 64); for each of 128 heads a query of
-    128 + 64, its absorbed form and the weighted latent of 512 each, and a value of 128."""
+    128 + 64, its absorbed form and the weighted latent of 512 each, and a value of 128. Matrices
+    read them in 16 bits, and quantise them themselves."""
     model, projections = part("deepseek-v3", "attention_projections")
-    each = 2 * 7168 + 1536 + 576 + 128 * (192 + 2 * 512 + 128)
-    assert projections.activation_bytes == TOKENS * model.num_layers * each * 1  # fp8
+    _, absorbed = part("deepseek-v3", "absorbed_projections")
+    each = 2 * 7168 + 1536 + 576 + 128 * (192 + 128)
+    assert projections.activation_bytes == TOKENS * model.num_layers * each * 2
+    assert absorbed.activation_bytes == TOKENS * model.num_layers * 128 * 2 * 512 * 2
+
+
+def test_latent_attention_walks_the_inputs_of_its_matrices():
+    model, projections = part("deepseek-v3", "attention_projections")
+    _, absorbed = part("deepseek-v3", "absorbed_projections")
+    assert projections.depth == model.num_layers * (7168 + 1536 + 128 * 128)
+    assert absorbed.depth == model.num_layers * (128 + 512)
 
 
 def test_latent_attention_core_reads_queries_and_writes_latents():
@@ -95,10 +109,11 @@ def test_embedding_reads_a_row_and_writes_one_for_each_token(name, row):
 def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
     """Input, gate and up out; these in and their product out; that in and the output."""
     h, width = 64.0, 256.0
-    block = blocks.feed_forward(
-        np.float64(TOKENS), hidden_size=h, width=width, matrices=3, layers=1, value_bytes=2.0,
-        dtype="bf16", stored_dtype="bf16",
-    )  # fmt: skip
-    least = (h + 2 * width) + (2 * width + width) + (width + h)
-    assert block.activation_bytes == TOKENS * least * 2
-    assert block.kernels == 3
+    sizes = {"width": width, "matrices": 3, "layers": 1, "value_bytes": 2.0, "dtype": "bf16"}
+    tokens = np.float64(TOKENS)
+    products = blocks.feed_forward(tokens, hidden_size=h, stored_dtype="bf16", **sizes)
+    acted = blocks.activation_function(tokens, **sizes)
+    assert products.activation_bytes == TOKENS * ((h + 2 * width) + (width + h)) * 2
+    assert acted.activation_bytes == TOKENS * (2 * width + width) * 2
+    assert (products.kernels, acted.kernels) == (2, 1)
+    assert products.depth == h + width

@@ -14,10 +14,9 @@ from specmodel.calibrate.serving.judge import alike
 from specmodel.calibrate.serving.spellings import stack_of
 from specmodel.calibrate.serving.tables import PLAUSIBLE, Served, ServingTable
 from specmodel.cost.deploy import resolve
-from specmodel.cost.first_token import first_token_time
 from specmodel.cost.latency import prefill_pass
 from specmodel.prediction.decode import decode_deployed
-from specmodel.records.first_token import first_token_constants
+from specmodel.records.engine import first_token_constants
 
 MOST_REQUESTS = 4
 """Requests at once from which a first token is rather a matter of queues than of prefill [-]."""
@@ -75,6 +74,54 @@ def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str
         left_out=left_out,
         left_out_error=left_out / measured - 1,
     ), refused
+
+
+def first_token_time(
+    prefill_time: FloatArray,
+    step_time: FloatArray,
+    batch_size: FloatArray,
+    output_length: FloatArray,
+    constant_time: FloatArray | float = 0.0,
+) -> FloatArray:
+    """Return the mean time from a request to its first token, in steady state.
+
+    Parameters
+    ----------
+    prefill_time
+        Pass of one prompt [s].
+    step_time
+        Time of a token of the others, which share of prefill they carry included [s].
+    batch_size
+        Requests that are always in the engine: one comes where one ends [request].
+    output_length
+        Tokens that each makes [token].
+    constant_time
+        What the engine adds to every first token: HTTP, tokens of texts, scheduling [s].
+
+    Returns
+    -------
+    FloatArray
+        Broadcasts with the arguments [s].
+
+    Notes
+    -----
+    A request comes as another ends, when the next step of the others has been started: it waits
+    for that step, then its prompt is prefilled at once. Each of the others is in prefill for a
+    share ``prefill_time / (prefill_time + output_length * step_time)`` of its time; where the
+    request meets that, it waits for half of a prefill on average. Engines with few requests hardly
+    queue more; prompts that all come at the start of a benchmark do, and are not counted.
+
+    Examples
+    --------
+    >>> alone = first_token_time(np.array(0.2), np.array(0.01), np.array(1.0), np.array(980.0))
+    >>> four = first_token_time(np.array(0.2), np.array(0.01), np.array(4.0), np.array(980.0))
+    >>> float(alone), float(four.round(3))
+    (0.2, 0.216)
+    """
+    others = np.maximum(batch_size - 1, 0.0)
+    busy = prefill_time / (prefill_time + output_length * step_time)
+    waiting = np.minimum(others, 1.0) * step_time + others * busy * prefill_time / 2
+    return np.asarray(prefill_time + waiting + constant_time)
 
 
 def fit_constant(base_time: FloatArray, measured: FloatArray) -> float:

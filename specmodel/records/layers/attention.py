@@ -188,7 +188,7 @@ class LatentHeads(Record):
         made = self.q_lora_rank + self.cache_size + self.num_heads * head / n
         inner = read - run.stream.hidden_size + made
         depth = read + self.q_lora_rank + self.output_size / n
-        weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self._of_latents(run)
+        weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self.weights_of_latents(n)
         return _projections(run, layers, weights, inner, depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
@@ -209,9 +209,9 @@ class LatentHeads(Record):
         dtype, depth = run.stream.weight_dtype, self.kv_lora_rank
         return self._made_of_latents(run, layers, batch, dtype, values=0.0, depth=depth, kernels=1)
 
-    def _of_latents(self, run: Pass) -> float:
-        """Weights of one layer that make keys and values of latents on each GPU [-]."""
-        heads = self.num_heads / run.layout.tensor_parallel
+    def weights_of_latents(self, tensor_parallel: int) -> float:
+        """Return the weights of one layer that make keys and values, on each GPU [-]."""
+        heads = self.num_heads / tensor_parallel
         return heads * self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim)
 
     def _made_of_latents(
@@ -219,7 +219,7 @@ class LatentHeads(Record):
     ) -> Work:
         work = blocks.linear(
             batch.num_tokens,
-            weights=layers * self._of_latents(run),
+            weights=layers * self.weights_of_latents(run.layout.tensor_parallel),
             value_bytes=run.stream.residual_bytes,
             dtype=run.stream.arithmetic_dtype(dtype),
             stored_dtype=dtype,
@@ -258,6 +258,11 @@ class LatentAttention(LatentHeads):
         del tensor_parallel
         return entries * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
 
+    def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
+        """Return what the matrices that are absorbed take beyond the dtype of the others [B]."""
+        wider = BYTES_PER_ELEMENT[absorbed_dtype(stream)] - BYTES_PER_ELEMENT[stream.weight_dtype]
+        return self.weights_of_latents(tensor_parallel) * wider
+
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
         found = {
@@ -266,7 +271,7 @@ class LatentAttention(LatentHeads):
         }
         decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
         if decoded:
-            dtype = wider_dtype("bf16", run.stream.weight_dtype)
+            dtype = absorbed_dtype(run.stream)
             found["absorbed_projections"] = self.absorbed_projections(run, layers, decoded, dtype)
             found["attention_core"] = core(
                 run,
@@ -310,7 +315,7 @@ class LatentAttention(LatentHeads):
         if context.any():
             own = blocks.linear(
                 context,
-                weights=layers * self._of_latents(run),
+                weights=layers * self.weights_of_latents(run.layout.tensor_parallel),
                 values=0.0,
                 value_bytes=stream.residual_bytes,
                 depth=layers * self.kv_lora_rank,
@@ -326,6 +331,11 @@ class LatentAttention(LatentHeads):
                 kernels=own.kernels * has_any,
             )
         return work
+
+
+def absorbed_dtype(stream: Stream) -> str:
+    """Return the dtype of matrices that are absorbed: of 16 bits or more, whatever others have."""
+    return wider_dtype("bf16", stream.weight_dtype)
 
 
 def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:

@@ -138,8 +138,14 @@ def activation_function(
 
     Parameters
     ----------
-    num_tokens, width, matrices, layers, value_bytes
-        As `feed_forward` takes them: all but one of the matrices made what it reads.
+    num_tokens
+        Tokens [token].
+    width, matrices
+        As `feed_forward` has them: all but one of the matrices made what it reads [-].
+    layers
+        Blocks [-].
+    value_bytes
+        Size of a value [B].
     dtype
         Of activations.
 

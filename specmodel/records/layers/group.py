@@ -96,6 +96,8 @@ class Stored:
             return self.part.weight_bytes(stream, layout)
         weights = self.part.weights(stream.hidden_size, n)
         size = weights * stream.bytes_of(stream.weight_dtype)
+        if isinstance(self.part, LatentAttention):
+            size += self.part.widened_bytes(stream, n)
         if self.output_dtype is None:
             return size
         wider = stream.bytes_of(self.output_dtype) - stream.bytes_of(stream.weight_dtype)
