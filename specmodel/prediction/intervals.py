@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -221,6 +220,8 @@ def _even_normal(generator: np.random.Generator, draws: tuple[int, ...]) -> Floa
 
     What outweighs all other errors is drawn evenly, so that few draws give the ends of intervals.
     """
+    from statistics import NormalDist  # a module that predictions without intervals do not need
+
     law, count = NormalDist(), draws[0]
     middles = [law.inv_cdf((i + 0.5) / count) for i in range(count)]
     return generator.permutation(middles).reshape(draws)

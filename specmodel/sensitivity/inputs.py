@@ -33,6 +33,8 @@ _PARAMETERS = {
     "tile_width": ("-", 0.0, 4096.0),
     "group_time": ("s", 0.0, 1e-3),
     "ramp_time": ("s", 0.0, 1.0),
+    "depth_time": ("s", 0.0, 1e-3),
+    "depth_limit": ("-", None, 1e9),
 }
 """Unit and bounds of the parameters of kernels; a minimum of None is an open one at 0. Sharpness is
 left out, as it is chosen and not fitted continuously."""

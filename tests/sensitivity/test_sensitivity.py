@@ -367,7 +367,8 @@ def test_engine_ranges_are_normal_and_not_negative():
 
 
 @pytest.mark.parametrize(
-    ("case", "engine"), [("nodes", None), ("head", None), ("head", "vllm-moesd-2025")]
+    ("case", "engine"),
+    [("nodes", None), ("look-up", None), ("head", None), ("head", "vllm-moesd-2025")],
 )
 def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypatch):
     """Independent factors have the joint law of the correlated errors of intervals."""
@@ -400,6 +401,22 @@ def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypat
         width = float(theirs[output].high - theirs[output].low)
         assert low == pytest.approx(float(theirs[output].low), abs=0.03 * width)
         assert high == pytest.approx(float(theirs[output].high), abs=0.03 * width)
+
+
+def test_deployment_error_is_on_all_passes_and_not_on_the_host():
+    """A step of f g + h over a plain pass of f p; without host time, ratios do not move."""
+    deployment = deployed("look-up")
+    told = predict(**CASES["look-up"], **SHAPE)
+    g, h = float(told.verify_time), float(told.draft_time)
+    assert h > 0
+    base, slower = evaluate(deployment, POINT, {"deployment.error": [1.0, 1.5]})["speedup"]
+    assert slower / base == pytest.approx(1.5 * (g + h) / (1.5 * g + h))
+    for output in OUTPUTS:
+        ideal = evaluate(deployed("nodes"), POINT, {"deployment.error": [1.0, 1.5]})[output]
+        assert ideal[1] == pytest.approx(ideal[0], rel=1e-12)
+    assert "deployment.error" not in list_inputs(deployed("head"), POINT)
+    assert "deployment.error" in calibrated_ranges(deployment, POINT)
+    assert not calibrated_ranges(deployed("nodes", stack="datasheet"), POINT)
 
 
 @pytest.mark.parametrize("engine", [None, "vllm-moesd-2025"])
