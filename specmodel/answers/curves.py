@@ -108,7 +108,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     >>> p = predict(target="qwen3-30b-a3b", hardware="h200_sxm", drafter="eagle", acceptance=0.7,
     ...             batch_size=range(1, 257), draft_length=[[1], [3]], stack="datasheet")
     >>> sweet_spots(p)[["draft_length", "peak_batch_size"]].values.tolist()
-    [[1, 85], [3, 63]]
+    [[1, 84], [3, 63]]
     """
     import pandas as pd
 

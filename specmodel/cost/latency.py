@@ -271,7 +271,7 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     >>> from specmodel.cost.deploy import deploy
     >>> d, _ = deploy(target="llama-3.1-8b", hardware="h100_sxm", stack="datasheet")
     >>> float(prefill_pass(d, 8192).total_time.round(3))
-    0.139
+    0.148
     """
     tokens = check("prompt_length", prompt_length, minimum=1)
     replicas = deployment.layout.replicas

@@ -51,7 +51,7 @@ def test_roofs_are_those_of_the_data_sheet_and_of_the_fit(prediction) -> None:
     parts = table[table["component"] != "host"]
     assert set(parts["peak_flops_per_s"]) == {h200.dtype["bf16"].peak_flops_per_s}
     assert set(parts["peak_bytes_per_s"]) == {h200.memory.peak_bytes_per_s}
-    fit = h200.fitted["trtllm"].experts["bf16"]
+    fit = h200.fitted["sglang"].experts["bf16"]
     experts = parts[parts["kind"] == "experts"]
     shares = experts["fitted_bytes_per_s"] / experts["peak_bytes_per_s"]
     assert shares.to_list() == pytest.approx([fit.memory_efficiency] * len(experts))

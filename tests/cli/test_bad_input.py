@@ -480,7 +480,7 @@ KERNELS = [
         (f"{GOOD} --stack {value}", "--stack:", f"'{shown}'", "trtllm, vllm, typical, datasheet")
         for value, shown in (("nosuch", "nosuch"), ("''", ""), ("TRTLLM", "TRTLLM"))
     ),
-    (f"{GOOD} --stack sglang", "--stack:", "'sglang'", "NVIDIA H200 SXM"),
+    (f"{GOOD} --stack torch", "--stack:", "'torch'", "NVIDIA H200 SXM"),
     (f"{GOOD} --hardware l4 --stack trtllm", "--stack:", "'trtllm'", "typical, datasheet", "L4"),
     (f"{GOOD} --hardware {{folder}}/good.toml --stack vllm", "--stack:", "'vllm'", "made up"),
     (f"{GOOD} --stack", "--stack"),

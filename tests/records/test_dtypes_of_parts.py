@@ -87,6 +87,7 @@ def test_parts_of_other_dtypes_are_components_of_their_own():
         "embedding": ("fp8", "bf16"),
         "norms": ("fp8", "bf16"),
         "attention_projections": ("fp8", "fp8"),
+        "elementwise": ("fp8", "bf16"),
         "output_projections": ("fp8", "fp4"),
         "attention_core": ("bf16", "bf16"),
         "attention_projections_bf16": ("bf16", "bf16"),

@@ -431,16 +431,16 @@ def test_bad_columns_workers_and_sizes():
 
 
 def test_impossible_combinations_are_left_out_only_if_asked():
-    axes = BASE | {"hardware": "h200_sxm", "stack": ["vllm", "sglang", "datasheet"]}
+    axes = BASE | {"hardware": "rtx_pro_6000", "stack": ["trtllm", "sglang", "datasheet"]}
     with pytest.raises(InputError, match=r"^stack: got 'sglang'"):
         plan_sweep(axes)
     plan = plan_sweep(axes, skip_impossible=True)
     frame = sweep(axes, skip_impossible=True)
     assert list(plan.skipped) == frame.attrs["skipped"]
     (reason,) = plan.skipped
-    assert "mixtral-8x7b, eagle, h200_sxm, sglang" in reason
+    assert "mixtral-8x7b, eagle, rtx_pro_6000, sglang" in reason
     assert "stack: got 'sglang'" in reason
-    possible = sweep(axes | {"stack": ["vllm", "datasheet"]})
+    possible = sweep(axes | {"stack": ["trtllm", "datasheet"]})
     pd.testing.assert_frame_equal(frame, possible)
     with pytest.raises(InputError, match=r"^stack: got 'sglang'; .*no combination can be"):
         plan_sweep(axes | {"stack": "sglang"}, skip_impossible=True)
