@@ -431,7 +431,7 @@ WRONG = [
     (BASE + " --csv --fragment-only", "csv: got True", "--fragment-only"),
     (BASE + " --proposal-rate 0.5", "--proposal-rate: got 0.5", "ngram"),
     (BASE.replace("h200_sxm", "h200"), "--hardware: got 'h200'", "h200_sxm"),
-    (BASE + " --stack sglang", "--stack: got 'sglang'", "trtllm"),
+    (BASE + " --stack torch", "--stack: got 'torch'", "trtllm"),
 ]
 
 
