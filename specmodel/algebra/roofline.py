@@ -93,20 +93,21 @@ class KernelParameters:
         ramp = kernels * self.ramp_time
         return seconds * (1 + ramp / np.maximum(seconds + ramp, np.finfo(float).tiny))
 
-    def walked(self, seconds: FloatArray, depth: Value, kernels: Value) -> FloatArray:
-        """Return the time of arithmetic, or of walking the depths of `kernels` that sum to `depth`.
+    def walked(self, seconds: Value, depth: Value, kernels: Value) -> Value:
+        """Return the time of reads that stream in `seconds` while kernels walk their depths.
 
-        The kernels are taken to be equally deep, which is at most a little too long for some that
-        are not. Walking and computing overlap as computing and streaming do.
+        Those of `kernels` sum to `depth`. They are taken to be equally deep, which is at most a
+        little too long for some that are not. Walking and streaming overlap as computing does.
         """
         if _is_zero(self.depth_time):
             return seconds
         each = depth / np.maximum(kernels, _FEWEST)
-        return smooth_maximum(
-            seconds,
-            np.asarray(depth * self.depth_time / (1 + each / self.depth_limit)),
-            self.sharpness,
-        )
+        walking = depth * self.depth_time / (1 + each / self.depth_limit)
+        if isinstance(seconds, float) and isinstance(walking, float):  # the same for all points
+            larger, smaller = max(seconds, walking), min(seconds, walking)
+            ratio = smaller / (larger + _TINY)
+            return float(larger * (1 + ratio**self.sharpness) ** (1 / self.sharpness))
+        return smooth_maximum(np.asarray(seconds), np.asarray(walking), self.sharpness)
 
 
 DATA_SHEET = KernelParameters()

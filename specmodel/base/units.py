@@ -1,5 +1,6 @@
 """Constants, numeric types, argument checks and formatting. Everything inside is in SI units."""
 
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -128,6 +129,7 @@ def kernel_dtype(dtype: str) -> str:
     return _KERNELS.get(dtype, dtype)
 
 
+@cache
 def names_of_fits(stored: str, arithmetic: str | None = None) -> tuple[str, ...]:
     """Return the names under which kernels of some dtypes may be fitted, the best first.
 

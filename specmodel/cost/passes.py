@@ -247,9 +247,9 @@ def component_time(
     else:
         activation_time = part.activation_bytes / (k.activation_efficiency * bytes_per_s)
     streaming = k.ramped(streamed / (k.memory_efficiency * bytes_per_s), part.kernels)
+    streaming = k.walked(streaming, part.depth, part.kernels)
     computed = k.tiled_arithmetic(part.flop / flops_per_s, part.rows, part.spread)
     computed = k.grouped(computed, part.groups)
-    computed = k.walked(np.asarray(computed), part.depth, part.kernels)
     return ComponentTime(
         compute_time=np.asarray(computed),
         memory_time=np.asarray(streaming),
