@@ -27,6 +27,12 @@ SHAPES = {
         (8192, 28672),
         (16384, 5120),
         (7168, 18432),
+        (16384, 256),
+        (4096, 512),
+        (8192, 384),
+        (2048, 1024),
+        (12288, 256),
+        (6144, 512),
     ],
     "attention": [
         (32, 8, 128),
@@ -56,7 +62,14 @@ PLANTED = {
         "tile_growth": 0.2,
         "tile_width": 50.0,
     },
-    "gemm": {"launch_time": 3e-6, "memory_efficiency": 0.8, "compute_efficiency": 0.75},
+    "gemm": {
+        "launch_time": 3e-6,
+        "memory_efficiency": 0.8,
+        "compute_efficiency": 0.75,
+        "activation_efficiency": 0.6,
+        "depth_time": 1e-9,
+        "depth_limit": 2e4,
+    },
     "attention": {
         "launch_time": 6e-6,
         "memory_efficiency": 0.9,

@@ -183,10 +183,11 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
     If every token brought an error of its own, independent of the others, the error of a pass of
     q tokens would be their mean, of which the plain pass has one: a covariance of 1/q, over
     standard deviations of 1 and ``q^(-1/2)``, is a correlation of ``q^(-1/2)``. That suggests the
-    form and explains no kernel. On kernels that were not fitted, errors correlate by 0.79, 0.61,
-    0.43 and 0.10 at 2, 4, 8 and 16 tokens (experts, median of seven stacks; the law: 0.71, 0.50,
-    0.35, 0.25), those of GEMMs by less: 0.58, 0.21, 0.06 and -0.11. Intervals of ratios of two
-    passes then hold for 82 to 71 % of experts and 75 to 72 % of GEMMs.
+    form and explains no kernel. On kernels that were not fitted, errors correlate by 0.74, 0.56,
+    0.34 and 0.08 at 2, 4, 8 and 16 tokens (experts, median of nine stacks, each engine on each
+    generation of GPUs; the law: 0.71, 0.50, 0.35, 0.25), those of GEMMs by less: 0.52, 0.24, 0.04
+    and -0.24. Intervals of ratios of two passes then hold for 82, 75, 71 and 69 % of experts and
+    for 74, 73, 72 and 70 % of GEMMs: at 16 tokens they are too narrow by a seventh to a fifth.
     """
     q = np.asarray(verify_tokens, dtype=float)
     return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5

@@ -95,6 +95,22 @@ def test_what_the_points_do_not_determine_is_named() -> None:
     assert any(w.startswith("compute_efficiency is not determined") for w in warnings), warnings
 
 
+@pytest.mark.parametrize(
+    "shapes", ["input_size in (4096, 8192)", "output_size > 4096"], ids=["two depths", "all long"]
+)
+def test_a_few_products_give_a_fit_that_walks_no_depth(shapes: str) -> None:
+    """Nor is a depth walked on shapes that were not timed: its time would be any value."""
+    table = planted("gemm", depth_time=0.0).query(shapes)
+    fit = fitted("gemm", table).fit
+    assert not {"depth_time", "depth_limit"} & set(fit.varied)
+    assert fit.parameters.depth_time == 0.0
+    alone = points("gemm").query("input_size == 16384 and output_size == 256")
+    parameters = KernelParameters(**PLANTED["gemm"] | {"depth_time": 0.0}, sharpness=4.0)
+    expected = predicted_time("gemm", alone, H200, parameters)
+    found = predicted_time("gemm", alone, H200, fit.parameters)
+    np.testing.assert_allclose(found, expected, rtol=0.01)
+
+
 # engines: what is planted comes back
 
 TARGET = {
@@ -397,13 +413,18 @@ FAULTS = [
             ("no_latency", "measurements", "columns latency as well"),
             ("zero", "measurements.num_tokens", "0", "above 0"),
             ("mixed", "measurements.hardware", "b200", "one device"),
-            ("twice", "measurements", "48 rows twice"),
+            ("twice", "measurements", "96 rows twice"),
             ("milliseconds", "measurements.latency", "milliseconds", "seconds on NVIDIA H200"),
             ("skipped", "measurements", "role"),
         )
     ),
-    ("fit {folder}/few.csv --output out.toml", "3 points of gemm", "more than 3"),
-    ("fit {folder}/wild.csv --output out.toml", "measurements.gemm", "mean_error", "184.5"),
+    ("fit {folder}/few.csv --output out.toml", "3 points of gemm", "more than 4"),
+    (
+        "fit {folder}/wild.csv --output out.toml",
+        "measurements.gemm",
+        "mean_error: got",
+        "equal to 10",
+    ),
     ("fit {folder}/stack.csv --output out.toml", "stack", "'My Stack'", "lower-case"),
     ("fit {folder}/device.csv --output out.toml", "--hardware", "'h200'", "h200_sxm"),
     # fit kernels

@@ -97,6 +97,9 @@ SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 _ALWAYS = ("memory_efficiency", "compute_efficiency")  # recorded whether fitted or held
 _UNCUT = "depth_limit"  # no limit if it is at its upper bound: kernels do not cut depths
+_WALK = ("depth_time", _UNCUT)
+_FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
+_NO_WORSE = 1.01  # error over that of the fit with what points do not determine
 _NORMAL_80 = 1.2815515594  # 80 % of a normal distribution lie within so many deviations
 _FOLDS = 4
 
@@ -147,7 +150,8 @@ def fit_kernels(
     it bounds the launch. One query token does not show how fast attention computes: unless more
     were timed, it is taken to compute as GEMMs do. Nor do experts show it that stream for as long
     as they compute: they are taken to compute at most as fast as dense products of their
-    arithmetic, since a grouped product is one of those cut up.
+    arithmetic, since a grouped product is one of those cut up. Products of fewer than three depths,
+    or all long, do not show that they walk their depth, and are taken not to.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
@@ -236,9 +240,9 @@ class _Problem:
     held: KernelParameters
     bounds: Mapping[str, tuple[float, float, float]]
 
-    def without(self, name: str) -> "_Problem":
-        """Return the problem with one parameter less, which is held as it is by default."""
-        return replace(self, bounds={n: bound for n, bound in self.bounds.items() if n != name})
+    def without(self, *names: str) -> "_Problem":
+        """Return the problem without some parameters, which are held as they are by default."""
+        return replace(self, bounds={n: b for n, b in self.bounds.items() if n not in names})
 
     def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
         named: dict[str, Any] = dict(zip(self.bounds, np.exp(x).tolist(), strict=True))
@@ -269,6 +273,10 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     result = log_fit_result(names, best, errors, _series(fitted))
     if _UNCUT in result.at_bound:
         return _fit(problem.without(_UNCUT), rows)
+    if _WALK[0] in result.undetermined:
+        simpler = _fit(problem.without(*_WALK), rows)
+        if simpler.result.mean_error <= _NO_WORSE * result.mean_error:
+            return simpler
     if fitted["shape"].nunique() == 1:
         note = "one shape was fitted: errors and intervals say nothing of others"
         result = replace(result, warnings=(*result.warnings, note))
@@ -311,6 +319,8 @@ def _bounds(
         low, high, start = bounds["launch_time"]
         shortest = float(rows["latency"].quantile(0.2))
         bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
+        if rows.loc[rows["role"] == "fit", "input_size"].nunique() < _FEWEST_DEPTHS:
+            bounds = {name: bound for name, bound in bounds.items() if name not in _WALK}
     if kind in ("experts", "latent_attention"):
         low, high, start = bounds["compute_efficiency"]
         high = max(min(high, computed), low * 1.001)
