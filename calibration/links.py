@@ -154,21 +154,36 @@ def fit_links() -> pd.DataFrame:
     judged = []
     together: dict[tuple[str, ...], AllReduceFit] = {}
     for name in links:
-        path, fits = PROFILES / f"{name}.toml", {}
-        link = load_hardware(path).link
-        for one in (one for one in tables if one.hardware == name):
-            fitting = fit_together(links, [one])
-            fits[one.stack] = record(fitting, one.version, f"measured on {name}")
-            judged.append(judge(link, one, fitting))
+        path = PROFILES / f"{name}.toml"
+        fits, errors = own_fits(name, links, tables)
+        judged += errors
         others = tuple(relatives(name, links, measured))
         if others not in together:
-            own = [one for one in tables if one.hardware in others]
-            versions = ", ".join(sorted({one.name for one in own}))
-            on = f"measured on {', '.join(others)}"
-            together[others] = record(fit_together(links, own), versions, on)
+            together[others] = typical_fit(others, links, tables)
         fits[TYPICAL] = together[others]
         write_text(path, with_all_reduces(path.read_text(encoding="utf-8"), fits))
     return pd.DataFrame(judged)
+
+
+def own_fits(
+    name: str, links: dict[str, Link], tables: list[AllReduces]
+) -> tuple[dict[str, AllReduceFit], list[dict[str, object]]]:
+    """Return the fits of the stacks that were timed on a device, and how far off they are."""
+    fits, judged, link = {}, [], load_hardware(PROFILES / f"{name}.toml").link
+    for one in (one for one in tables if one.hardware == name):
+        fitting = fit_together(links, [one])
+        fits[one.stack] = record(fitting, one.version, f"measured on {name}")
+        judged.append(judge(link, one, fitting))
+    return fits, judged
+
+
+def typical_fit(
+    devices: tuple[str, ...], links: dict[str, Link], tables: list[AllReduces]
+) -> AllReduceFit:
+    """Return one fit to all stacks of some devices."""
+    own = [one for one in tables if one.hardware in devices]
+    versions = ", ".join(sorted({one.name for one in own}))
+    return record(fit_together(links, own), versions, f"measured on {', '.join(devices)}")
 
 
 def judge(link: Link, one: AllReduces, fitting: LinkFitting) -> dict[str, object]:
