@@ -369,6 +369,6 @@ def _check_milliseconds(table: pd.DataFrame, name: str) -> None:
     times = times[~np.isnan(times)]
     low, high = PLAUSIBLE
     for time in times[(times < low) | (times > high)]:
-        raise InputError(f"serving.{name}", time, f"milliseconds from {low:g} to {high:g}")
+        raise InputError(f"serving.{name}", float(time), f"milliseconds from {low:g} to {high:g}")
     if times.size and np.median(times) < LEAST_MILLISECONDS:
-        raise InputError(f"serving.{name}", np.median(times), "milliseconds, not seconds")
+        raise InputError(f"serving.{name}", float(np.median(times)), "milliseconds, not seconds")
