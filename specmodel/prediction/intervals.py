@@ -187,7 +187,7 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
     0.34 and 0.08 at 2, 4, 8 and 16 tokens (experts, median of nine stacks, each engine on each
     generation of GPUs; the law: 0.71, 0.50, 0.35, 0.25), those of GEMMs by less: 0.52, 0.24, 0.04
     and -0.24. Intervals of ratios of two passes then hold for 82, 75, 71 and 69 % of experts and
-    for 74, 73, 72 and 70 % of GEMMs: at 16 tokens they are too narrow by a seventh to a fifth.
+    for 74, 73, 72 and 70 % of GEMMs, at 16 tokens as if a fifth too narrow for normal errors.
     """
     q = np.asarray(verify_tokens, dtype=float)
     return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5

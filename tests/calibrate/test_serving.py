@@ -175,7 +175,7 @@ def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, s
         *degrees,
         spread,
     ]
-    with_degrees = specmodel.decode(
+    with_degrees = specmodel.decode(  # whose fp8 is in blocks
         target="deepseek-r1", hardware="h100_sxm", stack="trtllm", weight_dtype="fp8_block",
         kv_dtype="fp8", batch_size=16, context_length=1152, prompt_length=922, output_length=461,
         tensor_parallel=degrees[0], data_parallel=degrees[1], expert_parallel=spread,
