@@ -144,7 +144,10 @@ def test_prompts_on_shapes_that_were_not_fitted(stack):
 @pytest.mark.dataset
 @pytest.mark.parametrize(("name", "most"), [("b200", 0.06), ("h200_sxm", 0.11)])
 def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
-    """Projections and core of a layer in 16 bits, no module fitted to; in the median."""
+    """Projections, core and what is between them in 16 bits, no module fitted to; the median.
+
+    Norms of latents, rotation and writing to the cache, kernels of their own, are counted here.
+    """
     pytest.importorskip("aiconfigurator_core")
     pytest.importorskip("pyarrow")
     folder = datasets._data_folder() / datasets.FOLDERS[name] / "mla/trtllm/1.3.0rc20"
@@ -172,5 +175,10 @@ def test_modules_of_latent_attention_with_prompts_are_as_published(name, most):
         parts = target_pass(deployment, group).components
         names = ("attention_projections", "key_value_projections", "prompt_attention")
         time = sum(parts[part].total_time for part in names) / 61
+        between = deployment.hardware.fitted["trtllm"].elementwise["bf16"]
+        values = 2 * (1536 + 512 + (heads + 1) * 64)  # each read and written, 2 B each
+        moved = rows["batch_size"] * rows["isl"] * 2 * values
+        bytes_per_s = between.activation_efficiency * deployment.hardware.memory.peak_bytes_per_s
+        time = time + 3 * between.launch_time + moved.to_numpy(float) / bytes_per_s
         missed.append(time / (rows["latency"].to_numpy() * 1e-3) - 1)
     assert np.median(np.abs(np.concatenate(missed))) <= most
