@@ -273,6 +273,8 @@ def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
     result = log_fit_result(names, best, errors, _series(fitted))
     if _UNCUT in result.at_bound:
         return _fit(problem.without(_UNCUT), rows)
+    if _WALK[0] in result.at_bound:
+        return _fit(problem.without(*_WALK), rows)
     if _WALK[0] in result.undetermined:
         simpler = _fit(problem.without(*_WALK), rows)
         if simpler.result.mean_error <= _NO_WORSE * result.mean_error:
