@@ -125,12 +125,9 @@ def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
     fragment, error = "", None
     if name == "sglang" and (needs_file or options["form"] or len(contexts) == 1):
         fragment, error = _for_sglang(table, options)
-    fitted = f"--engine {name} is fitted" if name in specmodel.list_engines() else "none ships"
-    told = {"batch_size": _SIZES, "context_length": contexts[0], "engine": f"ideal ({fitted})"}
-    told |= {"form": _FORMS[0]} if fragment else {}
     prediction = predict_deployed(
         deployment,
-        assumed | {key: value for key, value in told.items() if options[key] is None},
+        assumed | _assumed(options, contexts, has_form=bool(fragment)),
         acceptance=0.0,  # which has no part in what a step takes
         draft_length=draft_length,
         max_draft_length=draft_length,
@@ -159,6 +156,15 @@ def _axes(options: dict[str, Any]) -> tuple[int, list[int], list[int]]:
         given = {"batch sizes": len(sizes), "contexts": len(contexts), "tokens": lengths[0] + 1}
         raise InputError("batch_size", given, f"at most {MAX_POINTS} points in all, not {points}")
     return lengths[0], sizes, contexts
+
+
+def _assumed(options: dict[str, Any], contexts: list[int], *, has_form: bool) -> dict[str, Any]:
+    """Return by name what the user did not give."""
+    name = options["dialect"]
+    fitted = f"--engine {name} is fitted" if name in specmodel.list_engines() else "none ships"
+    told = {"batch_size": _SIZES, "context_length": contexts[0], "engine": f"ideal ({fitted})"}
+    told |= {"form": _FORMS[0]} if has_form else {}
+    return {key: value for key, value in told.items() if options[key] is None}
 
 
 def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:
