@@ -198,6 +198,9 @@ def verdict(costs: Costs) -> list[str]:
         first, last = table.context_length[[0, -1]]
         growth = (step[-1] / step[0]).max()
         words.append(f"From context {first} to {last} a step takes up to {growth:.2f}x as long.")
+    replicas = costs.prediction.deployment.layout.replicas
+    if replicas > 1:
+        words.append(f"Batch sizes and tokens are those of one of {replicas} replicas, all alike.")
     return [*words, *report.behind(costs.prediction.deployment)]
 
 

@@ -117,3 +117,10 @@ def test_layers_of_the_head_are_drafting_only(run):
     for row, other in zip(one, five, strict=True):
         assert other["draft_time"] > row["draft_time"]
         assert other["verify_time"] == row["verify_time"]
+
+
+def test_batch_sizes_are_of_one_replica(run):
+    parallel = " --data-parallel 4 --expert-parallel 4"
+    told, alone = (run(VLLM + SMALL + more)[1] for more in (parallel, ""))
+    assert "tokens are those of one of 4 replicas" in " ".join(told.split())
+    assert "replicas, all alike" not in " ".join(alone.split())
