@@ -28,6 +28,7 @@ LONGEST = 20
 
 WHERE = "--target mixtral-8x7b --drafter eagle3 --hardware h200_sxm"
 NGRAM = "--target model.toml --drafter ngram --hardware hardware.toml --engine engine.toml"
+BLOCK = "--target mixtral-8x7b --drafter parallel --hardware h200_sxm"
 RATE = "--acceptance-rate 0.7"
 SMALL = "--batch-size 1,8 --draft-length 3"
 DRAWN = "--requests 3 --output-tokens 40"
@@ -59,6 +60,9 @@ BASES = [
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 32",
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
     f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang",
+    f"cost-table --for sglang {BLOCK} --draft-length 3 --batch-size 1,8",
+    f"cost-table --for sglang {BLOCK} --draft-length 3 --form rates --fragment-only",
+    f"cost-table --for vllm {WHERE} --draft-length 3 --context-length 512,4096 --csv",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
     f"sensitivity {NGRAM} --step-efficiency 0.5 --batch-size 4 --draft-length 3 --json",
     f"sweep {WHERE} {RATE} {SMALL}",
@@ -127,6 +131,8 @@ WORDS = {
     "timeline": "line.svg",
     "device": "cpu cuda",
     "for": "vllm tensorrt-llm sglang",
+    "dialect": "vllm tensorrt-llm sglang",
+    "form": "additive rates",
 }
 """Plausible words of options and arguments, by their names."""
 NOT_A_NUMBER = re.compile(r"(?i)(?<![\w./-])[-+]?(nan|inf|infinity)(?![\w./])")

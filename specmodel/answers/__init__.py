@@ -1,5 +1,6 @@
 """Answers: where speculation pays, with which draft length, from which acceptance, and why."""
 
+from specmodel.answers.cost_tables import CostTable, cost_table, sglang_costs
 from specmodel.answers.curves import (
     SweetSpot,
     best_draft_lengths,
@@ -14,6 +15,7 @@ from specmodel.answers.schedule import Schedule, draft_length_schedule, draft_ra
 
 __all__ = [
     "DIALECTS",
+    "CostTable",
     "Dialect",
     "Explanation",
     "Schedule",
@@ -21,11 +23,13 @@ __all__ = [
     "best_draft_lengths",
     "break_even",
     "compare",
+    "cost_table",
     "dialect",
     "draft_length_schedule",
     "draft_ranges",
     "explain",
     "pass_components",
+    "sglang_costs",
     "sweet_spot",
     "sweet_spots",
 ]

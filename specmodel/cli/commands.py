@@ -14,8 +14,8 @@ from specmodel.base.errors import InputError, cut, in_one_line, nearest
 from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
-    *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "dataset"),
-    "decode",
+    *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "cost-table"),
+    *("dataset", "decode"),
     *("explain", "fit", "plot", "predict", "schedule", "sensitivity", "simulate", "sweep"),
     *("sweet-spot", "trace", "validate"),
 )

@@ -1,17 +1,14 @@
 """Draft length by batch size: against brute force, and as each engine reads it."""
 
 import bisect
-import importlib.util
 import itertools
 import json
 import math
-import os
 import re
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_modules import own_module
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -319,27 +316,8 @@ SOURCES = {
 
 
 def own_parser(engine):
-    """The module of an engine that reads a schedule, without the engine.
-
-    It is taken out of the engine if that is installed, or out of its wheel in a folder that the
-    environment variable SPECMODEL_ENGINE_WHEELS names, such as that of
-    ``pip download --no-deps --dest FOLDER sglang vllm``.
-    """
-    path, folder = SOURCES[engine], os.environ.get("SPECMODEL_ENGINE_WHEELS")
-    wheels = sorted(Path(folder).glob(f"{engine}-*.whl")) if folder else []
-    found = importlib.util.find_spec(engine)
-    if wheels:
-        text = zipfile.ZipFile(wheels[-1]).read(path).decode()
-    elif found and found.origin:
-        text = (Path(found.origin).parents[1] / path).read_text(encoding="utf-8")
-    else:
-        # an engine takes gigabytes and a GPU's libraries; a newcomer's tests do without
-        pytest.skip(f"needs {engine} or its wheel")
-    # what the module takes from the rest of the engine plays no part in reading a file
-    text = re.sub(r"^from sglang.*? import (\(.*?\)|[^\n]*)", "", text, flags=re.M | re.S)
-    names = {"__name__": f"{engine}_parser", "log_info_on_rank0": lambda *_: None}
-    exec(compile(text, path, "exec"), names)
-    return names
+    """The names of the module of an engine that reads a schedule, without the engine."""
+    return vars(own_module(engine, SOURCES[engine]))
 
 
 @pytest.mark.engine

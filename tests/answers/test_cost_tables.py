@@ -1,0 +1,216 @@
+"""Tables of step times: against predictions, by hand, and as SGLang's own code reads them."""
+
+import bisect
+import json
+
+import numpy as np
+import pytest
+from engine_modules import own_module
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from specmodel.answers.cost_tables import (
+    FORMS,
+    MOST_STEPS,
+    CostTable,
+    cost_table,
+    costs_step_time,
+    costs_text,
+    sglang_costs,
+)
+from specmodel.base.errors import InputError
+from specmodel.cost.deploy import deploy
+from specmodel.prediction.decode import decode_deployed
+from specmodel.prediction.predict import predict_deployed
+
+DEPLOYMENTS = {
+    "moe": {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "engine": "sglang"},
+    "dense": {"target": "llama-3.1-8b", "hardware": "h100_sxm"},
+    "recurrent": {"target": "qwen3.5-35b-a3b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025"},
+    "replicas": {
+        "target": "deepseek-v3",
+        "hardware": "h200_sxm",
+        "data_parallel": 4,
+        "expert_parallel": 4,
+        "tensor_parallel": 2,
+    },
+}
+SIZES, CONTEXTS, LENGTH = [1, 3, 16, 100], [512, 9000], 5
+SGLANG = "sglang/srt/speculative/dspark_components/dspark_sps.py"
+
+
+def deployed(name):
+    return deploy(**DEPLOYMENTS[name], drafter="parallel")[0]
+
+
+def made(name, sizes=SIZES, contexts=1024, length=LENGTH):
+    return cost_table(
+        deployed(name), draft_length=length, batch_size=sizes, context_length=contexts
+    )
+
+
+def planted(sizes, length, step):
+    """A table of steps whose time is a function of requests and tokens."""
+    sizes = np.array(sizes)
+    tokens = np.outer(sizes, np.arange(1, length + 2))
+    none = np.zeros((1, len(sizes), 1))
+    return CostTable(
+        draft_length=length,
+        context_length=np.array([100]),
+        batch_size=sizes,
+        draft_time=none,
+        verify_time=step(sizes[:, None].astype(float), tokens)[None],
+        reject_time=none,
+    )
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_times_are_those_of_predictions(name):
+    deployment, table = deployed(name), made(name, contexts=CONTEXTS)
+    points = {
+        "batch_size": np.array(SIZES) * deployment.layout.replicas,
+        "context_length": np.array(CONTEXTS)[:, None],
+    }
+    whole = predict_deployed(deployment, {}, acceptance=0.5, draft_length=LENGTH, **points)
+    np.testing.assert_allclose(table.step_time[..., -1], whole.step_time, rtol=1e-12)
+    np.testing.assert_allclose(table.draft_time[..., 0], whole.draft_time, rtol=1e-12)
+    for tokens in range(2, LENGTH + 2):
+        drafts = tokens - 1  # whose target pass has as many tokens
+        p = predict_deployed(deployment, {}, acceptance=0.5, draft_length=drafts, **points)
+        np.testing.assert_allclose(table.verify_time[..., drafts], p.verify_time, rtol=1e-12)
+    plain = decode_deployed(deployment, {}, **points)
+    np.testing.assert_allclose(table.verify_time[..., 0], plain.tpot, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_more_of_anything_takes_no_less(name):
+    step = made(name, sizes=[1, 2, 5, 40, 41, 300], contexts=[0, 100, 30000]).step_time
+    for axis in range(3):
+        assert (np.diff(step, axis=axis) >= 0).all()
+
+
+def test_rows_are_the_steps():
+    table = made("moe", contexts=CONTEXTS)
+    rows = table.rows()
+    assert len(rows) == len(CONTEXTS) * len(SIZES) * (LENGTH + 1)
+    for row in rows:
+        place = CONTEXTS.index(row["context_length"]), SIZES.index(row["batch_size"])
+        assert row["num_tokens"] == row["batch_size"] * row["verify_tokens"]
+        assert row["step_time"] == table.step_time[(*place, row["verify_tokens"] - 1)]
+        parts = row["draft_time"] + row["verify_time"] + row["reject_time"]
+        assert row["step_time"] == pytest.approx(parts, rel=1e-12)
+
+
+def test_order_and_repeats_of_what_is_asked_do_not_matter():
+    table, other = made("dense"), made("dense", sizes=[16, 1, 100, 3, 16])
+    assert other.batch_size.tolist() == SIZES
+    assert (other.step_time == table.step_time).all()
+
+
+SIZE_LISTS = st.lists(st.integers(1, 200), min_size=1, max_size=12, unique=True).map(sorted)
+SLOPES = st.floats(0, 1e-3)
+
+
+@given(sizes=SIZE_LISTS, length=st.integers(1, 9), a=SLOPES, b=SLOPES)
+@settings(deadline=None)
+def test_what_is_additive_is_found_again(sizes, length, a, b):
+    table = planted(sizes, length, lambda n, m: 4e-3 + a * np.sqrt(n) + b * m)
+    read_off = costs_step_time(sglang_costs(table), table)
+    np.testing.assert_allclose(read_off, table.step_time[0], rtol=1e-8)
+
+
+@given(sizes=SIZE_LISTS, length=st.integers(1, 9))
+@settings(deadline=None)
+def test_rates_are_those_of_the_fewest_requests(sizes, length):
+    table = planted(sizes, length, lambda n, m: 1e-3 * n + 1e-5 * m)
+    costs = sglang_costs(table, "rates")
+    assert costs["max_batch_tokens"] == sizes[-1] * (length + 1)
+    tokens = costs["sample_batch_tokens"]
+    assert tokens == sorted(set(tokens))
+    for count, rate in zip(tokens, costs["sample_steps_per_sec"], strict=True):
+        fewest = min(n for n in sizes if n * (length + 1) >= count)
+        assert count % fewest == 0
+        assert 1 / rate == pytest.approx(1e-3 * fewest + 1e-5 * count, rel=1e-12)
+
+
+def read(costs, requests, tokens):
+    """Seconds that a table says of one step, by the words of SGLang's documentation."""
+    if "sample_batch_tokens" in costs:
+        place = bisect.bisect_right(costs["sample_batch_tokens"], tokens) - 1
+        return 1 / costs["sample_steps_per_sec"][max(place, 0)]
+
+    def line(xs, ys, x):
+        x = min(max(x, xs[0]), xs[-1])
+        for k in range(len(xs) - 1):
+            if x <= xs[k + 1]:
+                return ys[k] + (ys[k + 1] - ys[k]) * (x - xs[k]) / (xs[k + 1] - xs[k])
+        return ys[-1]
+
+    own = line(costs["bs_probes"], costs["alpha_seconds"], requests)
+    return costs["bias_seconds"] + own + line(costs["m_probes"], costs["theta_seconds"], tokens)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_files_say_what_the_steps_take(name, form):
+    table = made(name)
+    costs = json.loads(costs_text(sglang_costs(table, form)))
+    found = [[read(costs, n, n * q) for q in table.verify_tokens] for n in table.batch_size]
+    np.testing.assert_allclose(costs_step_time(costs, table), found, rtol=1e-12)
+    error = np.abs(found / table.step_time[0] - 1)
+    assert error.max() < {"additive": 0.05, "rates": 0.8}[form]
+    if form == "additive":
+        assert (np.diff(costs["alpha_seconds"]) >= 0).all()
+        assert (np.diff(costs["theta_seconds"]) >= 0).all()
+    else:
+        assert (np.diff(costs["sample_steps_per_sec"]) <= 0).all()
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("form", FORMS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(sizes=SIZE_LISTS, length=st.integers(1, 9), requests=st.integers(1, 300))
+def test_sglang_itself_reads_the_same_off_its_file(sizes, length, requests, form, tmp_path):
+    pytest.importorskip("msgspec")
+    module, path = own_module("sglang", SGLANG), tmp_path / "costs.json"
+    table = made("moe", sizes=sizes, length=length)
+    costs = sglang_costs(table, form)
+    path.write_text(costs_text(costs), encoding="utf-8")
+    loaded = module.load_sps_table_from_path(str(path))
+    assert not module.is_uninitialized_sps_table(loaded)
+    for n, steps in zip(table.batch_size.tolist(), costs_step_time(costs, table), strict=True):
+        for q, step in enumerate(steps, start=1):
+            if form == "additive":
+                told = loaded.step_time(num_reqs=n, budget=n * (q - 1))
+            else:
+                told = 1 / loaded.lookup(n * q)
+            assert told == pytest.approx(step, rel=1e-12)
+    assert json.loads(loaded.to_json()) == costs
+    if form == "additive":
+        expected = read(costs, requests, 2 * requests)
+        told = loaded.step_time(num_reqs=requests, budget=requests)
+        assert told == pytest.approx(expected, rel=1e-12)
+
+
+def test_what_cannot_be_tabulated_is_refused():
+    table = made("dense", contexts=CONTEXTS)
+    with pytest.raises(InputError, match=r"^context_length: got \[512, 9000\]; expected one"):
+        sglang_costs(table)
+    with pytest.raises(InputError, match=r"^form: got 'sums'; expected additive or rates"):
+        sglang_costs(made("dense"), "sums")
+    many = made("dense", sizes=range(1, MOST_STEPS // (LENGTH + 1) + 2))
+    with pytest.raises(InputError, match=r"^batch_size: got '683 of them'; expected at most 682"):
+        sglang_costs(many)
+    assert len(sglang_costs(many, "rates")["sample_batch_tokens"]) > 683
+    for drafter in (None, "ngram"):
+        d, _ = deploy(target="llama-3.1-8b", hardware="h100_sxm", drafter=drafter)
+        with pytest.raises(InputError, match=r"^drafter: got .*; expected a head or a model"):
+            cost_table(d, draft_length=3, batch_size=1, context_length=1)
+    for name, value in (
+        *(("draft_length", n) for n in (0, -1, 1.5, 10**6)),
+        *(("batch_size", n) for n in (0, 1.5, float("nan"))),
+        ("context_length", -1),
+    ):
+        points = {"draft_length": 3, "batch_size": 1, "context_length": 1} | {name: value}
+        with pytest.raises(InputError, match=f"^{name}: got"):
+            cost_table(deployed("dense"), **points)

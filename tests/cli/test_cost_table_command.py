@@ -1,0 +1,126 @@
+"""``specmodel cost-table``: what it prints in each form, and used wrong."""
+
+import csv
+import io
+import json
+import shlex
+
+import pytest
+
+from specmodel import cli
+from specmodel.answers.cost_tables import COLUMN_UNITS
+
+WHERE = " --target qwen3-30b-a3b --hardware h200_sxm --drafter parallel --draft-length 7"
+SGLANG = "cost-table --for sglang" + WHERE
+VLLM = "cost-table --for vllm" + WHERE
+SMALL = " --batch-size 1,4,16"
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line; return its status and what it prints on either stream."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("form", ["", " --form additive", " --form rates"])
+def test_all_forms_tell_the_same(run, form):
+    status, fragment, err = run(SGLANG + SMALL + form + " --fragment-only")
+    assert (status, err) == (0, "")
+    costs = json.loads(fragment)
+    document = json.loads(run(SGLANG + SMALL + form + " --json")[1])
+    assert json.loads(document["fragment"]) == costs
+    assert ("bias_seconds" in costs) == (form != " --form rates")
+    assert document["units"] == COLUMN_UNITS
+    table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + form + " --csv")[1])))
+    assert [{k: float(v) for k, v in row.items()} for row in table] == document["rows"]
+    assert len(table) == 3 * 8
+    told = run(SGLANG + SMALL + form)[1]
+    assert f"within {document['largest_error']:.1%}" in told
+    assert "--speculative-dspark-sps-table-path FILE" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_what_was_not_given_is_told(run):
+    told = " ".join(run(SGLANG)[1].split())
+    assumed = told[told.index("Assumed:") :]
+    for words in ("batch_size 1:256:x2", "context_length 1024", "form additive"):
+        assert words in assumed
+    assert "engine ideal (--engine sglang is fitted)" in assumed
+    given = " ".join(run(SGLANG + SMALL + " --context-length 9 --form rates")[1].split())
+    for name in ("batch_size", "context_length", "form "):
+        assert name not in given[given.index("Assumed:") :].replace("bounds_of_fits", "")
+
+
+def test_vllm_reads_no_file_and_is_told_so(run):
+    status, told, err = run(VLLM + SMALL + " --context-length 1024,8192")
+    assert (status, err) == (0, "")
+    words = " ".join(told.split())
+    assert "vLLM 0.33 reads no file" in words
+    assert "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN" in words
+    document = json.loads(run(VLLM + SMALL + " --context-length 1024,8192 --json")[1])
+    assert (document["fragment"], document["largest_error"]) == (None, None)
+    rows = {(r["context_length"], r["batch_size"], r["verify_tokens"]): r for r in document["rows"]}
+    assert len(rows) == 2 * 3 * 8
+    growth = max(
+        row["step_time"] / rows[1024, *at]["step_time"]
+        for (context, *at), row in rows.items()
+        if context == 8192
+    )
+    assert f"From context 1024 to 8192 a step takes up to {growth:.2f}x as long" in words
+
+
+def test_several_contexts_are_tables_but_no_file_of_sglang(run):
+    status, told, err = run(SGLANG + SMALL + " --context-length 1,2")
+    assert (status, err) == (0, "")
+    assert "SGLang's table knows one context; --csv has all." in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("command", "argument", "expected"),
+    [
+        (VLLM + " --fragment-only", "--fragment-only: got True", "--csv has it"),
+        (VLLM + " --form rates", "--form: got 'rates'", "reads no table"),
+        (SGLANG + " --context-length 1,2 --fragment-only", "--context-length", "expected one"),
+        (SGLANG + " --context-length 1,2 --form rates", "--context-length", "expected one"),
+        (SGLANG + " --json --csv", "--csv: got True", "one of --json"),
+        (SGLANG + " --json --fragment-only", "--fragment-only", "one of --json"),
+        (SGLANG + " --draft-length 2,3", "--draft-length: got '2,3'", "expected one"),
+        (SGLANG + " --draft-length 0", "--draft-length", "1"),
+        (SGLANG + " --batch-size 0", "--batch-size", "1"),
+        (SGLANG + " --batch-size 1:600", "--batch-size: got '600 of them'", "at most 512"),
+        (SGLANG + " --batch-size 1:90000", "--batch-size", "at most 200000 points"),
+        (SGLANG + " --context-length x", "--context-length", "x"),
+        (SGLANG + " --drafter eagle3", "--drafter: got 'eagle3'", "DSPARK only"),
+        (VLLM + " --drafter ngram", "--drafter", "a head or a model"),
+        (VLLM.replace("vllm", "tensorrt-llm"), "--for", "tensorrt-llm"),
+        ("cost-table" + WHERE, "--for", "Missing"),
+        (SGLANG.replace("--draft-length 7", ""), "--draft-length", "Missing"),
+    ],
+)
+def test_used_wrong_it_says_so_in_one_line(run, command, argument, expected):
+    status, out, err = run(command)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert argument in err
+    assert expected in err
+
+
+def test_layers_of_the_head_are_drafting_only(run):
+    one, five = (
+        json.loads(run(SGLANG + SMALL + more + " --json")[1])["rows"]
+        for more in ("", " --set drafter.num_layers=5")
+    )
+    for row, other in zip(one, five, strict=True):
+        assert other["draft_time"] > row["draft_time"]
+        assert other["verify_time"] == row["verify_time"]
+
+
+def test_batch_sizes_are_of_one_replica(run):
+    parallel = " --data-parallel 4 --expert-parallel 4"
+    told, alone = (run(VLLM + SMALL + more)[1] for more in (parallel, ""))
+    assert "tokens are those of one of 4 replicas" in " ".join(told.split())
+    assert "replicas, all alike" not in " ".join(alone.split())

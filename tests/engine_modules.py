@@ -1,0 +1,37 @@
+"""Modules of engines that read files, without the engines."""
+
+import importlib.util
+import os
+import re
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+
+
+def own_module(engine, path):
+    """A module of an engine, by its path among the engine's files.
+
+    It is taken out of the engine if that is installed, or out of its wheel in a folder that the
+    environment variable SPECMODEL_ENGINE_WHEELS names, such as that of
+    ``pip download --no-deps --dest FOLDER sglang vllm``.
+    """
+    folder = os.environ.get("SPECMODEL_ENGINE_WHEELS")
+    wheels = sorted(Path(folder).glob(f"{engine}-*.whl")) if folder else []
+    found = importlib.util.find_spec(engine)
+    if wheels:
+        text = zipfile.ZipFile(wheels[-1]).read(path).decode()
+    elif found and found.origin:
+        text = (Path(found.origin).parents[1] / path).read_text(encoding="utf-8")
+    else:
+        # an engine takes gigabytes and a GPU's libraries; a newcomer's tests do without
+        pytest.skip(f"needs {engine} or its wheel")
+    # what the module takes from the rest of the engine plays no part in reading a file
+    text = re.sub(r"^from sglang.*? import (\(.*?\)|[^\n]*)", "", text, flags=re.M | re.S)
+    module = types.ModuleType(f"{engine}_{Path(path).stem}")
+    vars(module)["log_info_on_rank0"] = lambda *_: None
+    sys.modules[module.__name__] = module  # where annotations of its classes are looked up
+    exec(compile(text, path, "exec"), vars(module))
+    return module
