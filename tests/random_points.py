@@ -81,7 +81,7 @@ def violations(seed: int, count: int) -> Iterator[str]:
         points = random_points(rng)
 
         def at(**changes: Any) -> Prediction:
-            return predict_deployed(deployment, {}, **(points | changes))  # noqa: B023
+            return predict_deployed(deployment, {}, **(points | changes))  # noqa: B023 - called within this round
 
         here = at()
         for name, holds in {

@@ -103,10 +103,6 @@ class KernelParameters:
             return seconds
         each = depth / np.maximum(kernels, _FEWEST)
         walking = depth * self.depth_time / (1 + each / self.depth_limit)
-        if isinstance(seconds, float) and isinstance(walking, float):  # the same for all points
-            larger, smaller = max(seconds, walking), min(seconds, walking)
-            ratio = smaller / (larger + _TINY)
-            return float(larger * (1 + ratio**self.sharpness) ** (1 / self.sharpness))
         return smooth_maximum(np.asarray(seconds), np.asarray(walking), self.sharpness)
 
 

@@ -161,7 +161,7 @@ def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path
 @pytest.fixture
 def certificate(tmp_path):
     """One that vouches for itself, as Dask's configuration names it."""
-    if not shutil.which("openssl"):
+    if not shutil.which("openssl"):  # Python's own library reads certificates, and makes none
         pytest.skip("needs openssl")
     cert, key = (str(tmp_path / f"tls.{kind}") for kind in ("crt", "key"))
     make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"

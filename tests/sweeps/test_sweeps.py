@@ -463,6 +463,14 @@ def outputs():
     return OUTPUTS
 
 
+@pytest.fixture(params=OUTPUTS)
+def output(request):
+    """A form to write; Parquet takes an extra, without which its tests say so and pass on."""
+    if request.param not in outputs():
+        pytest.skip("needs pyarrow")
+    return request.param
+
+
 def check_written(path, frame):
     """What is read is the frame in float32; words are words, whole numbers whole."""
     found = text_of(path)
@@ -544,10 +552,7 @@ def snapshot(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
 def test_a_taken_name_is_refused_and_left_alone(output, tmp_path):
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
     plan, path = plan_sweep(BASE), f"{tmp_path}/{output}"
     sweep_to_file(plan, path)
     before = snapshot(tmp_path)
@@ -578,10 +583,7 @@ def test_what_is_not_a_sweep_is_never_replaced(tmp_path):
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
 def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, tmp_path):
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
     plan, path = plan_sweep(BASE), tmp_path / output
     left = path.with_name(f"{path.stem}.partial{path.suffix}")
     if output.endswith("/"):
@@ -608,11 +610,8 @@ def test_a_name_taken_in_the_meantime_is_left_alone(tmp_path, small_parts):
     check_written(tmp_path / "one.partial.csv", sweep(BASE))
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
 def test_two_sweeps_never_write_one_file(output, tmp_path, small_parts):
     """Not even if both may replace it; what the first has written stays as it was."""
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
     path, other = f"{tmp_path}/{output}", plan_sweep(BASE | {"batch_size": [2, 3, 4]})
 
     def intrude(_num_points):
@@ -626,10 +625,7 @@ def test_two_sweeps_never_write_one_file(output, tmp_path, small_parts):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
 def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_parts, monkeypatch):
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     parts = []
 
@@ -667,10 +663,7 @@ def test_names_that_do_not_do(output, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
 def test_an_interrupted_sweep_keeps_exactly_the_first_rows(output, tmp_path, small_parts):
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
     axes, done = case("records and what-ifs"), []
 
     def interrupt(num_points):
@@ -687,7 +680,6 @@ def test_an_interrupted_sweep_keeps_exactly_the_first_rows(output, tmp_path, sma
     check_written(left, sweep(axes).head(sum(done)))
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -697,8 +689,6 @@ def test_an_interrupted_sweep_keeps_exactly_the_first_rows(output, tmp_path, sma
     ],
 )
 def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path, monkeypatch):
-    if output not in outputs():
-        pytest.skip("needs pyarrow")
 
     def fail(*_arguments):
         raise fault

@@ -201,13 +201,17 @@ class LatentHeads(Record):
         depth = self.qk_nope_head_dim + self.kv_lora_rank
         values = 2 * heads * self.kv_lora_rank
         return self._made_of_latents(
-            run, layers, batch, dtype, values=values, depth=depth, kernels=2
+            run, layers, batch.num_tokens, batch.share, dtype, values=values, depth=depth, kernels=2
         )
 
-    def made_keys_and_values(self, run: Pass, layers: int, batch: Batch) -> Work:
+    def made_keys_and_values(
+        self, run: Pass, layers: int, num_tokens: FloatArray, share: FloatArray
+    ) -> Work:
         """Return the work of making keys and values of latents, but for what it writes."""
         dtype, depth = run.stream.weight_dtype, self.kv_lora_rank
-        return self._made_of_latents(run, layers, batch, dtype, values=0.0, depth=depth, kernels=1)
+        return self._made_of_latents(
+            run, layers, num_tokens, share, dtype, values=0.0, depth=depth, kernels=1
+        )
 
     def weights_of_latents(self, tensor_parallel: int) -> float:
         """Return the weights of one layer that make keys and values, on each GPU [-]."""
@@ -215,20 +219,27 @@ class LatentHeads(Record):
         return heads * self.kv_lora_rank * (self.qk_nope_head_dim + self.v_head_dim)
 
     def _made_of_latents(
-        self, run: Pass, layers: int, batch: Batch, dtype: str, **product: float
+        self,
+        run: Pass,
+        layers: int,
+        num_tokens: FloatArray,
+        share: FloatArray,
+        dtype: str,
+        **product: float,
     ) -> Work:
+        """Return the work of these matrices on tokens, of which a point has a share, or none."""
         work = blocks.linear(
-            batch.num_tokens,
+            num_tokens,
             weights=layers * self.weights_of_latents(run.layout.tensor_parallel),
             value_bytes=run.stream.residual_bytes,
             dtype=run.stream.arithmetic_dtype(dtype),
             stored_dtype=dtype,
             **{name: layers * value for name, value in product.items()},
         )
-        if np.all(batch.share == 1):
+        if np.all(share == 1):
             return work
         read, depth, kernels = (
-            part * batch.share for part in (work.weight_bytes, work.depth, work.kernels)
+            part * share for part in (work.weight_bytes, work.depth, work.kernels)
         )
         return replace(work, weight_bytes=read, depth=depth, kernels=kernels)
 
@@ -245,7 +256,7 @@ class LatentAttention(LatentHeads):
     It is run in its absorbed form, in which all heads attend to the latent itself, but for
     prompts: keys and values of each head are then made of the latents, those of the context too,
     as many queries make up for that. What is absorbed stays in 16 bits, as engines keep it
-    (`MLACommonImpl.process_weights_after_loading` in vLLM 0.33). The core computes in 16 bits
+    (`MLAAttention.process_weights_after_loading` in vLLM 0.33). The core computes in 16 bits
     whatever the cache holds, but on data-center Blackwell, where it computes on 8-bit latents.
     """
 
@@ -308,28 +319,15 @@ class LatentAttention(LatentHeads):
         made_of_one = layers * heads * (key + self.v_head_dim)
         attended = with_keys_and_values(attended, entries, made_of_one, stream.residual_bytes)
         work = {
-            "key_value_projections": self.made_keys_and_values(run, layers, prompts),
+            "key_value_projections": self.made_keys_and_values(
+                run, layers, prompts.num_tokens, prompts.share
+            ),
             "prompt_attention": attended,
         }
         context = prompts.total(lambda group: group.context_length)
         if context.any():
-            own = blocks.linear(
-                context,
-                weights=layers * self.weights_of_latents(run.layout.tensor_parallel),
-                values=0.0,
-                value_bytes=stream.residual_bytes,
-                depth=layers * self.kv_lora_rank,
-                kernels=layers,
-                dtype=stream.arithmetic_dtype(stream.weight_dtype),
-                stored_dtype=stream.weight_dtype,
-            )
             has_any = np.minimum(context, 1.0)  # weights are read where there is a context
-            work["context_projections"] = replace(
-                own,
-                weight_bytes=own.weight_bytes * has_any,
-                depth=own.depth * has_any,
-                kernels=own.kernels * has_any,
-            )
+            work["context_projections"] = self.made_keys_and_values(run, layers, context, has_any)
         return work
 
 
