@@ -15,7 +15,7 @@ from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.records.architecture import Architecture
-from specmodel.records.layers import blocks
+from specmodel.records.layers import blocks, messages
 from specmodel.records.layers.batch import (
     SINGLE_GPU,
     Batch,
@@ -176,11 +176,11 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
     blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
     reductions = sum(a.mixers.values()) + blocks_reduced + 1
     size = a.stream.residual_bytes
-    reduced = blocks.all_reduces(
+    reduced = messages.all_reduces(
         message,
         run.num_tokens * (reductions * a.hidden_size * size),
         count=reductions,
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
     logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)
-    return reduced + blocks.message(message, logits, collectives=1, rounds=0.5)
+    return reduced + messages.message(message, logits, collectives=1, rounds=0.5)

@@ -12,7 +12,8 @@ from specmodel.base import records
 from specmodel.base.ranges import ranges_text
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
-from specmodel.records.kernels import Points, Spread, check_covariance
+from specmodel.records.covariance import check_covariance
+from specmodel.records.kernels import Points, Spread
 from specmodel.records.layers.states import Slots
 
 FOLDER = Path(__file__).parent / "data/engines"

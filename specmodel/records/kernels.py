@@ -1,11 +1,10 @@
 """Fitted kernels of a serving stack: parameters of the roofline, and how far to trust them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
@@ -13,6 +12,7 @@ from specmodel.base import records
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import names_of_fits
+from specmodel.records.covariance import check_covariance
 
 FitKind = Literal[
     "experts",
@@ -88,8 +88,6 @@ TYPICAL = "typical"
 """Name of the stack that stands in where nothing was fitted."""
 
 _AS = {"fp16": "bf16"}
-_LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
-_ROUNDING = 1e-3
 
 FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
@@ -101,44 +99,6 @@ STATE_DTYPE: Literal["fp32"] = "fp32"
 def fitted_dtype(kind: str) -> StorageDtype:
     """Return the dtype whose fit stands in for dtypes of a kind that were not fitted."""
     return STATE_DTYPE if kind == "recurrence" else FITTED_DTYPE
-
-
-def check_covariance(
-    table: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
-) -> None:
-    """Refuse what cannot be the covariance of fitted parameters.
-
-    Parameters
-    ----------
-    table
-        Where the fit stands in its record, for the message: its table and a dot, or nothing.
-    varied
-        Names of the parameters.
-    covariance
-        Of their logarithms [-].
-    known
-        Names that there are.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown or there twice, or the matrix is of another size, not symmetric, or
-        gives a sum of parameters a negative variance, rounding aside.
-    """
-    size = len(varied)
-    if not set(varied) <= set(known) or len(set(varied)) < size:
-        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
-    if [len(row) for row in covariance] != [size] * size:
-        raise InputError(f"{table}covariance", covariance, f"{size} rows of {size} numbers")
-    matrix = np.array(covariance).reshape(size, size)
-    largest = np.abs(matrix).max(initial=0.0)
-    lost = _ROUNDING * largest
-    if largest > _LARGEST_VARIANCE or (np.abs(matrix - matrix.T) > lost).any():
-        expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
-        raise InputError(f"{table}covariance", covariance, expected)
-    if size and np.linalg.eigvalsh(matrix).min() < -lost:
-        expected = "variances, and covariances that they allow"
-        raise InputError(f"{table}covariance", covariance, expected)
 
 
 class KernelFit(Record):

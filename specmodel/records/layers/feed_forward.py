@@ -11,7 +11,7 @@ from specmodel.algebra.routing import check_popularity, union_by_expert
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
-from specmodel.records.layers import blocks
+from specmodel.records.layers import blocks, messages
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import (
     ONE,
@@ -314,7 +314,7 @@ class RoutedExperts(Record):
         copies = layers * ranks.rank_share(self.num_experts, self.experts_per_token, degree)
         row_bytes = stream.hidden_size * (stream.activation_bytes + stream.residual_bytes)
         sent = run.num_tokens * (copies * row_bytes / layout.tensor_parallel)
-        return blocks.message(message, sent, collectives=2 * layers, rounds=2 * layers)
+        return messages.message(message, sent, collectives=2 * layers, rounds=2 * layers)
 
     def _gather_scatter(self, run: Pass, layers: int) -> Work:
         """Gather the tokens of all replicas, and sum and scatter what cut experts make of them.
@@ -328,7 +328,7 @@ class RoutedExperts(Record):
             return Work()
         message = ranks.all_reduce(layout.replicas, layout.replicas_per_node)
         gathered = run.batch.num_tokens * (layers * stream.hidden_size * stream.residual_bytes)
-        return blocks.message(message, gathered, collectives=2 * layers, rounds=layers)
+        return messages.message(message, gathered, collectives=2 * layers, rounds=layers)
 
 
 def _dense(

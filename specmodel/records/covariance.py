@@ -1,0 +1,48 @@
+"""Covariances of fitted parameters, as records of fits have them."""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+
+_LARGEST_VARIANCE = 1e4  # of a logarithm: beyond, nothing at all is known
+_ROUNDING = 1e-3
+
+
+def check_covariance(
+    table: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
+) -> None:
+    """Refuse what cannot be the covariance of fitted parameters.
+
+    Parameters
+    ----------
+    table
+        Where the fit stands in its record, for the message: its table and a dot, or nothing.
+    varied
+        Names of the parameters.
+    covariance
+        Of their logarithms [-].
+    known
+        Names that there are.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown or there twice, or the matrix is of another size, not symmetric, or
+        gives a sum of parameters a negative variance, rounding aside.
+    """
+    size = len(varied)
+    if not set(varied) <= set(known) or len(set(varied)) < size:
+        raise InputError(f"{table}varied", varied, f"each once of {', '.join(known)}")
+    if [len(row) for row in covariance] != [size] * size:
+        raise InputError(f"{table}covariance", covariance, f"{size} rows of {size} numbers")
+    matrix = np.array(covariance).reshape(size, size)
+    largest = np.abs(matrix).max(initial=0.0)
+    lost = _ROUNDING * largest
+    if largest > _LARGEST_VARIANCE or (np.abs(matrix - matrix.T) > lost).any():
+        expected = f"a symmetric matrix of numbers up to {_LARGEST_VARIANCE:g}"
+        raise InputError(f"{table}covariance", covariance, expected)
+    if size and np.linalg.eigvalsh(matrix).min() < -lost:
+        expected = "variances, and covariances that they allow"
+        raise InputError(f"{table}covariance", covariance, expected)
