@@ -12,7 +12,7 @@ from specmodel.calibrate.measure.collectives import REPEATS, SIZES, fit_link, ti
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile, Link, load_hardware
 from specmodel.records.kernels import DATA_SHEET_KERNELS
-from specmodel.records.layers.blocks import all_reduces
+from specmodel.records.layers.messages import all_reduces
 
 LATENCY, BANDWIDTH = 9.3e-6, 3.7e11
 
