@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,10 +53,8 @@ class CostTable:
         KV entries of each request before the step, rising; shape (c,) [token].
     batch_size
         Requests of one replica, rising; shape (n,) [request].
-    draft_time, reject_time
-        All drafting, and rejection sampling; shape (c, n, 1) [s].
-    verify_time
-        Target pass; shape (c, n, draft_length + 1) [s].
+    draft_time, verify_time, reject_time
+        All drafting, target pass, and rejection sampling; shape (c, n, draft_length + 1) [s].
     """
 
     draft_length: int
@@ -156,16 +154,15 @@ def cost_table(
         tokens_per_sequence=np.arange(1.0, gamma + 2),
         context_length=context,
     )
-    shape = (contexts.size, sizes.size)
+    verifying = replace(times, verify_pass=target_pass(deployment, passes))
+    shape = (contexts.size, sizes.size, gamma + 1)
     return CostTable(
         draft_length=gamma,
         context_length=contexts.astype(int),
         batch_size=sizes,
-        draft_time=np.broadcast_to(times.draft_time, (*shape, 1)),
-        verify_time=np.broadcast_to(
-            target_pass(deployment, passes).total_time, (*shape, gamma + 1)
-        ),
-        reject_time=np.broadcast_to(times.reject_time, (*shape, 1)),
+        draft_time=np.broadcast_to(verifying.draft_time, shape),
+        verify_time=np.broadcast_to(verifying.verify_time, shape),
+        reject_time=np.broadcast_to(verifying.reject_time, shape),
     )
 
 

@@ -38,7 +38,7 @@ class Deployment:
     kernels
         How the kernels of the stack use the GPU; the data sheet if nothing is known.
     overheads
-        Seconds of the engine, or draws of them; those of its profile if None.
+        Overheads of the engine, or draws of them; those of its profile if None.
     tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel
         GPUs that the target's matrices are cut over; replicas of these, as few as needed if None;
         groups of all GPUs that its experts are spread over, each cut by the GPUs of its group
@@ -110,10 +110,15 @@ class Deployment:
         """Whether anything drafts, on the GPU or on the host."""
         return self.drafter != NO_DRAFTER
 
+    @property
+    def engine_overheads(self) -> Overheads:
+        """Overheads of the engine, the speed of its host beside them."""
+        return self.overheads or self.engine.overheads
+
     @cached_property
     def engine_seconds(self) -> Overheads:
-        """Seconds that the engine adds."""
-        return self.overheads or self.engine.overheads
+        """Seconds that the engine adds on its host."""
+        return self.engine_overheads.on_host()
 
     @cached_property
     def states(self) -> StateKeeping:

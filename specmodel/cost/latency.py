@@ -7,6 +7,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from specmodel.algebra.acceptance import proposals
+from specmodel.algebra.overlap import exposed_share
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
@@ -14,7 +15,7 @@ from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture
 from specmodel.records.draft_passes import DraftPasses
-from specmodel.records.engine import Overheads
+from specmodel.records.engine import Hiding, Overheads
 from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
 
 
@@ -37,22 +38,49 @@ class StepTimes:
 
     Parameters
     ----------
-    forward, speculating
-        Plain pass, and verify pass of a batch in which some sequence has a proposal.
-    drafting
-        Passes of the drafter, an entry for each of its parts; none for a look-up on the host.
+    plain_pass, verify_pass
+        Plain pass, and verify pass of a batch in which some sequence has a proposal, each with all
+        the time that the host takes for it.
+    draft_passes
+        Passes of the drafter, an entry for each of its parts, likewise; none for a look-up on the
+        host.
     speculating_chance
         Chance that any sequence has one: 0 without a draft, below 1 for n-gram look-up [-].
-    draft_time, reject_time
-        All drafting, and rejection sampling [s].
+    lookup_time, rejection_time
+        What the host takes for look-ups, and for the draft of a step beside its passes [s].
+    hides_host
+        Which steps have the host work beside the GPU, as `EngineProfile` says.
     """
 
-    forward: PassTime
-    speculating: PassTime
-    drafting: tuple[DraftTime, ...]
+    plain_pass: PassTime
+    verify_pass: PassTime
+    draft_passes: tuple[DraftTime, ...]
     speculating_chance: FloatArray
-    draft_time: FloatArray
-    reject_time: FloatArray
+    lookup_time: FloatArray
+    rejection_time: FloatArray
+    hides_host: Hiding = "none"
+
+    @cached_property
+    def forward(self) -> PassTime:
+        """Plain pass, with what it waits for the host."""
+        if self.hides_host == "none":
+            return self.plain_pass
+        return self.plain_pass.waiting(
+            exposed_share(self.plain_pass.gpu_time, self.plain_pass.host_time)
+        )
+
+    @cached_property
+    def speculating(self) -> PassTime:
+        """Verify pass of a batch with some proposal, with what it waits for the host."""
+        return self.verify_pass.waiting(self._share) if self._hides else self.verify_pass
+
+    @cached_property
+    def drafting(self) -> tuple[DraftTime, ...]:
+        """Passes of the drafter, with what they wait for the host."""
+        if not self._hides:
+            return self.draft_passes
+        parts = self.draft_passes
+        return tuple(replace(part, each=part.each.waiting(self._share)) for part in parts)
 
     @property
     def forward_time(self) -> FloatArray:
@@ -63,6 +91,16 @@ class StepTimes:
     def verify_time(self) -> FloatArray:
         """Mean target pass of a step [s]."""
         return self._mean(self.forward.total_time, self.speculating.total_time)
+
+    @cached_property
+    def draft_time(self) -> FloatArray:
+        """All drafting [s]."""
+        return np.asarray(sum((part.total_time for part in self.drafting), self.lookup_time))
+
+    @property
+    def reject_time(self) -> FloatArray:
+        """Rejection sampling, and what else the host does for a draft as such [s]."""
+        return self.rejection_time * self._share if self._hides else self.rejection_time
 
     @property
     def active_experts_verify(self) -> FloatArray:
@@ -86,6 +124,18 @@ class StepTimes:
         growth = {cause: time * self.speculating_chance for cause, time in growth.items()}
         growth["overhead"] = growth["overhead"] + self.reject_time
         return growth | {"drafting": self.draft_time}
+
+    @property
+    def _hides(self) -> bool:
+        return self.hides_host == "all"
+
+    @cached_property
+    def _share(self) -> FloatArray:
+        """Share of the host's time that a step with a draft waits for [-]."""
+        parts = [(part.passes.count, part.each) for part in self.draft_passes]
+        gpu = sum((count * each.gpu_time for count, each in parts), self.verify_pass.gpu_time)
+        host = self.verify_pass.host_time + self.rejection_time
+        return exposed_share(gpu, sum((count * each.host_time for count, each in parts), host))
 
     def _mean(self, plain: FloatArray, speculating: FloatArray) -> FloatArray:
         return plain + self.speculating_chance * (speculating - plain)
@@ -155,6 +205,10 @@ def step_times(
     looks up drafts one sequence after another, on each replica its own. Where
     only a share r of the sequences has a proposal, some sequence has one with chance
     ``1 - (1 - r)^B``; the others then carry one token in the same pass.
+
+    What the host takes adds to the GPU's time, or is hidden behind it but for a share
+    (`algebra.overlap`), the same of all that it does in a step. Look-ups are never hidden: they
+    need the tokens of the step before.
     """
     drafter, engine = deployment.drafter, deployment.engine_seconds
     B = check("batch_size", batch_size, above=0)
@@ -170,10 +224,10 @@ def step_times(
         speculating_share=share,
         speculating_chance=chance,
     )
-    forward = known.forward if known else target_pass(deployment, plain)
+    forward = known.plain_pass if known else target_pass(deployment, plain)
     speculating = target_pass(deployment, verified)
     drafting = tuple(
-        _draft_time(deployment, part, plain, known.drafting[place] if known else None)
+        _draft_time(deployment, part, plain, known.draft_passes[place] if known else None)
         for place, part in enumerate(drafter.passes(gamma, verify_tokens))
     )
     if errors:
@@ -184,16 +238,17 @@ def step_times(
             replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting
         )
     own = deployment.layout.requests_of_replica(B)
-    drafted = sum((part.total_time for part in drafting), drafter.lookup_time * own)
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
-    rejection = chance * engine.reject_time + by_request * (own * rate)
+    of_step = engine.reject_time + engine.tree_time * (verify_tokens != gamma + 1)
+    rejection = chance * of_step + by_request * (own * rate)
     return StepTimes(
-        forward=forward,
-        speculating=speculating,
-        drafting=drafting,
+        plain_pass=forward,
+        verify_pass=speculating,
+        draft_passes=drafting,
         speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
-        draft_time=np.where(gamma > 0, drafted, 0.0),
-        reject_time=np.where(gamma > 0, rejection, 0.0),
+        lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
+        rejection_time=np.where(gamma > 0, rejection, 0.0),
+        hides_host=deployment.engine.hides_host,
     )
 
 
@@ -369,6 +424,9 @@ def _timed(
         compute_capability=deployment.hardware.compute_capability,
     )
     time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
+    factor = overheads.gpu_time_factor
+    if not (isinstance(factor, float) and factor == 1):
+        time = time.scaled({}, factor)
     return replace(time, work=work)
 
 

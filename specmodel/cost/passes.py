@@ -103,6 +103,15 @@ class PassTime:
         waiting = sum((part.link_time + part.launch_time for part in parts), self.host_time)
         return np.asarray(sum((part.busy_time for part in parts), waiting))
 
+    @property
+    def gpu_time(self) -> FloatArray:
+        """Time of the pass without the host's [s]."""
+        return self.total_time - self.host_time
+
+    def waiting(self, share: FloatArray | float) -> "PassTime":
+        """Return it as it is where it waits for a share of the host's time only [-]."""
+        return replace(self, host_time=self.host_time * share)
+
 
 def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     """Return by cause how much longer one pass takes than another; the causes sum exactly.
@@ -138,6 +147,7 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
         growth["compute"] = growth["compute"] + by_compute
         growth["communication"] = growth["communication"] + new.link_time - old.link_time
         growth["overhead"] = growth["overhead"] + new.launch_time - old.launch_time
+    growth["overhead"] = growth["overhead"] + (after.host_time - before.host_time)
     return growth
 
 

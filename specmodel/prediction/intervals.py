@@ -16,7 +16,7 @@ from specmodel.cost.kinds import fits_taken
 from specmodel.cost.latency import KernelErrors
 from specmodel.prediction.columns import COLUMNS, Column
 from specmodel.prediction.evaluate import evaluate
-from specmodel.records.engine import Overheads
+from specmodel.records.engine import FACTORS, Overheads
 from specmodel.records.kernels import KINDS, KernelFit, Kernels
 
 DRAWS = 400
@@ -113,7 +113,7 @@ def central_intervals(
     if np.prod(shape) > MAX_POINTS:
         raise InputError("interval", f"{np.prod(shape):.0f} points", f"at most {MAX_POINTS}")
     draws = (DRAWS,) + (1,) * len(shape)
-    drawn, errors = _drawn(deployment, points["verify_tokens"], generator, draws)
+    drawn, errors = _drawn(deployment, points, generator, draws)
     engine = deployment.engine.fit
     of_engine = np.exp((engine.spread if engine else 0.0) * generator.standard_normal(draws))
     if deployment_spread is None:
@@ -195,18 +195,20 @@ def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatA
 
 def _drawn(
     deployment: Deployment,
-    verify_tokens: FloatArray,
+    points: Mapping[str, FloatArray],
     generator: np.random.Generator,
     draws: tuple[int, ...],
 ) -> tuple[Deployment, KernelErrors]:
     """Return a deployment with drawn overheads, and drawn errors of its kernels."""
-    drawn = replace(deployment, overheads=_drawn_overheads(deployment, generator, draws))
+    overheads = _drawn_overheads(deployment, generator, draws)
+    overheads = _spread_outside(deployment, points, overheads, generator, draws)
+    drawn = replace(deployment, overheads=overheads)
     fits = fits_of_models(deployment)
     kinds = (*_FIRST_KINDS, *(kind for kind in fits if kind not in _FIRST_KINDS))
     normal = [*generator.standard_normal((5, len(_FIRST_KINDS), *draws)).swapaxes(0, 1)]
     normal += [generator.standard_normal((5, *draws)) for _ in kinds[len(normal) :]]
     common, forward, fresh, draft_common, draft = np.stack(normal, axis=1)
-    likeness = likeness_of_passes(deployment, verify_tokens)
+    likeness = likeness_of_passes(deployment, points["verify_tokens"])
     verify = likeness * forward + np.sqrt(1 - likeness**2) * fresh
     of_draft = (common, forward) if deployment.engine.fit else (draft_common, draft)
     return drawn, KernelErrors(
@@ -257,14 +259,34 @@ def _factors(
 def _drawn_overheads(
     deployment: Deployment, generator: np.random.Generator, draws: tuple[int, ...]
 ) -> Overheads:
-    base, fit = deployment.engine_seconds, deployment.engine.fit
+    base, fit = deployment.engine_overheads, deployment.engine.fit
     if fit is None:
         return base
-    # on a linear scale: measurements determine sums of these seconds, which logarithms would skew
-    seconds = np.array([getattr(base, name) for name in fit.varied])
-    spread = np.array(fit.covariance) * np.outer(seconds, seconds)
-    variances, vectors = np.linalg.eigh(spread)  # around 0, of which rounding may fall short
-    normal = generator.standard_normal((draws[0], len(seconds)))
+    # seconds on a linear scale: measurements determine their sums, which logarithms would skew
+    is_factor = np.isin(fit.varied, FACTORS)
+    values = np.array([getattr(base, name) for name in fit.varied])
+    scale = np.where(is_factor, 1.0, values)
+    variances, vectors = np.linalg.eigh(np.array(fit.covariance) * np.outer(scale, scale))
+    normal = generator.standard_normal((draws[0], values.size))
+    # around 0, of which rounding may fall short
     moved = (normal * np.sqrt(np.maximum(variances, 0.0))) @ vectors.T
-    values = np.maximum(seconds + moved, 0.0).T
-    return replace(base, **{n: v.reshape(draws) for n, v in zip(fit.varied, values, strict=True)})
+    with np.errstate(over="ignore"):
+        drawn = np.where(is_factor, values * np.exp(moved), np.maximum(values + moved, 0.0)).T
+    return replace(base, **{n: v.reshape(draws) for n, v in zip(fit.varied, drawn, strict=True)})
+
+
+def _spread_outside(
+    deployment: Deployment,
+    points: Mapping[str, FloatArray],
+    overheads: Overheads,
+    generator: np.random.Generator,
+    draws: tuple[int, ...],
+) -> Overheads:
+    """Return overheads whose host is the less known where the engine was not fitted."""
+    fit = deployment.engine.fit
+    if fit is None or not fit.outside_spread:
+        return overheads
+    if not deployment.warnings(points["batch_size"], points["draft_length"]):
+        return overheads
+    factor = np.exp(fit.outside_spread * _even_normal(generator, draws))
+    return replace(overheads, host_speed=overheads.host_speed * factor)

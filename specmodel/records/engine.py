@@ -1,7 +1,7 @@
 """Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -22,7 +22,7 @@ FIRST_TOKENS = Path(__file__).parent / "data/first_token.csv"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Overheads:
-    """Seconds of an engine as `EngineProfile` names them; numbers, or arrays of draws [s]."""
+    """Overheads of an engine as `EngineProfile` names them; numbers, or arrays of draws [s] [-]."""
 
     kernel_time: FloatArray | float = 0.0
     pass_time: FloatArray | float = 0.0
@@ -31,15 +31,34 @@ class Overheads:
     reject_time: FloatArray | float = 0.0
     reject_time_per_request: FloatArray | float = 0.0
     reject_time_per_token: FloatArray | float = 0.0
+    tree_time: FloatArray | float = 0.0
+    host_speed: FloatArray | float = 1.0
+    gpu_time_factor: FloatArray | float = 1.0
+
+    def on_host(self) -> "Overheads":
+        """Return them with the speed of the host in the seconds, and none beside."""
+        if isinstance(self.host_speed, float) and self.host_speed == 1:
+            return self
+        seconds = {name: getattr(self, name) / self.host_speed for name in OVERHEADS}
+        return replace(self, **seconds, host_speed=1.0)
 
 
-OVERHEADS = tuple(Overheads.__dataclass_fields__)
-"""Names of the overheads."""
+FACTORS = ("host_speed", "gpu_time_factor")
+"""Names of what is no overhead but multiplies others."""
+
+OVERHEADS = tuple(name for name in Overheads.__dataclass_fields__ if name not in FACTORS)
+"""Names of the overheads, which are seconds."""
+
+Hiding = Literal["none", "plain", "all"]
+"""Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
 
 Ends = Annotated[tuple[Points, Points], Field(strict=False)]
 
 Overhead = Annotated[float, Field(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
+
+Factor = Annotated[float, Field(ge=0.01, le=100)]
+"""How many times as fast, or as long; beyond, it is another unit."""
 
 
 class FittedOn(Record):
@@ -81,6 +100,10 @@ class EngineFit(Record):
         Overheads that were fitted; the others were held.
     covariance
         Of the logarithms of `varied` [-].
+    outside_spread
+        Standard deviation of the logarithm of the host's speed that intervals have beside
+        `covariance` where an engine is asked for what it was not fitted on: the spread between
+        engines [-].
     fitted_on
         What was measured; None if it is not recorded.
     """
@@ -92,6 +115,7 @@ class EngineFit(Record):
     spread: Spread
     varied: list[str]
     covariance: list[list[float]]
+    outside_spread: Spread = 0.0
     fitted_on: FittedOn | None = None
 
 
@@ -117,9 +141,20 @@ class EngineProfile(Record):
     draft_pass_time
         Host overhead of each pass of the drafter [s].
     reject_time
-        Rejection sampling of a step, whatever the batch [s].
+        Rejection sampling of a step, whatever the batch, and what else the host does for a draft
+        but not for each of its passes [s].
     reject_time_per_request, reject_time_per_token
-        Rejection sampling of a step, per request and per drafted token of each [s].
+        The same, per request and per drafted token of each [s].
+    tree_time
+        Added to it where drafts are trees [s].
+    hides_host
+        Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
+        SGLang's first speculation, or "none". Elsewhere the two take turns. Launches of kernels
+        are on the GPU's side: they tell how far it waits for a host that cannot keep up.
+    host_speed
+        How many times as fast the host is as the one that the seconds hold for, all of them [-].
+    gpu_time_factor
+        How many times as long the GPU takes as its kernels were fitted to take [-].
     state_slots
         What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
         the engine whose kernels it runs if None.
@@ -138,19 +173,23 @@ class EngineProfile(Record):
     reject_time: Overhead = 0.0
     reject_time_per_request: Overhead = 0.0
     reject_time_per_token: Overhead = 0.0
+    tree_time: Overhead = 0.0
+    hides_host: Hiding = "none"
+    host_speed: Factor = 1.0
+    gpu_time_factor: Factor = 1.0
     state_slots: Slots | None = None
     fit: EngineFit | None = None
 
     @model_validator(mode="after")
     def _check_fit(self) -> Self:
         if self.fit:
-            check_covariance("fit.", self.fit.varied, self.fit.covariance, OVERHEADS)
+            check_covariance("fit.", self.fit.varied, self.fit.covariance, (*OVERHEADS, *FACTORS))
         return self
 
     @property
     def overheads(self) -> Overheads:
-        """Seconds by name."""
-        return Overheads(**{name: getattr(self, name) for name in OVERHEADS})
+        """Seconds and factors by name."""
+        return Overheads(**{name: getattr(self, name) for name in (*OVERHEADS, *FACTORS)})
 
     @property
     def is_ideal(self) -> bool:
