@@ -119,7 +119,7 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
     return replace(
         d,
         hardware=_with_leaves(d.hardware, tree["hardware"]),
-        overheads=_with_leaves(d.engine_seconds, tree["engine"]),
+        overheads=_with_leaves(d.engine_overheads, tree["engine"]),
         kernels=replace(d.kernels, fits=fits),
         drafter=_with_leaves(d.drafter, tree["drafter"]),
         routing_correlation=values.get("routing_correlation", d.routing_correlation),

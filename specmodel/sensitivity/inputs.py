@@ -14,7 +14,7 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH, MOST
-from specmodel.records.engine import OVERHEADS
+from specmodel.records.engine import FACTORS, OVERHEADS
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import MAIN_KINDS, Kernels
 from specmodel.records.layers.batch import sequence_group
@@ -276,10 +276,13 @@ def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
 
 
 def _of_engine(deployment: Deployment) -> list[Input]:
-    """Return the overheads, and the error of a fitted engine, or else of the deployment."""
-    seconds = deployment.engine_seconds
+    """Return overheads, factors, and the error of a fitted engine, or else of the deployment."""
+    engine = deployment.engine_overheads
     found = [
-        Input(f"engine.{name}", float(getattr(seconds, name)), "s", 0.0, 10.0) for name in OVERHEADS
+        Input(f"engine.{name}", float(getattr(engine, name)), "s", 0.0, 10.0) for name in OVERHEADS
+    ]
+    found += [
+        Input(f"engine.{name}", float(getattr(engine, name)), minimum=None) for name in FACTORS
     ]
     whole = "engine.error" if deployment.engine.fit else "deployment.error"
     return [*found, Input(whole, 1.0, minimum=None)]

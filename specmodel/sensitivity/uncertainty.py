@@ -21,6 +21,7 @@ from specmodel.prediction.intervals import (
     likeness_of_passes,
     spread_of_deployment,
 )
+from specmodel.records.engine import FACTORS
 from specmodel.sensitivity.inputs import (
     Input,
     OperatingPoint,
@@ -208,12 +209,19 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
     if fit is None:
         return {}
     for i, name in enumerate(fit.varied):
-        value = float(getattr(deployment.engine_seconds, name))
-        half = _CENTRAL_END * value * _deviation(fit.covariance, i)
-        if half > _KNOWN * value:
-            found[f"engine.{name}"] = Range(
-                low=value - half, high=value + half, law="normal", source="calibration", minimum=0.0
-            )
+        value = float(getattr(deployment.engine_overheads, name))
+        end = _CENTRAL_END * _deviation(fit.covariance, i)
+        if end <= _KNOWN or not value:
+            continue
+        is_factor = name in FACTORS
+        low, high = (math.exp(-end), math.exp(end)) if is_factor else (1 - end, 1 + end)
+        found[f"engine.{name}"] = Range(
+            low=value * low,
+            high=value * high,
+            law="lognormal" if is_factor else "normal",
+            source="calibration",
+            minimum=0.0,
+        )
     return found
 
 
