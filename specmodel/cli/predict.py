@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @settings.acceptance_options()
 @settings.load_options()
 @settings.option("verify_tokens")
+@settings.option("tree_width")
 @settings.option(
     "max_draft_length", help="Longest draft considered for the best one.  [default: 10]"
 )

@@ -20,6 +20,10 @@ _WHERE: _Options = {
     "drafter": ("NAME|PATH", f"{', '.join(DRAFTERS)}, or a model."),
     "hardware": ("NAME|PATH", "GPU; a name or TOML."),
     "engine": ("NAME|PATH", "Whose host overheads; implies a stack."),
+    "host_speed": (
+        float,
+        "How many times as fast as the engine's host yours is.  [default: the profile's]",
+    ),
     "stack": (
         "NAME",
         "Whose kernels: fitted for the GPU, typical or datasheet."
@@ -37,6 +41,10 @@ _POINT: _Options = {
     ),
     "output_length": ("VALUES", "Tokens that each request makes, with --prompt-length."),
     "verify_tokens": (int, "Target tokens per sequence, for trees.  [default: draft length + 1]"),
+    "tree_width": (
+        int,
+        "Tokens that each drafted one is followed by: SGLang's top-k.  [default: 1]",
+    ),
     "max_draft_length": (int, "Longest draft considered.  [default: 10]"),
 }
 _ACCEPTANCE: _Options = {
@@ -159,6 +167,7 @@ def where_options(
     return _adding(
         *(option(name, required=required) for name in names),
         option("engine", f"  [default: {engine}]"),
+        option("host_speed"),
         option("stack"),
     )
 

@@ -35,7 +35,7 @@ POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
 ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
 NAMES = (
-    *(*RECORDS, "stack", "state_rollback", *DEGREES, *SHARES),
+    *(*RECORDS, "stack", "host_speed", "tree_width", "state_rollback", *DEGREES, *SHARES),
     *(*DTYPES, *PART_DTYPES, *LOOKUP, *POPULARITY),
 )
 """What `resolve` takes beside fields of records."""
@@ -70,7 +70,9 @@ def deploy(  # noqa: PLR0913 - all keyword-only
     hardware: HardwareProfile | str | Path,
     drafter: Drafter | Architecture | str | Path | None = None,
     engine: EngineProfile | str | Path | None = None,
+    host_speed: float | None = None,
     stack: str | None = None,
+    tree_width: int | None = None,
     routing_correlation: float | None = None,
     popularity: Numeric | None = None,
     tensor_parallel: int | None = None,
@@ -91,9 +93,11 @@ def deploy(  # noqa: PLR0913 - all keyword-only
 
     Parameters
     ----------
-    target, hardware, drafter, engine, stack, routing_correlation, popularity
+    target, hardware, drafter, engine, host_speed, stack, tree_width, routing_correlation
         As `specmodel.predict` takes them; a drafter of None is none [-].
     tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
+        Likewise [-].
+    popularity
         Likewise [-].
     weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, mtp_dtype
         Likewise.
@@ -153,6 +157,8 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
     chosen = _DEFAULTS | given
     engine = _record(chosen["engine"], EngineProfile, load_engine)
     engine = engine.with_changes(f"{prefix}engine", changes["engine"])
+    if "host_speed" in given:
+        engine = engine.on_host(_single("host_speed", given))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
     dtypes = _dtypes(given, hardware)
@@ -168,6 +174,7 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
         popularity=_popularity(given, target),
         state_rollback=_rollback(chosen["state_rollback"]),
+        tree_width=_degree("tree_width", {"tree_width": 1} | given),
         **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )

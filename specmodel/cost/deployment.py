@@ -52,6 +52,9 @@ class Deployment:
     memory_utilization
         Share of a GPU's memory that weights and cache may fill; engines keep the rest for
         activations, graphs and buffers [-].
+    tree_width
+        Drafted tokens that each is followed by: 1 in chains; above, drafts are trees of levels of
+        so many tokens, of which the likeliest are verified [-].
     state_rollback
         How recurrent states get back to the last accepted token: "native" or "replay".
     """
@@ -69,6 +72,7 @@ class Deployment:
     memory_utilization: float = TYPICAL_MEMORY_UTILIZATION
     kernels: Kernels = DATA_SHEET_KERNELS
     overheads: Overheads | None = None
+    tree_width: int = 1
     state_rollback: Rollback = "native"
 
     def __post_init__(self) -> None:

@@ -214,6 +214,7 @@ def step_times(
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
     _check_chain(deployment, gamma, verify_tokens)
+    is_tree = (verify_tokens != gamma + 1) | (deployment.tree_width > 1)
     rate = drafter.proposal_rate
     chance, share = proposals(rate, B)
     plain = sequence_group(batch_size=B, context_length=context_length)
@@ -239,7 +240,7 @@ def step_times(
         )
     own = deployment.layout.requests_of_replica(B)
     by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
-    of_step = engine.reject_time + engine.tree_time * (verify_tokens != gamma + 1)
+    of_step = engine.reject_time + engine.tree_time * is_tree
     rejection = chance * of_step + by_request * (own * rate)
     return StepTimes(
         plain_pass=forward,
@@ -266,6 +267,9 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
             " token to token, so that branches of a tree cannot be verified together"
         )
         raise InputError("verify_tokens", bad, expected)
+    if deployment.tree_width > 1:
+        expected = f"1, a chain: branches of a tree cannot share a state of {model.name}"
+        raise InputError("tree_width", deployment.tree_width, expected)
 
 
 def target_pass(

@@ -27,6 +27,7 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
     hardware: HardwareProfile | str | Path,
     batch_size: Numeric,
     engine: EngineProfile | str | Path | None = None,
+    host_speed: float | None = None,
     stack: str | None = None,
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
@@ -50,7 +51,7 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
 
     Parameters
     ----------
-    target, hardware, engine, stack
+    target, hardware, engine, host_speed, stack
         As `specmodel.predict` takes them.
     batch_size, context_length, prompt_length, output_length
         Likewise, broadcasting [request] [token] [token] [token].

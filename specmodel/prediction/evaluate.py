@@ -137,7 +137,7 @@ class Evaluation:
     @cached_property
     def is_chain(self) -> np.ndarray:
         """Whether drafts are chains, and no trees."""
-        return is_chain(self.points)
+        return is_chain(self.points, self.deployment)
 
     @property
     def break_even_acceptance_rate(self) -> FloatArray:
@@ -260,7 +260,7 @@ def evaluate(
     if prefill is None and "prompt_length" in points:
         prefill = prefill_pass(deployment, points["prompt_length"])
         prefill = prefill.scaled(errors.verify, errors.deployment) if errors else prefill
-    tokens = _tokens_where_proposed(points, acceptance)
+    tokens = _tokens_where_proposed(points, acceptance, deployment)
     rate = deployment.drafter.proposal_rate
     return Evaluation(
         deployment=deployment,
@@ -299,16 +299,22 @@ def where_it_fits(
     return np.where(fits | ~some_fit, speedup, 0.0)
 
 
-def is_chain(points: Mapping[str, FloatArray]) -> np.ndarray:
+def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.ndarray:
     """Return where drafts are chains, and no trees."""
-    return np.asarray(points["verify_tokens"] == points["draft_length"] + 1)
+    has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
+    return np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
 
 
-def _tokens_where_proposed(points: Mapping[str, FloatArray], acceptance: Acceptance) -> FloatArray:
+def _tokens_where_proposed(
+    points: Mapping[str, FloatArray], acceptance: Acceptance, deployment: Deployment
+) -> FloatArray:
     """Return the tokens of a step with a proposal; those of trees must have been measured."""
-    gamma, chains = points["draft_length"], is_chain(points)
+    gamma, chains = points["draft_length"], is_chain(points, deployment)
     if chains.all():
         return acceptance.expected_tokens_per_step(gamma)
+    if acceptance.form != "tokens_per_step" and deployment.tree_width > 1:
+        expected = f"1, a chain, as {acceptance.form} holds for no tree: give tokens_per_step"
+        raise InputError("tree_width", deployment.tree_width, expected)
     if acceptance.form != "tokens_per_step":
         expected = f"draft_length + 1, as {acceptance.form} holds for no tree: give tokens_per_step"
         bad = np.broadcast_to(points["verify_tokens"], chains.shape)[~chains].item(0)

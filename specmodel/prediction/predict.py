@@ -47,11 +47,13 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     batch_size: Numeric,
     acceptance: Acceptance | Numeric | str,
     engine: EngineProfile | str | Path | None = None,
+    host_speed: float | None = None,
     stack: str | None = None,
     context_length: Numeric | None = None,
     prompt_length: Numeric | None = None,
     output_length: Numeric | None = None,
     verify_tokens: Numeric | None = None,
+    tree_width: int | None = None,
     weight_dtype: str | None = None,
     activation_dtype: str | None = None,
     kv_dtype: str | None = None,
@@ -76,6 +78,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     ----------
     target, hardware, drafter, engine
         Records, names that ship with the package, or paths; the engine is "ideal" by default.
+    host_speed
+        How many times as fast the host is as the engine's; that of its profile by default [-].
     stack
         Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
         the engine's, else the profile's default, else "typical".
@@ -93,6 +97,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         other requests (`cost.latency.carried_prefill`); none is carried by default [token].
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
+    tree_width
+        Tokens that each drafted one is followed by, 1 in chains; SGLang calls it top-k [-].
     weight_dtype, activation_dtype, kv_dtype, embedding_dtype
         Dtypes of the target; those of its architecture by default.
     attention_dtype, expert_dtype, mtp_dtype

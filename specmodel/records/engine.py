@@ -196,6 +196,18 @@ class EngineProfile(Record):
         """Whether every overhead is zero."""
         return not any(getattr(self, name) for name in OVERHEADS)
 
+    def on_host(self, speed: float) -> "EngineProfile":
+        """Return it on a host so many times as fast, which is then known, as far as fits go [-]."""
+        engine = self.with_changes("engine", {"host_speed": speed})
+        if engine.fit is None or "host_speed" not in engine.fit.varied:
+            return engine
+        kept = [i for i, name in enumerate(engine.fit.varied) if name != "host_speed"]
+        known = {
+            "fit.varied": [engine.fit.varied[i] for i in kept],
+            "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
+        }
+        return engine.with_changes("engine", known)
+
     def outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
     ) -> tuple[str, ...]:

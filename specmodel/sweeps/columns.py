@@ -158,9 +158,9 @@ def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:
     """Return the acceptance rate of drafted tokens, given or solved; NaN for trees, without one."""
     acceptance = part.arguments["acceptance"]
     acceptance = acceptance.where_proposed(prediction.deployment.drafter.proposal_rate)
-    if "verify_tokens" not in part.arguments:
+    is_chain = prediction.evaluation.is_chain
+    if is_chain.all():
         return np.asarray(acceptance.rate())
-    is_chain = prediction.verify_tokens == prediction.draft_length + 1
     rate = acceptance.rate() if is_chain.any() else np.nan
     return np.where(is_chain, rate, np.nan)
 
