@@ -10,9 +10,10 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
+from specmodel.calibrate.serving.cells import check_milliseconds
 from specmodel.calibrate.serving.judge import alike
 from specmodel.calibrate.serving.spellings import stack_of
-from specmodel.calibrate.serving.tables import PLAUSIBLE, Served, ServingTable
+from specmodel.calibrate.serving.tables import Served, ServingTable
 from specmodel.cost.deploy import resolve
 from specmodel.cost.latency import prefill_pass
 from specmodel.prediction.decode import decode_deployed
@@ -188,14 +189,8 @@ def _check(rows: Sequence[Served], refused: dict[str, str]) -> None:
         why = next(iter(refused.values()), "there is none")
         expected = f"at least one with measured_ttft_ms; of the first, {why}"
         raise InputError("serving", "no row that is taken", expected)
-    times = np.array([1e3 * (row.first_token or 0.0) for row in rows])
-    low, high = PLAUSIBLE
-    for time in times[(times < low) | (times > high)]:
-        expected = f"milliseconds from {low:g} to {high:g}"
-        raise InputError("serving.measured_ttft_ms", time, expected)
-    if np.median(times) < LEAST_MILLISECONDS:
-        value = float(np.median(times))
-        raise InputError("serving.measured_ttft_ms", value, "milliseconds, not seconds")
+    times = [1e3 * (row.first_token or 0.0) for row in rows]
+    check_milliseconds(times, "serving.measured_ttft_ms", LEAST_MILLISECONDS)
 
 
 def _timed(rows: list[Served]) -> list[dict[str, Any]]:

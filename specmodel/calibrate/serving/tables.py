@@ -13,6 +13,12 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import need_columns, read_table
+from specmodel.calibrate.serving.cells import (
+    PLAUSIBLE,
+    as_number,
+    check_milliseconds,
+    number_in,
+)
 from specmodel.calibrate.serving.spellings import (
     dtypes_of,
     profile_of,
@@ -25,12 +31,6 @@ from specmodel.records.hardware import load_hardware
 
 MOST_QUEUED = 0.3
 """Share of a request's time in a queue from which a row measures no batch of its size [-]."""
-
-LEAST_MILLISECONDS = 0.2
-"""No engine makes a token of a large model in less: such a column is in seconds [-]."""
-
-PLAUSIBLE = (1e-3, 1e6)
-"""Least and most of a measured time in milliseconds, and of a speedup [-]."""
 
 DEFAULT_CONTEXT = 1000
 """Where a table of pairs has no lengths [token]."""
@@ -146,12 +146,12 @@ def read_serving(path: str | Path) -> ServingTable:
     table = read_table(path, _TEXTS, "serving", comments=False)
     if "measured_tpot_ms" in table:
         need_columns(table, PLAIN, argument="serving")
-        _check_milliseconds(table, "measured_tpot_ms")
+        check_milliseconds(table["measured_tpot_ms"], "serving.measured_tpot_ms")
         return _rows(table, _plain_row, "row")
     if {"speedup", "spec_step_ms"} & set(table):
         need_columns(table, PAIRS, argument="serving")
         if "spec_step_ms" in table:
-            _check_milliseconds(table, "spec_step_ms")
+            check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
         assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths are empty"}
         taken = _rows(table, _pair_row, "id")
         return ServingTable(rows=taken.rows, not_taken=taken.not_taken, assumed=assumed)
@@ -248,7 +248,7 @@ def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, 
     is_parallel = degree in _DATA_PARALLEL
     spread = _number(values, "expert_parallel", 1.0)
     own_gpus = num_gpus if np.isfinite(num_gpus) else spread
-    gpus = own_gpus if is_parallel else _as_number(degree)
+    gpus = own_gpus if is_parallel else as_number(degree)
     if not np.isfinite(gpus):
         raise _NotTaken("it has no layout")
     return gpus, spread, is_parallel
@@ -333,27 +333,16 @@ def _text(values: Mapping[str, Any], name: str) -> str:
     return str(value)
 
 
-def _as_number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return np.nan
-
-
 def _number(
     values: Mapping[str, Any], name: str, default: float | None = None, *, strict: bool = True
 ) -> float:
     """Return a number of a row, the default where the cell is empty or there is no column."""
-    value = values.get(name)
-    number = _as_number(value)
-    is_empty = value is None or (isinstance(value, float) and np.isnan(value))
-    if default is not None and (is_empty or (not strict and np.isnan(number))):
-        return default
-    if is_empty:
+    number = number_in(values, name, f"serving.{name}", strict=strict)
+    if number is not None:
+        return number
+    if default is None:
         raise _NotTaken(f"it has no {name}")
-    if not np.isfinite(number):
-        raise InputError(f"serving.{name}", value, "a number")
-    return number
+    return default
 
 
 def _whole(values: Mapping[str, Any], name: str, default: float | None = None) -> int:
@@ -361,14 +350,3 @@ def _whole(values: Mapping[str, Any], name: str, default: float | None = None) -
     if number < 1 or number != int(number):
         raise InputError(f"serving.{name}", number, "whole numbers of at least 1")
     return int(number)
-
-
-def _check_milliseconds(table: pd.DataFrame, name: str) -> None:
-    """Say so if a column of milliseconds holds seconds, or what is no time."""
-    times = np.array([_as_number(value) for value in table[name]])
-    times = times[~np.isnan(times)]
-    low, high = PLAUSIBLE
-    for time in times[(times < low) | (times > high)]:
-        raise InputError(f"serving.{name}", float(time), f"milliseconds from {low:g} to {high:g}")
-    if times.size and np.median(times) < LEAST_MILLISECONDS:
-        raise InputError(f"serving.{name}", float(np.median(times)), "milliseconds, not seconds")
