@@ -46,6 +46,8 @@ class StepTimes:
         host.
     speculating_chance
         Chance that any sequence has one: 0 without a draft, below 1 for n-gram look-up [-].
+    tree_time
+        Building and masking a tree on the GPU [s].
     lookup_time, rejection_time
         What the host takes for look-ups, and for the draft of a step beside its passes [s].
     hides_host
@@ -56,6 +58,7 @@ class StepTimes:
     verify_pass: PassTime
     draft_passes: tuple[DraftTime, ...]
     speculating_chance: FloatArray
+    tree_time: FloatArray
     lookup_time: FloatArray
     rejection_time: FloatArray
     hides_host: Hiding = "none"
@@ -95,7 +98,8 @@ class StepTimes:
     @cached_property
     def draft_time(self) -> FloatArray:
         """All drafting [s]."""
-        return np.asarray(sum((part.total_time for part in self.drafting), self.lookup_time))
+        beside = self.lookup_time + self.tree_time
+        return np.asarray(sum((part.total_time for part in self.drafting), beside))
 
     @property
     def reject_time(self) -> FloatArray:
@@ -133,7 +137,8 @@ class StepTimes:
     def _share(self) -> FloatArray:
         """Share of the host's time that a step with a draft waits for [-]."""
         parts = [(part.passes.count, part.each) for part in self.draft_passes]
-        gpu = sum((count * each.gpu_time for count, each in parts), self.verify_pass.gpu_time)
+        gpu = self.verify_pass.gpu_time + self.tree_time
+        gpu = sum((count * each.gpu_time for count, each in parts), gpu)
         host = self.verify_pass.host_time + self.rejection_time
         return exposed_share(gpu, sum((count * each.host_time for count, each in parts), host))
 
@@ -214,7 +219,6 @@ def step_times(
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
     _check_chain(deployment, gamma, verify_tokens)
-    is_tree = (verify_tokens != gamma + 1) | (deployment.tree_width > 1)
     rate = drafter.proposal_rate
     chance, share = proposals(rate, B)
     plain = sequence_group(batch_size=B, context_length=context_length)
@@ -226,6 +230,7 @@ def step_times(
         speculating_chance=chance,
     )
     forward = known.plain_pass if known else target_pass(deployment, plain)
+    is_tree = (gamma > 0) & ((verify_tokens != gamma + 1) | (deployment.tree_width > 1))
     speculating = target_pass(deployment, verified)
     drafting = tuple(
         _draft_time(deployment, part, plain, known.draft_passes[place] if known else None)
@@ -239,14 +244,13 @@ def step_times(
             replace(part, each=part.each.scaled(errors.draft, common)) for part in drafting
         )
     own = deployment.layout.requests_of_replica(B)
-    by_request = engine.reject_time_per_request + engine.reject_time_per_token * gamma
-    of_step = engine.reject_time + engine.tree_time * is_tree
-    rejection = chance * of_step + by_request * (own * rate)
+    rejection = engine.rejection_time(gamma, own * rate, chance)
     return StepTimes(
         plain_pass=forward,
         verify_pass=speculating,
         draft_passes=drafting,
         speculating_chance=chance if (gamma > 0).all() else np.where(gamma > 0, chance, 0.0),
+        tree_time=is_tree * engine.tree_time * engine.gpu_time_factor,
         lookup_time=np.where(gamma > 0, drafter.lookup_time * own, 0.0),
         rejection_time=np.where(gamma > 0, rejection, 0.0),
         hides_host=deployment.engine.hides_host,

@@ -39,8 +39,33 @@ class Overheads:
         """Return them with the speed of the host in the seconds, and none beside."""
         if isinstance(self.host_speed, float) and self.host_speed == 1:
             return self
-        seconds = {name: getattr(self, name) / self.host_speed for name in OVERHEADS}
+        seconds = {name: getattr(self, name) / self.host_speed for name in ON_HOST}
         return replace(self, **seconds, host_speed=1.0)
+
+    def rejection_time(
+        self,
+        draft_length: FloatArray,
+        requests: FloatArray,
+        chance: FloatArray | float = 1.0,
+    ) -> FloatArray:
+        """Return what the host takes for the draft of a step beside its passes.
+
+        Parameters
+        ----------
+        draft_length
+            Tokens drafted per sequence [token].
+        requests
+            Sequences of one replica that have a proposal [request].
+        chance
+            Chance that any sequence has a proposal [-].
+
+        Returns
+        -------
+        FloatArray
+            Mean time of a step [s].
+        """
+        by_request = self.reject_time_per_request + self.reject_time_per_token * draft_length
+        return np.asarray(chance * self.reject_time + by_request * requests)
 
 
 FACTORS = ("host_speed", "gpu_time_factor")
@@ -48,6 +73,9 @@ FACTORS = ("host_speed", "gpu_time_factor")
 
 OVERHEADS = tuple(name for name in Overheads.__dataclass_fields__ if name not in FACTORS)
 """Names of the overheads, which are seconds."""
+
+ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
+"""Those that the host takes, or that kernels wait for it."""
 
 Hiding = Literal["none", "plain", "all"]
 """Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
@@ -146,13 +174,14 @@ class EngineProfile(Record):
     reject_time_per_request, reject_time_per_token
         The same, per request and per drafted token of each [s].
     tree_time
-        Added to it where drafts are trees [s].
+        What drafts that are trees take more on the GPU, to build and to mask them [s].
     hides_host
         Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
         SGLang's first speculation, or "none". Elsewhere the two take turns. Launches of kernels
         are on the GPU's side: they tell how far it waits for a host that cannot keep up.
     host_speed
-        How many times as fast the host is as the one that the seconds hold for, all of them [-].
+        How many times as fast the host is as the one that the seconds hold for, all of them but
+        `tree_time` [-].
     gpu_time_factor
         How many times as long the GPU takes as its kernels were fitted to take [-].
     state_slots

@@ -17,8 +17,8 @@ from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predict import predict_deployed
 
 LOAD = ("prompt_length", "output_length")
-GROUPS = ("model", "engine", "hardware", "dtype", "batch_size")
-"""What errors are told by."""
+GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
+"""What errors are told by, where a table has it."""
 
 ALL = "all"
 """Group of all rows."""
@@ -77,9 +77,15 @@ def alike(rows: Sequence[Served]) -> Iterator[list[Served]]:
     together: dict[tuple[Any, ...], list[Served]] = {}
     for row in rows:
         is_pair = row.tokens_per_step is not None
-        key = (*sorted(row.deployment.items()), row.row if is_pair else None)
+        key = (*sorted(map(_named, row.deployment.items())), row.row if is_pair else None)
         together.setdefault(key, []).append(row)
     yield from together.values()
+
+
+def _named(item: tuple[str, Any]) -> tuple[str, Any]:
+    """Return a name and what tells its value from others: records are told by themselves."""
+    name, value = item
+    return name, value if isinstance(value, str | int | float) else id(value)
 
 
 def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
@@ -135,7 +141,7 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
         value lies in the 80 % interval [-].
     """
     rows = [{"group": ALL, "value": "", **_errors(judged)}]
-    for name in GROUPS:
+    for name in (name for name in GROUPS if name in judged):
         for value, part in judged.groupby(name, sort=True):
             rows.append({"group": name, "value": str(value), **_errors(part)})
     return pd.DataFrame(rows)

@@ -7,7 +7,6 @@ from typing import Any
 
 from specmodel.base.errors import InputError, nearest
 from specmodel.records.architecture import Architecture, list_architectures
-from specmodel.records.engine import list_engines
 from specmodel.records.hardware import list_hardware
 
 _TAGS = (
@@ -34,8 +33,8 @@ STACKS = {
 }
 """Names of engines, and of their kernels."""
 
-CURRENT_PROFILES = {"sglang": "sglang"}
-"""Profiles of host overheads that hold for the engines of published pairs; the others await one."""
+_FIRST_OF = {"vllm": ((0, 14), "vllm", "vllm-moesd-2025"), "sglang": ((0, 5, 7), "sglang", "sglang-v1")}
+"""From which version on an engine has the first profile, by its stack, and the one before."""
 
 _DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _FP8 = ("fp8", "fp8_block")
@@ -151,28 +150,48 @@ def stack_of(engine: str) -> str:
     return STACKS[plain]
 
 
-def profile_of(engine: str) -> str:
-    """Return the profile of host overheads of an engine that speculates.
+def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, dict[str, Any]]:
+    """Return the profile of host overheads of an engine that speculates, and what differs from it.
 
     Parameters
     ----------
     engine
         Name of an engine.
+    version
+        Of it, as far as it is known: a number, or a year.
+    notes
+        What is said of its scheduling: "spec v1" and "spec v2" are SGLang's, "neither with overlap"
+        says that plain decoding did not overlap either.
 
     Returns
     -------
-    str
-        Name of a profile.
+    tuple
+        Name of a profile, and fields of it to be replaced, as `deploy` takes them.
 
     Raises
     ------
     InputError
-        If it has no current one.
+        If it is no engine that is known.
+
+    Examples
+    --------
+    >>> profile_of("vllm", "0.8.4"), profile_of("sglang", "0.5.6")[0], profile_of("sglang")[0]
+    (('vllm-moesd-2025', {}), 'sglang-v1', 'sglang')
     """
-    name = CURRENT_PROFILES.get(stack_of(engine))
-    if name not in list_engines():
-        raise InputError("engine", engine, "an engine with a current profile")
-    return str(name)
+    stack = stack_of(engine)
+    changes = {"engine.hides_host": "none"} if "neither with overlap" in notes else {}
+    if stack not in _FIRST_OF:
+        return "tensorrt-llm", changes
+    first, current, before = _FIRST_OF[stack]
+    said = re.search(r"spec v([12])", f"{version} {notes}")
+    if said:
+        return (current if said[1] == "2" else before), changes
+    number = re.search(r"(?<![\d.])(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if number:
+        is_old = tuple(int(part) for part in number.groups("0")) < first
+    else:
+        is_old = "2025" in version
+    return (before if is_old else current), changes
 
 
 def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -> dict[str, Any]:

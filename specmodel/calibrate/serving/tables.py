@@ -42,6 +42,8 @@ PAIRS = (
     *("draft_length", "batch_size_or_concurrency", "tokens_per_step"),
 )
 """Columns that a table of pairs must have, beside speedup or spec_step_ms."""
+_VERSIONS = ("engine_version", "overlap_or_graph_notes")
+"""Columns that tell which profile of an engine holds; they may be left out."""
 _TEXTS = (
     *PAIRS[:6],
     "id",
@@ -53,6 +55,8 @@ _TEXTS = (
     "kv_dtype",
     "which",
     "mtp",
+    "host",
+    *_VERSIONS,
 )
 _DATA_PARALLEL = ("dp attention", "dp", "data parallel")
 _DRAFTERS = ("eagle3", "eagle", "mtp")
@@ -78,6 +82,8 @@ class Served:
         What was measured: tpot or step_time [s], or speedup [-].
     first_token
         Measured time to the first token of plain decoding, if the table has it [s].
+    plain_step
+        Measured step of a pair without speculation, if the table has it [s].
     """
 
     row: str
@@ -88,6 +94,7 @@ class Served:
     quantity: str
     measured: float
     first_token: float | None = None
+    plain_step: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +225,7 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     if str(values.get("usable", True)).lower() != "true":
         raise _NotTaken("it is not usable, as the table says")
     engine, num_gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
-    profile = _known(profile_of, engine)
+    profile, changes = _profile(values, engine)
     gpus, spread, is_parallel = _degrees(values, num_gpus)
     drafter = _drafter(values)
     target, gpu = (_text(values, name) for name in ("target", "gpu"))
@@ -226,20 +233,33 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
     batch = _whole(values, "batch_size_or_concurrency")
     is_by_rank = "rank" in str(values.get("which", ""))
     points = _lengths(values)
+    if is_by_rank:  # figures per rank are of nodes that decode only, others prefill
+        points = {"context_length": points["context_length"]}
     points["draft_length"] = _whole(values, "draft_length")
     points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
     quantity, measured = _measured(values)
+    plain = _number(values, "base_step_ms", np.nan)
+    host = {"host": str(values["host"])} if "host" in values else {}
     return Served(
         row=label,
-        labels=_labels(values, own, "target", "weight_dtype", "engine"),
+        labels=_labels(values, own, "target", "weight_dtype", "engine") | host,
         deployment=own
         | _layout(int(gpus), int(spread), is_parallel)
-        | {"drafter": drafter, "engine": profile},
+        | {"drafter": drafter, "engine": profile, "tree_width": _whole(values, "topk", 1)}
+        | changes,
         points={"batch_size": batch * gpus if is_by_rank else batch} | points,
         tokens_per_step=_number(values, "tokens_per_step"),
         quantity=quantity,
         measured=measured,
+        plain_step=None if np.isnan(plain) else plain / 1e3,
     )
+
+
+def _profile(values: Mapping[str, Any], engine: str) -> tuple[str, dict[str, Any]]:
+    """Return the profile of an engine's host, and what its row says to be otherwise."""
+    told = ["" if pd.isna(values.get(name)) else str(values.get(name)) for name in _VERSIONS]
+    found: tuple[str, dict[str, Any]] = _known(lambda name: profile_of(name, *told), engine)
+    return found
 
 
 def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, bool]:

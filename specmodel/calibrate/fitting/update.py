@@ -1,0 +1,213 @@
+"""An engine as it runs on a user's host: a shipped profile moved by a few runs of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.calibrate.fitting.population import (
+    ENGINE_SPREAD,
+    HOST_SPREAD,
+    RUN_SPREAD,
+    VERIFY_SPREAD,
+)
+from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.fitting.steps import MeasuredSteps, fitted_on, measured_steps
+from specmodel.calibrate.serving.tables import Served
+from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
+from specmodel.records.engine import FACTORS, EngineProfile, Overheads
+
+_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
+"""Of logarithms of factors that a profile does not say to vary [-]."""
+
+_SMALL = 1e-6
+OPEN = 0.8
+"""What keeps more than this share of its spread was not determined by the runs [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Moved:
+    """What became of one overhead or factor of an engine.
+
+    Parameters
+    ----------
+    name
+        As `EngineProfile` names it.
+    before, after
+        Its most likely value [s] [-].
+    spread_before, spread_after
+        Standard deviation of its logarithm [-].
+    """
+
+    name: str
+    before: float
+    after: float
+    spread_before: float
+    spread_after: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the runs said next to nothing of it."""
+        return self.spread_after > OPEN * self.spread_before
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineUpdate:
+    """An engine as the runs have it.
+
+    Parameters
+    ----------
+    profile
+        The engine, with what it was fitted to.
+    moved
+        What became of its overheads and factors.
+    before, predicted
+        What the shipped profile and the new one make of each run [s] [-].
+    measured
+        What was measured [s] [-].
+    """
+
+    profile: EngineProfile
+    moved: tuple[Moved, ...]
+    before: FloatArray
+    predicted: FloatArray
+    measured: FloatArray
+
+
+def update_engine(
+    rows: Sequence[Served], base: EngineProfile, *, date: str, version: str = ""
+) -> EngineUpdate:
+    """Return an engine moved to what runs on one host measured, as far as they tell.
+
+    Parameters
+    ----------
+    rows
+        Runs of one deployment or several on one host: times of steps, plain where nothing is
+        drafted, and speedups.
+    base
+        Where to start: a profile with a fit, whose covariance says how far it may move.
+    date
+        Day of the fit, as 2026-11-22.
+    version
+        Version of the engine that was measured; not known if empty.
+
+    Returns
+    -------
+    EngineUpdate
+        The most likely values, and the covariance of a quadratic around them.
+
+    Raises
+    ------
+    InputError
+        If there is no run, the profile has no fit, or runs tell of times that no fit explains.
+
+    Notes
+    -----
+    Bayes' rule with normal logarithms. The seconds of the profile, the speed of the host and the
+    time of the GPU have the spreads of the profile; steps with a draft of each deployment may have
+    errors of kernels of their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two
+    runs, one plain and one with a draft, mostly tell the speed of the host.
+    """
+    if not rows:
+        raise InputError("runs", "0 runs", "at least one plain and one speculative run")
+    if base.fit is None:
+        raise InputError("engine", base.name, "a profile that was fitted, such as vllm or sglang")
+    names, covariance = _prior(base)
+    rows = [_with_engine(row, base) for row in rows]
+    steps = measured_steps(rows)
+    solved = _solve(steps, names, base, covariance, _groups(rows))
+    logs, posterior = solved.x[: len(names)], np.linalg.inv(solved.jac.T @ solved.jac)
+    start = np.array([getattr(base, name) for name in names])
+    values = start * np.exp(logs)
+    posterior = posterior[: len(names), : len(names)]
+    record: dict[str, Any] = {
+        "date": date,
+        "num_points": len(rows),
+        "varied": list(names),
+        "covariance": [[rounded(value) for value in row] for row in posterior],
+        "spread": rounded(np.hypot(RUN_SPREAD, VERIFY_SPREAD)),
+        "outside_spread": ENGINE_SPREAD,
+        "left_out_error": {},
+        "fitted_on": fitted_on(rows, steps, version),
+    }
+    predicted = steps.predicted(_overheads(base, dict(zip(names, values, strict=True))))
+    record["mean_error"] = rounded(np.abs(predicted / steps.measured - 1).mean())
+    _check_unit(float(np.exp(np.median(np.log(predicted / steps.measured)))))
+    numbers = {name: rounded(value) for name, value in zip(names, values, strict=True)}
+    own = np.sqrt([np.diagonal(covariance), np.diagonal(posterior)])
+    return EngineUpdate(
+        profile=base.with_changes("engine", numbers | {"fit": record}),
+        moved=tuple(
+            Moved(name=n, before=float(b), after=float(a), spread_before=x, spread_after=y)
+            for n, b, a, x, y in zip(names, start, values, *own.tolist(), strict=True)
+        ),
+        before=steps.predicted(_overheads(base, {})),
+        predicted=predicted,
+        measured=steps.measured,
+    )
+
+
+def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
+    """Return what may move, and the covariance of its logarithm."""
+    assert base.fit is not None  # noqa: S101 - checked where it came in
+    kept = [i for i, name in enumerate(base.fit.varied) if getattr(base, name) > 0]
+    names = [base.fit.varied[i] for i in kept]
+    added = [name for name in FACTORS if name not in names]
+    size = len(kept)
+    covariance = np.diag(np.full(size + len(added), _SMALL))
+    covariance[:size, :size] += np.array(base.fit.covariance)[np.ix_(kept, kept)]
+    for place, name in enumerate(added, size):
+        covariance[place, place] = _SPREADS[name] ** 2
+    return (*names, *added), covariance
+
+
+def _solve(
+    steps: MeasuredSteps,
+    names: Sequence[str],
+    base: EngineProfile,
+    covariance: FloatArray,
+    groups: np.ndarray,
+) -> Any:
+    from scipy.optimize import least_squares
+
+    start = np.array([getattr(base, name) for name in names])
+    root = np.linalg.inv(np.linalg.cholesky(covariance))
+    size = len(names)
+
+    def residuals(x: FloatArray) -> FloatArray:
+        values = dict(zip(names, start * np.exp(x[:size]), strict=True))
+        predicted = steps.predicted(_overheads(base, values), np.exp(x[size:])[groups])
+        missed = np.log(predicted / steps.measured) / RUN_SPREAD
+        return np.concatenate([missed, root @ x[:size], x[size:] / VERIFY_SPREAD])
+
+    return least_squares(residuals, np.zeros(size + groups.max() + 1))
+
+
+def _overheads(base: EngineProfile, values: dict[str, Any]) -> Overheads:
+    from dataclasses import replace
+
+    return replace(base.overheads, **values)
+
+
+def _with_engine(row: Served, base: EngineProfile) -> Served:
+    from dataclasses import replace
+
+    return replace(row, deployment={**row.deployment, "engine": base})
+
+
+def _groups(rows: Sequence[Served]) -> np.ndarray:
+    """Return the number of the target of each row."""
+    targets = [str(row.deployment["target"]) for row in rows]
+    unique = list(dict.fromkeys(targets))
+    return np.array([unique.index(name) for name in targets])
+
+
+def _check_unit(ratio: float) -> None:
+    if not 0.05 <= ratio <= 20:
+        expected = "times in seconds and ratios; is it in another unit?"
+        raise InputError("runs", f"values {1 / ratio:.3g} times what any fit gives", expected)
