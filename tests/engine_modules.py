@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 
-def own_module(engine, path):
-    """A module of an engine, by its path among the engine's files.
+def own_source(engine, path):
+    """The source of a module of an engine, by its path among the engine's files.
 
     It is taken out of the engine if that is installed, or out of its wheel in a folder that the
     environment variable SPECMODEL_ENGINE_WHEELS names, such as that of
@@ -22,12 +22,16 @@ def own_module(engine, path):
     wheels = sorted(Path(folder).glob(f"{engine}-*.whl")) if folder else []
     found = importlib.util.find_spec(engine)
     if wheels:
-        text = zipfile.ZipFile(wheels[-1]).read(path).decode()
-    elif found and found.origin:
-        text = (Path(found.origin).parents[1] / path).read_text(encoding="utf-8")
-    else:
-        # an engine takes gigabytes and a GPU's libraries; a newcomer's tests do without
-        pytest.skip(f"needs {engine} or its wheel")
+        return zipfile.ZipFile(wheels[-1]).read(path).decode()
+    if found and found.origin:
+        return (Path(found.origin).parents[1] / path).read_text(encoding="utf-8")
+    # an engine takes gigabytes and a GPU's libraries; a newcomer's tests do without
+    pytest.skip(f"needs {engine} or its wheel")
+
+
+def own_module(engine, path):
+    """A module of an engine, run without what it takes from the rest of the engine."""
+    text = own_source(engine, path)
     # what the module takes from the rest of the engine plays no part in reading a file
     text = re.sub(r"^from sglang.*? import (\(.*?\)|[^\n]*)", "", text, flags=re.M | re.S)
     module = types.ModuleType(f"{engine}_{Path(path).stem}")

@@ -97,7 +97,7 @@ def parse_csv(
         return pd.read_csv(stream, comment=mark, dtype=kinds, low_memory=False, compression=None)
     except InputError:
         raise
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise _malformed(argument, name, error) from None
 
 
@@ -130,7 +130,7 @@ def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
             return
 
 
-def _malformed(argument: str, name: str, error: ValueError) -> InputError:
+def _malformed(argument: str, name: str, error: Exception) -> InputError:
     return InputError(argument, name, f"a well-formed CSV or Parquet table ({error})")
 
 

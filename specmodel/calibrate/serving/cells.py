@@ -1,4 +1,4 @@
-"""Numbers in the cells of tables of measured engines, and times that must be milliseconds."""
+"""Numbers in cells of tables and keys of results of engines; times that must be milliseconds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from specmodel.base.errors import InputError
+from specmodel.base.units import LARGEST_NUMBER
 
 LEAST_MILLISECONDS = 0.2
 """No engine makes a token of a large model in less: such a column is in seconds [-]."""
@@ -59,6 +60,42 @@ def number_in(
     if not np.isfinite(number):
         raise InputError(argument, value, "a number")
     return number
+
+
+def positive_in(values: Mapping[str, Any], name: str, source: str, expected: str) -> float:
+    """Return the positive number that a result has under a key.
+
+    Parameters
+    ----------
+    values
+        The result, by key.
+    name
+        The key.
+    source
+        Where the result is, for an error.
+    expected
+        What the error should say is expected.
+
+    Returns
+    -------
+    float
+        Finite [-].
+
+    Raises
+    ------
+    InputError
+        If it is not there, no number, zero, negative or without end.
+    """
+    value = values.get(name)
+    number = as_number(value) if type(value) in (int, float) else 0.0
+    if 0.0 < number <= LARGEST_NUMBER:
+        return number
+    raise InputError(f"{source} {name}", value, expected)
+
+
+def text_of(value: Any) -> str:
+    """Return a text as it is, empty for what is none."""
+    return value if isinstance(value, str) else ""
 
 
 def check_milliseconds(
