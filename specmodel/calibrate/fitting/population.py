@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,8 +58,8 @@ class Population:
         For each host, shape (hosts,) [-].
     covariance
         Of the logarithms, shape (engines * 5, engines * 5) [-].
-    predicted
-        Of each row, shape (rows,) [s] [-].
+    errors
+        Predicted over measured, less one, of the rows of each engine [-].
     """
 
     engines: tuple[str, ...]
@@ -67,7 +67,11 @@ class Population:
     logarithms: FloatArray
     host_speed: FloatArray
     covariance: FloatArray
-    predicted: FloatArray
+    errors: Mapping[str, FloatArray]
+
+    def error_of(self, engine: str) -> float:
+        """Return the mean error of the rows of an engine, absolute [-]."""
+        return float(np.abs(self.errors[engine]).mean())
 
     def overheads(self, engine: str) -> dict[str, float]:
         """Return the seconds of an engine on the mean host [s]."""
@@ -135,13 +139,18 @@ def fit_population(
     means, logarithms, speed, *_ = model.parts(solved.x)
     first = means.size
     of_engines = slice(first, first + logarithms.size)
+    error = model.steps.predicted(*model.of_rows(solved.x)) / model.steps.measured - 1
     return Population(
         engines=model.engines,
         hosts=model.hosts,
         logarithms=logarithms,
         host_speed=np.exp(speed),
         covariance=covariance[of_engines, of_engines],
-        predicted=model.steps.predicted(*model.of_rows(solved.x)),
+        errors={
+            name: error[model.of_engine == place]
+            for place, name in enumerate(model.engines)
+            if (model.of_engine == place).any()
+        },
     )
 
 
@@ -149,7 +158,9 @@ class _Model:
     """The residuals of a population by one vector of parameters."""
 
     def __init__(self, rows: Sequence[Served], engines: Sequence[str], hosts: Sequence[str]):
-        deployments = [f"{host}/{row.labels['model']}" for row, host in zip(rows, hosts, strict=True)]
+        deployments = [
+            f"{host}/{row.labels['model']}" for row, host in zip(rows, hosts, strict=True)
+        ]
         self.engines, self.of_engine = _numbered(engines)
         self.hosts, self.of_host = _numbered(hosts)
         self.deployments, self.of_deployment = _numbered(deployments)
@@ -226,11 +237,7 @@ def _plain_steps(
 
 def _plain(row: Served) -> Served:
     """Return the plain run of a pair."""
-    from dataclasses import replace
-
-    points: Mapping[str, float] = {
-        **row.points, "draft_length": 0, "verify_tokens": 1
-    }  # fmt: skip
+    points: Mapping[str, float] = {**row.points, "draft_length": 0, "verify_tokens": 1}
     deployment = {**row.deployment, "tree_width": 1}
     measured = row.plain_step or row.measured
     return replace(

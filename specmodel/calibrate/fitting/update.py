@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -189,14 +189,10 @@ def _solve(
 
 
 def _overheads(base: EngineProfile, values: dict[str, Any]) -> Overheads:
-    from dataclasses import replace
-
     return replace(base.overheads, **values)
 
 
 def _with_engine(row: Served, base: EngineProfile) -> Served:
-    from dataclasses import replace
-
     return replace(row, deployment={**row.deployment, "engine": base})
 
 

@@ -33,7 +33,10 @@ STACKS = {
 }
 """Names of engines, and of their kernels."""
 
-_FIRST_OF = {"vllm": ((0, 14), "vllm", "vllm-moesd-2025"), "sglang": ((0, 5, 7), "sglang", "sglang-v1")}
+_FIRST_OF = {
+    "vllm": ((0, 14), "vllm", "vllm-moesd-2025"),
+    "sglang": ((0, 5, 7), "sglang", "sglang-v1"),
+}
 """From which version on an engine has the first profile, by its stack, and the one before."""
 
 _DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}

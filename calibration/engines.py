@@ -1,0 +1,169 @@
+"""Profiles of engines, fitted together with the hosts of published runs; errors by host left out.
+
+From a checkout: ``python calibration/engines.py`` prints errors and writes the profiles that ship;
+``--table FILE`` takes other runs of the same form, and then writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
+from specmodel.calibrate.fitting.population import Population, fit_population
+from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.fitting.steps import fitted_on, measured_steps
+from specmodel.calibrate.serving.judge import judge_serving
+from specmodel.calibrate.serving.tables import Served, ServingTable, read_serving
+from specmodel.records.engine import FOLDER, EngineProfile, load_engine
+
+TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "sglang": {
+        "name": "SGLang",
+        "source": "published runs on H200 with spec v2; mostly what other engines have",
+        "stack": "sglang",
+        "hides_host": "all",
+    },
+    "sglang-v1": {
+        "name": "SGLang spec v1",
+        "source": "published runs on H200 and H100: SpecBundle, SpecForge#339, LMSYS MTP, #12128",
+        "stack": "sglang",
+        "hides_host": "plain",
+    },
+    "tensorrt-llm": {
+        "name": "TensorRT-LLM",
+        "source": "NVIDIA's blog on DeepSeek-R1 latency, 8 B200, batch 1",
+        "stack": "trtllm",
+        "hides_host": "all",
+    },
+    "vllm": {
+        "name": "vLLM",
+        "source": "published runs: vLLM#32628 (two hosts), P-EAGLE's blog with EAGLE-3 on B200",
+        "stack": "vllm",
+        "hides_host": "all",
+    },
+}
+"""What runs do not tell of the engines that are fitted."""
+
+VERSIONS = {
+    "sglang": "SGLang with spec v2, 0.5.4 of October 2025; default from 0.5.7 (2026) on",
+    "sglang-v1": "SGLang 0.4.9 to 0.5.6 (July to December 2025), speculation without overlap",
+    "tensorrt-llm": "TensorRT-LLM 0.19 (May 2025), one graph a step",
+    "vllm": "vLLM 0.14 to 0.17 (January to March 2026), async scheduling",
+}
+
+
+def main() -> None:
+    """Fit, judge by hosts left out, print, and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", type=Path, default=TABLE)
+    arguments = parser.parse_args()
+    table = read_serving(arguments.table)
+    left_out = judge_left_out(table)
+    print(errors_by_host(left_out).to_string(index=False))
+    population = fit(table.rows)
+    print(dict(zip(population.hosts, population.host_speed.round(2).tolist(), strict=True)))
+    if arguments.table != TABLE:
+        return
+    for name in ENGINES:
+        profile = profile_of(population, name, own_rows(table.rows, name), left_out)
+        write_text(FOLDER / f"{name}.toml", toml_text(profile) + "\n")
+
+
+def fit(rows: Sequence[Served]) -> Population:
+    """Fit all engines to those of their rows that are there."""
+    fitted = [row for row in rows if row.deployment["engine"] in ENGINES]
+    engines = [str(row.deployment["engine"]) for row in fitted]
+    bare = [_with_engine(row, _bare(name)) for row, name in zip(fitted, engines, strict=True)]
+    hosts = [row.labels["host"] for row in fitted]
+    return fit_population(bare, [*engines, *(n for n in ENGINES if n not in engines)], hosts)
+
+
+def judge_left_out(table: ServingTable) -> pd.DataFrame:
+    """Return rows as predicted by engines that were fitted without any row of their host."""
+    found = []
+    for host in dict.fromkeys(row.labels["host"] for row in table.rows):
+        own = [row for row in table.rows if row.labels["host"] == host]
+        others = [row for row in table.rows if row.labels["host"] != host]
+        population = fit(others)
+        rows = [_with_engine(row, _profile(population, row, others)) for row in own]
+        judged, refused = judge_serving(replace(table, rows=tuple(rows)))
+        assert not refused, refused  # noqa: S101 - a script
+        engines = {row.row: row.deployment["engine"] for row in own}
+        found.append(judged.assign(profile=[engines[row] for row in judged["row"]]))
+    return pd.concat(found, ignore_index=True)
+
+
+def errors_by_host(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors of rows by host, and of all."""
+    judged = judged.assign(inside=judged["measured"].between(judged["low"], judged["high"]))
+    groups = [*judged.groupby("host", sort=False), ("all", judged)]
+    return pd.DataFrame(
+        {
+            "host": host,
+            "rows": len(rows),
+            "mean_error": round(rows["error"].abs().mean(), 3),
+            "bias": round(rows["error"].mean(), 3),
+            "coverage": round(rows["inside"].mean(), 3),
+        }
+        for host, rows in groups
+    )
+
+
+def own_rows(rows: Sequence[Served], engine: str) -> list[Served]:
+    """Return the rows of an engine."""
+    return [row for row in rows if row.deployment["engine"] == engine]
+
+
+def profile_of(
+    population: Population, engine: str, rows: Sequence[Served], left_out: pd.DataFrame
+) -> EngineProfile:
+    """Return the profile of an engine as it ships."""
+    own = left_out[left_out["profile"] == engine]
+    errors = {
+        "mean_error": rounded(population.error_of(engine)),
+        "left_out_error": {"host": rounded(own["error"].abs().mean())},
+    }
+    return _fitted(population, engine, rows, errors)
+
+
+def _profile(population: Population, row: Served, others: Sequence[Served]) -> EngineProfile | str:
+    """Return the engine of a row, fitted to others, whose error on these no one looks at here."""
+    name = str(row.deployment["engine"])
+    if name not in ENGINES:
+        return name
+    return _fitted(population, name, own_rows(others, name), {"mean_error": 0.0})
+
+
+def _fitted(
+    population: Population, engine: str, rows: Sequence[Served], errors: dict[str, Any]
+) -> EngineProfile:
+    """Return an engine on the mean host; that of no row is as the others are."""
+    bare = [_with_engine(row, _bare(engine)) for row in rows]
+    record = population.fit_record(engine) | errors
+    record |= {"date": date.today().isoformat(), "num_points": max(len(rows), 1)}
+    if rows:
+        record["fitted_on"] = fitted_on(bare, measured_steps(bare), VERSIONS[engine])
+    return _bare(engine).with_changes("engine", {**population.overheads(engine), "fit": record})
+
+
+def _bare(engine: str) -> EngineProfile:
+    """Return an engine without seconds."""
+    return load_engine("ideal").with_changes("engine", ENGINES[engine])
+
+
+def _with_engine(row: Served, engine: EngineProfile | str) -> Served:
+    return replace(row, deployment={**row.deployment, "engine": engine})
+
+
+if __name__ == "__main__":
+    main()
