@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from specmodel.base.errors import InputError
-from specmodel.base.text import align, wrap
-from specmodel.cli.report import seconds
+from specmodel.base.text import wrap
+from specmodel.cli.fit_engine import check_apart, engine
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pandas as pd
-
-    from specmodel.calibrate.fitting import EngineFitting, KernelFitting
+    from specmodel.calibrate.fitting import KernelFitting
 
 
 class FitGroup(click.Group):
@@ -42,9 +40,12 @@ def fit() -> None:
     \b
     Examples:
       specmodel fit h200.csv --output h200.toml
-      specmodel fit engine served.csv --name mine --output mine.toml \\
-          --vary pass_time --vary draft_pass_time --vary reject_time
+      specmodel fit engine plain.json eagle3.json --target gpt-oss-20b \\
+          --drafter eagle3 --hardware b200 --output mine.toml
     """
+
+
+fit.add_command(engine)
 
 
 @fit.command(context_settings=SETTINGS)
@@ -73,7 +74,7 @@ def kernels(
     from specmodel.records.hardware import load_hardware
     from specmodel.records.profiles import hardware_text, with_stack
 
-    _check_apart(output, measurements)
+    check_apart(output, measurements)
     table = read_measurements(measurements)
     device, stack, version = (str(table[n].iloc[0]) for n in ("hardware", "stack", "version"))
     name = hardware or device
@@ -86,51 +87,6 @@ def kernels(
     record = fitted_stack(fits, version=version, source=source, date=date.today().isoformat())
     write_text(output, with_stack(text, stack, record))
     click.echo(f"{fit_text(fits)}\n\nWritten: {output}, [fitted.{stack}]")
-
-
-@fit.command(context_settings=SETTINGS)
-@click.argument("measurements")
-@click.option("--output", required=True, metavar="FILE", help="Engine profile to write.")
-@click.option("--name", required=True, help="Name of the engine, for people.")
-@click.option("--vary", multiple=True, required=True, help="Overhead to fit, a name; repeat.")
-@click.option("--engine", metavar="NAME|PATH", help="Held overheads.  [default: ideal]")
-@click.option("--stack", help="Stack whose kernels it runs.")
-@click.option("--source", metavar="TEXT", help="What was measured.  [default: the file's name]")
-@click.option("--version", default="", metavar="TEXT", help="Version of the engine measured.")
-@click.option("--leave-out", multiple=True, metavar="COLUMN", help="Leave its values out in turn.")
-def engine(measurements: str, output: str, **options: Any) -> None:
-    """Fit overheads of an engine to a table of measured speedups or step times.
-
-    Columns: target, drafter, hardware, tensor_parallel, batch_size, draft_length,
-    context_length, quantity (speedup, relative_step_time, forward_time, step_time or
-    target_efficiency) and value; step_efficiency in rows of speedup; where they are not
-    as usual, expert_parallel and data_parallel.
-
-    Overheads: kernel_time, pass_time, draft_kernel_time, draft_pass_time, reject_time,
-    reject_time_per_request, reject_time_per_token.
-    """
-    from specmodel.base.files import write_text
-    from specmodel.base.records import toml_text
-    from specmodel.calibrate.fitting.engine import fit_engine, read_serving
-    from specmodel.records.engine import load_engine
-
-    _check_apart(output, measurements)
-    table = read_serving(measurements)
-    changes = {"name": options["name"], "source": options["source"] or Path(measurements).name}
-    if options["stack"]:
-        changes["stack"] = options["stack"]
-    base = load_engine(options["engine"] or "ideal").with_changes("engine", changes)
-    today = date.today().isoformat()
-    how = {name: options[name] for name in ("leave_out", "version")}
-    fitting = fit_engine(table, base, options["vary"], date=today, **how)
-    write_text(output, toml_text(fitting.profile) + "\n")
-    told = [_engine_text(fitting), _row_text(fitting, table), f"Written: {output}"]
-    click.echo("\n\n".join(told))
-
-
-def _check_apart(output: str, measurements: str) -> None:
-    if Path(output).resolve() == Path(measurements).resolve():
-        raise InputError("output", output, "another file than the measurements")
 
 
 def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
@@ -148,40 +104,3 @@ def fit_text(fits: Mapping[tuple[str, str], KernelFitting]) -> str:
         lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
-
-
-def _engine_text(fitting: EngineFitting) -> str:
-    """Return fitted overheads, errors and warnings."""
-    fit = fitting.profile.fit
-    found = [f"  {name} = {value:.4g} s" for name, value in fitting.result.parameters.items()]
-    lines = [f"{fitting.profile.name}: {fitting.result.num_points} points", *found]
-    lines.append(f"  mean error {fitting.result.mean_error:.1%}")
-    for column, error in (fit.left_out_error if fit else {}).items():
-        lines.append(f"  mean error with each {column} left out in turn {error:.1%}")
-    lines += [wrap(f"  Warning: {warning}.") for warning in fitting.result.warnings]
-    return "\n".join(lines)
-
-
-def _row_text(fitting: EngineFitting, table: pd.DataFrame) -> str:
-    """Return each row measured and predicted, as an aligned table."""
-    quantity, measured = table["quantity"].tolist(), table["value"].astype(float)
-    return align(
-        [
-            ("target", [Path(str(name)).name[:17] for name in table["target"]]),
-            ("quantity", quantity),
-            ("batch\nsize", [_ends(str(sizes).split()) for sizes in table["batch_size"]]),
-            ("draft\nlength", [f"{length:g}" for length in table["draft_length"].astype(float)]),
-            ("measured", list(map(_value, quantity, measured))),
-            ("predicted", list(map(_value, quantity, fitting.predicted))),
-            ("error", [f"{error:+.1%}" for error in fitting.result.residuals]),
-        ],
-        left=["target", "quantity"],
-    )
-
-
-def _value(quantity: str, value: float) -> str:
-    return seconds(value) if quantity in ("forward_time", "step_time") else f"{value:.3f}"
-
-
-def _ends(sizes: list[str]) -> str:
-    return sizes[0] if len(sizes) == 1 else f"{sizes[0]}-{sizes[-1]}"

@@ -3,7 +3,7 @@
 from specmodel.calibrate.serving.benchmarks import read_benchmarks
 from specmodel.calibrate.serving.first_token import judge_first_tokens
 from specmodel.calibrate.serving.judge import judge_serving, serving_errors
-from specmodel.calibrate.serving.runs import Run, check_model, need_plain
+from specmodel.calibrate.serving.runs import Run, check_model, need_plain, served_runs
 from specmodel.calibrate.serving.tables import ServingTable, read_serving
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "need_plain",
     "read_benchmarks",
     "read_serving",
+    "served_runs",
     "serving_errors",
 ]

@@ -217,6 +217,7 @@ def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         raise InputError(f"{source} backend", backend, expected)
     info = _server_info(values)
     own: dict[str, Any] = {"engine": "sglang", "model": text_of(info.get("model_path"))}
+    own["version"] = text_of(info.get("version"))
     if not values["accept_length"] and not info.get("speculative_algorithm"):
         return own
     if info.get("speculative_adaptive"):
@@ -281,6 +282,7 @@ def _row_runs(values: Mapping[str, Any], source: str) -> Iterator[Run]:
     own: dict[str, Any] = {
         "source": source,
         "engine": text_of(values.get("engine")),
+        "version": text_of(values.get("engine_version")),
         "model": text_of(values.get("model")),
         "concurrency": _cell(values, "concurrency", source),
         "prompt_length": number_in(values, "prompt_length", source, strict=False),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_NUMBER
 from specmodel.calibrate.serving.spellings import shipped_model
+from specmodel.calibrate.serving.tables import DEFAULT_CONTEXT, Served
 
 MOST_APART = 0.1
 """Share by which the batch that ran may differ from the one asked for before that is said [-]."""
@@ -24,6 +26,8 @@ class Run:
         The file, with the line or row in it where there are several: for messages and tables.
     engine
         Such as vllm or sglang; empty if the file does not say.
+    version
+        Of the engine; empty if the file does not say.
     model
         As the file names it; empty if it does not.
     quantity
@@ -56,6 +60,7 @@ class Run:
 
     source: str
     engine: str = ""
+    version: str = ""
     model: str = ""
     quantity: str
     value: float
@@ -222,6 +227,58 @@ def check_model(runs: Sequence[Run], target: str) -> None:
         if named and found and found != named:
             expected = f"a benchmark of {named}, or target {found}"
             raise InputError(f"{run.source} model", run.model, expected)
+
+
+def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Served]:
+    """Return runs as rows of measured serving, as fits of engines take them.
+
+    Parameters
+    ----------
+    runs
+        Of one deployment, their draft lengths known.
+    deployment
+        What ran, as `cost.deploy.resolve` takes it, and the KV entries of a sequence as
+        context_length if the prompts and outputs that ran do not tell.
+
+    Returns
+    -------
+    list of Served
+        A row for each run.
+
+    Raises
+    ------
+    InputError
+        If a run speculated at a draft length that neither its file nor the caller told.
+    """
+    return [_served(run, deployment) for run in runs]
+
+
+def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
+    if run.draft_length is None or run.verify_tokens is None:
+        expected = "a draft length for it, which its file does not tell"
+        raise InputError(f"{run.source} draft_length", None, expected)
+    context = deployment.get("context_length")
+    points: dict[str, float] = {
+        "batch_size": run.batch_size,
+        "draft_length": run.draft_length,
+        "verify_tokens": run.verify_tokens,
+        "context_length": DEFAULT_CONTEXT if context is None else context,
+    }
+    prompt, output = run.prompt_length, run.output_length
+    if prompt is not None and output is not None:
+        if context is None:
+            points["context_length"] = prompt + output / 2
+        if run.quantity == "step_time":
+            points |= {"prompt_length": max(prompt, 1.0), "output_length": max(output, 1.0)}
+    return Served(
+        row=run.source,
+        labels={"model": str(deployment["target"])},
+        deployment={**deployment, "tree_width": run.topk or 1},
+        points=points,
+        tokens_per_step=run.tokens_per_step,
+        quantity=run.quantity,
+        measured=run.value,
+    )
 
 
 def _shipped(name: str) -> str:
