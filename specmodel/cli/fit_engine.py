@@ -102,10 +102,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     values = options | settings_from(options["changes"])
     _, assumed = resolve(values | {"engine": name}, prefix="set ")
     base = load_engine(name)
-    if options["host_speed"] is not None:
-        base = base.with_changes("engine", {"host_speed": options["host_speed"]})
-    given = {n: v for n, v in values.items() if n not in ("host_speed", "source", "name")}
-    rows = served_runs(runs, given | {"engine": name})
+    rows = served_runs(runs, values | {"engine": name})
     how = {"date": date.today().isoformat(), "version": options["version"] or _version(runs)}
     update = update_engine(rows, base, **how)
     names = ", ".join(Path(path).name for path in paths)
@@ -114,7 +111,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
         "source": options["source"] or f"{names}, from the profile {base.name}",
     }
     profile = update.profile.with_changes("engine", told_by)
-    deployment, _ = resolve(values | {"engine": profile, "host_speed": None}, prefix="set ")
+    deployment, _ = resolve(values | {"engine": profile}, prefix="set ")
     write_text(output, toml_text(profile) + "\n")
     notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
     parts = [
@@ -132,6 +129,8 @@ def _check_given(options: dict[str, Any]) -> None:
         if options[name] is None:
             expected = "what the files do not tell: a name or path"
             raise InputError(name, None, expected)
+    if options["host_speed"] is not None:
+        raise InputError("host_speed", options["host_speed"], "none: the runs tell it")
     if options["leave_out"]:
         raise InputError("leave_out", options["leave_out"][0], "--vary with it")
 

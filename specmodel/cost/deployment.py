@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
@@ -154,6 +156,11 @@ class Deployment:
         """Return a sentence if its engine was not fitted on what is asked of it, else nothing."""
         names = self.hardware.name, self.drafter.kind
         return self.engine.outside(*names, batch_size, draft_length)
+
+    def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
+        """Return where its engine was not fitted on what is asked of it."""
+        names = self.hardware.name, self.drafter.kind
+        return self.engine.is_outside(*names, batch_size, draft_length)
 
     @property
     def _gpus_per_node(self) -> int:

@@ -286,7 +286,9 @@ def _spread_outside(
     fit = deployment.engine.fit
     if fit is None or not fit.outside_spread:
         return overheads
-    if not deployment.warnings(points["batch_size"], points["draft_length"]):
+    asked = points["batch_size"], points["draft_length"]
+    is_outside = deployment.is_outside(*asked)
+    if not is_outside.any():
         return overheads
-    factor = np.exp(fit.outside_spread * _even_normal(generator, draws))
+    factor = np.exp(fit.outside_spread * is_outside * _even_normal(generator, draws))
     return replace(overheads, host_speed=overheads.host_speed * factor)

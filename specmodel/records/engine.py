@@ -276,6 +276,29 @@ class EngineProfile(Record):
         told = f"the engine {self.name} was fitted on {', '.join(of)} ({known.version})"
         return (f"{told}; its overheads are a guess for {', '.join(found)}",)
 
+    def is_outside(
+        self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
+    ) -> np.ndarray:
+        """Return where these lie outside of what the engine was fitted on; a plain step never does.
+
+        Parameters
+        ----------
+        hardware, drafter, batch_size, draft_length
+            As `outside` takes them.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the shape to which the arrays broadcast.
+        """
+        known = self.fit.fitted_on if self.fit else None
+        is_drafting = np.asarray(draft_length > 0)
+        if known is None or hardware not in known.hardware or drafter not in known.drafters:
+            return is_drafting
+        ends = ((batch_size, known.batch_size), (draft_length, known.draft_length))
+        inside = [(low <= asked) & (asked <= high) for asked, (low, high) in ends]
+        return np.asarray(is_drafting & ~(inside[0] & inside[1]))
+
 
 def load_engine(name: str | Path) -> EngineProfile:
     """Return an engine profile by name or path.

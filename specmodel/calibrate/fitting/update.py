@@ -26,6 +26,9 @@ _SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
 """Of logarithms of factors that a profile does not say to vary [-]."""
 
 _SMALL = 1e-6
+MOST_APART = 5.0
+"""No engine is so many times as slow, or as fast, as a fit to it makes it [-]."""
+
 OPEN = 0.8
 """What keeps more than this share of its spread was not determined by the runs [-]."""
 
@@ -137,7 +140,7 @@ def update_engine(
     }
     predicted = steps.predicted(_overheads(base, dict(zip(names, values, strict=True))))
     record["mean_error"] = rounded(np.abs(predicted / steps.measured - 1).mean())
-    _check_unit(float(np.exp(np.median(np.log(predicted / steps.measured)))))
+    _check_units(rows, predicted / steps.measured)
     numbers = {name: rounded(value) for name, value in zip(names, values, strict=True)}
     own = np.sqrt([np.diagonal(covariance), np.diagonal(posterior)])
     return EngineUpdate(
@@ -203,7 +206,10 @@ def _groups(rows: Sequence[Served]) -> np.ndarray:
     return np.array([unique.index(name) for name in targets])
 
 
-def _check_unit(ratio: float) -> None:
-    if not 0.05 <= ratio <= 20:
-        expected = "times in seconds and ratios; is it in another unit?"
-        raise InputError("runs", f"values {1 / ratio:.3g} times what any fit gives", expected)
+def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
+    """Refuse a run that is far from what any engine makes of it."""
+    for row, ratio in zip(rows, ratios.tolist(), strict=True):
+        if not 1 / MOST_APART <= ratio <= MOST_APART:
+            expected = "milliseconds of this model on these GPUs; is it in another unit?"
+            value = f"{1 / ratio:.3g} times what the fit gives"
+            raise InputError(f"{row.row} {row.quantity}", value, expected)
