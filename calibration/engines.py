@@ -17,7 +17,7 @@ import pandas as pd
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate.fitting.population import Population, fit_population
+from specmodel.calibrate.fitting import Population, fit_population
 from specmodel.calibrate.fitting.result import rounded
 from specmodel.calibrate.fitting.steps import fitted_on, measured_steps
 from specmodel.calibrate.serving.judge import judge_serving

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from specmodel.calibrate.fitting import EngineFitting
-    from specmodel.calibrate.fitting.update import EngineUpdate, Moved
+    from specmodel.calibrate.fitting import EngineFitting, EngineUpdate
+    from specmodel.calibrate.fitting.update import Moved
     from specmodel.calibrate.serving import Run
 
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
@@ -83,7 +83,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     """Move a profile to a user's runs, write it and say what became of it."""
     from specmodel.base.files import write_text
     from specmodel.base.records import toml_text
-    from specmodel.calibrate.fitting.update import update_engine
+    from specmodel.calibrate.fitting import update_engine
     from specmodel.calibrate.serving import (
         check_model,
         need_plain,

@@ -51,8 +51,10 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
 
     Parameters
     ----------
-    target, hardware, engine, host_speed, stack
+    target, hardware, engine, stack
         As `specmodel.predict` takes them.
+    host_speed
+        Likewise [-].
     batch_size, context_length, prompt_length, output_length
         Likewise, broadcasting [request] [token] [token] [token].
     weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, embedding_dtype

@@ -53,9 +53,9 @@ class Population:
     hosts
         Names of the hosts.
     logarithms
-        Of `VARIED` for each engine, shape (engines, 5), of seconds.
+        Of the seconds of `VARIED` for each engine, shape (engines, 5) [-].
     host_speed
-        For each host, shape (hosts,) [-].
+        Of each beside the mean host, shape (hosts,) [-].
     covariance
         Of the logarithms, shape (engines * 5, engines * 5) [-].
     errors
