@@ -29,25 +29,25 @@ TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
 ENGINES: dict[str, dict[str, Any]] = {
     "sglang": {
         "name": "SGLang",
-        "source": "published runs on H200 with spec v2; mostly what other engines have",
+        "source": "PR 12128 with spec v2 on H200, and what engines have in common",
         "stack": "sglang",
         "hides_host": "all",
     },
     "sglang-v1": {
         "name": "SGLang spec v1",
-        "source": "published runs on H200 and H100: SpecBundle, SpecForge#339, LMSYS MTP, #12128",
+        "source": "SpecBundle, SpecForge#339, LMSYS and PR 12128, on H200 and H100",
         "stack": "sglang",
         "hides_host": "plain",
     },
     "tensorrt-llm": {
         "name": "TensorRT-LLM",
-        "source": "NVIDIA's blog on DeepSeek-R1 latency, 8 B200, batch 1",
+        "source": "NVIDIA on the latency of DeepSeek-R1, MTP, 8 B200",
         "stack": "trtllm",
         "hides_host": "all",
     },
     "vllm": {
         "name": "vLLM",
-        "source": "published runs: vLLM#32628 (two hosts), P-EAGLE's blog with EAGLE-3 on B200",
+        "source": "vLLM#32628 on H100 and its blog on P-EAGLE, EAGLE-3 on B200",
         "stack": "vllm",
         "hides_host": "all",
     },

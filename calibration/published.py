@@ -39,15 +39,6 @@ ENGINES = {
         "leave_out": ["target", "draft_length", "data"],
         "source": "MoESD (arXiv:2505.19645), Table 1: peak speedups on 2 A800",
     },
-    "sglang": {
-        "stack": "sglang",
-        "version": "SGLang of late 2025, speculation without overlap",
-        "table": "sglang_h200.csv",
-        "name": "SGLang",
-        "vary": ["pass_time", "draft_pass_time", "reject_time"],
-        "leave_out": ["target"],
-        "source": "published EAGLE-3 runs on H200, concurrency 8, seven benchmarks",
-    },
 }
 
 

@@ -40,8 +40,8 @@ def fit() -> None:
     \b
     Examples:
       specmodel fit h200.csv --output h200.toml
-      specmodel fit engine plain.json eagle3.json --target gpt-oss-20b \\
-          --drafter eagle3 --hardware b200 --output mine.toml
+      specmodel fit engine plain.json eagle3.json --target gpt-oss-120b \\
+          --drafter eagle3 --hardware h200_sxm --output mine.toml
     """
 
 

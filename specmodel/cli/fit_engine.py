@@ -59,8 +59,8 @@ def engine(measurements: tuple[str, ...], output: str, **options: Any) -> None:
 
     \b
     Examples:
-      specmodel fit engine plain.json eagle3.json --target gpt-oss-20b \\
-          --drafter eagle3 --hardware b200 --output mine.toml
+      specmodel fit engine plain.json eagle3.json --target gpt-oss-120b \\
+          --drafter eagle3 --hardware h200_sxm --output mine.toml
       specmodel fit engine served.csv --name mine --output mine.toml \\
           --vary pass_time --vary draft_pass_time --vary reject_time
     """

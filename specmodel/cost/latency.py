@@ -66,11 +66,8 @@ class StepTimes:
     @cached_property
     def forward(self) -> PassTime:
         """Plain pass, with what it waits for the host."""
-        if self.hides_host == "none":
-            return self.plain_pass
-        return self.plain_pass.waiting(
-            exposed_share(self.plain_pass.gpu_time, self.plain_pass.host_time)
-        )
+        hides = self.hides_host != "none"
+        return self.plain_pass.beside_host() if hides else self.plain_pass
 
     @cached_property
     def speculating(self) -> PassTime:
@@ -339,7 +336,8 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     tokens = check("prompt_length", prompt_length, minimum=1)
     replicas = deployment.layout.replicas
     prompts = sequence_group(batch_size=replicas, tokens_per_sequence=tokens, logits_per_sequence=1)
-    return target_pass(deployment, prompts)
+    time = target_pass(deployment, prompts)
+    return time if deployment.engine.hides_host == "none" else time.beside_host()
 
 
 def carried_prefill(

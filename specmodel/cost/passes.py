@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from specmodel.algebra.collectives import all_reduce_time
+from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import KernelParameters, smooth_maximum
 from specmodel.base.units import FloatArray
 from specmodel.records.engine import Overheads
@@ -111,6 +112,10 @@ class PassTime:
     def waiting(self, share: FloatArray | float) -> "PassTime":
         """Return it as it is where it waits for a share of the host's time only [-]."""
         return replace(self, host_time=self.host_time * share)
+
+    def beside_host(self) -> "PassTime":
+        """Return it as it is where the host works beside the GPU."""
+        return self.waiting(exposed_share(self.gpu_time, self.host_time))
 
 
 def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:

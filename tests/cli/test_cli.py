@@ -29,6 +29,7 @@ VOCABULARY_SIZE = 151_936
 """Of its target, which a draft model must share."""
 DATA_SHEET = PREDICT + " --stack datasheet"
 TABLES = Path(__file__).parents[2] / "calibration" / "tables"
+BENCHMARKS = Path(__file__).parents[1] / "data" / "benchmarks"
 LONG_NAMES = (
     "predict --target qwen3-coder-480b-a35b --drafter mtp --hardware rtx_6000_ada"
     " --tensor-parallel 8 --batch-size 1:1024:x2 --draft-length 1:5 --acceptance-rate 0.7"
@@ -484,7 +485,9 @@ def examples():
 def folder(tmp_path_factory):
     """Where the examples run: with a table of served steps, and one of kernels if there is data."""
     path = tmp_path_factory.mktemp("examples")
-    shutil.copy(TABLES / "sglang_h200.csv", path / "served.csv")
+    shutil.copy(TABLES / "moesd_vllm_a800.csv", path / "served.csv")
+    for kind in ("plain", "eagle3"):
+        shutil.copy(BENCHMARKS / f"vllm_{kind}.json", path / f"{kind}.json")
     if find_spec("aiconfigurator_core") and find_spec("pyarrow"):
         published = ["dataset", "h200_sxm", "trtllm", "1.3.0rc20", "--output"]
         assert cli.main([*published, str(path / "h200.csv")]) == 0

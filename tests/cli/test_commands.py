@@ -495,8 +495,8 @@ FAULTS = [
     ),
     (f"{ENGINE} --engine idael", "--engine", "'idael'", "ideal"),
     (f"{ENGINE} extra", "extra"),
-    (ENGINE.replace(" --name mine", ""), "Missing option", "--name"),
-    (ENGINE.replace(VARY, ""), "Missing option", "--vary"),
+    (ENGINE.replace(" --name mine", ""), "--name", "a name of the engine, with --vary"),
+    (ENGINE.replace(VARY, ""), "--target", "what the files do not tell"),
     (ENGINE.replace(" --output out.toml", ""), "Missing option", "--output"),
     # validate
     ("validate", "Missing argument", "PROFILE"),

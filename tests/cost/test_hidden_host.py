@@ -134,6 +134,6 @@ def test_bad_input_names_the_argument(arguments: Any, fragments: tuple[str, ...]
 
 
 def test_states_have_no_branches() -> None:
+    hybrid: Any = {"target": "qwen3.5-35b-a3b", "drafter": "mtp", "hardware": "h200_sxm"}
     with pytest.raises(InputError, match="tree_width: got 2; expected 1, a chain"):
-        deploy_tree = {"target": "qwen3.5-35b-a3b", "drafter": "mtp", "hardware": "h200_sxm"}
-        predict(**deploy_tree, **POINT, tree_width=2, acceptance=0.7)
+        predict(**hybrid, **POINT, tree_width=2, acceptance=0.7)

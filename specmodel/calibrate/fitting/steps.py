@@ -31,8 +31,10 @@ class MeasuredSteps:
     ----------
     plain_time, verify_time, draft_time
         Of a plain pass, of the verify pass and of all draft passes, on the GPU [s].
-    carried_time
-        Prefill of other requests for each token that a request makes, on the GPU [s].
+    prefill_time
+        Of one prompt, on the GPU [s].
+    prefills
+        Prompts of other requests for each token that a request makes [-].
     draft_passes, draft_length, requests, tokens_per_step
         Of a step; the requests are of one replica [-] [token] [request] [token].
     is_tree, hides_plain, hides_draft
@@ -47,7 +49,8 @@ class MeasuredSteps:
     plain_time: FloatArray
     verify_time: FloatArray
     draft_time: FloatArray
-    carried_time: FloatArray
+    prefill_time: FloatArray
+    prefills: FloatArray
     draft_passes: FloatArray
     draft_length: FloatArray
     requests: FloatArray
@@ -82,7 +85,8 @@ class MeasuredSteps:
         host = engine.pass_time + engine.draft_pass_time * self.draft_passes + rejection
         tree = engine.tree_time * self.is_tree
         busy = gpu * verify_factor * (self.verify_time + self.draft_time + tree)
-        carried = gpu * self.carried_time
+        prefill = _together(gpu * self.prefill_time, engine.pass_time, self.hides_plain)
+        carried = self.prefills * prefill
         plain = plain + carried
         step = _together(busy, host, self.hides_draft) + self.tokens_per_step * carried
         ratio = self.tokens_per_step * plain / step
@@ -136,7 +140,7 @@ def _alone(row: Served) -> dict[str, Any]:
         "plain_time": float(times.plain_pass.gpu_time),
         "verify_time": float(times.verify_pass.gpu_time),
         "draft_time": sum(float(part.passes.count * part.each.gpu_time) for part in drafts),
-        "carried_time": _carried(deployment, points),
+        **_carried(deployment, points),
         "draft_passes": sum(float(part.passes.count) for part in drafts),
         "draft_length": float(gamma),
         "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
@@ -157,12 +161,14 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "engine": engine.with_changes("engine", nothing)}
 
 
-def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> float:
+def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, float]:
+    """Return the time of one prompt, and how many of other requests each token has to carry."""
     if "prompt_length" not in points:
-        return 0.0
+        return {"prefill_time": 1.0, "prefills": 0.0}
     prefill = prefill_pass(deployment, points["prompt_length"]).gpu_time
     own = deployment.layout.requests_of_replica(points["batch_size"])
-    return float(carried_prefill(prefill, own, points["output_length"]))
+    prefills = carried_prefill(np.ones(()), own, points["output_length"])
+    return {"prefill_time": float(prefill), "prefills": float(prefills)}
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
