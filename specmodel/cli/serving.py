@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import align, wrap
@@ -12,8 +12,11 @@ from specmodel.cli.report import json_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    from specmodel.calibrate.serving.tables import Served
+
 _MOST_NAMED = 5
 _MEANS = ("mean", "median")
+_OF_SPEEDS = {"mean_error": "mean", "bias": "bias"}
 _TITLES = {"value": "", "mean_error": "mean", "median_error": "median"}
 
 
@@ -37,6 +40,7 @@ def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFra
     from specmodel.calibrate.serving.tables import read_serving
 
     table = read_serving(path)
+    speeds = _own_speeds([] if ttft else table.rows)
     judged, refused = judge_first_tokens(table) if ttft else judge_serving(table)
     errors = serving_errors(judged)
     reasons = _reasons({**table.not_taken, **refused})
@@ -53,13 +57,33 @@ def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFra
         **{str(name): errors[name].iloc[0] for name in errors.columns[3:]},
         **left_out,
         "groups": _records(errors[errors["group"] != "all"]),
+        "hosts": _records(speeds),
         "rows": [_row(row) for row in _records(judged)],
         "not_taken": [
             {"reason": reason, "count": len(rows), "rows": rows} for reason, rows in reasons.items()
         ],
         "assumptions": dict(table.assumed),
     }
-    return "\n\n".join([_table(errors), "\n".join(parts)]), json_text(document), judged
+    blocks = [_table(errors), *_speeds_text(speeds), "\n".join(parts)]
+    return "\n\n".join(blocks), json_text(document), judged
+
+
+def _own_speeds(rows: Sequence[Served]) -> pd.DataFrame:
+    """Return how fast hosts were by their own rows; none where a table names no host."""
+    from specmodel.calibrate.fitting.own_speed import own_speeds
+
+    return own_speeds(rows)
+
+
+def _speeds_text(speeds: pd.DataFrame) -> list[str]:
+    """Return a table of hosts at their own speed, nothing without any."""
+    if speeds.empty:
+        return []
+    shown = speeds.assign(host_speed=speeds["host_speed"].map("{:.2f}".format))
+    columns = [("host at its own speed", shown["host"].tolist())]
+    columns += [("rows", shown["rows"].map(str).tolist()), ("speed", shown["host_speed"].tolist())]
+    columns += [(n, shown[c].map("{:.1%}".format).tolist()) for c, n in _OF_SPEEDS.items()]
+    return [align(columns, left=["host at its own speed"])]
 
 
 def _reasons(not_taken: Mapping[str, str]) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ import pytest
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
 from specmodel.calibrate.fitting import fit_population, update_engine
+from specmodel.calibrate.fitting.own_speed import own_speeds
 from specmodel.calibrate.fitting.population import RUN_SPREAD, VARIED
 from specmodel.calibrate.fitting.steps import measured_steps
 from specmodel.calibrate.serving import judge_serving, read_benchmarks, read_serving, served_runs
@@ -271,3 +272,17 @@ def test_own_files_say_their_version_and_so_the_profile() -> None:
     assert (first.engine, first.version) == ("sglang", "0.5.5")
     text = json.loads((FILES / "specforge_plain.jsonl").read_text().splitlines()[0])
     assert text["server_info"]["version"] == first.version
+
+
+def test_hosts_at_their_own_speed_are_met_and_planted_ones_found() -> None:
+    table = read_serving(PAIRS)
+    found = own_speeds(table.rows).set_index("host")
+    assert found.loc["specbundle", "rows"] == 20
+    assert found.loc["specbundle", "mean_error"] <= 0.05
+    assert (found["mean_error"] <= 0.13).all()
+    base = load_engine("sglang-v1")
+    runs = runs_of(base.with_changes("engine", {"host_speed": 0.5}))
+    labels = {"model": "qwen3-30b-a3b", "host": "slow"}
+    (slow,) = own_speeds([replace(run, labels=labels) for run in runs]).to_dict("records")
+    assert slow["host_speed"] == pytest.approx(0.5, rel=0.012)  # the grid's steps
+    assert slow["mean_error"] < 0.01
