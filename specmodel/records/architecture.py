@@ -27,6 +27,7 @@ from specmodel.records.layers.group import (
     Stored,
     stored_parts,
 )
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.sparse import SparseAttention
 
 FOLDER = Path(__file__).parent / "data/architectures"
@@ -128,6 +129,15 @@ class Architecture(Record):
         if sparse and not any(mixer.has_indexer for mixer in sparse):
             expected = "true in one layer at least, as nothing else selects what the others read"
             raise InputError("has_indexer", False, expected)
+        return self
+
+    @model_validator(mode="after")
+    def _check_caches(self) -> Self:
+        grouped = [mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention)]
+        kept = {mixer.cached for mixer in grouped if mixer.has_own_cache}
+        if any(mixer.cached not in kept for mixer in grouped):
+            expected = "true in a layer of the same heads and window, for the others to read"
+            raise InputError("has_own_cache", False, expected)
         return self
 
     @model_validator(mode="after")

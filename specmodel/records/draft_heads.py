@@ -19,9 +19,10 @@ from specmodel.records.draft_passes import (
     verified_first,
 )
 from specmodel.records.hardware import Dtype
-from specmodel.records.layers.attention import GroupedAttention, LatentAttention
+from specmodel.records.layers.attention import LatentAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.sparse import SparseAttention
 
 EAGLE3_VOCABULARY_SIZE = 32_000
@@ -273,13 +274,14 @@ def _attention(target: Architecture) -> Attention:
 
 
 def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
-    """Return attention of the target's sizes without what a Llama layer lacks: gate, indexer."""
+    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is."""
     mixer = _attention(target)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
         return LatentAttention(**sizes | {"kind": "latent_attention"})
     if isinstance(mixer, GroupedAttention):
-        return mixer.model_copy(update={"has_output_gate": False})
+        sizes = mixer.model_dump(include={"num_heads", "num_kv_heads", "head_dim"})
+        return GroupedAttention(**sizes)
     return mixer
 
 

@@ -19,9 +19,10 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers import blocks
-from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
+from specmodel.records.layers.attention import LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.recurrent import GatedDeltaNet
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
