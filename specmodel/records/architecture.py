@@ -18,6 +18,7 @@ from specmodel.records.hardware import Dtype
 from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
+from specmodel.records.layers.embeddings import LayerInputs
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import (
     FeedForward,
@@ -79,8 +80,13 @@ class Architecture(Record):
         Modules for multi-token prediction, each with weights of its own for the position that it
         drafts; one alone drafts them all. 0 says that the checkpoint has none: a drafter of that
         kind is then one that could be trained, as if there was one [-].
+    mtp_layer
+        Layer of a module, where it is not one with the target's attention, over all entries, and
+        with experts if the target has them.
     shares_mtp_index
         Whether all draft passes of a step use the selection of the first, in sparse attention.
+    layer_inputs
+        Embeddings of a token for each layer.
     """
 
     schema_version: Literal[2]
@@ -103,7 +109,9 @@ class Architecture(Record):
     kv_dtype: StorageDtype = "bf16"
     other_kv_dtype: StorageDtype | None = None
     num_mtp_modules: Count = 1
+    mtp_layer: LayerGroup | None = None
     shares_mtp_index: bool = False
+    layer_inputs: LayerInputs | None = None
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -334,13 +342,15 @@ class Architecture(Record):
 
     @cached_property
     def num_norms(self) -> int:
-        """Norms: one before each mixer, each feed-forward block and the LM head [-]."""
-        return sum(self.mixers.values()) + sum(self.feed_forwards.values()) + 1
+        """Norms of all layers and before the LM head [-]."""
+        return sum(group.norms for group in self.layers) + 1
 
     @property
     def embedding_parameters(self) -> int:
-        """Weights of the input embedding, its positions and its projection [-]."""
+        """Weights of the input embeddings, their positions and their projection [-]."""
         table = self.vocabulary_size * self._embedding_width
+        if self.layer_inputs:
+            table += self.layer_inputs.table_parameters(self.num_layers)
         return table + self.max_positions * self.hidden_size + self._embedding_projection
 
     @property
@@ -400,6 +410,11 @@ class Architecture(Record):
             + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
+            + (
+                self.layer_inputs.weight_bytes(stream, self.num_layers, layout)
+                if self.layer_inputs
+                else 0
+            )
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -471,7 +486,8 @@ class Architecture(Record):
         """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
-        return mixers + (self.input_projection_size + self.num_norms) * h
+        inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
+        return mixers + inputs + (self.input_projection_size + self.num_norms) * h
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

@@ -116,9 +116,10 @@ def eagle3_drafter(
 def mtp_drafter(target: Architecture) -> Drafter:
     """Return a multi-token-prediction head: a 2h-to-h projection and one layer like the target's.
 
-    The projection and the target's LM head run in each pass. The layer has the target's attention,
-    over all entries and with a cache of its own, even where most layers are recurrent; and experts
-    where the target has them. Its weights have the target's dtypes, or those in which a checkpoint
+    The projection and the target's LM head run in each pass. The layer is the one that the target
+    says (`Architecture.mtp_layer`), or has the target's attention, over all entries and with a
+    cache of its own, even where most layers are recurrent, and experts where the target has them.
+    Its weights have the target's dtypes, or those in which a checkpoint
     leaves them (`Architecture.mtp_dtype`); the projection stays in 16 bits.
 
     Parameters
@@ -139,11 +140,12 @@ def mtp_drafter(target: Architecture) -> Drafter:
     the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
     which it is cut and then gathered.
     """
-    layer = _mtp_layer(target)
     changes = {
         "name": f"{MTP} of {target.name}",
-        "layers": (layer,),
+        "layers": (target.mtp_layer or _mtp_layer(target),),
         "input_projection_size": 2 * target.hidden_size,
+        "mtp_layer": None,
+        "layer_inputs": None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1

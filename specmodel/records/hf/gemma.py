@@ -1,0 +1,192 @@
+"""Gemma 4: two geometries of attention, keys as values, shared caches, a block beside experts."""
+
+from typing import Any
+
+from specmodel.records.hf.families import FULL, Family
+from specmodel.records.hf.reader import Reader
+
+_HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
+_LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
+"""What transformers 5.23 takes for keys that are missing."""
+
+
+def gemma_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any]]:
+    """Return the attention of each layer: full layers have heads of their own.
+
+    Where `attention_k_eq_v` is true, they have no matrix of values. The last
+    `num_kv_shared_layers` layers read the cache of the last layer of their kind before them.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+    kinds
+        Kind of each layer; the last one is full whatever is listed, as in transformers.
+    window
+        Of the layers that have one, None if none has [token].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's mixer.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    del family
+    num_heads, num_layers = reader.whole("num_attention_heads"), len(kinds)
+    kinds = [*kinds[:-1], FULL]
+    sizes = {
+        "num_kv_heads": reader.whole("num_key_value_heads", _KV_HEADS),
+        "head_dim": reader.whole("head_dim", _HEAD_DIM),
+    }
+    has_values = not reader.flag("attention_k_eq_v", False)
+    full_sizes = _full_sizes(reader, sizes["num_kv_heads"], kinds, has_values=has_values)
+    for key, own in (("num_key_value_heads", sizes), ("num_global_key_value_heads", full_sizes)):
+        if num_heads % own["num_kv_heads"]:
+            raise reader.fault(key, f"a divisor of num_attention_heads = {num_heads}")
+    full = {"kind": "attention", "num_heads": num_heads, **full_sizes}
+    made = {FULL: full if has_values else full | {"has_value_projection": False}}
+    windowed = {"kind": "attention", "num_heads": num_heads, **sizes, "window": window}
+    first_reader = num_layers - _num_readers(reader, kinds)
+    return [
+        made.get(kind, windowed) if i < first_reader else _reader_of(made.get(kind, windowed))
+        for i, kind in enumerate(kinds)
+    ]
+
+
+def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
+    """Return the feed-forward block of each layer: dense, and experts beside it where there are.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's block.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    del family
+    ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
+    is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
+    if not reader.flag("enable_moe_block", False):
+        widths = [ffn_size] * num_layers
+        if is_double:
+            widths[-num_readers:] = [2 * ffn_size] * num_readers
+        return [{"kind": "dense", "ffn_size": width} for width in widths]
+    if is_double:
+        raise reader.fault(
+            "use_double_wide_mlp", "false, as experts are beside blocks of one width"
+        )
+    fields: dict[str, Any] = {
+        "kind": "experts",
+        "num_experts": reader.whole("num_experts"),
+        "experts_per_token": reader.whole("top_k_experts"),
+        "expert_size": reader.whole("moe_intermediate_size"),
+        "num_shared_experts": 1,
+        "shared_expert_size": ffn_size,
+        "is_shared_apart": True,
+    }
+    if fields["experts_per_token"] > fields["num_experts"]:
+        raise reader.fault("top_k_experts", "at most num_experts")
+    return [fields] * num_layers
+
+
+def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return embeddings for each layer, if any, and say in each layer how many norms it has.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    layers
+        Fields of each layer; they get `num_norms`: one before and one after each part, three more
+        for experts beside a block, one after what embeddings for the layer add.
+
+    Returns
+    -------
+    dict
+        Fields of an `Architecture`.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit.
+    """
+    size = reader.whole("hidden_size_per_layer_input", _LAYER_INPUT_SIZE, minimum=0)
+    vocabulary_size = reader.whole("vocab_size_per_layer_input", _LAYER_VOCABULARY_SIZE)
+    for layer in layers:
+        has_experts = layer["feed_forward"]["kind"] == "experts"
+        layer["num_norms"] = 4 + 3 * has_experts + (size > 0)
+    if not size:
+        return {}
+    return {"layer_inputs": {"vocabulary_size": vocabulary_size, "size": size}}
+
+
+def _full_sizes(
+    reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
+) -> dict[str, int]:
+    """Return the heads of full layers; transformers 5 writes them as what each layer overrides."""
+    head_dim = reader.whole("global_head_dim", _FULL_HEAD_DIM)
+    own_kv_heads = reader.whole("num_global_key_value_heads", num_kv_heads)
+    sizes = {
+        "num_kv_heads": num_kv_heads if has_values else own_kv_heads,
+        "head_dim": head_dim,
+    }
+    given = reader.get("per_layer_config")
+    if given is None:
+        return sizes
+    places = [i for i, kind in enumerate(kinds) if kind == FULL]
+    fault = reader.fault("per_layer_config", "the same heads of all full layers, and no others")
+    if not isinstance(given, dict) or not all(key.isdecimal() for key in given):
+        raise fault
+    if sorted(map(int, given)) != places:
+        raise fault
+    first = next(iter(given.values()))
+    if not isinstance(first, dict) or any(one != first for one in given.values()):
+        raise fault
+    names = {"head_dim": "head_dim", "num_key_value_heads": "num_kv_heads"}
+    keys = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+    for name, value in first.items():
+        is_told = name in names and reader.get(keys[name]) is not None
+        is_size = type(value) is int and value > 0
+        if name not in names or not is_size or (is_told and value != sizes[names[name]]):
+            raise fault
+        sizes[names[name]] = value
+    return sizes
+
+
+def _given_readers(reader: Reader) -> int:
+    return reader.whole("num_kv_shared_layers", 0, minimum=0)
+
+
+def _num_readers(reader: Reader, kinds: list[str]) -> int:
+    """Return how many of the last layers read caches of others: of each kind, there must be one."""
+    count = _given_readers(reader)
+    if count and not set(kinds[-count:]) <= set(kinds[:-count]):
+        expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"
+        raise reader.fault("num_kv_shared_layers", expected)
+    return count
+
+
+def _reader_of(mixer: dict[str, Any]) -> dict[str, Any]:
+    """Return attention to the cache of another layer, which needs no matrix of keys or values."""
+    kept = {key: value for key, value in mixer.items() if key != "has_value_projection"}
+    return kept | {"has_own_cache": False}
