@@ -264,8 +264,8 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
 
 
 def _attention(target: Architecture) -> Attention:
-    """Return attention as the target's first layer with attention has it, over all entries."""
-    for mixer in target.mixers:
+    """Return attention as the target has it first over all entries, or else in a window."""
+    for mixer in sorted(target.mixers, key=lambda mixer: bool(getattr(mixer, "window", None))):
         if isinstance(mixer, GroupedAttention):
             return mixer.model_copy(update={"window": None})
         if isinstance(mixer, SparseAttention):

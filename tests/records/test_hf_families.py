@@ -132,6 +132,10 @@ SHIPPED = {
     "kimi-k2.6": "nvidia--Kimi-K2.6-NVFP4",
     "kimi-k2.7-code": "nvidia--Kimi-K2.7-Code-NVFP4",
     "minimax-m2.7": "MiniMaxAI--MiniMax-M2.7",
+    "gemma-4-26b-a4b": "google--gemma-4-26B-A4B",
+    "gemma-4-31b": "nvidia--Gemma-4-31B-IT-NVFP4",
+    "mimo-v2-flash": "XiaomiMiMo--MiMo-V2-Flash",
+    "step-3.7-flash": "transformers--step3p7",
 }
 
 
@@ -142,6 +146,8 @@ def test_what_ships_is_what_the_configuration_says(read, name):
         assert shape(shipped) == shape(model)
     for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings", "num_mtp_modules"):
         assert getattr(shipped, key) == getattr(model, key)
+    assert shipped.mtp_layer == model.mtp_layer
+    assert shipped.num_norms == model.num_norms
 
 
 @pytest.mark.parametrize(
@@ -154,6 +160,8 @@ def test_what_ships_is_what_the_configuration_says(read, name):
         ("moonshotai/Kimi-K2.6", "kimi-k2.6"),
         ("Kimi-K2.7", "kimi-k2.7-code"),
         ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"),
+        ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "mimo-v2-flash"),
     ],
 )
 def test_what_is_no_name_is_told_the_nearest(typed, known):

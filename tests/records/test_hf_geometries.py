@@ -330,6 +330,7 @@ def test_heads_on_gemma_are_plain(read):
         _, mtp = head_of(model)
         assert mtp.layer_inputs is None
         (mixer,) = eagle3_drafter(model).architectures[0].mixers
+        assert (mixer.window, mixer.head_dim) == (None, 512)
         assert mixer.has_value_projection
         assert mixer.has_own_cache
         assert mixer.value_head_dim is None
