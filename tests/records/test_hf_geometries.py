@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import toml_text
 from specmodel.cost.deploy import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.memory import MemoryUse
-from specmodel.records.architecture import Architecture
+from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.draft_heads import eagle3_drafter, mtp_drafter
 from specmodel.records.layers.batch import Layout, sequence_group
 
@@ -271,6 +272,10 @@ def test_windows_of_mimo_by_name_and_without_keys_of_their_own(read):
         (MIMO, {"sliding_window_size": 64}, "sliding_window_size: got 64; .*window = 128"),
         (MIMO, {"n_shared_experts": 1}, "n_shared_experts: got 1"),
         (STEP, {"layer_types": ["full_attention"] * 46 + ["sliding_attention"] * 2}, "layer_types"),
+        (MIMO, {"moe_layers_enum": "1,many"}, "moe_layers_enum: got '1,many'"),
+        (MIMO, {"mtp_layer_types": "sliding_attention"}, "mtp_layer_types: got 'sliding_att"),
+        (MIMO, {"mtp_layer_types": [["sliding_attention"]]}, "mtp_layer_types: got"),
+        (STEP, {"mtp_layer_types": ["full_attention", "sliding_attention"]}, "mtp_layer_types"),
         (STEP, {"mtp_layer_types": ["conv"]}, r"mtp_layer_types: got \['conv'\]"),
         (STEP, {"mtp_mlp_layer_types": ["sparse"]}, "mtp_mlp_layer_types: got"),
         (STEP, {"moe_layers_enum": STEP["moe_layers_enum"] + ",45"}, "moe_layers_enum: got"),
@@ -282,6 +287,14 @@ def test_what_does_not_add_up_is_refused_by_name(read, config, changes, message)
     with pytest.raises(InputError, match=message) as error:
         read(config, **changes)
     assert "\n" not in str(error.value)
+
+
+def test_what_is_shown_can_be_read_again(read, tmp_path):
+    for config in (GEMMA, GEMMA_SMALL, MIMO):
+        model = read(config)
+        path = tmp_path / "model.toml"
+        path.write_text(toml_text(model), encoding="utf-8")
+        assert load_architecture(path) == model
 
 
 # Drafters

@@ -92,7 +92,7 @@ def architecture_fields(
         {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
     ]
     if family.has_windowed_mtp:
-        fields["mtp_layer"] = windowed_mtp_layer(reader, found)
+        fields["mtp_layer"] = windowed_mtp_layer(reader, family, found)
     if family.own_rules == "Gemma":
         fields |= gemma_fields(reader, layers)
     dtype = reader.dtype()

@@ -97,7 +97,9 @@ def mimo_mixers(
     return [made[kind] for kind in kinds]
 
 
-def windowed_mtp_layer(reader: Reader, mixers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def windowed_mtp_layer(
+    reader: Reader, family: Family, mixers: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     """Return the layer of a module that attends to a window, unless told, and has a dense block.
 
     Lists of layers may go on with those of modules, or have lists of their own beside them
@@ -107,6 +109,8 @@ def windowed_mtp_layer(reader: Reader, mixers: Sequence[dict[str, Any]]) -> dict
     ----------
     reader
         The configuration.
+    family
+        How its family names the parts of the shape.
     mixers
         Fields of the mixer of each layer of the target.
 
@@ -130,7 +134,7 @@ def windowed_mtp_layer(reader: Reader, mixers: Sequence[dict[str, Any]]) -> dict
     if kinds and (kinds[0] not in (FULL, SLIDING) or kinds != kinds[:1] * len(kinds)):
         key = "mtp_layer_types" if reader.get("mtp_layer_types") else "layer_types"
         raise reader.fault(key, f"modules that are all {FULL}, or all {SLIDING}")
-    _check_dense(reader, num_layers)
+    _check_dense(reader, family, num_layers)
     is_windowed = not kinds or kinds[0] == SLIDING
     fitting = (mixer for mixer in mixers if bool(mixer.get("window")) == is_windowed)
     block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
@@ -152,14 +156,14 @@ def _attention(reader: Reader, prefix: str, sizes: dict[str, int]) -> dict[str, 
     return fields | ({"value_head_dim": sizes["v_head_dim"]} if is_own else {})
 
 
-def _check_dense(reader: Reader, num_layers: int) -> None:
+def _check_dense(reader: Reader, family: Family, num_layers: int) -> None:
     """Refuse modules with experts, by whichever key says that they have them."""
     expected = "modules without experts, as others are not known here"
     if any(kind != "dense" for kind in _of_modules(reader, "mlp_layer_types", num_layers)):
         is_own = bool(reader.get("mtp_mlp_layer_types"))
         raise reader.fault("mtp_mlp_layer_types" if is_own else "mlp_layer_types", expected)
-    routed = reader.get("moe_layers_enum") or []
-    numbers = routed.split(",") if isinstance(routed, str) else routed
+    routed = reader.get("moe_layers_enum") if family.dense_layers == "enumerated" else None
+    numbers = routed.split(",") if isinstance(routed, str) else routed or []
     if any(int(number) >= num_layers for number in numbers):
         raise reader.fault("moe_layers_enum", expected)
 
@@ -167,6 +171,6 @@ def _check_dense(reader: Reader, num_layers: int) -> None:
 def _of_modules(reader: Reader, key: str, num_layers: int) -> list[Any]:
     """Return what a list says of modules: its own list, or what goes on after the layers."""
     own, listed = reader.get(f"mtp_{key}"), reader.get(key)
-    if isinstance(own, list) and own:
-        return own
-    return listed[num_layers:] if isinstance(listed, list) else []
+    if not isinstance(own, list | None):
+        raise reader.fault(f"mtp_{key}", "a list with the kind of each module")
+    return own or (listed or [])[num_layers:]
