@@ -87,6 +87,8 @@ class Architecture(Record):
         Whether all draft passes of a step use the selection of the first, in sparse attention.
     layer_inputs
         Embeddings of a token for each layer.
+    reads_target_cache
+        Whether it is a draft head that attends to caches of its target, and has none.
     """
 
     schema_version: Literal[2]
@@ -112,6 +114,7 @@ class Architecture(Record):
     mtp_layer: LayerGroup | None = None
     shares_mtp_index: bool = False
     layer_inputs: LayerInputs | None = None
+    reads_target_cache: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -141,9 +144,9 @@ class Architecture(Record):
 
     @model_validator(mode="after")
     def _check_caches(self) -> Self:
-        grouped = [mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention)]
-        kept = {mixer.cached for mixer in grouped if mixer.has_own_cache}
-        if any(mixer.cached not in kept for mixer in grouped):
+        if self.reads_target_cache:
+            return self
+        if not self.caches_read <= self.caches_kept:
             expected = "true in a layer of the same heads and window, for the others to read"
             raise InputError("has_own_cache", False, expected)
         return self
@@ -248,6 +251,18 @@ class Architecture(Record):
     def mixers(self) -> dict[Mixer, int]:
         """How many layers have each mixer, in order of appearance [-]."""
         return _counted((group.mixer, group.count) for group in self.layers)
+
+    @property
+    def caches_kept(self) -> set[tuple[int, int, int, int | None]]:
+        """What caches of keys and values are like that its layers keep."""
+        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
+        return {mixer.cached for mixer in grouped if mixer.has_own_cache}
+
+    @property
+    def caches_read(self) -> set[tuple[int, int, int, int | None]]:
+        """What caches are like that layers read which keep none."""
+        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
+        return {mixer.cached for mixer in grouped if not mixer.has_own_cache}
 
     @cached_property
     def feed_forwards(self) -> dict[FeedForward, int]:

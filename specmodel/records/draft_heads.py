@@ -29,6 +29,7 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
 EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
+ASSISTANT = "assistant"
 """What drafters are called that a fit or a measurement may be of."""
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
@@ -216,17 +217,37 @@ def _head(
 
 
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the EAGLE-3 head that a ``config.json`` describes, None if it is a model's."""
-    from specmodel.records.hf import heads  # its tables are for this path only
+    """Return the EAGLE-3 head or assistant that a ``config.json`` describes, None if a model's."""
+    from specmodel.records.hf import gemma, heads  # their tables are for this path only
     from specmodel.records.hf.files import read_config
 
     file = read_config(path, "drafter")
     if not heads.is_draft_head(file.content):
         return None
     sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    if file.content.get("model_type") == "gemma4_assistant":
+        fields = gemma.assistant_fields(file.content, file.argument, **sizes)
+        assistant = build(Architecture, file.with_origin(fields), file.argument)
+        return _assistant(assistant, target, file.argument)
     fields = heads.eagle3_fields(file.content, file.argument, **sizes)
     head = build(Architecture, file.with_origin(fields), file.argument)
     return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
+
+
+def _assistant(head: Architecture, target: Architecture, argument: str) -> Drafter:
+    """Return an assistant, which attends to caches of its target and keeps none.
+
+    Its first pass carries what was verified, as in vLLM 0.33 (``spec_decode/gemma4``); SGLang
+    0.5.23 goes on from the last accepted token alone (``frozen_kv_mtp_worker_v2.py``).
+    """
+    if not head.caches_read <= target.caches_kept:
+        expected = f"layers whose heads and window are those of caches of {target.name}"
+        raise InputError(f"{argument} text_config", "other heads", expected)
+    sizes = target.hidden_size, target.vocabulary_size
+    head = head.model_copy(update={"kv_dtype": target.kv_dtype})
+    return Drafter(
+        name=ASSISTANT, parts=((head, verified_first),), is_head=True, target_sizes=sizes
+    )
 
 
 def _mtp_layer(target: Architecture) -> LayerGroup:

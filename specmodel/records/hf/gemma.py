@@ -1,8 +1,12 @@
-"""Gemma 4: two geometries of attention, keys as values, shared caches, a block beside experts."""
+"""Gemma 4: two geometries of attention, keys as values, shared caches, a block beside experts.
 
+And its assistants, draft heads that attend to caches of their target.
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
-from specmodel.records.hf.families import FULL, Family
+from specmodel.records.hf.families import FAMILIES, FULL, SLIDING, Family
 from specmodel.records.hf.reader import Reader
 
 _HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
@@ -40,25 +44,10 @@ def gemma_mixers(
         If a size is missing or does not fit, or keys contradict each other.
     """
     del family
-    num_heads, num_layers = reader.whole("num_attention_heads"), len(kinds)
     kinds = [*kinds[:-1], FULL]
-    sizes = {
-        "num_kv_heads": reader.whole("num_key_value_heads", _KV_HEADS),
-        "head_dim": reader.whole("head_dim", _HEAD_DIM),
-    }
-    has_values = not reader.flag("attention_k_eq_v", False)
-    full_sizes = _full_sizes(reader, sizes["num_kv_heads"], kinds, has_values=has_values)
-    for key, own in (("num_key_value_heads", sizes), ("num_global_key_value_heads", full_sizes)):
-        if num_heads % own["num_kv_heads"]:
-            raise reader.fault(key, f"a divisor of num_attention_heads = {num_heads}")
-    full = {"kind": "attention", "num_heads": num_heads, **full_sizes}
-    made = {FULL: full if has_values else full | {"has_value_projection": False}}
-    windowed = {"kind": "attention", "num_heads": num_heads, **sizes, "window": window}
-    first_reader = num_layers - _num_readers(reader, kinds)
-    return [
-        made.get(kind, windowed) if i < first_reader else _reader_of(made.get(kind, windowed))
-        for i, kind in enumerate(kinds)
-    ]
+    own = _mixers_of_kinds(reader, kinds, window)
+    first_reader = len(kinds) - _num_readers(reader, kinds)
+    return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
 
 def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
@@ -138,6 +127,99 @@ def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]
     if not size:
         return {}
     return {"layer_inputs": {"vocabulary_size": vocabulary_size, "size": size}}
+
+
+def assistant_fields(
+    config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
+) -> dict[str, Any]:
+    """Return the fields of an `Architecture` that the configuration of an assistant describes.
+
+    Parameters
+    ----------
+    config
+        Content of its ``config.json``.
+    argument
+        Name that an error should carry.
+    hidden_size, vocabulary_size
+        Those of the target that it was trained for [-] [token].
+
+    Returns
+    -------
+    dict
+        Fields by name, without `schema_version`, `name` and `source`. Its projection is both of
+        those that each pass has: of the target's embedding and state, and back to its width.
+
+    Raises
+    ------
+    InputError
+        If it is an assistant of another target, or has a part that is not known here.
+    """
+    outer = Reader({"tie_word_embeddings": True, **config}, argument)
+    if outer.flag("use_ordered_embeddings", False):
+        expected = "false, as a head over clusters of the vocabulary is not known here"
+        raise outer.fault("use_ordered_embeddings", expected)
+    if outer.whole("backbone_hidden_size") != hidden_size:
+        raise outer.fault("backbone_hidden_size", f"the width of the target, {hidden_size}")
+    text = config.get("text_config")
+    if not isinstance(text, dict) or text.get("model_type") != "gemma4_text":
+        raise outer.fault("text_config", "an object of model_type gemma4_text")
+    reader, family = Reader(text, f"{argument} text_config"), FAMILIES["gemma4"]
+    layers = _layers_of_assistant(reader, family)
+    if reader.whole("vocab_size") != vocabulary_size:
+        raise reader.fault("vocab_size", f"that of the target, {vocabulary_size}")
+    reader.get("vocab_size_per_layer_input")
+    dtype = reader.dtype() if reader.config.get("dtype") else outer.dtype()
+    reader.refuse_other_keys(family)
+    fields = {
+        "hidden_size": reader.whole("hidden_size"),
+        "vocabulary_size": vocabulary_size,
+        "has_tied_embeddings": outer.flag("tie_word_embeddings", True),
+        "input_projection_size": 3 * hidden_size,
+        "layers": layers,
+        "reads_target_cache": True,
+    }
+    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def _layers_of_assistant(reader: Reader, family: Family) -> list[dict[str, Any]]:
+    """Return the layers of an assistant, none of which has a cache."""
+    num_layers = reader.whole("num_hidden_layers")
+    for key, expected in (
+        ("hidden_size_per_layer_input", 0),
+        ("enable_moe_block", False),
+        ("use_double_wide_mlp", False),
+        ("num_kv_shared_layers", num_layers),
+    ):
+        if (reader.get(key) or expected) != expected:
+            raise reader.fault(key, f"{expected} in an assistant")
+    if reader.get("layer_types") is None:
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
+    kinds = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
+    window = reader.whole("sliding_window") if SLIDING in kinds else None
+    block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
+    return [
+        {"count": 1, "mixer": _reader_of(mixer), "feed_forward": block, "num_norms": 4}
+        for mixer in _mixers_of_kinds(reader, kinds, window)
+    ]
+
+
+def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[dict[str, Any]]:
+    """Return the attention of each layer as if none read the cache of another."""
+    num_heads = reader.whole("num_attention_heads")
+    sizes = {
+        "num_kv_heads": reader.whole("num_key_value_heads", _KV_HEADS),
+        "head_dim": reader.whole("head_dim", _HEAD_DIM),
+    }
+    has_values = not reader.flag("attention_k_eq_v", False)
+    full_sizes = _full_sizes(reader, sizes["num_kv_heads"], kinds, has_values=has_values)
+    for key, own in (("num_key_value_heads", sizes), ("num_global_key_value_heads", full_sizes)):
+        if num_heads % own["num_kv_heads"]:
+            raise reader.fault(key, f"a divisor of num_attention_heads = {num_heads}")
+    full = {"kind": "attention", "num_heads": num_heads, **full_sizes}
+    windowed = {"kind": "attention", "num_heads": num_heads, **sizes, "window": window}
+    if not has_values:
+        full["has_value_projection"] = False
+    return [full if kind == FULL else windowed for kind in kinds]
 
 
 def _full_sizes(
