@@ -6,7 +6,7 @@ norms, fused gate and up projections and one attention kernel. All numbers are r
 time is continuous in them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -107,15 +107,8 @@ def pass_work(
             dtype=a.activation_dtype,
         ),
     }
-    runs = {a.stream: run}
-    for stored, layers in a.parts.items():
-        if stored.stream not in runs:
-            runs[stored.stream] = replace(run, stream=stored.stream)
-        for name, work in stored.work(runs[stored.stream], layers).items():
-            _add(components, name, work)
-    if a.layer_inputs:
-        for name, work in a.layer_inputs.work(run, a.num_layers).items():
-            _add(components, name, work)
+    for name, work in _of_layers(a, run):
+        _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
     t = run.replica.num_logits
     head_dtype = a.head_dtype or a.outer_dtype
@@ -124,6 +117,17 @@ def pass_work(
     return PassWork(
         {name: work for name, work in components.items() if np.any(work.kernels)}, active
     )
+
+
+def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
+    """Yield the components of all layers by name, each part run in its own dtypes."""
+    runs = {a.stream: run}
+    for stored, layers in a.parts.items():
+        if stored.stream not in runs:
+            runs[stored.stream] = replace(run, stream=stored.stream)
+        yield from stored.work(runs[stored.stream], layers).items()
+    if a.layer_inputs:
+        yield from a.layer_inputs.work(run, a.num_layers).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:

@@ -252,13 +252,15 @@ def test_windows_of_mimo_by_name_and_without_keys_of_their_own(read):
         (
             GEMMA,
             {"per_layer_config": of_full_layers(head_dim=128)},
-            "per_layer_config: got",
+            "per_layer_config: got .*the head_dim that global_head_dim = 512 gives",
         ),
         (
             GEMMA,
             {"per_layer_config": of_full_layers(heads=4)},
             "per_layer_config: got",
         ),
+        (GEMMA, {"per_layer_config": {"all": {"head_dim": 512}}}, "per_layer_config: got"),
+        (GEMMA, {"per_layer_config": of_full_layers(head_dim=0)}, "per_layer_config: got"),
         (GEMMA, {"altup_num_inputs": 4, "kv_source_layers": [0] * 30}, "kv_source_layers: got"),
         (MIMO, {"hybrid_layer_pattern": None}, "hybrid_layer_pattern: got None; expected 48"),
         (MIMO, {"hybrid_layer_pattern": [0, 1] * 20}, "hybrid_layer_pattern: got '40 entries'"),

@@ -222,37 +222,50 @@ def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> li
     return [full if kind == FULL else windowed for kind in kinds]
 
 
+_OVERRIDES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+"""Keys that full layers override, and other names for what they override them with."""
+
+
 def _full_sizes(
     reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
 ) -> dict[str, int]:
-    """Return the heads of full layers; transformers 5 writes them as what each layer overrides."""
-    head_dim = reader.whole("global_head_dim", _FULL_HEAD_DIM)
-    own_kv_heads = reader.whole("num_global_key_value_heads", num_kv_heads)
-    sizes = {
-        "num_kv_heads": num_kv_heads if has_values else own_kv_heads,
-        "head_dim": head_dim,
+    """Return the heads of full layers, by keys of their own or as what each layer overrides."""
+    own = {
+        "head_dim": reader.whole("global_head_dim", _FULL_HEAD_DIM),
+        "num_key_value_heads": reader.whole("num_global_key_value_heads", num_kv_heads),
     }
+    if has_values:
+        own["num_key_value_heads"] = num_kv_heads
+    overridden = _overridden(reader, kinds)
+    for name, value in overridden.items():
+        if reader.get(_OVERRIDES[name]) is not None and value != own[name]:
+            expected = f"the {name} that {_OVERRIDES[name]} = {own[name]} gives"
+            raise reader.fault("per_layer_config", expected)
+    sizes = own | overridden
+    return {"num_kv_heads": sizes["num_key_value_heads"], "head_dim": sizes["head_dim"]}
+
+
+def _overridden(reader: Reader, kinds: list[str]) -> dict[str, int]:
+    """Return what full layers override, as transformers 5 writes it: the same in all of them."""
     given = reader.get("per_layer_config")
     if given is None:
-        return sizes
-    places = [i for i, kind in enumerate(kinds) if kind == FULL]
-    fault = reader.fault("per_layer_config", "the same heads of all full layers, and no others")
-    if not isinstance(given, dict) or not all(key.isdecimal() for key in given):
-        raise fault
-    if sorted(map(int, given)) != places:
-        raise fault
-    first = next(iter(given.values()))
+        return {}
+    full = [i for i, kind in enumerate(kinds) if kind == FULL]
+    if not isinstance(given, dict) or _places(given) != full or not _are_alike(given):
+        raise reader.fault("per_layer_config", "the same heads of all full layers, and no others")
+    return next(iter(given.values()), {})
+
+
+def _places(given: Mapping[str, Any]) -> list[int]:
+    return sorted(int(key) if key.isdecimal() else -1 for key in given)
+
+
+def _are_alike(given: Mapping[str, Any]) -> bool:
+    """Tell whether all layers override the same sizes of heads, and nothing else."""
+    first: Any = next(iter(given.values()), {})
     if not isinstance(first, dict) or any(one != first for one in given.values()):
-        raise fault
-    names = {"head_dim": "head_dim", "num_key_value_heads": "num_kv_heads"}
-    keys = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
-    for name, value in first.items():
-        is_told = name in names and reader.get(keys[name]) is not None
-        is_size = type(value) is int and value > 0
-        if name not in names or not is_size or (is_told and value != sizes[names[name]]):
-            raise fault
-        sizes[names[name]] = value
-    return sizes
+        return False
+    return all(name in _OVERRIDES and type(n) is int and n > 0 for name, n in first.items())
 
 
 def _given_readers(reader: Reader) -> int:
