@@ -6,7 +6,7 @@ norms, fused gate and up projections and one attention kernel. All numbers are r
 time is continuous in them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from specmodel.records.layers.batch import (
     Routing,
     SequenceGroup,
 )
+from specmodel.records.layers.embeddings import look_up
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import PassWork, Work
 
@@ -96,7 +97,7 @@ def pass_work(
     h, n = a.hidden_size, layout.tensor_parallel
     wide, wide_dtype = a.input_projection_size, a.input_projection_dtype
     components = {
-        "embedding": _embedding(a, run),
+        "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         "input_projection": _linear(run, run.num_tokens, wide * h, wide_dtype, wide, h),
         "norms": blocks.norms(
             run.num_tokens,
@@ -106,12 +107,8 @@ def pass_work(
             dtype=a.activation_dtype,
         ),
     }
-    runs = {a.stream: run}
-    for stored, layers in a.parts.items():
-        if stored.stream not in runs:
-            runs[stored.stream] = replace(run, stream=stored.stream)
-        for name, work in stored.work(runs[stored.stream], layers).items():
-            _add(components, name, work)
+    for name, work in _of_layers(a, run):
+        _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
     t = run.replica.num_logits
     head_dtype = a.head_dtype or a.outer_dtype
@@ -120,6 +117,17 @@ def pass_work(
     return PassWork(
         {name: work for name, work in components.items() if np.any(work.kernels)}, active
     )
+
+
+def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
+    """Yield the components of all layers by name, each part run in its own dtypes."""
+    runs = {a.stream: run}
+    for stored, layers in a.parts.items():
+        if stored.stream not in runs:
+            runs[stored.stream] = replace(run, stream=stored.stream)
+        yield from stored.work(runs[stored.stream], layers).items()
+    if a.layer_inputs:
+        yield from a.layer_inputs.work(run, a.num_layers).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:
@@ -152,35 +160,27 @@ def _linear(
     )
 
 
-def _embedding(a: Architecture, run: Pass) -> Work:
-    width = a.embedding_size or a.hidden_size
-    stream = run.stream
-    row = width * stream.bytes_of(a.outer_dtype) + a.hidden_size * stream.residual_bytes
-    return Work(
-        activation_bytes=run.num_tokens * row,
-        kernels=1,
-        kind="elementwise",
-        dtype=a.activation_dtype,
-    )
-
-
 def _all_reduce(a: Architecture, run: Pass) -> Work:
-    """One all-reduce after each mixer and feed-forward block and the embedding; logits gathered.
+    """One all-reduce after each mixer and feed-forward block and the embedding.
 
-    Gathering the logits sends half of what reducing them would.
+    Logits, and what is made of the embedding for each layer, are gathered, which sends half of
+    what reducing them would; a table for each layer is one more embedding.
     """
     layout = run.layout
     if layout.tensor_parallel == 1:
         return Work()
     message = ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node)
     blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
-    reductions = sum(a.mixers.values()) + blocks_reduced + 1
-    size = a.stream.residual_bytes
+    reductions, size = sum(a.mixers.values()) + blocks_reduced + 1, a.stream.residual_bytes
+    inputs = a.num_layers * a.layer_inputs.size if a.layer_inputs else 0
+    more = int(inputs > 0)
     reduced = messages.all_reduces(
         message,
-        run.num_tokens * (reductions * a.hidden_size * size),
-        count=reductions,
+        run.num_tokens * ((reductions * a.hidden_size + inputs) * size),
+        count=reductions + more,
         ranks=min(layout.tensor_parallel, layout.gpus_per_node),
     )
     logits = run.replica.num_logits * (a.vocabulary_size / 2 * size)
-    return reduced + messages.message(message, logits, collectives=1, rounds=0.5)
+    gathered = logits + run.num_tokens * (inputs / 2 * size)
+    count = 1 + more
+    return reduced + messages.message(message, gathered, collectives=count, rounds=count / 2)

@@ -18,6 +18,7 @@ from specmodel.records.hardware import Dtype
 from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
+from specmodel.records.layers.embeddings import LayerInputs
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import (
     FeedForward,
@@ -27,6 +28,7 @@ from specmodel.records.layers.group import (
     Stored,
     stored_parts,
 )
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.sparse import SparseAttention
 
 FOLDER = Path(__file__).parent / "data/architectures"
@@ -78,8 +80,15 @@ class Architecture(Record):
         Modules for multi-token prediction, each with weights of its own for the position that it
         drafts; one alone drafts them all. 0 says that the checkpoint has none: a drafter of that
         kind is then one that could be trained, as if there was one [-].
+    mtp_layer
+        Layer of a module, where it is not one with the target's attention, over all entries, and
+        with experts if the target has them.
     shares_mtp_index
         Whether all draft passes of a step use the selection of the first, in sparse attention.
+    layer_inputs
+        Embeddings of a token for each layer.
+    reads_target_cache
+        Whether it is a draft head that attends to caches of its target, and has none.
     """
 
     schema_version: Literal[2]
@@ -102,7 +111,10 @@ class Architecture(Record):
     kv_dtype: StorageDtype = "bf16"
     other_kv_dtype: StorageDtype | None = None
     num_mtp_modules: Count = 1
+    mtp_layer: LayerGroup | None = None
     shares_mtp_index: bool = False
+    layer_inputs: LayerInputs | None = None
+    reads_target_cache: bool = False
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -128,6 +140,15 @@ class Architecture(Record):
         if sparse and not any(mixer.has_indexer for mixer in sparse):
             expected = "true in one layer at least, as nothing else selects what the others read"
             raise InputError("has_indexer", False, expected)
+        return self
+
+    @model_validator(mode="after")
+    def _check_caches(self) -> Self:
+        if self.reads_target_cache:
+            return self
+        if not self.caches_read <= self.caches_kept:
+            expected = "true in a layer of the same heads and window, for the others to read"
+            raise InputError("has_own_cache", False, expected)
         return self
 
     @model_validator(mode="after")
@@ -231,6 +252,18 @@ class Architecture(Record):
         """How many layers have each mixer, in order of appearance [-]."""
         return _counted((group.mixer, group.count) for group in self.layers)
 
+    @property
+    def caches_kept(self) -> set[tuple[int, int, int, int | None]]:
+        """What caches of keys and values are like that its layers keep."""
+        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
+        return {mixer.cached for mixer in grouped if mixer.has_own_cache}
+
+    @property
+    def caches_read(self) -> set[tuple[int, int, int, int | None]]:
+        """What caches are like that layers read which keep none."""
+        grouped = (mixer for mixer in self.mixers if isinstance(mixer, GroupedAttention))
+        return {mixer.cached for mixer in grouped if not mixer.has_own_cache}
+
     @cached_property
     def feed_forwards(self) -> dict[FeedForward, int]:
         """How many layers have each feed-forward block, in order of appearance [-]."""
@@ -324,13 +357,15 @@ class Architecture(Record):
 
     @cached_property
     def num_norms(self) -> int:
-        """Norms: one before each mixer, each feed-forward block and the LM head [-]."""
-        return sum(self.mixers.values()) + sum(self.feed_forwards.values()) + 1
+        """Norms of all layers and before the LM head [-]."""
+        return sum(group.norms for group in self.layers) + 1
 
     @property
     def embedding_parameters(self) -> int:
-        """Weights of the input embedding, its positions and its projection [-]."""
+        """Weights of the input embeddings, their positions and their projection [-]."""
         table = self.vocabulary_size * self._embedding_width
+        if self.layer_inputs:
+            table += self.layer_inputs.table_parameters(self.num_layers)
         return table + self.max_positions * self.hidden_size + self._embedding_projection
 
     @property
@@ -390,6 +425,11 @@ class Architecture(Record):
             + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
+            + (
+                self.layer_inputs.weight_bytes(stream, self.num_layers, layout)
+                if self.layer_inputs
+                else 0
+            )
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -461,7 +501,8 @@ class Architecture(Record):
         """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
-        return mixers + (self.input_projection_size + self.num_norms) * h
+        inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
+        return mixers + inputs + (self.input_projection_size + self.num_norms) * h
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

@@ -19,15 +19,17 @@ from specmodel.records.draft_passes import (
     verified_first,
 )
 from specmodel.records.hardware import Dtype
-from specmodel.records.layers.attention import GroupedAttention, LatentAttention
+from specmodel.records.layers.attention import LatentAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.sparse import SparseAttention
 
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
 EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
+ASSISTANT = "assistant"
 """What drafters are called that a fit or a measurement may be of."""
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
@@ -115,9 +117,10 @@ def eagle3_drafter(
 def mtp_drafter(target: Architecture) -> Drafter:
     """Return a multi-token-prediction head: a 2h-to-h projection and one layer like the target's.
 
-    The projection and the target's LM head run in each pass. The layer has the target's attention,
-    over all entries and with a cache of its own, even where most layers are recurrent; and experts
-    where the target has them. Its weights have the target's dtypes, or those in which a checkpoint
+    The projection and the target's LM head run in each pass. The layer is the one that the target
+    says (`Architecture.mtp_layer`), or has the target's attention, over all entries and with a
+    cache of its own, even where most layers are recurrent, and experts where the target has them.
+    Its weights have the target's dtypes, or those in which a checkpoint
     leaves them (`Architecture.mtp_dtype`); the projection stays in 16 bits.
 
     Parameters
@@ -138,11 +141,12 @@ def mtp_drafter(target: Architecture) -> Drafter:
     the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
     which it is cut and then gathered.
     """
-    layer = _mtp_layer(target)
     changes = {
         "name": f"{MTP} of {target.name}",
-        "layers": (layer,),
+        "layers": (target.mtp_layer or _mtp_layer(target),),
         "input_projection_size": 2 * target.hidden_size,
+        "mtp_layer": None,
+        "layer_inputs": None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1
@@ -213,17 +217,37 @@ def _head(
 
 
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the EAGLE-3 head that a ``config.json`` describes, None if it is a model's."""
-    from specmodel.records.hf import heads  # its tables are for this path only
+    """Return the EAGLE-3 head or assistant that a ``config.json`` describes, None if a model's."""
+    from specmodel.records.hf import gemma, heads  # their tables are for this path only
     from specmodel.records.hf.files import read_config
 
     file = read_config(path, "drafter")
     if not heads.is_draft_head(file.content):
         return None
     sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    if file.content.get("model_type") == "gemma4_assistant":
+        fields = gemma.assistant_fields(file.content, file.argument, **sizes)
+        assistant = build(Architecture, file.with_origin(fields), file.argument)
+        return _assistant(assistant, target, file.argument)
     fields = heads.eagle3_fields(file.content, file.argument, **sizes)
     head = build(Architecture, file.with_origin(fields), file.argument)
     return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
+
+
+def _assistant(head: Architecture, target: Architecture, argument: str) -> Drafter:
+    """Return an assistant, which attends to caches of its target and keeps none.
+
+    Its first pass carries what was verified, as in vLLM 0.33 (``spec_decode/gemma4``); SGLang
+    0.5.23 goes on from the last accepted token alone (``frozen_kv_mtp_worker_v2.py``).
+    """
+    if not head.caches_read <= target.caches_kept:
+        expected = f"layers whose heads and window are those of caches of {target.name}"
+        raise InputError(f"{argument} text_config", "other heads", expected)
+    sizes = target.hidden_size, target.vocabulary_size
+    head = head.model_copy(update={"kv_dtype": target.kv_dtype})
+    return Drafter(
+        name=ASSISTANT, parts=((head, verified_first),), is_head=True, target_sizes=sizes
+    )
 
 
 def _mtp_layer(target: Architecture) -> LayerGroup:
@@ -261,8 +285,8 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
 
 
 def _attention(target: Architecture) -> Attention:
-    """Return attention as the target's first layer with attention has it, over all entries."""
-    for mixer in target.mixers:
+    """Return attention as the target has it first over all entries, or else in a window."""
+    for mixer in sorted(target.mixers, key=lambda mixer: bool(getattr(mixer, "window", None))):
         if isinstance(mixer, GroupedAttention):
             return mixer.model_copy(update={"window": None})
         if isinstance(mixer, SparseAttention):
@@ -273,13 +297,14 @@ def _attention(target: Architecture) -> Attention:
 
 
 def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
-    """Return attention of the target's sizes without what a Llama layer lacks: gate, indexer."""
+    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is."""
     mixer = _attention(target)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
         return LatentAttention(**sizes | {"kind": "latent_attention"})
     if isinstance(mixer, GroupedAttention):
-        return mixer.model_copy(update={"has_output_gate": False})
+        sizes = mixer.model_dump(include={"num_heads", "num_kv_heads", "head_dim"})
+        return GroupedAttention(**sizes)
     return mixer
 
 

@@ -12,6 +12,7 @@ from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path, spellings
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
 from specmodel.records.draft_heads import (
+    ASSISTANT,
     EAGLE,
     EAGLE3,
     MTP,
@@ -94,8 +95,9 @@ _KINDS = {
     MTP: "mtp",
     LOOKUP: NGRAM,
     PARALLEL: "parallel",
+    ASSISTANT: "assistant",
 }
-"""Names of drafters by what records call them."""
+"""Names of drafters by what records call them; an assistant is known by its file alone."""
 MODEL = "model"
 """What a drafter is that none of these names is for."""
 
@@ -167,7 +169,7 @@ def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Pat
     Returns
     -------
     str
-        A name that `list_drafters` gives, or "model" for a model of its own.
+        A name that `list_drafters` gives, "assistant", or "model" for a model of its own.
 
     Raises
     ------

@@ -118,7 +118,9 @@ _LATER += ("kimi-k2.5", "kimi-k2.6", "kimi-k2.7-code", "minimax-m2.7", "qwen3-ne
 _LATER += ("qwen3.5-122b-a10b", "qwen3.5-27b", "qwen3.5-35b-a3b", "qwen3.5-397b-a17b")
 _LATER += ("qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3.8-2.4t-a95b")
 """Architectures that came to ship after the first rows were drawn."""
-_COUNTS = (200, 100)
+_GEOMETRIES = ("gemma-4-26b-a4b", "gemma-4-31b", "mimo-v2-flash", "step-3.7-flash")
+"""Those with two geometries of attention, which came after them."""
+_COUNTS = (200, 100, 24)
 """Rows of the others and of these."""
 
 
@@ -188,10 +190,9 @@ def _rows(targets, count):
 
 
 def write_rows():
-    first = [name for name in list_architectures() if name not in (*_DRAFTERS, *_LATER)]
-    rows = [
-        row for names, n in zip((first, _LATER), _COUNTS, strict=True) for row in _rows(names, n)
-    ]
+    apart = (*_DRAFTERS, *_LATER, *_GEOMETRIES)
+    drawn = ([name for name in list_architectures() if name not in apart], _LATER, _GEOMETRIES)
+    rows = [row for names, n in zip(drawn, _COUNTS, strict=True) for row in _rows(names, n)]
     with TABLE.open("w", encoding="utf-8") as file:
         file.write(HEAD)
         writer = csv.DictWriter(file, [*GIVEN, *PREDICTED, *ENDS], lineterminator="\n")

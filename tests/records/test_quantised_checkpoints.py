@@ -77,6 +77,7 @@ def layers_of(plan):
             part["num_experts"] = plan["num_experts"]
             shared = plan.get("num_shared_experts", 0)
             part |= {"num_shared_experts": shared, "shared_expert_size": 16} if shared else {}
+            part["is_shared_apart"] = plan.get("is_shared_apart", False)
         one = {"mixer": {"kind": mixer, **SIZES[mixer]}, "feed_forward": part}
         layers += [one] * count
     owners = numbers(plan["index_owners"]) if "index_owners" in plan else range(len(layers))

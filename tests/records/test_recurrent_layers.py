@@ -7,8 +7,8 @@ from strategies import pass_of
 
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
-from specmodel.records.layers.attention import GroupedAttention
 from specmodel.records.layers.batch import Layout, sequence_group
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.recurrent import GatedDeltaNet
 
 NET = GatedDeltaNet(

@@ -18,9 +18,9 @@ from specmodel.calibrate.measure import layers
 from specmodel.calibrate.measure.bench import captured
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
 from specmodel.records.architecture import Architecture
-from specmodel.records.layers.attention import GroupedAttention
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
 from specmodel.records.layers.group import FeedForward, Mixer
+from specmodel.records.layers.grouped import GroupedAttention
 
 _ROTARY_BASE = 10_000.0
 
@@ -38,7 +38,9 @@ class _Layer:
 def _is_built(part: Mixer | FeedForward | None) -> bool:
     """Tell whether a decoder here has layers of this kind."""
     if isinstance(part, GroupedAttention):
-        return part.window is None
+        return part == GroupedAttention(
+            num_heads=part.num_heads, num_kv_heads=part.num_kv_heads, head_dim=part.head_dim
+        )
     if isinstance(part, DenseFeedForward):
         return part.is_gated
     return isinstance(part, RoutedExperts) and part.is_gated and not part.num_shared_experts

@@ -10,6 +10,8 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.records.hf.feed_forward import feed_forwards
+from specmodel.records.hf.gemma import gemma_fields
+from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
 from specmodel.records.hf.keys import WRAPPERS
 from specmodel.records.hf.mixers import mixers
@@ -68,7 +70,13 @@ def architecture_fields(
     num_layers = reader.whole("num_hidden_layers")
     if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
-    fields = mtp_fields(reader.config, argument, is_untold=family.has_untold_mtp) | {
+    drafting = mtp_fields(
+        reader.config,
+        argument,
+        untold=family.untold_mtp,
+        has_own_layer=family.has_windowed_mtp,
+    )
+    fields = drafting | {
         "hidden_size": reader.whole("hidden_size"),
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
@@ -83,6 +91,10 @@ def architecture_fields(
     layers = [
         {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
     ]
+    if family.has_windowed_mtp:
+        fields["mtp_layer"] = windowed_mtp_layer(reader, family, found)
+    if family.own_rules == "Gemma":
+        fields |= gemma_fields(reader, layers)
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]

@@ -35,8 +35,10 @@ class Family:
     Kinds of layers: their names in `layer_types`, the usual one first; the rule that gives them
     where they are not listed, every how many layers the first kind comes, and the key that says
     so; key, default and switch of a window, and the layer from which on it is used; whether lists
-    of layers may go on with those for several tokens; whether checkpoints have a block for these
-    that no key tells.
+    of layers may go on with those for several tokens; how many modules for these checkpoints have
+    where no key tells, and whether their layer has a window and a dense block.
+
+    Rules of its own for mixers, blocks and the rest, by the name of the family that has them.
 
     Last, what is around the layers, and keys that change no shape here.
     """
@@ -65,7 +67,9 @@ class Family:
     window_switch: str | None = None
     first_windowed: int | None = None
     lists_mtp: bool = False
-    has_untold_mtp: bool = False
+    untold_mtp: int = 0
+    has_windowed_mtp: bool = False
+    own_rules: str | None = None
     ties_embeddings: bool = False
     positions_offset: int | None = None
     harmless: tuple[str, ...] = ()
@@ -150,6 +154,18 @@ _OLMOE = Family(experts="num_experts", expert_size="intermediate_size", dense_si
 _GRANITE_MOE = replace(_MIXTRAL, kv_heads=None, has_windows=False)
 _GRANITE_SHARED = replace(_GRANITE_MOE, shared_size="shared_intermediate_size")
 _GEMMA = Family(ties_embeddings=True, head_dim=256)
+_MIMO_V2 = replace(
+    _DEEPSEEK,
+    num_shared=None,
+    shared_size=None,
+    num_leading=1,
+    has_windows=True,
+    plan="MiMo",
+    own_rules="MiMo",
+    untold_mtp=3,
+    has_windowed_mtp=True,
+    harmless=(*_DEEPSEEK.harmless, "attention_chunk_size"),
+)
 
 FAMILIES = {
     "llama": Family(),
@@ -189,6 +205,16 @@ FAMILIES = {
         kv_heads=4,
         sliding_window=4096,
     ),
+    "gemma4": replace(
+        _WINDOWED,
+        ties_embeddings=True,
+        interval=6,
+        interval_key=None,
+        sliding_window=512,
+        own_rules="Gemma",
+    ),
+    "mimo_v2": _MIMO_V2,
+    "mimo_v2_flash": _MIMO_V2,
     "muse_glimmer": replace(
         _WINDOWED, kv_heads=2, head_dim=128, has_output_gate=True, interval=4, interval_key=None
     ),
@@ -205,7 +231,7 @@ FAMILIES = {
     "qwen3_vl_moe": replace(
         _QWEN3_MOE, kv_heads=16, has_windows=False, window_switch=None, sliding_window=None
     ),
-    "qwen3_next": replace(_GATED_DELTA_MOE, has_untold_mtp=True),
+    "qwen3_next": replace(_GATED_DELTA_MOE, untold_mtp=1),
     "qwen3_5": _GATED_DELTA,
     "qwen3_5_moe": _GATED_DELTA_MOE,
     "deepseek": _DEEPSEEK,
@@ -267,6 +293,7 @@ FAMILIES = {
         has_windows=True,
         plan="listed",
         lists_mtp=True,
+        has_windowed_mtp=True,
         harmless=(*_DEEPSEEK.harmless, *_STEP_ROUTING),
     ),
     "laguna": replace(

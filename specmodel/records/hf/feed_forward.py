@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from specmodel.records.hf.families import Family
+from specmodel.records.hf.gemma import gemma_blocks
 from specmodel.records.hf.reader import Reader
 
 
@@ -29,6 +30,8 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     InputError
         If a size is missing or does not fit, or keys contradict each other.
     """
+    if family.own_rules == "Gemma":
+        return gemma_blocks(reader, family, num_layers)
     is_dense = [True] * num_layers
     routed: dict[str, Any] = {}
     if family.experts and family.expert_size:

@@ -123,7 +123,7 @@ def eagle3_fields(
 
 
 def mtp_fields(
-    config: Mapping[str, Any], argument: str, *, is_untold: bool = False
+    config: Mapping[str, Any], argument: str, *, untold: int = 0, has_own_layer: bool = False
 ) -> dict[str, Any]:
     """Return the fields of an `Architecture` about its modules for multi-token prediction.
 
@@ -133,8 +133,10 @@ def mtp_fields(
         Content of a ``config.json``, of the language model.
     argument
         Name that an error should carry.
-    is_untold
-        Whether a checkpoint has one module where no key says so; otherwise it then has none.
+    untold
+        Modules of a checkpoint where no key says how many [-].
+    has_own_layer
+        Whether modules of the family are not like the target, which is read elsewhere.
 
     Returns
     -------
@@ -153,18 +155,18 @@ def mtp_fields(
     {'num_mtp_modules': 3}
     """
     key = next((name for name in MTP_COUNTS if config.get(name) is not None), None)
-    count = config[key] if key else int(is_untold)
+    count = config[key] if key else untold
     if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
         raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
     fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
-    _check_mtp_layers(config, argument)
+    _check_mtp_layers(config, argument, has_own_layer=has_own_layer)
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):
         raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")
     return fields | ({"shares_mtp_index": True} if shares else {})
 
 
-def _check_mtp_layers(config: Mapping[str, Any], argument: str) -> None:
+def _check_mtp_layers(config: Mapping[str, Any], argument: str, *, has_own_layer: bool) -> None:
     """Refuse modules that are not made of the target's attention, experts, embedding and head."""
     key = "mtp_use_dedicated_embeddings"
     if config.get(key) not in (None, False):
@@ -174,7 +176,7 @@ def _check_mtp_layers(config: Mapping[str, Any], argument: str) -> None:
         ("mtp_layer_types", (FULL, *INDEXED)),
         ("mtp_mlp_layer_types", ("sparse",)),
     ):
-        kinds = config.get(key) or []
+        kinds = [] if has_own_layer else config.get(key) or []
         if not isinstance(kinds, list) or any(kind not in known for kind in kinds):
             expected = f"a list of {' or '.join(known)}, as other modules are not known here"
             raise InputError(f"{argument} {key}", kinds, expected)

@@ -58,9 +58,8 @@ OTHER_KINDS = {
     ),
     "compressed attention (compress_ratios)": ("deepseek_v4", "deepseek_v41", "deepseek_ref"),
     "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
-    "keys and values of different width, or one for both (v_head_dim, attention_k_eq_v)": (
-        "gemma3n", "gemma4", "mimo_v2", "mimo_v2_flash", "inkling", "inkling2",
-    ),
+    "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
+    "short convolutions in its layers": ("inkling", "inkling2"),
     "layers of many sizes (block_configs)": ("nemotron-nas",),
     "two attentions and experts of no weight in a layer (zero_expert_num)": (
         "longcat_flash", "longcat_flash_ngram",
@@ -81,6 +80,7 @@ WRAPPERS = {
     "glm4v": ("glm4v_text",),
     "glm4v_moe": ("glm4v_moe_text",),
     "gemma3": ("gemma3_text",),
+    "gemma4": ("gemma4_text",),
     "muse_glimmer": ("muse_glimmer_text",),
     "step3p7": ("step3p5",),
 }

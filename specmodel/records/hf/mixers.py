@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
+from specmodel.records.hf.gemma import gemma_mixers
+from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
 from specmodel.records.hf.reader import Reader
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -33,6 +35,8 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
         If a size is missing or does not fit, or keys contradict each other.
     """
     kinds, window = _layer_kinds(reader, family, num_layers)
+    if family.own_rules:
+        return _OWN[family.own_rules](reader, family, kinds, window)
     made: dict[str, dict[str, Any]] = {}
     if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
         made[FULL] = attention(reader, family)
@@ -216,6 +220,10 @@ _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
 """Rules for the heads of each layer where these differ."""
 
 
+_OWN = {"Gemma": gemma_mixers, "MiMo": mimo_mixers}
+"""Rules of families whose layers differ in more than their heads or window."""
+
+
 def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[str], int | None]:
     """Return the kind of each layer, and the window of those that have one, None if none has."""
     if family.attention_types:
@@ -308,5 +316,6 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "interval": _by_interval,
     "by rotary embedding": _by_rotary_embedding,
     "listed": _as_listed,
+    "MiMo": mimo_kinds,
 }
 """Rules for the kind of each layer, which must agree with what is listed."""

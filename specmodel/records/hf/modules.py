@@ -25,6 +25,8 @@ MIXER, OUTPUT, EXPERTS, SHARED, DENSE = (
 after it, and those of the feed-forward block."""
 
 HEAD = "LM head"
+BESIDE = "experts beside a dense block"
+"""Names of experts that are no part of a layer's block, whose name is that of shared ones."""
 
 _PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
 _BLOCKS = ("mlp", "block_sparse_moe", "feed_forward")
@@ -74,6 +76,11 @@ _BLOCK_NAMES: dict[str, Namings] = {
     EXPERTS: tuple(
         _of(f"{block}.experts{number}", *names)
         for block in _BLOCKS
+        for number, names in _EXPERT_NAMES
+    ),
+    BESIDE: tuple(
+        _of(f"{block}experts{number}", *names)
+        for block in ("", "moe.")
         for number, names in _EXPERT_NAMES
     ),
     SHARED: tuple(
@@ -317,15 +324,28 @@ def _groups(layer: Mapping[str, Any]) -> dict[str, Namings]:
     found: dict[str, Namings] = {}
     if mixer:
         inputs, output = _MIXERS[mixer["kind"]]
+        inputs = _existing(inputs, mixer)
         if mixer["kind"] == "sparse_attention" and mixer.get("has_indexer", True):
             inputs = tuple((*names, *_of("self_attn", *_INDEXER)) for names in inputs)
         found |= {MIXER: inputs, OUTPUT: output}
     if block and block["kind"] == "dense":
         found[DENSE] = _BLOCK_NAMES[DENSE]
+    elif block and block.get("is_shared_apart"):
+        found |= {EXPERTS: _BLOCK_NAMES[BESIDE], SHARED: _BLOCK_NAMES[DENSE]}
     elif block:
         found[EXPERTS] = _BLOCK_NAMES[EXPERTS]
         found |= {SHARED: _BLOCK_NAMES[SHARED]} if block.get("num_shared_experts") else {}
     return found
+
+
+def _existing(inputs: Namings, mixer: Mapping[str, Any]) -> Namings:
+    """Return the matrices before a core without those that attention to other keys lacks."""
+    missing = set()
+    if not mixer.get("has_value_projection", True):
+        missing = {"self_attn.v_proj"}
+    if not mixer.get("has_own_cache", True):
+        missing = {"self_attn.k_proj", "self_attn.v_proj"}
+    return tuple(tuple(name for name in names if name not in missing) for names in inputs)
 
 
 def _general_expert(entry: str) -> tuple[str, int]:

@@ -1,15 +1,14 @@
-"""Attention as a kind of layer: grouped heads with or without a window, and latent attention.
+"""Attention over latents as a kind of layer, and what all attention does around its core.
 
 The KV cache is read once per sequence and pass, whatever the number of tokens verified.
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
 from specmodel.records.layers import blocks
@@ -24,109 +23,6 @@ from specmodel.records.layers.work import Work, wider_dtype
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Count = Annotated[int, Field(ge=0, le=10**7)]
-
-
-class GroupedAttention(Record):
-    """Attention whose query heads share key and value heads (MHA, GQA, MQA).
-
-    Parameters
-    ----------
-    kind
-        Name of the mixer in files.
-    num_heads, num_kv_heads, head_dim
-        Query heads, key-value heads, and the width of each [-].
-    window
-        Last entries that a query sees; all of them if None. Attention in chunks counts as a
-        window of a chunk: exact in the first chunk, above the mean beyond it [token].
-    input_size
-        Width that queries, keys and values are made of, where it is not the model's, as in a draft
-        head that reads an embedding beside what the target computed [-].
-    has_output_gate
-        Whether the query projection also makes a gate, as wide, that outputs are multiplied by.
-    """
-
-    kind: Literal["attention"] = "attention"
-    num_heads: Size
-    num_kv_heads: Size
-    head_dim: Size
-    window: Size | None = None
-    input_size: Size | None = None
-    has_output_gate: bool = False
-
-    @model_validator(mode="after")
-    def _check_groups(self) -> Self:
-        if self.num_heads % self.num_kv_heads:
-            expected = f"a divisor of num_heads = {self.num_heads}"
-            raise InputError("num_kv_heads", self.num_kv_heads, expected)
-        return self
-
-    @property
-    def output_size(self) -> int:
-        """Width that the matrix after the core reads [-]."""
-        return self.num_heads * self.head_dim
-
-    def cuts(self, degree: int) -> bool:
-        """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
-        divides = not self.num_heads % degree
-        return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
-
-    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer [-]."""
-        read = self.input_size or hidden_size
-        queries = 2 * read if self.has_output_gate else read
-        by_head = (queries + hidden_size) * self.num_heads * self.head_dim
-        by_kv_head = 2 * read * self.num_kv_heads * self.head_dim
-        return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
-
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU; a window is all it keeps [B]."""
-        kept = entries if self.window is None else np.minimum(entries, self.window)
-        return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
-
-    def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component."""
-        n = run.layout.tensor_parallel
-        entry = self._kv_elements(n)
-        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
-        gate = int(self.has_output_gate)
-        inner = wider + (2 + gate) * self.output_size / n + entry
-        depth = (self.input_size or run.stream.hidden_size) + self.output_size / n
-        turned = 2 * (self.output_size / n + entry) + gate * 3 * self.output_size / n
-        heads: dict[str, Any] = {
-            "num_heads": self.num_heads / n,
-            "sizes": (self.head_dim, self.head_dim),
-            "kv_elements": entry,
-        }
-        found = {
-            "attention_projections": _projections(
-                run, layers, self.weights(run.stream.hidden_size, n), inner, depth, kernels=2
-            ),
-            "elementwise": _between(run, layers, turned, kernels=1 + gate),
-        }
-        decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
-        if decoded:
-            found["attention_core"] = core(
-                run,
-                layers,
-                self.window,
-                decoded,
-                **heads,
-                num_groups=self.num_kv_heads / self._kv_ranks(n),
-                dtype=run.stream.arithmetic_dtype(run.stream.kv_dtype),
-            )
-        if prompts:
-            found["prompt_attention"] = prompt_core(run, layers, self.window, prompts, **heads)
-        return found
-
-    def _kv_ranks(self, tensor_parallel: int) -> int:
-        """GPUs that key-value heads are cut over; beyond their number they are copied."""
-        return min(tensor_parallel, self.num_kv_heads)
-
-    def _kv_elements(self, tensor_parallel: int) -> float:
-        """Elements of a token's keys and values on each GPU."""
-        return 2 * self.num_kv_heads * self.head_dim / self._kv_ranks(tensor_parallel)
 
 
 class LatentHeads(Record):
@@ -189,7 +85,7 @@ class LatentHeads(Record):
         inner = read - run.stream.hidden_size + made
         depth = read + self.q_lora_rank + self.output_size / n
         weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self.weights_of_latents(n)
-        return _projections(run, layers, weights, inner, depth, kernels=3)
+        return matrix_work(run, layers, weights, inner, depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
         """Return the work of the projections of keys and values as those of queries and results.
@@ -247,7 +143,7 @@ class LatentHeads(Record):
         """Return the work of norms of latents, and of rotation and writing to the cache."""
         turned = self.num_heads / run.layout.tensor_parallel + 1
         values = 2 * (self.q_lora_rank + self.kv_lora_rank + turned * self.qk_rope_head_dim)
-        return _between(run, layers, values, kernels=3)
+        return between_matrices(run, layers, values, kernels=3)
 
 
 class LatentAttention(LatentHeads):
@@ -355,13 +251,30 @@ def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
     return kv_dtype if is_native else wider_dtype("bf16", kv_dtype)
 
 
-def _projections(
+def matrix_work(
     run: Pass, layers: int, weights: float, inner: float, depth: float, *, kernels: int
 ) -> Work:
-    """Return the work of the matrices before and after a mixer's core, with `kernels` a layer.
+    """Return the work of the matrices before and after a mixer's core.
 
-    A token has `inner` values between these matrices in one layer, written or read there; `depth`
-    is the sum of what the matrices read.
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers [-].
+    weights
+        Of one layer on each GPU [-].
+    inner
+        Values of a token between these matrices in one layer, written or read there [-].
+    depth
+        What the matrices of a layer read, the sum over them [-].
+    kernels
+        Products of one layer [-].
+
+    Returns
+    -------
+    Work
+        On one GPU.
     """
     stream = run.stream
     return blocks.linear(
@@ -376,8 +289,25 @@ def _projections(
     )
 
 
-def _between(run: Pass, layers: int, values: float, *, kernels: int) -> Work:
-    """Return the work of small kernels between these matrices, `kernels` a layer."""
+def between_matrices(run: Pass, layers: int, values: float, *, kernels: int) -> Work:
+    """Return the work of small kernels between these matrices.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers [-].
+    values
+        Read and written for a token in one layer [-].
+    kernels
+        Kernels of one layer [-].
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
     stream = run.stream
     return blocks.between(
         run.num_tokens,

@@ -270,6 +270,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
     dtype: str,
     kv_dtype: str,
     kind: Kind = "attention",
+    is_written: bool = True,
 ) -> Work:
     """Return the work of scores and weighted values over the KV cache.
 
@@ -293,6 +294,8 @@ def attention(  # noqa: PLR0913 - all keyword-only
         Of the arithmetic and of the cache.
     kind
         Kernels that do it.
+    is_written
+        Whether the tokens' own entries are written, which those of an earlier layer are not.
 
     Returns
     -------
@@ -303,7 +306,7 @@ def attention(  # noqa: PLR0913 - all keyword-only
         queries, of all tokens of a sequence, that share a KV head.
     """
     values = num_heads * (sizes[0] + sizes[1])
-    cached = batch_size * entries + layers * num_tokens
+    cached = batch_size * entries + (layers * num_tokens if is_written else 0.0)
     return Work(
         flop=batch_size * pairs * (2 * values),
         activation_bytes=num_tokens * (values * layers * residual_bytes),

@@ -49,6 +49,7 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
     residual_bytes: float,
     kv_dtype: str,
     kind: Kind = "prompt_attention",
+    is_written: bool = True,
 ) -> Work:
     """Return the work of attention of prompts.
 
@@ -73,6 +74,8 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
         Of the cache.
     kind
         Kernels that do it.
+    is_written
+        Whether the tokens' own entries are written, which those of an earlier layer are not.
 
     Returns
     -------
@@ -97,8 +100,9 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
         dtype=prompt_arithmetic(kv_dtype),
         kv_dtype=kv_dtype,
         kind=kind,
+        is_written=is_written,
     )
-    made = num_tokens * (layers * kv_elements * residual_bytes)
+    made = num_tokens * (layers * kv_elements * residual_bytes) if is_written else 0.0
     return replace(
         work,
         activation_bytes=work.activation_bytes + made,

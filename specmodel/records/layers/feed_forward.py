@@ -79,6 +79,9 @@ class RoutedExperts(Record):
         Experts every token uses, and the width of one [-].
     is_gated
         Whether an expert has three matrices (gate, up, down) instead of two.
+    is_shared_apart
+        Whether the shared experts are a dense block beside the routed ones, with norms of its own,
+        so that both are summed over GPUs before they are added.
     """
 
     kind: Literal["experts"] = "experts"
@@ -88,6 +91,7 @@ class RoutedExperts(Record):
     num_shared_experts: Count = 0
     shared_expert_size: Count = 0
     is_gated: bool = True
+    is_shared_apart: bool = False
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
@@ -150,8 +154,9 @@ class RoutedExperts(Record):
         reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
         """
         is_whole = layout.replicas > 1 and not layout.gathers_tokens and self.is_routed
-        is_apart = is_whole and not self.num_shared_experts
-        return int(layout.tensor_parallel > 1 and not is_apart)
+        of_routed = int(not is_whole)
+        of_shared = int(bool(self.num_shared_experts) and (is_whole or self.is_shared_apart))
+        return (of_routed + of_shared) * int(layout.tensor_parallel > 1)
 
     def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
         """Return the distinct experts that a pass loads in each layer [-].

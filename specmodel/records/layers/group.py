@@ -19,9 +19,10 @@ from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers import blocks
-from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
+from specmodel.records.layers.attention import Count, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.recurrent import GatedDeltaNet
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
@@ -47,6 +48,8 @@ class LayerGroup(Record):
         Dtypes of weights of these layers where they differ from the model's: of the mixer, of the
         matrix after its core where that differs from those before it, and of the feed-forward
         block, routed experts aside.
+    num_norms
+        Norms of the model's width in each of these layers; one before each part if None [-].
     """
 
     count: Size
@@ -55,6 +58,7 @@ class LayerGroup(Record):
     mixer_dtype: StorageDtype | None = None
     output_dtype: StorageDtype | None = None
     ffn_dtype: StorageDtype | None = None
+    num_norms: Count | None = None
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
@@ -69,6 +73,12 @@ class LayerGroup(Record):
             if dtype and part is None:
                 raise InputError(field, dtype, "none, as these layers lack the part")
         return self
+
+    @property
+    def norms(self) -> int:
+        """Norms of all these layers [-]."""
+        parts = int(self.mixer is not None) + int(self.feed_forward is not None)
+        return self.count * (parts if self.num_norms is None else self.num_norms)
 
 
 @dataclass(frozen=True)

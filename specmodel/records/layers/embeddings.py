@@ -1,0 +1,98 @@
+"""Embeddings: tables that are looked up, one for the model, and maybe one for each layer (PLE).
+
+A pass reads a row of a table for each token: tables take memory, but hardly bandwidth.
+"""
+
+from specmodel.base.records import Record
+from specmodel.records.layers import blocks
+from specmodel.records.layers.attention import Size
+from specmodel.records.layers.batch import Layout, Pass, Stream
+from specmodel.records.layers.work import Work
+
+
+def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
+    """Return the work of looking up the tokens of a pass.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    width
+        Of a row of the table [-].
+    made
+        Values that are handed on for a token, which differ from it if a projection follows [-].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row = width * run.stream.bytes_of(run.stream.outer_dtype) + made * run.stream.residual_bytes
+    return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
+
+
+class LayerInputs(Record):
+    """An embedding of each token for each layer, beside the one that all layers share.
+
+    One matrix makes as much of the shared embedding, which is added. After each layer, a matrix
+    makes a gate of what it hands on, and another one brings the gated embedding back to its width.
+    All of it is in the dtype of the shared embedding. GPUs share the table and the first matrix,
+    and each has a copy of the others, as in vLLM 0.33 (``gemma4.py``).
+
+    Parameters
+    ----------
+    vocabulary_size
+        Entries of the table [token].
+    size
+        Width of an embedding for one layer [-].
+    """
+
+    vocabulary_size: Size
+    size: Size
+
+    def table_parameters(self, num_layers: int) -> int:
+        """Return the weights that are looked up [-]."""
+        return self.vocabulary_size * num_layers * self.size
+
+    def parameters(self, hidden_size: int, num_layers: int) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        cut, copied = self._matrices(hidden_size, num_layers)
+        return cut + copied
+
+    def weight_bytes(self, stream: Stream, num_layers: int, layout: Layout) -> float:
+        """Return what each GPU has of these, the table aside [B]."""
+        cut, copied = self._matrices(stream.hidden_size, num_layers)
+        return (cut / layout.tensor_parallel + copied) * stream.bytes_of(stream.outer_dtype)
+
+    def work(self, run: Pass, num_layers: int) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        h, made = stream.hidden_size, num_layers * self.size
+        cut, copied = self._matrices(h, num_layers)
+        return {
+            "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
+            "layer_inputs": blocks.linear(
+                run.num_tokens,
+                weights=cut / n + copied,
+                values=h + made / n + num_layers * 2 * (h + self.size),
+                value_bytes=stream.residual_bytes,
+                depth=h + num_layers * (h + self.size),
+                kernels=1 + 2 * num_layers,
+                dtype=stream.arithmetic_dtype(stream.outer_dtype),
+                stored_dtype=stream.outer_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=made * (3 + 3),  # summed and normed; multiplied by gates
+                value_bytes=stream.residual_bytes,
+                kernels=1 + num_layers,
+                dtype=stream.activation_dtype,
+            ),
+        }
+
+    def _matrices(self, hidden_size: int, num_layers: int) -> tuple[int, int]:
+        """Return the weights that GPUs share, and those that each has, with the norm between."""
+        one = hidden_size * self.size
+        return num_layers * one, 2 * num_layers * one + self.size
