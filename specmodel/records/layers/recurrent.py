@@ -368,7 +368,8 @@ class Mamba2(RecurrentMixer):
             record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
             gates=1,
         )
-        return replace(found, flop=run.num_tokens * (6 * layers * self.state_size / n))
+        flop = run.num_tokens * (6 * layers * self.state_size / n)
+        return replace(found, flop=flop, kind="state_space")
 
     def _norm_reduction(self, run: Pass, layers: int) -> Work:
         """Sum squares over GPUs where heads of the only group are cut: 4 B a token and layer."""
