@@ -28,6 +28,17 @@ RECURRENT = st.fixed_dictionaries(
         "state_dtype": st.sampled_from(["fp32", "bf16"]),
     }
 )
+STATE_SPACES = st.fixed_dictionaries(
+    {
+        "kind": st.just("mamba2"),
+        "num_state_heads": st.sampled_from([16, 48]),
+        "state_head_dim": st.just(64),
+        "num_state_groups": st.sampled_from([1, 4, 8]),
+        "state_dim": st.sampled_from([64, 128]),
+        "conv_kernel": st.just(4),
+        "state_dtype": st.sampled_from(["fp32", "bf16"]),
+    }
+)
 WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
 
@@ -98,11 +109,15 @@ def architectures(draw: st.DrawFn) -> Architecture:
         expert_dtype=draw(st.none() | WEIGHTS),
         activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
     )
-    recurrent = draw(st.none() | RECURRENT)
+    if model.is_moe:
+        model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
+    recurrent = draw(st.none() | RECURRENT | STATE_SPACES)
     if recurrent is None:
         return model
     layers = model.model_dump()["layers"]
     group = layers[-1] | {"mixer": recurrent, "count": draw(st.integers(1, 80))}
+    if draw(st.booleans()):  # layers of one purpose
+        group |= {"feed_forward": None}
     return model.with_changes("target", {"layers": [group, *layers]})
 
 

@@ -51,6 +51,7 @@ _STAND_FOR = {
     "attention": "as fast as grouped attention",
     "latent_attention": "as fast as latent attention",
     "gemm": "streams as fast as matrices",
+    "recurrence": "as fast as other recurrences by bytes of state, timed by nobody",
 }
 """What is assumed of kernels that take the fits of another kind."""
 
@@ -312,7 +313,7 @@ def _stand_ins(deployment: Deployment) -> dict[str, str]:
 def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:
     """Say which kernels a kind takes the fit of, nothing if its own."""
     if place and place[0] in _STAND_FOR and place[0] != kind:
-        return _STAND_FOR[place[0]]
+        return _STAND_FOR[place[0]] + (", typical kernels" if place[0] in typical else "")
     return "typical kernels" if kind in typical and kind in MAIN_KINDS else ""
 
 

@@ -4,7 +4,6 @@ The test leaves each published table out in turn and predicts it by what would s
 (``calibration/stand_ins.py``); what it showed is kept in ``data/stand_ins.toml``.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -153,7 +152,5 @@ def with_stand_ins(
 
 def _widened(stand_in: StandIn, ranking: Ranking) -> KernelFit:
     """Return a fit with the error and spread of one that stands in."""
-    fit, name = stand_in.fit, stand_in.candidate
-    spread = math.hypot(fit.shape_spread, ranking.spread[name])
-    error = max(fit.mean_error, ranking.error[name])
-    return fit.model_copy(update={"shape_spread": spread, "mean_error": error})
+    name = stand_in.candidate
+    return stand_in.fit.with_errors(ranking.error[name], ranking.spread[name])

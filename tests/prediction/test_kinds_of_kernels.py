@@ -7,12 +7,16 @@ import pytest
 
 from specmodel import deploy, list_architectures, load_architecture
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.calibrate import datasets
+from specmodel.calibrate.fitting.kernels import predicted_time
+from specmodel.calibrate.published_mixers import recurrence
 from specmodel.cli.report import behind
 from specmodel.cost.deploy import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.kinds import kernels_of
 from specmodel.prediction import intervals
-from specmodel.records.kernels import FittedStack, KernelFit, Kernels, stack_kernels
+from specmodel.records.hardware import load_hardware
+from specmodel.records.kernels import UNTIMED, FittedStack, KernelFit, Kernels, stack_kernels
 from specmodel.records.layers.batch import sequence_group
 
 FIT = {
@@ -83,8 +87,9 @@ def test_data_sheets_have_kinds_of_their_own_and_no_fits():
     assert kernels.taken("latent_attention", "bf16") is None
 
 
-def ends(deployment: Deployment) -> tuple[float, float]:
+def ends(deployment: Deployment, **changes: float) -> tuple[float, float]:
     point = {"batch_size": 16.0, "draft_length": 2.0, "verify_tokens": 3.0, "context_length": 9e4}
+    point |= changes
     found = intervals.central_intervals(
         deployment,
         {name: np.asarray(value) for name, value in point.items()},
@@ -146,3 +151,58 @@ def test_typical_kernels_that_stand_in_are_said():
     assert deploy(**point, hardware="a100_sxm_80gb")[1]["recurrence"] == "typical kernels"
     assert "recurrence" not in deploy(**point, hardware="h200_sxm")[1]
     assert "recurrence" not in deploy(**point, hardware="h200_sxm", stack="datasheet")[1]
+
+
+def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_errors():
+    record = stack(gemm={}, recurrence={"memory_efficiency": 0.7, "mean_error": 0.02})
+    kernels = stack_kernels("made", record)
+    assert kernels.taken("state_space", "bf16", "bf16") == ("recurrence", "fp32")
+    assert kernels.parameters("state_space", "fp32", "bf16").memory_efficiency == 0.7
+    assert kernels.kind_of_errors("state_space") == "state_space"
+    fit, same = (kernels.record.fit(kind, "fp32") for kind in ("state_space", "recurrence"))
+    error, of_shape, of_row = UNTIMED["state_space"]
+    assert (fit.mean_error, fit.shape_spread) == (error, pytest.approx(np.hypot(0.1, of_shape)))
+    assert fit.row_spread == pytest.approx(np.hypot(0.1, of_row))
+    assert (same.mean_error, same.shape_spread) == (0.02, 0.1)
+    own = stack_kernels("made", stack(recurrence={}, state_space={"mean_error": 0.03}))
+    assert own.record.fit("state_space", "bf16").mean_error == 0.03
+
+
+def test_what_stands_in_for_state_spaces_is_said_and_widens_intervals(monkeypatch):
+    deployment, assumed = deploy(target="nemotron-3-nano-30b-a3b", hardware="h200_sxm")
+    assert assumed["state_space"].startswith("as fast as other recurrences by bytes of state")
+    assert "recurrence 1" in behind(deployment)[0]  # 16 %, where recurrences alone are 1 % off
+    older = deploy(target="nemotron-3-nano-30b-a3b", hardware="a100_sxm_80gb")[1]
+    assert older["state_space"].endswith("typical kernels")
+    low, high = ends(deployment, batch_size=256.0, context_length=1e3)
+    monkeypatch.setitem(UNTIMED, "state_space", (0.0, 0.0, 0.0))
+    least, most = ends(deployment, batch_size=256.0, context_length=1e3)
+    assert high - low > 1.3 * (most - least)
+
+
+@pytest.mark.dataset
+def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
+    """The numbers of `UNTIMED`, from every table of SGLang and TensorRT-LLM."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    common, errors, apart = [], [], []
+    for name, hardware, engine, version in datasets.known_tables():
+        device = load_hardware(hardware)
+        law = device.fitted.get("vllm")
+        if name not in ("gdn", "kda") or engine == "vllm" or not (law and law.recurrence):
+            continue
+        rows = recurrence(datasets.read_timings(name, hardware, engine, version), device)
+        rows = rows[rows["role"] != "skip"]
+        for _, part in rows.groupby(rows["query_tokens"] > 1):
+            points = part.reset_index(drop=True)
+            parameters = law.recurrence["fp32"].parameters
+            times = predicted_time("recurrence", points, device, parameters)
+            common.append(np.log(points["latency"] / times).mean())
+            errors.append((times / points["latency"] - 1).abs().mean())
+        if rows["query_tokens"].max() > 1:
+            apart.append(common[-1] - common[-2])
+    assert (len(common), len(apart)) == (24, 6)
+    error, of_shape, of_row = UNTIMED["state_space"]
+    assert np.mean(errors) == pytest.approx(error, abs=0.005)
+    for found, spread in ((common, of_shape), (apart, of_row)):
+        assert np.sqrt(np.mean(np.square(found))) == pytest.approx(spread, abs=0.005)

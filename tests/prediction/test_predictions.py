@@ -1,4 +1,4 @@
-"""Three hundred predicted operating points, so that no number moves unseen.
+"""Hundreds of predicted operating points, so that no number moves unseen.
 
 They cover every architecture, drafter, layout, dtype, engine, form of acceptance, interval and
 tree. Where one moves on purpose, ``python tests/prediction/test_predictions.py`` writes the table
@@ -120,7 +120,11 @@ _LATER += ("qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3.8-2.4t-a95b")
 """Architectures that came to ship after the first rows were drawn."""
 _GEOMETRIES = ("gemma-4-26b-a4b", "gemma-4-31b", "mimo-v2-flash", "step-3.7-flash")
 """Those with two geometries of attention, which came after them."""
-_COUNTS = (200, 100, 24)
+_STATE_SPACES = ("nemotron-3-nano-30b-a3b", "nemotron-3-super-120b-a12b")
+_STATE_SPACES += ("nemotron-3-ultra-550b-a55b",)
+"""Likewise, after those."""
+_GROUPS = (_LATER, _GEOMETRIES, _STATE_SPACES)
+_COUNTS = (200, 100, 24, 30)
 """Rows of the others and of these."""
 
 
@@ -190,9 +194,10 @@ def _rows(targets, count):
 
 
 def write_rows():
-    apart = (*_DRAFTERS, *_LATER, *_GEOMETRIES)
-    drawn = ([name for name in list_architectures() if name not in apart], _LATER, _GEOMETRIES)
-    rows = [row for names, n in zip(drawn, _COUNTS, strict=True) for row in _rows(names, n)]
+    later = {name for names in _GROUPS for name in names}
+    first = [name for name in list_architectures() if name not in (*_DRAFTERS, *later)]
+    groups = zip((first, *_GROUPS), _COUNTS, strict=True)
+    rows = [row for names, count in groups for row in _rows(names, count)]
     with TABLE.open("w", encoding="utf-8") as file:
         file.write(HEAD)
         writer = csv.DictWriter(file, [*GIVEN, *PREDICTED, *ENDS], lineterminator="\n")

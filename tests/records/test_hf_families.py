@@ -35,6 +35,9 @@ STATES = {
     "Qwen--Qwen3.5-27B": (150.99e6, 2.95e6),
     "Qwen--Qwen3.8-2.4T-A95B": (578.81e6, 8.48e6),
     "transformers--qwen3_next": (75.50e6, 1.77e6),
+    "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": (48.23e6, 0.85e6),
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8": (167.77e6, 2.46e6),
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8": (402.65e6, 5.31e6),
 }
 """Bytes of state and of convolution windows of a sequence, to four digits."""
 
@@ -136,6 +139,9 @@ SHIPPED = {
     "gemma-4-31b": "nvidia--Gemma-4-31B-IT-NVFP4",
     "mimo-v2-flash": "XiaomiMiMo--MiMo-V2-Flash",
     "step-3.7-flash": "transformers--step3p7",
+    "nemotron-3-nano-30b-a3b": "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "nemotron-3-super-120b-a12b": "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8",
+    "nemotron-3-ultra-550b-a55b": "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8",
 }
 
 
@@ -162,6 +168,7 @@ def test_what_ships_is_what_the_configuration_says(read, name):
         ("Qwen3-Next-80B-A3B-Instruct", "qwen3-next-80b-a3b"),
         ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b"),
         ("XiaomiMiMo/MiMo-V2-Flash", "mimo-v2-flash"),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b"),
     ],
 )
 def test_what_is_no_name_is_told_the_nearest(typed, known):
@@ -656,6 +663,12 @@ def test_linear_heads_limit_tensor_parallelism_where_attention_would_not(tmp_pat
 
 # Every configuration in a folder
 
+INCOMPLETE = [
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4",
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4",
+]
+"""Whose records in the package leave out the list without which engines read no NVFP4."""
+
 
 def configurations():
     """Configurations in the folder that a variable names, and in the package of tables."""
@@ -670,6 +683,7 @@ def configurations():
 @pytest.mark.dataset
 def test_every_configuration_is_read_as_counted_or_refused_by_its_key():
     refused = {name: row["key"] for row in REFUSED for name in row["names"]}
+    refused |= dict.fromkeys(INCOMPLETE, "quantization.exclude_modules")
     without_count = {"deepseek-ai--deepseek-moe-16b-base"}
     wrong, seen = [], 0
     for file in configurations():
@@ -679,7 +693,7 @@ def test_every_configuration_is_read_as_counted_or_refused_by_its_key():
         try:
             model = Architecture.from_hf_config(file)
         except InputError as error:
-            if f"{file.name} {refused.get(name)}: " not in str(error):
+            if f"json {refused.get(name)}: " not in str(error):
                 wrong.append(f"{name}: {error}")
             continue
         seen += 1

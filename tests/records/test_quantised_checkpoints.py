@@ -32,6 +32,10 @@ SIZES = {
         "num_key_heads": 4, "num_value_heads": 8, "key_head_dim": 8, "value_head_dim": 8,
         "conv_kernel": 4,
     },
+    "mamba2": {
+        "num_state_heads": 8, "state_head_dim": 8, "num_state_groups": 8, "state_dim": 8,
+        "conv_kernel": 4,
+    },
 }  # fmt: skip
 SIZES["sparse_attention"] = SIZES["latent_attention"] | {
     "index_num_heads": 4, "index_head_dim": 8, "index_topk": 64,
@@ -48,7 +52,8 @@ def expanded(names):
     found = []
     for name in names:
         match = re.fullmatch(r"(.*)\{([\d,-]+)\}(.*)", name)
-        found += [f"{match[1]}{i}{match[3]}" for i in numbers(match[2])] if match else [name]
+        each = [f"{match[1]}{i}{match[3]}" for i in numbers(match[2])] if match else []
+        found += expanded(each) if match else [name]
     return found
 
 
@@ -78,11 +83,12 @@ def layers_of(plan):
             shared = plan.get("num_shared_experts", 0)
             part |= {"num_shared_experts": shared, "shared_expert_size": 16} if shared else {}
             part["is_shared_apart"] = plan.get("is_shared_apart", False)
-        one = {"mixer": {"kind": mixer, **SIZES[mixer]}, "feed_forward": part}
+        one = {"mixer": {"kind": mixer, **SIZES[mixer]}} if mixer else {}
+        one |= {"feed_forward": part} if block else {}
         layers += [one] * count
     owners = numbers(plan["index_owners"]) if "index_owners" in plan else range(len(layers))
     for number, layer in enumerate(layers):
-        if layer["mixer"]["kind"] == "sparse_attention" and number not in owners:
+        if layer.get("mixer", {}).get("kind") == "sparse_attention" and number not in owners:
             mixer = layer["mixer"] | {"has_indexer": False}
             layers[number] = layer | {"mixer": mixer}
     return layers
@@ -97,7 +103,7 @@ def architecture(config, layers, beside=None, argument="target config.json"):
 
 
 def parts_of(model):
-    """Return the dtypes of each kind of part, those of all layers."""
+    """Return the dtypes of each kind of part, those of all layers, with + between several."""
     found = {}
     for one in model.parts:
         dtype, kind = one.stream.weight_dtype, one.part.kind
@@ -110,7 +116,6 @@ def parts_of(model):
         else:
             found.setdefault("attention", set()).add(dtype)
             found.setdefault("output", set()).add(one.output_dtype or dtype)
-    assert all(len(dtypes) == 1 for dtypes in found.values())
     ends = {
         "head": model.head_dtype or model.outer_dtype,
         "mtp": model.mtp_dtype,
@@ -118,7 +123,7 @@ def parts_of(model):
         "kv": model.kv_dtype,
     }
     assert model.outer_dtype == "bf16"
-    return {name: dtypes.pop() for name, dtypes in found.items()} | ends
+    return {name: "+".join(sorted(dtypes)) for name, dtypes in found.items()} | ends
 
 
 @pytest.mark.parametrize("name", READ)

@@ -18,7 +18,8 @@ from specmodel.calibrate.measure import layers
 from specmodel.calibrate.measure.bench import captured
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
 from specmodel.records.architecture import Architecture
-from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.dense import DenseFeedForward
+from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import FeedForward, Mixer
 from specmodel.records.layers.grouped import GroupedAttention
 

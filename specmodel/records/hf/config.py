@@ -14,6 +14,7 @@ from specmodel.records.hf.gemma import gemma_fields
 from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
 from specmodel.records.hf.keys import WRAPPERS
+from specmodel.records.hf.mamba2 import num_layers
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
@@ -67,7 +68,7 @@ def architecture_fields(
         expected = "a model of its own, as this is a draft head: the drafter of its target"
         raise reader.fault("architectures", expected)
     family = reader.family()
-    num_layers = reader.whole("num_hidden_layers")
+    count = num_layers(reader, family)
     if family.lists_mtp:
         reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
     drafting = mtp_fields(
@@ -86,13 +87,13 @@ def architecture_fields(
         embedding_size = reader.whole("word_embed_proj_dim", fields["hidden_size"])
         is_narrow = embedding_size != fields["hidden_size"]
         fields["embedding_size"] = embedding_size if is_narrow else None
-    blocks = feed_forwards(reader, family, num_layers)
-    found = mixers(reader, family, num_layers)
+    blocks = feed_forwards(reader, family, count)
+    found = mixers(reader, family, count)
     layers = [
         {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
     ]
     if family.has_windowed_mtp:
-        fields["mtp_layer"] = windowed_mtp_layer(reader, family, found)
+        fields["mtp_layer"] = windowed_mtp_layer(reader, family, [mixer for mixer in found if mixer])
     if family.own_rules == "Gemma":
         fields |= gemma_fields(reader, layers)
     dtype = reader.dtype()

@@ -25,12 +25,15 @@ meant: MiniMax-M3 has seven modules of one layer each, and says both."""
 class Family:
     """How a family names the parts of its shape; None where it has no such part.
 
-    Feed-forward blocks: keys of the number of experts, of an expert's width, of how many are
-    shared (one if None), of a shared one's width, of a dense block's width; the rule for which
-    layers are dense, how many lead where no key says it, and whether blocks have three matrices.
+    Feed-forward blocks: keys of the number of experts, of an expert's width, of the width that
+    experts read and write where it is not the model's, of how many are shared (one if None), of a
+    shared one's width, of a dense block's width; the rule for which layers are dense, how many lead
+    where no key says it, whether blocks have three matrices, and whether models of 0 experts are
+    dense.
 
     Attention: its form; heads of keys and their width where no key says them; whether a gate is
-    as wide as the queries; the rule by which layers differ in their heads.
+    as wide as the queries; the rule by which layers differ in their heads; how linear attention
+    is read.
 
     Kinds of layers: their names in `layer_types`, the usual one first; the rule that gives them
     where they are not listed, every how many layers the first kind comes, and the key that says
@@ -45,17 +48,20 @@ class Family:
 
     experts: str | None = None
     expert_size: str | None = None
+    latent_size: str | None = None
     num_shared: str | None = None
     shared_size: str | None = None
     dense_size: str | None = "intermediate_size"
     dense_layers: str | None = None
     num_leading: int | None = None
     is_gated: bool = True
+    may_lack_experts: bool = False
     attention: str = "grouped"
     kv_heads: int | None = None
     head_dim: int | None = None
     has_output_gate: bool = False
     heads: str | None = None
+    linear: str = "gated delta net"
     attention_types: str | None = None
     kinds: tuple[str, ...] = (FULL, SLIDING)
     plan: str | None = None
@@ -153,6 +159,18 @@ _GLM4_MOE = replace(_DEEPSEEK, kv_heads=8)
 _OLMOE = Family(experts="num_experts", expert_size="intermediate_size", dense_size=None)
 _GRANITE_MOE = replace(_MIXTRAL, kv_heads=None, has_windows=False)
 _GRANITE_SHARED = replace(_GRANITE_MOE, shared_size="shared_intermediate_size")
+_MAMBA = (
+    "mamba_chunk_size",
+    "mamba_conv_bias",
+    "mamba_d_conv",
+    "mamba_d_head",
+    "mamba_d_state",
+    "mamba_expand",
+    "mamba_n_groups",
+    "mamba_n_heads",
+    "mamba_proj_bias",
+)
+"""Keys of state spaces, which models without such layers have as well."""
 _GEMMA = Family(ties_embeddings=True, head_dim=256)
 _MIMO_V2 = replace(
     _DEEPSEEK,
@@ -223,6 +241,44 @@ FAMILIES = {
     "phimoe": _MIXTRAL,
     "granitemoe": _GRANITE_MOE,
     "granitemoeshared": _GRANITE_SHARED,
+    "granitemoehybrid": replace(
+        _GRANITE_SHARED,
+        may_lack_experts=True,
+        dense_size="shared_intermediate_size",
+        linear="mamba",
+        kinds=(FULL, LINEAR, "attention", "mamba"),
+        plan="by name",
+        harmless=_MAMBA,
+    ),
+    "bamba": Family(
+        kv_heads=8,
+        linear="mamba",
+        kinds=(FULL, LINEAR, "attention", "mamba"),
+        plan="by number",
+        harmless=_MAMBA,
+    ),
+    "nemotron_h": Family(
+        kv_heads=8,
+        head_dim=128,
+        experts="n_routed_experts",
+        expert_size="moe_intermediate_size",
+        latent_size="moe_latent_size",
+        num_shared="n_shared_experts",
+        shared_size="moe_shared_expert_intermediate_size",
+        is_gated=False,
+        linear="nemotron",
+        plan="block types",
+        harmless=(
+            *_GROUPED_CHOICE,
+            *_MTP,
+            *_MAMBA,
+            "mtp_layers_block_type",
+            "mtp_hybrid_override_pattern",
+            "moe_shared_expert_overlap",
+            "mamba_hidden_act",
+            "use_mamba_kernels",
+        ),
+    ),
     "granitemoe_swa": replace(_GRANITE_SHARED, has_windows=True, plan="listed"),
     "olmoe": _OLMOE,
     "flex_olmo": _OLMOE,

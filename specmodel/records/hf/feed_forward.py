@@ -5,11 +5,12 @@ from typing import Any
 
 from specmodel.records.hf.families import Family
 from specmodel.records.hf.gemma import gemma_blocks
+from specmodel.records.hf.mamba2 import BLOCK_TYPES, MLP, MOE, block_types
 from specmodel.records.hf.reader import Reader
 
 
-def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
-    """Return the feed-forward block of each layer.
+def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the feed-forward block of each layer, None where there is none.
 
     Parameters
     ----------
@@ -22,7 +23,7 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
 
     Returns
     -------
-    list of dict
+    list of dict or None
         Fields of the record of each layer's block.
 
     Raises
@@ -31,18 +32,30 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
         If a size is missing or does not fit, or keys contradict each other.
     """
     if family.own_rules == "Gemma":
-        return gemma_blocks(reader, family, num_layers)
-    is_dense = [True] * num_layers
-    routed: dict[str, Any] = {}
-    if family.experts and family.expert_size:
-        is_dense = _dense_layers(reader, family, num_layers)
-        routed = _experts(reader, family, family.experts, family.expert_size)
-    dense: dict[str, Any] = {"kind": "dense", "is_gated": family.is_gated}
-    if any(is_dense):
+        return [*gemma_blocks(reader, family, num_layers)]
+    made: dict[str, dict[str, Any]] = {}
+    kinds, count, size = [MLP] * num_layers, family.experts, family.expert_size
+    if family.plan == BLOCK_TYPES:
+        kinds = block_types(reader)
+    elif _has_experts(reader, family):
+        kinds = [MLP if dense else MOE for dense in _dense_layers(reader, family, num_layers)]
+    if count and size and _has_experts(reader, family):
+        made[MOE] = _experts(reader, family, count, size)
+    if MLP in kinds:
         if family.dense_size is None:
             raise reader.fault("model_type", "a family whose layers all route")
-        dense["ffn_size"] = reader.whole(family.dense_size)
-    return [dense if is_layer_dense else routed for is_layer_dense in is_dense]
+        width = reader.whole(family.dense_size)
+        made[MLP] = {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
+    return [made.get(kind) for kind in kinds]
+
+
+def _has_experts(reader: Reader, family: Family) -> bool:
+    """Tell whether any layer may route, so that keys of experts are read."""
+    if family.plan == BLOCK_TYPES:
+        return MOE in block_types(reader)
+    return (
+        bool(reader.get(str(family.experts))) if family.may_lack_experts else bool(family.experts)
+    )
 
 
 def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> dict[str, Any]:
@@ -55,6 +68,8 @@ def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> d
     }
     if fields["experts_per_token"] > fields["num_experts"]:
         raise reader.fault("num_experts_per_tok", f"at most {count_key}")
+    if family.latent_size and reader.get(family.latent_size) is not None:
+        fields["latent_size"] = reader.whole(family.latent_size)
     if family.shared_size is None:
         return fields
     if family.num_shared:

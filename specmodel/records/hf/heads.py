@@ -10,6 +10,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.records.hf.families import FULL, INDEXED, MTP_COUNTS, Family
+from specmodel.records.hf.mamba2 import check_module
 from specmodel.records.hf.reader import Reader
 
 _GROUPED = (
@@ -160,6 +161,7 @@ def mtp_fields(
         raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
     fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
     _check_mtp_layers(config, argument, has_own_layer=has_own_layer)
+    check_module(config, argument)
     shares = config.get("index_share_for_mtp_iteration", False)
     if not isinstance(shares, bool | None):
         raise InputError(f"{argument} index_share_for_mtp_iteration", shares, "true or false")

@@ -39,6 +39,8 @@ _SAME = (
     ("moe_intermediate_size", "expert_ffn_hidden_size", "expert_hidden_dim"),
     ("sliding_window_pattern", "_sliding_window_pattern"),
     ("num_key_value_heads", "num_attention_groups"),
+    ("head_dim", "attention_head_dim"),
+    ("mamba_ssm_dtype", "mamba_ssm_cache_dtype"),
     ("share_expert_dim", "share_expert_dims"),
 )
 
@@ -53,9 +55,9 @@ OTHER_KINDS = {
         "minimax", "minimax_m1", "minimax_text_01", "bailing_moe_linear", "olmo_hybrid",
     ),
     "state-space layers": (
-        "mamba", "mamba2", "falcon_mamba", "bamba", "jamba", "falcon_h1", "granitemoehybrid",
-        "nemotron_h", "zamba", "zamba2",
+        "mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "nemotron_h_puzzle",
     ),
+    "attention and a state space side by side in a layer": ("falcon_h1",),
     "compressed attention (compress_ratios)": ("deepseek_v4", "deepseek_v41", "deepseek_ref"),
     "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),

@@ -6,14 +6,22 @@ from typing import Any
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
+from specmodel.records.hf.mamba2 import (
+    BLOCK_TYPES,
+    by_block_type,
+    by_name,
+    by_number,
+    mamba,
+    nemotron,
+)
 from specmodel.records.hf.reader import Reader
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 _INDEXERS = ("full", "shared", "F", "S")
 
 
-def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
-    """Return what mixes the tokens in each layer.
+def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return what mixes the tokens in each layer, None where nothing does.
 
     Parameters
     ----------
@@ -26,7 +34,7 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
 
     Returns
     -------
-    list of dict
+    list of dict or None
         Fields of the record of each layer's mixer.
 
     Raises
@@ -36,13 +44,13 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
     """
     kinds, window = _layer_kinds(reader, family, num_layers)
     if family.own_rules:
-        return _OWN[family.own_rules](reader, family, kinds, window)
+        return [*_OWN[family.own_rules](reader, family, kinds, window)]
     made: dict[str, dict[str, Any]] = {}
     if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
         made[FULL] = attention(reader, family)
         made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
     if LINEAR in kinds:
-        made[LINEAR] = _gated_delta_net(reader)
+        made[LINEAR] = {"state_dtype": _state_dtype(reader)} | _LINEAR[family.linear](reader)
     if not set(INDEXED).isdisjoint(kinds):
         made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
         owns = _own_indexers(reader, num_layers)
@@ -53,7 +61,7 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
     if family.heads:
         heads = _HEADS[family.heads](reader, kinds)
         return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
-    return [made[kind] for kind in kinds]
+    return [made.get(kind) for kind in kinds]
 
 
 def attention(reader: Reader, family: Family) -> dict[str, Any]:
@@ -118,10 +126,15 @@ def _gated_delta_net(reader: Reader) -> dict[str, Any]:
     }
     if fields["num_value_heads"] % fields["num_key_heads"]:
         raise reader.fault(key_heads, f"a divisor of {value_heads} = {fields['num_value_heads']}")
+    return fields
+
+
+def _state_dtype(reader: Reader) -> str:
+    """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
     state_dtype = reader.get("mamba_ssm_dtype") or "float32"
     if not isinstance(state_dtype, str) or state_dtype not in _STATE_DTYPES:
         raise reader.fault("mamba_ssm_dtype", f"one of: {', '.join(_STATE_DTYPES)}")
-    return fields | {"state_dtype": _STATE_DTYPES[state_dtype]}
+    return _STATE_DTYPES[state_dtype]
 
 
 def _sparse_attention(reader: Reader) -> dict[str, Any]:
@@ -212,6 +225,13 @@ def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
         return "attention_other_setting", other.get("num_attention_heads")
     return key, reader.whole(key)
 
+
+_LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
+    "gated delta net": _gated_delta_net,
+    "nemotron": nemotron,
+    "mamba": mamba,
+}
+"""Readers of linear attention and state spaces, by how families name their sizes."""
 
 _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
     "listed": _listed_heads,
@@ -317,5 +337,8 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "by rotary embedding": _by_rotary_embedding,
     "listed": _as_listed,
     "MiMo": mimo_kinds,
+    BLOCK_TYPES: by_block_type,
+    "by name": by_name,
+    "by number": by_number,
 }
 """Rules for the kind of each layer, which must agree with what is listed."""

@@ -31,6 +31,8 @@ BESIDE = "experts beside a dense block"
 _PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
 _BLOCKS = ("mlp", "block_sparse_moe", "feed_forward")
 _FFN = ("gate_proj", "up_proj", "down_proj")
+_UNGATED = ("up_proj", "down_proj")
+"""Matrices of Nemotron's blocks; any part of its layers is called a mixer."""
 _LATENT = (
     ("q_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
     ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
@@ -46,8 +48,12 @@ def _of(block: str, *names: str) -> tuple[str, ...]:
 
 _MIXERS: dict[str, tuple[Namings, Namings]] = {
     "attention": (
-        (_of("self_attn", "q_proj", "k_proj", "v_proj"), _of("self_attn", "qkv_proj")),
-        (_of("self_attn", "o_proj"), _of("self_attn", "out_proj")),
+        (
+            _of("self_attn", "q_proj", "k_proj", "v_proj"),
+            _of("self_attn", "qkv_proj"),
+            _of("mixer", "q_proj", "k_proj", "v_proj"),
+        ),
+        (_of("self_attn", "o_proj"), _of("self_attn", "out_proj"), _of("mixer", "o_proj")),
     ),
     "latent_attention": (
         tuple(_of("self_attn", *names) for names in _LATENT),
@@ -64,6 +70,10 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
         ),
         (_of("linear_attn", "out_proj"),),
     ),
+    "mamba2": (
+        (_of("mixer", "in_proj"), _of("mamba", "in_proj")),
+        (_of("mixer", "out_proj"), _of("mamba", "out_proj")),
+    ),
 }
 """Names of a mixer's matrices before and after its core, one tuple for each way of naming."""
 
@@ -73,22 +83,28 @@ _EXPERT_NAMES = (
     ("", ("gate_up_proj", "down_proj")),
 )
 _BLOCK_NAMES: dict[str, Namings] = {
-    EXPERTS: tuple(
-        _of(f"{block}.experts{number}", *names)
-        for block in _BLOCKS
-        for number, names in _EXPERT_NAMES
+    EXPERTS: (
+        *(
+            _of(f"{block}.experts{number}", *names)
+            for block in _BLOCKS
+            for number, names in _EXPERT_NAMES
+        ),
+        *(_of(f"mixer.experts{number}", *_UNGATED) for number in (f".{ANY}", "")),
     ),
     BESIDE: tuple(
         _of(f"{block}experts{number}", *names)
         for block in ("", "moe.")
         for number, names in _EXPERT_NAMES
     ),
-    SHARED: tuple(
-        _of(f"{block}.{shared}", *_FFN)
-        for block in _BLOCKS
-        for shared in ("shared_experts", "shared_expert")
+    SHARED: (
+        *(
+            _of(f"{block}.{shared}", *_FFN)
+            for block in _BLOCKS
+            for shared in ("shared_experts", "shared_expert")
+        ),
+        _of("mixer.shared_experts", *_UNGATED),
     ),
-    DENSE: (*(_of(block, *_FFN) for block in _BLOCKS), ("fc1", "fc2")),
+    DENSE: (*(_of(block, *_FFN) for block in _BLOCKS), ("fc1", "fc2"), _of("mixer", *_UNGATED)),
 }
 _ALL_NAMES = sorted(
     {
@@ -113,7 +129,8 @@ _MTP_NAMES = ("mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp.down_proj")
 _WHOLE_MTP = re.compile(r"(?:.*\.)?mtp(?:\.layers(?:\.0)?)?(?:\.?\*)?")
 _UNQUANTISED = re.compile(
     r"\b(embed_tokens|embeddings|router|(shared_expert_)?gate|\w*norm|e_score_correction_bias|eh_proj"
-    r"|shared_head|conv1d|[qkv]_conv1d|A_log|dt_bias|in_proj_(a|b|ba)|indexers_proj|weights_proj)\b"
+    r"|shared_head|conv1d|[qkv]_conv1d|A_log|dt_bias|in_proj_(a|b|ba)|indexers_proj|weights_proj"
+    r"|fc[12]_latent_proj)\b"
 )
 _LAYER = re.compile(r"\blayers\\?\.(\d{1,7})(?=\\?\.|\*|$)")
 _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")

@@ -21,13 +21,14 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import Count, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
-from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.dense import DenseFeedForward
+from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.grouped import GroupedAttention
-from specmodel.records.layers.recurrent import GatedDeltaNet
+from specmodel.records.layers.recurrent import GatedDeltaNet, Mamba2
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
 
-MixerPart = GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet
+MixerPart = GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet | Mamba2
 Mixer = Annotated[MixerPart, Field(discriminator="kind")]
 FeedForwardPart = DenseFeedForward | RoutedExperts
 FeedForward = Annotated[FeedForwardPart, Field(discriminator="kind")]

@@ -6,15 +6,16 @@ each verified token.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
-from specmodel.records.layers import blocks
+from specmodel.records.layers import blocks, messages
 from specmodel.records.layers.attention import Size
 from specmodel.records.layers.batch import Pass, Stream
 from specmodel.records.layers.states import StateKeeping
@@ -83,7 +84,24 @@ class RecurrentMixer(Record):
 
     def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
         """Return the bytes that the convolution keeps of a token it saw [B]."""
-        return self.conv_channels / tensor_parallel * stream.residual_bytes
+        return self.channels_on(tensor_parallel) * stream.residual_bytes
+
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the channels of the convolution on each GPU [-]."""
+        return self.conv_channels / tensor_parallel
+
+    def convolution(self, run: Pass, layers: int) -> Work:
+        """Return the work of the convolution of some layers, which keeps a window a token."""
+        return blocks.short_convolution(
+            batch_size=run.replica.num_sequences,
+            num_tokens=run.num_tokens,
+            windows_written=verified(run, lambda tokens: tokens),
+            channels=self.channels_on(run.layout.tensor_parallel),
+            width=self.conv_kernel,
+            layers=layers,
+            value_bytes=run.stream.residual_bytes,
+            dtype=run.stream.activation_dtype,
+        )
 
 
 class GatedDeltaNet(RecurrentMixer):
@@ -164,7 +182,6 @@ class GatedDeltaNet(RecurrentMixer):
         stream, n = run.stream, run.layout.tensor_parallel
         inner = (self.conv_channels + 2 * self._value_size + 2 * self.num_value_heads) / n
         weights = self.weights(stream.hidden_size, n) - self._conv_weights / n
-        verified = partial(_verified, run)
         return {
             "recurrent_projections": blocks.linear(
                 run.num_tokens,
@@ -183,28 +200,19 @@ class GatedDeltaNet(RecurrentMixer):
                 kernels=layers,
                 dtype=stream.activation_dtype,
             ),
-            "short_convolution": blocks.short_convolution(
-                batch_size=run.replica.num_sequences,
-                num_tokens=run.num_tokens,
-                windows_written=verified(lambda tokens: tokens),
-                channels=self.conv_channels / n,
-                width=self.conv_kernel,
-                layers=layers,
-                value_bytes=stream.residual_bytes,
-                dtype=stream.activation_dtype,
-            ),
+            "short_convolution": self.convolution(run, layers),
             "recurrence": blocks.recurrence(
                 batch_size=run.replica.num_sequences,
                 num_tokens=run.num_tokens,
-                states_written=verified(run.states.written),
+                states_written=verified(run, run.states.written),
                 num_key_heads=self.num_key_heads / n,
                 num_value_heads=self.num_value_heads / n,
                 sizes=(self.key_head_dim, self.value_head_dim),
                 layers=layers,
                 value_bytes=stream.residual_bytes,
                 state_dtype=self.state_dtype,
-                states_copied=verified(run.states.copied),
-                record_bytes=2 * self.record_bytes(n) * verified(run.states.recorded),
+                states_copied=verified(run, run.states.copied),
+                record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
             ),
         }
 
@@ -217,6 +225,165 @@ class GatedDeltaNet(RecurrentMixer):
         return self.conv_channels * self.conv_kernel
 
 
-def _verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+def verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """Return the mean over sequences of a function of the tokens that each may go on after."""
     return run.replica.mean(lambda group: group.mean_of_verified(of))
+
+
+class Mamba2(RecurrentMixer):
+    """State space with a matrix of state for each head, after a short convolution.
+
+    One matrix before it makes an output gate, what is written, two vectors for each group of heads
+    (into and out of the state) and a step for each head; one matrix follows it, after a gated norm.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_state_heads, state_head_dim
+        Heads, and the width of each [-].
+    num_state_groups
+        Groups of heads that share the vectors into and out of their states [-].
+    state_dim
+        Width of these vectors; a state is a matrix of a head's width and this [-].
+    conv_kernel
+        Tokens that the convolution before it sees, the newest included [token].
+    state_dtype
+        Dtype of the state.
+
+    Notes
+    -----
+    As vLLM 0.33 (``layers/mamba/mamba_mixer2.py``) and SGLang 0.5.23
+    (``layers/attention/mamba/mamba.py``) run it: heads and groups are cut over GPUs, a single group
+    is copied to each, and other numbers of groups must divide; where a single group is cut, each
+    layer sums squares over GPUs for its norm. Biases are left out.
+
+    References
+    ----------
+    T. Dao, A. Gu, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through
+    Structured State Space Duality," 2024.
+    """
+
+    kind: Literal["mamba2"] = "mamba2"
+    num_state_heads: Size
+    state_head_dim: Size
+    num_state_groups: Size
+    state_dim: Size
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> Self:
+        if self.num_state_heads % self.num_state_groups:
+            expected = f"a divisor of num_state_heads = {self.num_state_heads}"
+            raise InputError("num_state_groups", self.num_state_groups, expected)
+        return self
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer [-]."""
+        return self.output_size * self.state_dim
+
+    @property
+    def record_size(self) -> int:
+        """Elements that one layer records of a token: what is written, where to, and steps [-]."""
+        return self.output_size + self.num_state_groups * self.state_dim + self.num_state_heads
+
+    def record_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the bytes that one layer records of a token [B].
+
+        Steps have 32 bits, all else 16 (``append_replayssm_ring`` in vLLM 0.33).
+        """
+        values = self.output_size / tensor_parallel + self._vectors(tensor_parallel)
+        steps = self.num_state_heads / tensor_parallel
+        return values * BYTES_PER_ELEMENT["bf16"] + steps * BYTES_PER_ELEMENT["fp32"]
+
+    @property
+    def conv_channels(self) -> int:
+        """Values of a token that the convolution runs over: what is written, both vectors [-]."""
+        return self.output_size + 2 * self.num_state_groups * self.state_dim
+
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the channels of the convolution on each GPU, of a single group on all [-]."""
+        return self.output_size / tensor_parallel + 2 * self._vectors(tensor_parallel)
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the recurrence reads [-]."""
+        return self.num_state_heads * self.state_head_dim
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether heads divide over GPUs, and groups do or there is one, which is copied."""
+        groups = self.num_state_groups
+        return not self.num_state_heads % degree and (groups == 1 or not groups % degree)
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer [-]."""
+        channels, n = self.channels_on(tensor_parallel), tensor_parallel
+        into = hidden_size * (channels + (self.output_size + self.num_state_heads) / n)
+        by_head = self.output_size * (hidden_size + 1) + 3 * self.num_state_heads
+        return into + by_head / n + channels * self.conv_kernel
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        h, width, heads = stream.hidden_size, self.output_size / n, self.num_state_heads / n
+        weights = self.weights(h, n) - self.channels_on(n) * self.conv_kernel
+        found = {
+            "recurrent_projections": blocks.linear(
+                run.num_tokens,
+                weights=layers * weights,
+                values=layers * (2 * h + self.channels_on(n) + 2 * width + heads),
+                value_bytes=stream.residual_bytes,
+                depth=layers * (h + width),
+                kernels=2 * layers,
+                dtype=stream.arithmetic_dtype(stream.weight_dtype),
+                stored_dtype=stream.weight_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=layers * 3 * width,
+                value_bytes=stream.residual_bytes,
+                kernels=layers,
+                dtype=stream.activation_dtype,
+            ),
+            "short_convolution": self.convolution(run, layers),
+            "recurrence": self._recurrence(run, layers),
+            "norm_reduction": self._norm_reduction(run, layers),
+        }
+        return {name: work for name, work in found.items() if work.kernels}
+
+    def _recurrence(self, run: Pass, layers: int) -> Work:
+        """Return the work on the states, 6 FLOP for each element and token: no delta is formed."""
+        n = run.layout.tensor_parallel
+        found = blocks.recurrence(
+            batch_size=run.replica.num_sequences,
+            num_tokens=run.num_tokens,
+            states_written=verified(run, run.states.written),
+            num_key_heads=self._vectors(n) / self.state_dim,
+            num_value_heads=self.num_state_heads / n,
+            sizes=(self.state_dim, self.state_head_dim),
+            layers=layers,
+            value_bytes=run.stream.residual_bytes,
+            state_dtype=self.state_dtype,
+            states_copied=verified(run, run.states.copied),
+            record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
+            gates=1,
+        )
+        flop = run.num_tokens * (6 * layers * self.state_size / n)
+        return replace(found, flop=flop, kind="state_space")
+
+    def _norm_reduction(self, run: Pass, layers: int) -> Work:
+        """Sum squares over GPUs where heads of the only group are cut: 4 B a token and layer."""
+        layout = run.layout
+        if layout.tensor_parallel == 1 or self.num_state_groups > 1:
+            return Work()
+        return messages.all_reduces(
+            ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node),
+            run.num_tokens * (layers * BYTES_PER_ELEMENT["fp32"]),
+            count=layers,
+            ranks=min(layout.tensor_parallel, layout.gpus_per_node),
+        )
+
+    def _vectors(self, tensor_parallel: int) -> float:
+        """Width of the vectors of all groups on each GPU, into states or out of them [-]."""
+        groups = max(self.num_state_groups / tensor_parallel, 1)
+        return groups * self.state_dim

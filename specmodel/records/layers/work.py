@@ -15,6 +15,7 @@ Kind = Literal[
     "sparse_attention",
     "indexer",
     "recurrence",
+    "state_space",
     "prompt_attention",
     "latent_prompt_attention",
     "elementwise",
