@@ -277,10 +277,10 @@ def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention
     mixer = _attention(target)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
-        return LatentAttention(**sizes | {"kind": "latent_attention"})
+        return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})
     if isinstance(mixer, GroupedAttention):
         return mixer.model_copy(update={"has_output_gate": False})
-    return mixer
+    return mixer.model_copy(update={"gate_size": 0})
 
 
 def _dense_size(target: Architecture) -> int:

@@ -377,6 +377,7 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     state_dtype: str,
     states_copied: Value = 0.0,
     record_bytes: Value = 0.0,
+    gates: Value = 2.0,
 ) -> Work:
     """Return the work of a gated delta rule, which reads a state once and writes it often.
 
@@ -403,6 +404,8 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
         States of a sequence that are read and written once more in each layer, a mean [-].
     record_bytes
         Of its tokens, written and read in each layer, a mean [B].
+    gates
+        Numbers of a value head and token that say what is forgotten and learned [-].
 
     Returns
     -------
@@ -412,7 +415,7 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     key, value = sizes
     state = layers * num_value_heads * key * value
     moved = (1 + states_written + 2 * states_copied) * (state * BYTES_PER_ELEMENT[state_dtype])
-    values = layers * (2 * num_key_heads * key + num_value_heads * (2 * value + 2))
+    values = layers * (2 * num_key_heads * key + num_value_heads * (2 * value + gates))
     return Work(
         flop=num_tokens * (8 * state),
         activation_bytes=num_tokens * (values * value_bytes),

@@ -22,11 +22,13 @@ from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
 from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
-from specmodel.records.layers.recurrent import GatedDeltaNet
+from specmodel.records.layers.recurrent import GatedDeltaNet, KimiDeltaAttention
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
 
-MixerPart = GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet
+MixerPart = (
+    GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet | KimiDeltaAttention
+)
 Mixer = Annotated[MixerPart, Field(discriminator="kind")]
 FeedForwardPart = DenseFeedForward | RoutedExperts
 FeedForward = Annotated[FeedForwardPart, Field(discriminator="kind")]
