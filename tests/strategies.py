@@ -98,6 +98,8 @@ def architectures(draw: st.DrawFn) -> Architecture:
         expert_dtype=draw(st.none() | WEIGHTS),
         activation_dtype=draw(st.sampled_from(["bf16", "fp8"])),
     )
+    if model.is_moe:
+        model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
     recurrent = draw(st.none() | RECURRENT)
     if recurrent is None:
         return model

@@ -20,7 +20,8 @@ from specmodel.records.draft_passes import (
 )
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention
-from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.dense import DenseFeedForward
+from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
 from specmodel.records.layers.sparse import SparseAttention
 

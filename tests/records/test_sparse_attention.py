@@ -13,7 +13,8 @@ from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import LatentAttention
 from specmodel.records.layers.batch import Layout, sequence_group
-from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.dense import DenseFeedForward
+from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import LayerGroup
 from specmodel.records.layers.sparse import SparseAttention, index_reads
 

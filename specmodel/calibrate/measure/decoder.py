@@ -19,7 +19,8 @@ from specmodel.calibrate.measure.bench import captured
 from specmodel.calibrate.measure.layers import ExpertWeights, Span
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.attention import GroupedAttention
-from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.dense import DenseFeedForward
+from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import FeedForward, Mixer
 
 _ROTARY_BASE = 10_000.0

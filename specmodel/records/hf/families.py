@@ -25,9 +25,10 @@ meant: MiniMax-M3 has seven modules of one layer each, and says both."""
 class Family:
     """How a family names the parts of its shape; None where it has no such part.
 
-    Feed-forward blocks: keys of the number of experts, of an expert's width, of how many are
-    shared (one if None), of a shared one's width, of a dense block's width; the rule for which
-    layers are dense, how many lead where no key says it, and whether blocks have three matrices.
+    Feed-forward blocks: keys of the number of experts, of an expert's width, of the width that
+    experts read and write where it is not the model's, of how many are shared (one if None), of a
+    shared one's width, of a dense block's width; the rule for which layers are dense, how many lead
+    where no key says it, and whether blocks have three matrices.
 
     Attention: its form; heads of keys and their width where no key says them; whether a gate is
     as wide as the queries; the rule by which layers differ in their heads.
@@ -43,6 +44,7 @@ class Family:
 
     experts: str | None = None
     expert_size: str | None = None
+    latent_size: str | None = None
     num_shared: str | None = None
     shared_size: str | None = None
     dense_size: str | None = "intermediate_size"

@@ -52,6 +52,8 @@ def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> d
     }
     if fields["experts_per_token"] > fields["num_experts"]:
         raise reader.fault("num_experts_per_tok", f"at most {count_key}")
+    if family.latent_size and reader.get(family.latent_size) is not None:
+        fields["latent_size"] = reader.whole(family.latent_size)
     if family.shared_size is None:
         return fields
     if family.num_shared:

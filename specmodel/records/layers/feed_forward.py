@@ -1,4 +1,4 @@
-"""Feed-forward blocks as a kind of layer: dense ones, and routed experts with shared ones."""
+"""Routed experts with shared ones as a kind of layer."""
 
 from dataclasses import replace
 from typing import Literal, Self
@@ -23,47 +23,8 @@ from specmodel.records.layers.batch import (
     SequenceGroup,
     Stream,
 )
+from specmodel.records.layers.dense import dense_block, matrices_of, whole_matrices
 from specmodel.records.layers.work import Work
-
-
-class DenseFeedForward(Record):
-    """A feed-forward block that every token passes through.
-
-    Parameters
-    ----------
-    kind
-        Name of the block in files.
-    ffn_size
-        Width inside the block [-].
-    is_gated
-        Whether it has three matrices (gate, up, down) instead of two.
-    """
-
-    kind: Literal["dense"] = "dense"
-    ffn_size: Size
-    is_gated: bool = True
-
-    def parameters(self, hidden_size: int) -> int:
-        """Return the weights of one layer [-]."""
-        return _matrices(self.is_gated) * hidden_size * self.ffn_size
-
-    def active_parameters(self, hidden_size: int) -> int:
-        """Return the weights of one layer that a token is multiplied by: all of them [-]."""
-        return self.parameters(hidden_size)
-
-    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
-        """Return the bytes of one layer on each GPU [B]."""
-        weights = self.parameters(stream.hidden_size) / layout.tensor_parallel
-        return weights * stream.bytes_of(stream.weight_dtype)
-
-    def reductions(self, layout: Layout) -> int:
-        """Return the all-reduces that follow one layer [-]."""
-        return int(layout.tensor_parallel > 1)
-
-    def work(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the work of some layers in a pass, by component."""
-        width = self.ffn_size / run.layout.tensor_parallel
-        return _dense("dense_ffn", run, width, layers, self.is_gated, run.stream.weight_dtype)
 
 
 class RoutedExperts(Record):
@@ -79,6 +40,10 @@ class RoutedExperts(Record):
         Experts every token uses, and the width of one [-].
     is_gated
         Whether an expert has three matrices (gate, up, down) instead of two.
+    latent_size
+        Width that routed experts read and write where it is not the model's: a matrix before them
+        brings each token to it, one after their sum brings it back; 0 for none. Router and shared
+        experts keep the model's width [-].
     """
 
     kind: Literal["experts"] = "experts"
@@ -88,6 +53,7 @@ class RoutedExperts(Record):
     num_shared_experts: Count = 0
     shared_expert_size: Count = 0
     is_gated: bool = True
+    latent_size: Count = 0
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
@@ -97,6 +63,9 @@ class RoutedExperts(Record):
         if self.num_shared_experts and not self.shared_expert_size:
             expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
             raise InputError("shared_expert_size", self.shared_expert_size, expected)
+        if self.latent_size and not self.is_routed:
+            expected = f"0, as num_experts = {self.num_experts} leaves no choice"
+            raise InputError("latent_size", self.latent_size, expected)
         return self
 
     @property
@@ -121,25 +90,36 @@ class RoutedExperts(Record):
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Return the weights of one routed expert [-]."""
-        return _matrices(self.is_gated) * hidden_size * self.expert_size
+        return matrices_of(self.is_gated) * self.routed_width(hidden_size) * self.expert_size
+
+    def routed_width(self, hidden_size: int) -> int:
+        """Return the width that routed experts read and write [-]."""
+        return self.latent_size or hidden_size
+
+    def latent_parameters(self, hidden_size: int) -> int:
+        """Return the weights to the width of the routed experts of one layer, and back [-]."""
+        return 2 * hidden_size * self.latent_size
 
     def shared_parameters(self, hidden_size: int) -> int:
         """Return the weights of the shared experts of one layer [-]."""
-        return _matrices(self.is_gated) * hidden_size * self._shared_size
+        return matrices_of(self.is_gated) * hidden_size * self._shared_size
 
     def router_parameters(self, hidden_size: int) -> int:
         """Return the weights of the router of one layer; a single expert needs none [-]."""
         return hidden_size * self.num_experts if self.is_routed else 0
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
-        """Return the bytes of one layer on each GPU; the router is on all [B]."""
+        """Return the bytes of one layer on each GPU; router and latent projections are on all [B].
+
+        These are left in 16 bits or more where the rest is quantised.
+        """
         h, n = stream.hidden_size, layout.tensor_parallel
         gpus = layout.num_gpus if self.is_routed else n
         routed = self.num_experts * self.expert_parameters(h) / gpus
         return (
             routed * stream.bytes_of(stream.expert_dtype)
             + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
-            + self.router_parameters(h) * stream.bytes_of(stream.outer_dtype)
+            + self._copied(h) * stream.bytes_of(stream.outer_dtype)
         )
 
     def reductions(self, layout: Layout) -> int:
@@ -179,8 +159,9 @@ class RoutedExperts(Record):
             return self._single(run, layers)
         found = {
             "router": self._router(run, layers),
+            "latent_projections": self._latents(run, layers),
             "routed_experts": self._routed(run, layers),
-            **_dense("shared_experts", run, shared, layers, self.is_gated, dtype),
+            **dense_block("shared_experts", run, shared, layers, self.is_gated, dtype),
             "all_to_all": self._all_to_all(run, layers),
             "gather_scatter": self._gather_scatter(run, layers),
         }
@@ -191,7 +172,11 @@ class RoutedExperts(Record):
         return self.num_shared_experts * self.shared_expert_size
 
     def _always_read(self, hidden_size: int) -> int:
-        return self.router_parameters(hidden_size) + self.shared_parameters(hidden_size)
+        return self._copied(hidden_size) + self.shared_parameters(hidden_size)
+
+    def _copied(self, hidden_size: int) -> int:
+        """Return the weights of one layer that every GPU has whole [-]."""
+        return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)
 
     def _inclusion(self, routing: Routing) -> FloatArray:
         """Return the chance that a token uses an expert: of all alike, or of each."""
@@ -226,26 +211,32 @@ class RoutedExperts(Record):
 
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the scores of all experts and the choice of the top k, the same on every GPU."""
-        stream = run.stream
-        return blocks.linear(
-            run.num_tokens,
-            weights=layers * self.router_parameters(stream.hidden_size),
-            values=layers * (stream.hidden_size + 3 * self.num_experts),
-            value_bytes=stream.residual_bytes,
-            depth=layers * stream.hidden_size,
-            kernels=layers,
-            dtype=stream.arithmetic_dtype(stream.outer_dtype),
-            stored_dtype=stream.outer_dtype,
+        h, scores = run.stream.hidden_size, 3 * self.num_experts
+        return whole_matrices(
+            run, layers, weights=self.router_parameters(h), values=h + scores, depth=h
         )
+
+    def _latents(self, run: Pass, layers: int) -> Work:
+        """Return the matrices to the width of routed experts and back, the same on every GPU.
+
+        The sum over GPUs comes after the second, which is linear, together with that of shared
+        experts (vLLM 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
+        """
+        h, latent = run.stream.hidden_size, self.latent_size
+        weights = self.latent_parameters(h)
+        if not latent:
+            return Work()
+        mean = {"weights": weights / 2, "values": h + latent, "depth": (h + latent) / 2}
+        return whole_matrices(run, 2 * layers, **mean)
 
     def _single(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the blocks of a single expert, which every token uses, and of shared ones."""
         n, stream = run.layout.tensor_parallel, run.stream
-        routed = _dense(
+        routed = dense_block(
             "routed_experts", run, self.expert_size / n, layers, self.is_gated, stream.expert_dtype
         )
         routed["routed_experts"] = replace(routed["routed_experts"], memory_cause="experts")
-        shared = _dense(
+        shared = dense_block(
             "shared_experts", run, self._shared_size / n, layers, self.is_gated, stream.weight_dtype
         )
         if shared:
@@ -254,7 +245,8 @@ class RoutedExperts(Record):
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the experts' blocks, with what brings tokens to them and back."""
-        layout, stream, matrices = run.layout, run.stream, _matrices(self.is_gated)
+        layout, stream, matrices = run.layout, run.stream, matrices_of(self.is_gated)
+        outside = self.routed_width(stream.hidden_size)
         active, k = run.active_experts, self.experts_per_token
         width = self.expert_size / layout.expert_tensor_parallel
         pairs = run.batch.num_tokens * k
@@ -264,7 +256,7 @@ class RoutedExperts(Record):
         return blocks.routed(
             blocks.feed_forward(
                 pairs,
-                hidden_size=stream.hidden_size,
+                hidden_size=outside,
                 width=width,
                 matrices=matrices,
                 layers=layers,
@@ -274,7 +266,7 @@ class RoutedExperts(Record):
             ),
             pairs=pairs,
             loaded=active,
-            hidden_size=stream.hidden_size,
+            hidden_size=outside,
             width=width,
             matrices=matrices,
             experts_per_token=k,
@@ -312,7 +304,8 @@ class RoutedExperts(Record):
         degree = layout.expert_parallel
         message = ranks.all_to_all(degree, layout.gpus_per_node)
         copies = layers * ranks.rank_share(self.num_experts, self.experts_per_token, degree)
-        row_bytes = stream.hidden_size * (stream.activation_bytes + stream.residual_bytes)
+        width = self.routed_width(stream.hidden_size)
+        row_bytes = width * (stream.activation_bytes + stream.residual_bytes)
         sent = run.num_tokens * (copies * row_bytes / layout.tensor_parallel)
         return messages.message(message, sent, collectives=2 * layers, rounds=2 * layers)
 
@@ -327,37 +320,6 @@ class RoutedExperts(Record):
         if not layout.gathers_tokens:
             return Work()
         message = ranks.all_reduce(layout.replicas, layout.replicas_per_node)
-        gathered = run.batch.num_tokens * (layers * stream.hidden_size * stream.residual_bytes)
+        row_bytes = self.routed_width(stream.hidden_size) * stream.residual_bytes
+        gathered = run.batch.num_tokens * (layers * row_bytes)
         return messages.message(message, gathered, collectives=2 * layers, rounds=layers)
-
-
-def _dense(
-    name: str, run: Pass, width: float, layers: int, is_gated: bool, dtype: str
-) -> dict[str, Work]:
-    """Return blocks of a width on each GPU that all tokens pass, none if that is 0."""
-    if not width:
-        return {}
-    stream, tokens, matrices = run.stream, run.num_tokens, _matrices(is_gated)
-    products = blocks.feed_forward(
-        tokens,
-        hidden_size=stream.hidden_size,
-        width=width,
-        matrices=matrices,
-        layers=layers,
-        value_bytes=stream.residual_bytes,
-        dtype=stream.arithmetic_dtype(dtype),
-        stored_dtype=dtype,
-    )
-    acted = blocks.activation_function(
-        tokens,
-        width=width,
-        matrices=matrices,
-        layers=layers,
-        value_bytes=stream.residual_bytes,
-        dtype=stream.activation_dtype,
-    )
-    return {name: products, "elementwise": acted}
-
-
-def _matrices(is_gated: bool) -> int:
-    return 3 if is_gated else 2

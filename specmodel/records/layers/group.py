@@ -21,7 +21,8 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import GroupedAttention, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
-from specmodel.records.layers.feed_forward import DenseFeedForward, RoutedExperts
+from specmodel.records.layers.dense import DenseFeedForward
+from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.recurrent import GatedDeltaNet, KimiDeltaAttention
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
