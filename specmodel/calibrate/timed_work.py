@@ -26,6 +26,7 @@ from specmodel.records.layers.cores import (
     prompt_attention,
     with_keys_and_values,
 )
+from specmodel.records.layers.residuals import norms
 from specmodel.records.layers.work import Kind, Work, wider_dtype
 
 LATENT_SIZE = 576
@@ -74,7 +75,7 @@ def _gemm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
 
 
 def _norm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
-    return blocks.norms(
+    return norms(
         column["num_tokens"],
         hidden_size=column["hidden_size"],
         norms=1,

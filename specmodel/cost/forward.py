@@ -24,6 +24,7 @@ from specmodel.records.layers.batch import (
     Routing,
     SequenceGroup,
 )
+from specmodel.records.layers.residuals import norms
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import PassWork, Work
 
@@ -98,7 +99,7 @@ def pass_work(
     components = {
         "embedding": _embedding(a, run),
         "input_projection": _linear(run, run.num_tokens, wide * h, wide_dtype, wide, h),
-        "norms": blocks.norms(
+        "norms": norms(
             run.num_tokens,
             hidden_size=h,
             norms=a.num_norms,
@@ -106,6 +107,8 @@ def pass_work(
             dtype=a.activation_dtype,
         ),
     }
+    if a.residuals:
+        components["norms"] += a.residuals.work(run, a.num_layers, a.num_blocks)
     runs = {a.stream: run}
     for stored, layers in a.parts.items():
         if stored.stream not in runs:

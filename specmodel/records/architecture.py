@@ -27,6 +27,7 @@ from specmodel.records.layers.group import (
     Stored,
     stored_parts,
 )
+from specmodel.records.layers.residuals import Residuals
 from specmodel.records.layers.sparse import SparseAttention
 
 FOLDER = Path(__file__).parent / "data/architectures"
@@ -80,6 +81,8 @@ class Architecture(Record):
         kind is then one that could be trained, as if there was one [-].
     shares_mtp_index
         Whether all draft passes of a step use the selection of the first, in sparse attention.
+    residuals
+        What stands in place of one residual stream.
     """
 
     schema_version: Literal[2]
@@ -103,6 +106,7 @@ class Architecture(Record):
     other_kv_dtype: StorageDtype | None = None
     num_mtp_modules: Count = 1
     shares_mtp_index: bool = False
+    residuals: Residuals | None = None
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -327,6 +331,11 @@ class Architecture(Record):
         """Norms: one before each mixer, each feed-forward block and the LM head [-]."""
         return sum(self.mixers.values()) + sum(self.feed_forwards.values()) + 1
 
+    @cached_property
+    def num_blocks(self) -> int:
+        """Mixers and feed-forward blocks of all layers [-]."""
+        return sum(self.mixers.values()) + sum(self.feed_forwards.values())
+
     @property
     def embedding_parameters(self) -> int:
         """Weights of the input embedding, its positions and its projection [-]."""
@@ -385,11 +394,13 @@ class Architecture(Record):
             Bytes [B].
         """
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
+        own, plan = self.residuals, (self.num_layers, self.num_blocks)
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
             + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
+            + (own.weight_bytes(stream, *plan) if own else 0)
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -461,7 +472,9 @@ class Architecture(Record):
         """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
-        return mixers + (self.input_projection_size + self.num_norms) * h
+        own, plan = self.residuals, (self.num_layers, self.num_blocks)
+        mixed = own.parameters(h, *plan) if own else 0
+        return mixers + mixed + (self.input_projection_size + self.num_norms) * h
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

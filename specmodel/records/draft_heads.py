@@ -144,6 +144,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "name": f"{MTP} of {target.name}",
         "layers": (layer,),
         "input_projection_size": 2 * target.hidden_size,
+        "residuals": None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1

@@ -218,43 +218,6 @@ def routed(  # noqa: PLR0913 - all keyword-only
     )
 
 
-def norms(
-    num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
-) -> Work:
-    """Return the work of residual additions fused with norms: two tensors read, two written.
-
-    Each row is walked by one block of threads, to find its norm.
-
-    Parameters
-    ----------
-    num_tokens
-        Tokens [token].
-    hidden_size
-        Width [-].
-    norms
-        How many [-].
-    residual_bytes
-        Size of an activation between layers [B].
-    dtype
-        Of activations.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
-    row_bytes = hidden_size * residual_bytes
-    return Work(
-        flop=num_tokens * (6 * hidden_size * norms),
-        weight_bytes=row_bytes * norms,
-        activation_bytes=num_tokens * (4 * row_bytes * norms),
-        depth=hidden_size * norms,
-        kernels=norms,
-        kind="elementwise",
-        dtype=dtype,
-    )
-
-
 def attention(  # noqa: PLR0913 - all keyword-only
     *,
     batch_size: Value,
