@@ -25,6 +25,7 @@ QUANTISED_KV = {
     "deepseek-ai--DeepSeek-V3.2": (40_016, 8_052),
     "zai-org--GLM-5": (51_168, 10_296),
     "zai-org--GLM-5.2": (51_168, 2_772),
+    "zai-org--GLM-5.3-Flash": (7_216, 363),
 }
 """Bytes of a token in caches of 8 bits, of latents and of index keys, as vLLM lays them out."""
 
@@ -35,6 +36,8 @@ STATES = {
     "Qwen--Qwen3.5-27B": (150.99e6, 2.95e6),
     "Qwen--Qwen3.8-2.4T-A95B": (578.81e6, 8.48e6),
     "transformers--qwen3_next": (75.50e6, 1.77e6),
+    "moonshotai--Kimi-K3": (434.11e6, 15.26e6),
+    "zai-org--GLM-5.3-Flash": (142.61e6, 5.01e6),
 }
 """Bytes of state and of convolution windows of a sequence, to four digits."""
 
@@ -214,6 +217,9 @@ def plain(inner):
         "qwen3_vl_moe_text": "Qwen--Qwen3-VL-30B-A3B-Instruct",
         "qwen3_5_text": "Qwen--Qwen3.5-27B",
         "qwen3_5_moe_text": "Qwen--Qwen3.5-35B-A3B",
+        "kimi_linear": "transformers--kimi_linear",
+        "bailing_hybrid": "transformers--bailing_hybrid",
+        "glm5_next_text": "zai-org--GLM-5.3-Flash",
     }
     return of(names[inner], model_type=inner)
 

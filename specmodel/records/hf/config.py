@@ -12,6 +12,7 @@ from specmodel.base.errors import InputError
 from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
 from specmodel.records.hf.keys import WRAPPERS
+from specmodel.records.hf.kimi import residuals
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
@@ -73,6 +74,8 @@ def architecture_fields(
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
     }
+    if family.has_residuals:
+        fields |= residuals(reader)
     if family.positions_offset is not None:
         fields["max_positions"] = reader.whole("max_position_embeddings") + family.positions_offset
         embedding_size = reader.whole("word_embed_proj_dim", fields["hidden_size"])

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
+from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.records.hf.reader import Reader
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -38,12 +39,12 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
         made[FULL] = attention(reader, family)
         made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
     if LINEAR in kinds:
-        made[LINEAR] = _gated_delta_net(reader)
+        made[LINEAR] = _LINEAR[family.linear](reader) | {"state_dtype": _state_dtype(reader)}
     if not set(INDEXED).isdisjoint(kinds):
-        made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
+        made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
         owns = _own_indexers(reader, num_layers)
         return [
-            made[kind] if has_indexer else made[kind] | {"has_indexer": False}
+            made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
     if family.heads:
@@ -73,7 +74,7 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
         If a size is missing or does not fit.
     """
     if family.attention == "latent":
-        return {"kind": "latent_attention"} | _latent_heads(reader)
+        return {"kind": "latent_attention"} | _latent_heads(reader, family)
     num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
     head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
     num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
@@ -90,15 +91,19 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
     return fields
 
 
-def _latent_heads(reader: Reader) -> dict[str, Any]:
-    has_query_latent = reader.get("q_lora_rank", 0) is not None
+def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
+    missing = 0 if family.has_query_latent else None
+    has_query_latent = reader.get("q_lora_rank", missing) is not None
+    v_head_dim = reader.whole("v_head_dim")
+    size = gate_size(reader, v_head_dim)
     return {
         "num_heads": reader.whole("num_attention_heads"),
         "kv_lora_rank": reader.whole("kv_lora_rank"),
         "q_lora_rank": reader.whole("q_lora_rank", minimum=0) if has_query_latent else 0,
         "qk_nope_head_dim": reader.whole("qk_nope_head_dim"),
-        "qk_rope_head_dim": reader.whole("qk_rope_head_dim"),
-        "v_head_dim": reader.whole("v_head_dim"),
+        "qk_rope_head_dim": reader.whole("qk_rope_head_dim", minimum=0),
+        "v_head_dim": v_head_dim,
+        **({"gate_size": size} if size else {}),
     }
 
 
@@ -114,20 +119,29 @@ def _gated_delta_net(reader: Reader) -> dict[str, Any]:
     }
     if fields["num_value_heads"] % fields["num_key_heads"]:
         raise reader.fault(key_heads, f"a divisor of {value_heads} = {fields['num_value_heads']}")
+    return fields
+
+
+def _state_dtype(reader: Reader) -> str:
+    """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
     state_dtype = reader.get("mamba_ssm_dtype") or "float32"
     if not isinstance(state_dtype, str) or state_dtype not in _STATE_DTYPES:
         raise reader.fault("mamba_ssm_dtype", f"one of: {', '.join(_STATE_DTYPES)}")
-    return fields | {"state_dtype": _STATE_DTYPES[state_dtype]}
+    return _STATE_DTYPES[state_dtype]
 
 
-def _sparse_attention(reader: Reader) -> dict[str, Any]:
+def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "kind": "sparse_attention",
-        **_latent_heads(reader),
+        **_latent_heads(reader, family),
         "index_num_heads": reader.whole("index_n_heads"),
         "index_head_dim": reader.whole("index_head_dim"),
         "index_topk": reader.whole("index_topk"),
     }
+    pool = reader.whole("index_kpool", 1)
+    if pool > 1 and not reader.flag("index_kpool_compress", True):
+        raise reader.fault("index_kpool_compress", "true, as other pools are not known here")
+    fields |= {"index_pool": pool} if pool > 1 else {}
     if not fields["q_lora_rank"]:
         raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
     return fields
@@ -208,6 +222,13 @@ def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
         return "attention_other_setting", other.get("num_attention_heads")
     return key, reader.whole(key)
 
+
+_LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
+    "gated delta net": _gated_delta_net,
+    "kimi delta": kimi_delta,
+    "ling delta": ling_delta,
+}
+"""Readers of linear attention, by how families name its sizes."""
 
 _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
     "listed": _listed_heads,
@@ -308,5 +329,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "interval": _by_interval,
     "by rotary embedding": _by_rotary_embedding,
     "listed": _as_listed,
+    "lists": by_lists,
+    "groups": by_groups,
 }
 """Rules for the kind of each layer, which must agree with what is listed."""
