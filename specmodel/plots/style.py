@@ -32,6 +32,7 @@ KIND_COLOURS = {
     "recurrence": "#d55e00",
     "prompt_attention": "#44aa99",
     "latent_prompt_attention": "#88ccaa",
+    "kimi_recurrence": "#882255",
     "elementwise": "#cc79a7",
     "message": "#56b4e9",
     "host": "0.55",
@@ -48,6 +49,7 @@ KIND_MARKERS = {
     "recurrence": "v",
     "prompt_attention": "p",
     "latent_prompt_attention": "h",
+    "kimi_recurrence": "<",
     "elementwise": "D",
 }
 GREY = "0.35"

@@ -25,6 +25,7 @@ FitKind = Literal[
     "recurrence",
     "prompt_attention",
     "latent_prompt_attention",
+    "kimi_recurrence",
 ]
 """Kinds of kernels that are fitted apart."""
 KINDS: tuple[str, ...] = get_args(FitKind)
@@ -68,15 +69,18 @@ INSTEAD = {
     "latent_attention": "attention",
     "sparse_attention": "latent_attention",
     "indexer": "sparse_attention",
+    "kimi_recurrence": "recurrence",
     "recurrence": "gemm",
 }
 """Kind whose fits are taken where neither a stack nor typical kernels have any of a kind: another
 attention over the cache that each reads, and a product that streams its weights for a recurrence
-that streams its state."""
+that streams its state. Kimi's was fitted with others of the engine whose kernels it shares."""
 
 _OF_PROMPTS = ("prompt_attention", "latent_prompt_attention")
+_RECURRENCES = ("recurrence", "kimi_recurrence")
 _READS_A_CACHE = (
-    *("attention", "latent_attention", "sparse_attention", "indexer", "recurrence"),
+    *("attention", "latent_attention", "sparse_attention", "indexer"),
+    *_RECURRENCES,
     *_OF_PROMPTS,
 )
 
@@ -98,7 +102,7 @@ STATE_DTYPE: Literal["fp32"] = "fp32"
 
 def fitted_dtype(kind: str) -> StorageDtype:
     """Return the dtype whose fit stands in for dtypes of a kind that were not fitted."""
-    return STATE_DTYPE if kind == "recurrence" else FITTED_DTYPE
+    return STATE_DTYPE if kind in _RECURRENCES else FITTED_DTYPE
 
 
 class KernelFit(Record):
@@ -186,6 +190,8 @@ class FittedStack(Record):
     prompt_attention, latent_prompt_attention
         Likewise of prompts, by dtype of the KV cache; what was not measured takes typical ones
         (`stack_kernels`).
+    kimi_recurrence
+        Likewise of Kimi delta attention, where its kernels are not as fast as `recurrence` says.
     """
 
     version: str
@@ -202,6 +208,7 @@ class FittedStack(Record):
     recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     latent_prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    kimi_recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.

@@ -68,7 +68,8 @@ def test_verifying_reads_a_state_and_writes_one_a_token(tokens):
     assert part.flop == 5 * tokens * 10 * 8 * 96 * 128 * 128 / 4
     per_token = (2 * WIDE + 2 * WIDE + WIDE + 96) / 4  # queries, keys, values, results, gates
     assert part.activation_bytes == pytest.approx(5 * tokens * 10 * per_token * 2)
-    assert (part.kind, part.memory_cause, part.kernels) == ("recurrence", "state", 10)
+    assert (part.kind, part.memory_cause, part.kernels) == ("kimi_recurrence", "state", 10)
+    assert part.depth == 10 * tokens
 
 
 def test_replay_records_changes_in_32_bits_and_keys_and_gates_in_16():

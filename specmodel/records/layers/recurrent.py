@@ -340,6 +340,8 @@ class KimiDeltaAttention(RecurrentMixer):
                 states_copied=verified(run, run.states.copied),
                 record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
                 gates=self.head_dim + 1,
+                steps=verified(run, lambda tokens: tokens),
+                kind="kimi_recurrence",
             ),
         }
 

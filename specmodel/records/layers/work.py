@@ -17,6 +17,7 @@ Kind = Literal[
     "recurrence",
     "prompt_attention",
     "latent_prompt_attention",
+    "kimi_recurrence",
     "elementwise",
     "message",
 ]
