@@ -1,4 +1,4 @@
-"""Three hundred predicted operating points, so that no number moves unseen.
+"""Hundreds of predicted operating points, so that no number moves unseen.
 
 They cover every architecture, drafter, layout, dtype, engine, form of acceptance, interval and
 tree. Where one moves on purpose, ``python tests/prediction/test_predictions.py`` writes the table
@@ -118,7 +118,10 @@ _LATER += ("kimi-k2.5", "kimi-k2.6", "kimi-k2.7-code", "minimax-m2.7", "qwen3-ne
 _LATER += ("qwen3.5-122b-a10b", "qwen3.5-27b", "qwen3.5-35b-a3b", "qwen3.5-397b-a17b")
 _LATER += ("qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3.8-2.4t-a95b")
 """Architectures that came to ship after the first rows were drawn."""
-_COUNTS = (200, 100)
+_DELTA = ("glm-5.3-flash", "kimi-k3", "kimi-linear-48b-a3b")
+"""Likewise, after those, with Kimi delta attention."""
+_GROUPS = (_LATER, _DELTA)
+_COUNTS = (200, 100, 30)
 """Rows of the others and of these."""
 
 
@@ -188,10 +191,10 @@ def _rows(targets, count):
 
 
 def write_rows():
-    first = [name for name in list_architectures() if name not in (*_DRAFTERS, *_LATER)]
-    rows = [
-        row for names, n in zip((first, _LATER), _COUNTS, strict=True) for row in _rows(names, n)
-    ]
+    later = {name for names in _GROUPS for name in names}
+    first = [name for name in list_architectures() if name not in (*_DRAFTERS, *later)]
+    groups = zip((first, *_GROUPS), _COUNTS, strict=True)
+    rows = [row for names, count in groups for row in _rows(names, count)]
     with TABLE.open("w", encoding="utf-8") as file:
         file.write(HEAD)
         writer = csv.DictWriter(file, [*GIVEN, *PREDICTED, *ENDS], lineterminator="\n")

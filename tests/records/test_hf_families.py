@@ -134,6 +134,9 @@ SHIPPED = {
     "kimi-k2.6": "nvidia--Kimi-K2.6-NVFP4",
     "kimi-k2.7-code": "nvidia--Kimi-K2.7-Code-NVFP4",
     "minimax-m2.7": "MiniMaxAI--MiniMax-M2.7",
+    "kimi-k3": "moonshotai--Kimi-K3",
+    "kimi-linear-48b-a3b": "transformers--kimi_linear",
+    "glm-5.3-flash": "zai-org--GLM-5.3-Flash",
 }
 
 
@@ -142,7 +145,8 @@ def test_what_ships_is_what_the_configuration_says(read, name):
     shipped, model = load_architecture(name), read(BY_NAME[SHIPPED[name]]["config"])
     for shape in (lambda model: model.mixers, lambda model: model.feed_forwards):
         assert shape(shipped) == shape(model)
-    for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings", "num_mtp_modules"):
+    names = ("hidden_size", "vocabulary_size", "has_tied_embeddings", "num_mtp_modules")
+    for key in (*names, "residuals", "shares_mtp_index"):
         assert getattr(shipped, key) == getattr(model, key)
 
 
