@@ -155,27 +155,36 @@ def by_lists(reader: Reader, family: Family, listed: list[str], num_layers: int)
     InputError
         If a layer is in no list or in both, or nothing says which layers are which.
     """
-    nested = _nested(reader)
-    if nested is None or all(nested.get(key) is None for key in _LISTS):
+    delta = _delta_layers(reader, family, num_layers)
+    if delta is None:
         if listed:
             return listed
         raise reader.fault(_NESTED, f"{' and '.join(_LISTS)}, or layer_types")
+    if listed and [kind == LINEAR for kind in listed] != [i in delta for i in range(num_layers)]:
+        raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
+    return listed or [LINEAR if i in delta else family.kinds[0] for i in range(num_layers)]
+
+
+def _delta_layers(reader: Reader, family: Family, num_layers: int) -> set[int] | None:
+    """Return the numbers, from 0, of layers that the lists make linear; None without lists."""
+    nested = _nested(reader)
+    if nested is None or all(nested.get(key) is None for key in _LISTS):
+        return None
     first = family.interval or 0
-    numbers = []
-    for key in _LISTS:
-        value = nested.get(key)
-        if not isinstance(value, list) or not all(type(i) is int for i in value):
-            raise nested.fault(key, "a list of layer numbers")
-        numbers.append({i - first for i in value})
-    delta, full = numbers
+    delta, full = (_numbers(nested, key, first) for key in _LISTS)
     if delta & full or delta | full != set(range(num_layers)):
         last = num_layers - 1 + first
         expected = f"each layer from {first} to {last} that is not in full_attn_layers"
         raise nested.fault(_LISTS[0], expected)
-    kinds = [LINEAR if i in delta else family.kinds[0] for i in range(num_layers)]
-    if listed and [kind == LINEAR for kind in listed] != [kind == LINEAR for kind in kinds]:
-        raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
-    return listed or kinds
+    return delta
+
+
+def _numbers(nested: Reader, key: str, first: int) -> set[int]:
+    """Return listed numbers of layers, counted from 0 where the list counts from another."""
+    value = nested.get(key)
+    if not isinstance(value, list) or not all(type(i) is int for i in value):
+        raise nested.fault(key, "a list of layer numbers")
+    return {i - first for i in value}
 
 
 def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
