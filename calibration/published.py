@@ -15,13 +15,14 @@ from pathlib import Path
 from links import fit_links
 from sparse_attention import add_sparse_attention
 from stand_ins import write_stand_ins
-from typical import NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
+from typical import KIMI_IS, NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.calibrate.datasets import source_name
 from specmodel.calibrate.measurements import read_measurements
 from specmodel.calibrate.published import STACKS
+from specmodel.calibrate.published_mixers import KIMI_RECURRENCES
 from specmodel.cli import main as command
 from specmodel.records.hardware import load_hardware
 
@@ -57,6 +58,8 @@ def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted
     source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
     source += NORMS_ARE if "elementwise" in set(table["component"]) else ""
     source += RECURRENCES_ARE if "recurrence" in set(table["component"]) else ""
+    if "kimi_recurrence" in set(table["component"]):
+        source += KIMI_IS.format(stack=stack, version=KIMI_RECURRENCES[stack])
     run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
     if hardware in SAME_CHIP:
         twin = PROFILES / f"{SAME_CHIP[hardware]}.toml"

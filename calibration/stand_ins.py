@@ -30,8 +30,8 @@ ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
 MOST_ROWS = 1500
 """Rows of a table that are judged, evenly spaced [-]."""
-OF_ONE_STACK = ("recurrence", "elementwise")
-"""Kinds whose timings are those of one stack for all of a device."""
+OF_ONE_STACK = ("recurrence", "kimi_recurrence", "elementwise")
+"""Kinds whose timings are those of one stack, for all of a device or for its own kernels."""
 WORSE = 1.1
 """A fit that errs by more than this multiple of what stands in for it is taken out [-]."""
 KEY = ["device", "stack", "kind", "dtype"]

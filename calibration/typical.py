@@ -16,6 +16,7 @@ from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
 
 NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
+KIMI_IS = "; Kimi's recurrence of {stack} {version}"
 RECURRENCES_ARE = f"; recurrences of {RECURRENCES[0]} " + " and ".join(
     f"{name} {version}" for name, version in RECURRENCES[1].items()
 )
@@ -28,6 +29,10 @@ OF_THEIR_OWN = {
 """Devices whose fits of a kind stand for no other: latent attention runs there by kernels that
 compute at an eighth of the peak, no timing of a recurrence on L40S shows its launch, and peaks of
 arithmetic are so low there that exponentials of prompts cost nothing beside it."""
+
+
+OF_A_STACK = ("kimi_recurrence",)
+"""Kinds whose fits are of one stack's own kernels and stand for no other's."""
 
 
 class Fitted(NamedTuple):
@@ -45,7 +50,7 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
     expect on a device that nothing was measured on.
     """
     devices = sorted({entry.hardware.name for entry in fitted})
-    fits = {kind: typical_fits(kind, fitted) for kind in KINDS}
+    fits = {kind: typical_fits(kind, fitted) for kind in KINDS if kind not in OF_A_STACK}
     computing = {"compute_efficiency": fits["gemm"][FITTED_DTYPE].compute_efficiency}
     fits["attention"] = {
         dtype: fit.model_copy(update=computing) for dtype, fit in fits["attention"].items()

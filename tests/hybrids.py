@@ -77,3 +77,18 @@ def toml_of(model):
             own = group.get(part, {})
             lines += [f"[layers.{part}]", *(f"{n} = {json.dumps(v)}" for n, v in own.items())]
     return "\n".join(lines) + "\n"
+
+
+def one_delta_layer(num_heads):
+    """Return a model of one layer of Kimi delta attention, heads of 128."""
+    mixer = {"kind": "kimi_delta_attention", "num_heads": num_heads, "head_dim": 128}
+    return Architecture.model_validate(
+        {
+            "schema_version": 2,
+            "name": "one layer",
+            "source": "made up",
+            "hidden_size": 7168,
+            "vocabulary_size": 1000,
+            "layers": [{"count": 1, "mixer": mixer | {"conv_kernel": 4}}],
+        }
+    )

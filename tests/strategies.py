@@ -39,6 +39,16 @@ STATE_SPACES = st.fixed_dictionaries(
         "state_dtype": st.sampled_from(["fp32", "bf16"]),
     }
 )
+DELTA = st.fixed_dictionaries(
+    {
+        "kind": st.just("kimi_delta_attention"),
+        "num_heads": st.sampled_from([16, 96]),
+        "head_dim": st.sampled_from([64, 128]),
+        "conv_kernel": st.just(4),
+        "has_low_rank_decay": st.booleans(),
+        "has_low_rank_gate": st.booleans(),
+    }
+)
 WEIGHTS = st.sampled_from(["bf16", "fp8", "mxfp4", "int4"])
 
 
@@ -111,7 +121,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
     )
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
-    recurrent = draw(st.none() | RECURRENT | STATE_SPACES)
+    recurrent = draw(st.none() | RECURRENT | STATE_SPACES | DELTA)
     if recurrent is None:
         return model
     layers = model.model_dump()["layers"]

@@ -39,9 +39,12 @@ COLUMNS = {
         "batch_size", "context_length", "num_heads", "kv_lora_rank", "qk_rope_head_dim",
         "kv_dtype", "activation_dtype",
     ),
-    "recurrence": (
-        "batch_size", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
-        "state_dtype", "activation_dtype",
+    **dict.fromkeys(
+        ("recurrence", "kimi_recurrence"),
+        (
+            "batch_size", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
+            "state_dtype", "activation_dtype",
+        ),
     ),
     **dict.fromkeys(
         ("prompt_attention", "latent_prompt_attention"),
@@ -66,6 +69,7 @@ DEFAULTS = {
     "attention": {"query_tokens": 1},
     "latent_attention": {"query_tokens": 1},
     "recurrence": {"query_tokens": 1},
+    "kimi_recurrence": {"query_tokens": 1},
     "experts": {"includes_router": 0},
 }
 """Optional columns and what they are otherwise: query tokens of each sequence in the pass, and 1
@@ -80,7 +84,10 @@ SHAPE = {
     "attention": ("num_heads", "num_kv_heads", "head_dim"),
     "elementwise": ("hidden_size",),
     "latent_attention": ("num_heads", "kv_lora_rank", "qk_rope_head_dim"),
-    "recurrence": ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"),
+    **dict.fromkeys(
+        ("recurrence", "kimi_recurrence"),
+        ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"),
+    ),
     **dict.fromkeys(
         ("prompt_attention", "latent_prompt_attention"),
         ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim"),

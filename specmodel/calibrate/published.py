@@ -14,6 +14,7 @@ from specmodel.calibrate.measurements import COLUMNS, SHAPE
 from specmodel.calibrate.published_experts import experts
 from specmodel.calibrate.published_mixers import (
     core_of_modules,
+    kimi_recurrence,
     latent_attention,
     prompts,
     recurrences,
@@ -104,6 +105,7 @@ def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFr
         parts["attention"] = _attention(datasets.read_timings(*cores), stack, device)
     parts["latent_attention"] = _latent_attention(hardware, stack, version)
     parts["recurrence"] = recurrences(hardware, device)
+    parts["kimi_recurrence"] = kimi_recurrence(hardware, stack, device)
     for kind in datasets.PROMPTS:
         parts[kind] = prompts(*_table(kind, hardware, stack, version))
     if ("quantize", hardware, *NORMS) in known:

@@ -30,6 +30,19 @@ RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
 states in 32 bits and its verification was timed. Other tables do not say what a state is kept in:
 TensorRT-LLM's, and SGLang's on A100, take less time than one of 32 bits would at the peak."""
 
+KIMI_RECURRENCES = {"sglang": "0.5.16"}
+"""Stacks whose recurrence of Kimi delta attention is fitted apart, and the versions of its tables.
+What stands for all stacks is off by 5, 8 and 34 % (medians of verification; H100, H200, B200); it
+was fitted to vLLM's kernels, with Kimi's among them."""
+
+LAUNCHED = 0.1
+"""Share of such a kernel's time below which what it moves does not decide it, nor does a cache [-]:
+launches and tokens one after another do."""
+
+KIMI_HEADS = (12, 24, 48)
+"""Heads that are fitted there, one more than elsewhere, as two shapes left out in turn say little
+of errors on others; 96 are judged, and other batch sizes."""
+
 VERIFIED_HEADS = (12, 48)
 VERIFIED_BATCHES = (1, 4, 16, 64, 256)
 """Heads and batch sizes of Kimi's recurrence that are fitted; all others are judged."""
@@ -153,10 +166,38 @@ def recurrences(hardware: str, device: HardwareProfile) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
-def recurrence(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
+def kimi_recurrence(hardware: str, stack: str, device: HardwareProfile) -> pd.DataFrame:
+    """Return a stack's own timings of Kimi's recurrence with their roles, decoding and verifying.
+
+    Parameters
+    ----------
+    hardware, stack
+        Name of its profile, and of the stack.
+    device
+        The GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `recurrence` returns them; empty where the recurrences of all stacks stand for it.
+    """
+    table = ("kda", hardware, stack, KIMI_RECURRENCES.get(stack, ""))
+    if table not in datasets.known_tables():
+        return pd.DataFrame()
+    raw = datasets.read_timings(*table)
+    return recurrence(raw, device, heads=KIMI_HEADS, launched=LAUNCHED)
+
+
+def recurrence(
+    raw: pd.DataFrame,
+    device: HardwareProfile,
+    *,
+    heads: tuple[int, ...] = VERIFIED_HEADS,
+    launched: float = 0.05,
+) -> pd.DataFrame:
     """Return timings of a recurrence that decodes or verifies, with their roles.
 
-    Every third shape is fitted; where passes of several tokens were timed too, `VERIFIED_HEADS` at
+    Every third shape is fitted; where passes of several tokens were timed too, some heads at
     `VERIFIED_BATCHES` are.
 
     Parameters
@@ -165,6 +206,10 @@ def recurrence(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
         As `datasets.read_timings` returns them; short convolutions and prompts are left out.
     device
         The GPU.
+    heads
+        Those fitted where passes of several tokens were timed [-].
+    launched
+        Share of a row's time below which what it moves does not decide it [-].
 
     Returns
     -------
@@ -178,10 +223,10 @@ def recurrence(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame:
         states * table["key_head_dim"] * table["value_head_dim"], table["state_dtype"]
     )
     moved = read * (1 + table["query_tokens"])
-    is_timed = cold_rows(read, device) | short_rows(moved, table["latency"], device)
+    is_timed = cold_rows(read, device) | short_rows(moved, table["latency"], device, launched)
     is_fitted = every_third(table, "recurrence")
     if (table["query_tokens"] > 1).any():
-        is_fitted = table["num_value_heads"].isin(VERIFIED_HEADS)
+        is_fitted = table["num_value_heads"].isin(heads)
         is_fitted &= table["batch_size"].isin(VERIFIED_BATCHES)
     columns = [*COLUMNS["recurrence"], "query_tokens", "latency"]
     table = table.assign(activation_dtype="bf16")[columns]

@@ -26,6 +26,7 @@ from specmodel.records.layers.cores import (
     prompt_attention,
     with_keys_and_values,
 )
+from specmodel.records.layers.residuals import norms
 from specmodel.records.layers.work import Kind, Work, wider_dtype
 
 LATENT_SIZE = 576
@@ -74,7 +75,7 @@ def _gemm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
 
 
 def _norm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
-    return blocks.norms(
+    return norms(
         column["num_tokens"],
         hidden_size=column["hidden_size"],
         norms=1,
@@ -132,7 +133,12 @@ def _prompt(kind: Kind, column: Columns, value_bytes: float, dtypes: dict[str, s
     return with_keys_and_values(work, B * entries, heads * sum(sizes), 2.0) if is_latent else work
 
 
-def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+def _kimi_recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    own = {"gates": column["key_head_dim"] + 1, "steps": column["query_tokens"]}
+    return _recurrence(column, value_bytes, dtypes, **own, kind="kimi_recurrence")
+
+
+def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str], **own: Any) -> Work:
     B, q = column["batch_size"], column["query_tokens"]
     return blocks.recurrence(
         batch_size=B,
@@ -144,6 +150,7 @@ def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> 
         layers=1,
         value_bytes=max(value_bytes, 2.0),
         state_dtype=dtypes["stored_dtype"],
+        **own,
     )
 
 
@@ -192,6 +199,7 @@ _WORKS: dict[str, Callable[[Columns, float, dict[str, str]], Work]] = {
     "elementwise": _norm,
     "latent_attention": _latent_attention,
     "recurrence": _recurrence,
+    "kimi_recurrence": _kimi_recurrence,
     "prompt_attention": partial(_prompt, "prompt_attention"),
     "latent_prompt_attention": partial(_prompt, "latent_prompt_attention"),
 }

@@ -25,6 +25,7 @@ from specmodel.records.layers.batch import (
     SequenceGroup,
 )
 from specmodel.records.layers.embeddings import look_up
+from specmodel.records.layers.residuals import norms
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import PassWork, Work
 
@@ -99,7 +100,7 @@ def pass_work(
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         "input_projection": _linear(run, run.num_tokens, wide * h, wide_dtype, wide, h),
-        "norms": blocks.norms(
+        "norms": norms(
             run.num_tokens,
             hidden_size=h,
             norms=a.num_norms,
@@ -107,6 +108,8 @@ def pass_work(
             dtype=a.activation_dtype,
         ),
     }
+    if a.residuals:
+        components["norms"] += a.residuals.work(run, a.num_layers, a.num_blocks)
     for name, work in _of_layers(a, run):
         _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n

@@ -33,6 +33,7 @@ KIND_COLOURS = {
     "state_space": "#aa4466",
     "prompt_attention": "#44aa99",
     "latent_prompt_attention": "#88ccaa",
+    "kimi_recurrence": "#882255",
     "elementwise": "#cc79a7",
     "message": "#56b4e9",
     "host": "0.55",
@@ -50,6 +51,7 @@ KIND_MARKERS = {
     "state_space": "<",
     "prompt_attention": "p",
     "latent_prompt_attention": "h",
+    "kimi_recurrence": "<",
     "elementwise": "D",
 }
 GREY = "0.35"

@@ -29,6 +29,7 @@ from specmodel.records.layers.group import (
     stored_parts,
 )
 from specmodel.records.layers.grouped import GroupedAttention
+from specmodel.records.layers.residuals import Residuals
 from specmodel.records.layers.sparse import SparseAttention
 
 FOLDER = Path(__file__).parent / "data/architectures"
@@ -89,6 +90,8 @@ class Architecture(Record):
         Embeddings of a token for each layer.
     reads_target_cache
         Whether it is a draft head that attends to caches of its target, and has none.
+    residuals
+        What stands in place of one residual stream.
     """
 
     schema_version: Literal[2]
@@ -115,6 +118,7 @@ class Architecture(Record):
     shares_mtp_index: bool = False
     layer_inputs: LayerInputs | None = None
     reads_target_cache: bool = False
+    residuals: Residuals | None = None
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -360,6 +364,11 @@ class Architecture(Record):
         """Norms of all layers and before the LM head [-]."""
         return sum(group.norms for group in self.layers) + 1
 
+    @cached_property
+    def num_blocks(self) -> int:
+        """Mixers and feed-forward blocks of all layers [-]."""
+        return sum(self.mixers.values()) + sum(self.feed_forwards.values())
+
     @property
     def embedding_parameters(self) -> int:
         """Weights of the input embeddings, their positions and their projection [-]."""
@@ -420,16 +429,15 @@ class Architecture(Record):
             Bytes [B].
         """
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
+        own, plan = self.residuals, (self.num_layers, self.num_blocks)
+        inputs = self.layer_inputs
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
             + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
-            + (
-                self.layer_inputs.weight_bytes(stream, self.num_layers, layout)
-                if self.layer_inputs
-                else 0
-            )
+            + (inputs.weight_bytes(stream, self.num_layers, layout) if inputs else 0)
+            + (own.weight_bytes(stream, *plan) if own else 0)
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -502,7 +510,9 @@ class Architecture(Record):
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
-        return mixers + inputs + (self.input_projection_size + self.num_norms) * h
+        own, plan = self.residuals, (self.num_layers, self.num_blocks)
+        mixed = own.parameters(h, *plan) if own else 0
+        return mixers + inputs + mixed + (self.input_projection_size + self.num_norms) * h
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

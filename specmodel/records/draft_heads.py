@@ -148,6 +148,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "input_projection_size": 2 * target.hidden_size,
         "mtp_layer": None,
         "layer_inputs": None,
+        "residuals": None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1
@@ -302,11 +303,11 @@ def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention
     mixer = _attention(target)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
-        return LatentAttention(**sizes | {"kind": "latent_attention"})
+        return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})
     if isinstance(mixer, GroupedAttention):
         sizes = mixer.model_dump(include={"num_heads", "num_kv_heads", "head_dim"})
         return GroupedAttention(**sizes)
-    return mixer
+    return mixer.model_copy(update={"gate_size": 0})
 
 
 def _dense_size(target: Architecture) -> int:

@@ -27,6 +27,7 @@ FitKind = Literal[
     "state_space",
     "prompt_attention",
     "latent_prompt_attention",
+    "kimi_recurrence",
 ]
 """Kinds of kernels that are fitted apart."""
 KINDS: tuple[str, ...] = get_args(FitKind)
@@ -70,12 +71,14 @@ INSTEAD = {
     "latent_attention": "attention",
     "sparse_attention": "latent_attention",
     "indexer": "sparse_attention",
+    "kimi_recurrence": "recurrence",
     "recurrence": "gemm",
     "state_space": "recurrence",
 }
 """Kind whose fits are taken where neither a stack nor typical kernels have any of a kind: another
 attention over the cache that each reads, a product that streams its weights for a recurrence
-that streams its state, and that recurrence for the state space of Mamba-2."""
+that streams its state, and that recurrence for the state space of Mamba-2. Kimi's was fitted with
+others of the engine whose kernels it shares."""
 
 UNTIMED = {"state_space": (0.165, 0.22, 0.18)}
 """Kinds that no table has, whose errors are larger than those of the fits they take: mean error,
@@ -83,7 +86,7 @@ and standard deviations of ln(measured / predicted), of what a table has in comm
 decoding and verifying. They are those of vLLM's law of recurrences on the kernels of SGLang and
 TensorRT-LLM on the same GPUs: gated delta nets and Kimi's, 24 tables, 6 pairs (2026-11-22)."""
 
-_OF_STATES = ("recurrence", "state_space")
+_OF_STATES = ("recurrence", "kimi_recurrence", "state_space")
 _OF_PROMPTS = ("prompt_attention", "latent_prompt_attention")
 _READS_A_CACHE = (
     *("attention", "latent_attention", "sparse_attention", "indexer", *_OF_STATES),
@@ -204,6 +207,8 @@ class FittedStack(Record):
     prompt_attention, latent_prompt_attention
         Likewise of prompts, by dtype of the KV cache; what was not measured takes typical ones
         (`stack_kernels`).
+    kimi_recurrence
+        Likewise of Kimi delta attention, where its kernels are not as fast as `recurrence` says.
     """
 
     version: str
@@ -221,6 +226,7 @@ class FittedStack(Record):
     state_space: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     latent_prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    kimi_recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
         """Return the dtype whose fit is taken.

@@ -123,8 +123,10 @@ _GEOMETRIES = ("gemma-4-26b-a4b", "gemma-4-31b", "mimo-v2-flash", "step-3.7-flas
 _STATE_SPACES = ("nemotron-3-nano-30b-a3b", "nemotron-3-super-120b-a12b")
 _STATE_SPACES += ("nemotron-3-ultra-550b-a55b",)
 """Likewise, after those."""
-_GROUPS = (_LATER, _GEOMETRIES, _STATE_SPACES)
-_COUNTS = (200, 100, 24, 30)
+_DELTA = ("glm-5.3-flash", "kimi-k3", "kimi-linear-48b-a3b")
+"""Likewise, after those, with Kimi delta attention."""
+_GROUPS = (_LATER, _GEOMETRIES, _STATE_SPACES, _DELTA)
+_COUNTS = (200, 100, 24, 30, 30)
 """Rows of the others and of these."""
 
 

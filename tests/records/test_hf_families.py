@@ -25,6 +25,7 @@ QUANTISED_KV = {
     "deepseek-ai--DeepSeek-V3.2": (40_016, 8_052),
     "zai-org--GLM-5": (51_168, 10_296),
     "zai-org--GLM-5.2": (51_168, 2_772),
+    "zai-org--GLM-5.3-Flash": (7_216, 363),
 }
 """Bytes of a token in caches of 8 bits, of latents and of index keys, as vLLM lays them out."""
 
@@ -38,6 +39,8 @@ STATES = {
     "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": (48.23e6, 0.85e6),
     "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8": (167.77e6, 2.46e6),
     "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8": (402.65e6, 5.31e6),
+    "moonshotai--Kimi-K3": (434.11e6, 15.26e6),
+    "zai-org--GLM-5.3-Flash": (142.61e6, 5.01e6),
 }
 """Bytes of state and of convolution windows of a sequence, to four digits."""
 
@@ -142,6 +145,9 @@ SHIPPED = {
     "nemotron-3-nano-30b-a3b": "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
     "nemotron-3-super-120b-a12b": "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-FP8",
     "nemotron-3-ultra-550b-a55b": "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8",
+    "kimi-k3": "moonshotai--Kimi-K3",
+    "kimi-linear-48b-a3b": "transformers--kimi_linear",
+    "glm-5.3-flash": "zai-org--GLM-5.3-Flash",
 }
 
 
@@ -150,7 +156,8 @@ def test_what_ships_is_what_the_configuration_says(read, name):
     shipped, model = load_architecture(name), read(BY_NAME[SHIPPED[name]]["config"])
     for shape in (lambda model: model.mixers, lambda model: model.feed_forwards):
         assert shape(shipped) == shape(model)
-    for key in ("hidden_size", "vocabulary_size", "has_tied_embeddings", "num_mtp_modules"):
+    names = ("hidden_size", "vocabulary_size", "has_tied_embeddings", "num_mtp_modules")
+    for key in (*names, "residuals", "shares_mtp_index"):
         assert getattr(shipped, key) == getattr(model, key)
     assert shipped.mtp_layer == model.mtp_layer
     assert shipped.num_norms == model.num_norms
@@ -231,6 +238,9 @@ def plain(inner):
         "qwen3_vl_moe_text": "Qwen--Qwen3-VL-30B-A3B-Instruct",
         "qwen3_5_text": "Qwen--Qwen3.5-27B",
         "qwen3_5_moe_text": "Qwen--Qwen3.5-35B-A3B",
+        "kimi_linear": "transformers--kimi_linear",
+        "bailing_hybrid": "transformers--bailing_hybrid",
+        "glm5_next_text": "zai-org--GLM-5.3-Flash",
     }
     return of(names[inner], model_type=inner)
 

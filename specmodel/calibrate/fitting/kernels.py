@@ -71,6 +71,7 @@ PARAMETERS = {
     },
 }
 PARAMETERS["latent_prompt_attention"] = PARAMETERS["prompt_attention"]
+PARAMETERS["kimi_recurrence"] = PARAMETERS["recurrence"] | {"depth_time": (1e-8, 1e-4, 1e-6)}
 """Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
 
 Kernels compute whole tiles of T rows. Kernels of different T are mixed in a table, and averaged

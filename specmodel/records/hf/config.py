@@ -14,6 +14,7 @@ from specmodel.records.hf.gemma import gemma_fields
 from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
 from specmodel.records.hf.keys import WRAPPERS
+from specmodel.records.hf.kimi import residuals
 from specmodel.records.hf.mamba2 import num_layers
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
@@ -82,6 +83,8 @@ def architecture_fields(
         "vocabulary_size": reader.whole("vocab_size"),
         "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
     }
+    if family.has_residuals:
+        fields |= residuals(reader)
     if family.positions_offset is not None:
         fields["max_positions"] = reader.whole("max_position_embeddings") + family.positions_offset
         embedding_size = reader.whole("word_embed_proj_dim", fields["hidden_size"])
@@ -93,7 +96,9 @@ def architecture_fields(
         {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
     ]
     if family.has_windowed_mtp:
-        fields["mtp_layer"] = windowed_mtp_layer(reader, family, [mixer for mixer in found if mixer])
+        fields["mtp_layer"] = windowed_mtp_layer(
+            reader, family, [mixer for mixer in found if mixer]
+        )
     if family.own_rules == "Gemma":
         fields |= gemma_fields(reader, layers)
     dtype = reader.dtype()

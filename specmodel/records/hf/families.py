@@ -31,19 +31,21 @@ class Family:
     where no key says it, whether blocks have three matrices, and whether models of 0 experts are
     dense.
 
-    Attention: its form; heads of keys and their width where no key says them; whether a gate is
-    as wide as the queries; the rule by which layers differ in their heads; how linear attention
-    is read.
+    Attention: its form; whether queries have a latent, in latent attention, unless a key says
+    otherwise; heads of keys and their width where no key says them; whether a gate is as wide as
+    the queries; the rule by which layers differ in their heads; how linear attention is read.
 
     Kinds of layers: their names in `layer_types`, the usual one first; the rule that gives them
-    where they are not listed, every how many layers the first kind comes, and the key that says
-    so; key, default and switch of a window, and the layer from which on it is used; whether lists
-    of layers may go on with those for several tokens; how many modules for these checkpoints have
-    where no key tells, and whether their layer has a window and a dense block.
+    where they are not listed, every how many layers the first kind comes, or from which number on
+    lists of layers count, and the key that says so; key, default and switch of a window, and the
+    layer from which on it is used; whether lists of layers may go on with those for several
+    tokens; how many modules for these checkpoints have where no key tells, and whether their layer
+    has a window and a dense block.
 
     Rules of its own for mixers, blocks and the rest, by the name of the family that has them.
 
-    Last, what is around the layers, and keys that change no shape here.
+    Last, what is around the layers, whether residuals may be mixed, and keys that change no shape
+    here.
     """
 
     experts: str | None = None
@@ -57,6 +59,7 @@ class Family:
     is_gated: bool = True
     may_lack_experts: bool = False
     attention: str = "grouped"
+    has_query_latent: bool = True
     kv_heads: int | None = None
     head_dim: int | None = None
     has_output_gate: bool = False
@@ -78,6 +81,7 @@ class Family:
     own_rules: str | None = None
     ties_embeddings: bool = False
     positions_offset: int | None = None
+    has_residuals: bool = False
     harmless: tuple[str, ...] = ()
 
 
@@ -145,6 +149,43 @@ _SPARSE = replace(
     attention="sparse",
     kinds=INDEXED,
     harmless=(*_DEEPSEEK.harmless, "index_share_for_mtp_iteration", "indexer_rope_interleave"),
+)
+_KIMI_LINEAR = replace(
+    _DEEPSEEK_V2,
+    num_leading=0,
+    has_query_latent=False,
+    linear="kimi delta",
+    kinds=(FULL, LINEAR),
+    plan="lists",
+    interval=1,
+    latent_size="routed_expert_hidden_size",
+    has_residuals=True,
+    harmless=(
+        *_DEEPSEEK.harmless,
+        "activation_situ_linear_beta",
+        "latent_moe_use_norm",
+        "mla_use_nope",
+        "moe_renormalize",
+        "moe_router_activation_func",
+        "num_expert_group",
+        "use_grouped_topk",
+    ),
+)
+_LING = replace(
+    _KIMI_LINEAR,
+    num_leading=2,
+    shared_size="moe_shared_expert_intermediate_size",
+    linear="ling delta",
+    plan="groups",
+    interval=None,
+    harmless=(
+        *_KIMI_LINEAR.harmless,
+        "moe_router_enable_expert_bias",
+        "router_dtype",
+        "router_type",
+        "use_mla_nope",
+        "mtp_loss_scaling_factor",
+    ),
 )
 _STEP_ROUTING = (
     "moe_router_activation",
@@ -295,7 +336,18 @@ FAMILIES = {
     "deepseek_v3": _DEEPSEEK_V2,
     "deepseek_v32": _SPARSE,
     "glm_moe_dsa": _SPARSE,
+    "glm5_next": replace(
+        _SPARSE,
+        linear="kimi delta",
+        kinds=(*INDEXED, LINEAR),
+        plan="lists",
+        interval=0,
+        has_residuals=True,
+        harmless=(*_SPARSE.harmless, "mla_use_nope", "index_kpool_always_select_tail"),
+    ),
     "kimi_k2": _DEEPSEEK_V2,
+    "kimi_linear": _KIMI_LINEAR,
+    "bailing_hybrid": _LING,
     "mistral4": replace(_DEEPSEEK_V2, num_leading=0),
     "glm4_moe_lite": replace(_DEEPSEEK_V2, num_leading=1),
     "axk1": replace(_DEEPSEEK_V2, num_leading=1),

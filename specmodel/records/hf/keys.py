@@ -48,9 +48,6 @@ ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME fo
 """Other names of a key, which must agree with it."""
 
 OTHER_KINDS = {
-    "linear attention (Kimi's delta rule, linear_attn_config)": (
-        "kimi_linear", "kimi_k3", "bailing_hybrid", "glm5_next",
-    ),
     "linear attention": (
         "minimax", "minimax_m1", "minimax_text_01", "bailing_moe_linear", "olmo_hybrid",
     ),
@@ -77,6 +74,9 @@ WRAPPERS = {
     "qwen3_5": ("qwen3_5_text",),
     "qwen3_5_moe": ("qwen3_5_moe_text",),
     "kimi_k25": ("kimi_k2", "deepseek_v3"),
+    "kimi_k3": ("kimi_linear",),
+    "glm5_next": ("glm5_next_text",),
+    "bailing_moe_v3_vl": ("bailing_hybrid",),
     "mistral3": ("mistral", "ministral3", "mistral4", "deepseek_v3"),
     "kimi_vl": ("deepseek_v3",),
     "glm4v": ("glm4v_text",),

@@ -6,6 +6,7 @@ from typing import Any
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
+from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.records.hf.mamba2 import (
     BLOCK_TYPES,
     by_block_type,
@@ -52,10 +53,10 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
     if LINEAR in kinds:
         made[LINEAR] = {"state_dtype": _state_dtype(reader)} | _LINEAR[family.linear](reader)
     if not set(INDEXED).isdisjoint(kinds):
-        made |= dict.fromkeys(INDEXED, _sparse_attention(reader))
+        made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
         owns = _own_indexers(reader, num_layers)
         return [
-            made[kind] if has_indexer else made[kind] | {"has_indexer": False}
+            made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
             for kind, has_indexer in zip(kinds, owns, strict=True)
         ]
     if family.heads:
@@ -85,7 +86,7 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
         If a size is missing or does not fit.
     """
     if family.attention == "latent":
-        return {"kind": "latent_attention"} | _latent_heads(reader)
+        return {"kind": "latent_attention"} | _latent_heads(reader, family)
     num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
     head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
     num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
@@ -102,15 +103,19 @@ def attention(reader: Reader, family: Family) -> dict[str, Any]:
     return fields
 
 
-def _latent_heads(reader: Reader) -> dict[str, Any]:
-    has_query_latent = reader.get("q_lora_rank", 0) is not None
+def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
+    missing = 0 if family.has_query_latent else None
+    has_query_latent = reader.get("q_lora_rank", missing) is not None
+    v_head_dim = reader.whole("v_head_dim")
+    size = gate_size(reader, v_head_dim)
     return {
         "num_heads": reader.whole("num_attention_heads"),
         "kv_lora_rank": reader.whole("kv_lora_rank"),
         "q_lora_rank": reader.whole("q_lora_rank", minimum=0) if has_query_latent else 0,
         "qk_nope_head_dim": reader.whole("qk_nope_head_dim"),
-        "qk_rope_head_dim": reader.whole("qk_rope_head_dim"),
-        "v_head_dim": reader.whole("v_head_dim"),
+        "qk_rope_head_dim": reader.whole("qk_rope_head_dim", minimum=0),
+        "v_head_dim": v_head_dim,
+        **({"gate_size": size} if size else {}),
     }
 
 
@@ -137,14 +142,18 @@ def _state_dtype(reader: Reader) -> str:
     return _STATE_DTYPES[state_dtype]
 
 
-def _sparse_attention(reader: Reader) -> dict[str, Any]:
+def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "kind": "sparse_attention",
-        **_latent_heads(reader),
+        **_latent_heads(reader, family),
         "index_num_heads": reader.whole("index_n_heads"),
         "index_head_dim": reader.whole("index_head_dim"),
         "index_topk": reader.whole("index_topk"),
     }
+    pool = reader.whole("index_kpool", 1)
+    if pool > 1 and not reader.flag("index_kpool_compress", True):
+        raise reader.fault("index_kpool_compress", "true, as other pools are not known here")
+    fields |= {"index_pool": pool} if pool > 1 else {}
     if not fields["q_lora_rank"]:
         raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
     return fields
@@ -230,6 +239,8 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "gated delta net": _gated_delta_net,
     "nemotron": nemotron,
     "mamba": mamba,
+    "kimi delta": kimi_delta,
+    "ling delta": ling_delta,
 }
 """Readers of linear attention and state spaces, by how families name their sizes."""
 
@@ -340,5 +351,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,
+    "lists": by_lists,
+    "groups": by_groups,
 }
 """Rules for the kind of each layer, which must agree with what is listed."""

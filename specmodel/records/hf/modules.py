@@ -38,6 +38,17 @@ _LATENT = (
     ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"),
 )
 _INDEXER = ("indexer.wq_b", "indexer.wk")
+_APART = tuple(f"self_attn.{name}" for name in ("kv_b_proj", *_INDEXER))
+"""Matrices that lists may keep in 16 bits while the rest of their group is quantised, which decides
+its dtype: what is absorbed has 16 bits anyway."""
+
+_DELTA = ("q_proj", "k_proj", "v_proj")
+_DELTA_GATES = (
+    ("f_a_proj", "f_b_proj", "g_a_proj", "g_b_proj"),
+    ("f_a_proj", "f_b_proj", "g_proj"),
+    ("f_proj", "g_proj"),
+)
+"""Gates of Kimi delta attention: made by two matrices each, or by one."""
 
 Namings = tuple[tuple[str, ...], ...]
 
@@ -73,6 +84,10 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
     "mamba2": (
         (_of("mixer", "in_proj"), _of("mamba", "in_proj")),
         (_of("mixer", "out_proj"), _of("mamba", "out_proj")),
+    ),
+    "kimi_delta_attention": (
+        tuple(_of("self_attn", *_DELTA, *names) for names in _DELTA_GATES),
+        (_of("self_attn", "o_proj"),),
     ),
 }
 """Names of a mixer's matrices before and after its core, one tuple for each way of naming."""
@@ -129,8 +144,9 @@ _MTP_NAMES = ("mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp.down_proj")
 _WHOLE_MTP = re.compile(r"(?:.*\.)?mtp(?:\.layers(?:\.0)?)?(?:\.?\*)?")
 _UNQUANTISED = re.compile(
     r"\b(embed_tokens|embeddings|router|(shared_expert_)?gate|\w*norm|e_score_correction_bias|eh_proj"
-    r"|shared_head|conv1d|[qkv]_conv1d|A_log|dt_bias|in_proj_(a|b|ba)|indexers_proj|weights_proj"
-    r"|fc[12]_latent_proj)\b"
+    r"|shared_head|conv1d|[qkv]_conv1d|A_log|dt_bias|in_proj_(a|b|ba)|b_proj|fused_qkvbfg_a_proj"
+    r"|hc_\w+|hyper_connection|mapping_proj|attn_m[hq]a|index_kpool_compress_\w+|indexers_proj"
+    r"|weights_proj|fc[12]_latent_proj)\b"
 )
 _LAYER = re.compile(r"\blayers\\?\.(\d{1,7})(?=\\?\.|\*|$)")
 _EXPERT = re.compile(r"\bexperts\.(\d{1,7})(?=\.|$)")
@@ -277,7 +293,8 @@ class Named:
         """
         namings = self.modules.groups[layer].get(group, ())
         whole = any(all(self._has(layer, name) for name in names) for names in namings)
-        if not whole and any(self._touches(layer, name) for names in namings for name in names):
+        decisive = {name for names in namings for name in names} - {*_APART}
+        if not whole and any(self._touches(layer, name) for name in decisive):
             part = group if group != MIXER else f"{MIXER} before its output"
             raise InputError(
                 self.key, f"some in layer {layer}", f"all modules of the {part}, or none"

@@ -39,6 +39,10 @@ class Reader:
                 raise self.fault(name, f"{expected} for it")
         return self.config[given[0]] if given else self.config.get(key, default)
 
+    def is_family(self, name: str) -> bool:
+        """Tell whether the model's family is of a name."""
+        return str(self.config.get("model_type")).removesuffix("_text") == name
+
     def family(self) -> Family:
         """Return how the model's family names the parts of its shape."""
         model_type = self.config.get("model_type")

@@ -37,7 +37,10 @@ class LatentHeads(Record):
     kv_lora_rank, q_lora_rank
         Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim
-        Widths of a head: position-free and rotary part of keys, and values [-].
+        Widths of a head: position-free and rotary part of keys, and values. The rotary part may
+        have no rotation, or be absent [-].
+    gate_size
+        Numbers of each head by which outputs are multiplied, 0 for no gate [-].
     input_size
         As grouped attention has it: what the latents, and queries without one, are made of [-].
     """
@@ -47,8 +50,9 @@ class LatentHeads(Record):
     kv_lora_rank: Size
     q_lora_rank: Count
     qk_nope_head_dim: Size
-    qk_rope_head_dim: Size
+    qk_rope_head_dim: Count
     v_head_dim: Size
+    gate_size: Count = 0
     input_size: Size | None = None
 
     @property
@@ -72,6 +76,7 @@ class LatentHeads(Record):
         value_heads = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
         by_head = (
             (self.q_lora_rank or read) * query_heads
+            + read * self.num_heads * self.gate_size
             + self.kv_lora_rank * value_heads
             + self.num_heads * self.v_head_dim * hidden_size
         )
@@ -80,7 +85,7 @@ class LatentHeads(Record):
     def projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices before and after the core, but for keys and values."""
         n, read = run.layout.tensor_parallel, self.input_size or run.stream.hidden_size
-        head = self.qk_nope_head_dim + self.qk_rope_head_dim + self.v_head_dim
+        head = self.qk_nope_head_dim + self.qk_rope_head_dim + self.v_head_dim + self.gate_size
         made = self.q_lora_rank + self.cache_size + self.num_heads * head / n
         inner = read - run.stream.hidden_size + made
         depth = read + self.q_lora_rank + self.output_size / n
@@ -140,10 +145,12 @@ class LatentHeads(Record):
         return replace(work, weight_bytes=read, depth=depth, kernels=kernels)
 
     def between_projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of norms of latents, and of rotation and writing to the cache."""
-        turned = self.num_heads / run.layout.tensor_parallel + 1
-        values = 2 * (self.q_lora_rank + self.kv_lora_rank + turned * self.qk_rope_head_dim)
-        return between_matrices(run, layers, values, kernels=3)
+        """Return the work of norms of latents, rotation, writing to the cache, and gating."""
+        heads = self.num_heads / run.layout.tensor_parallel
+        turned = 2 * (heads + 1) * self.qk_rope_head_dim
+        gated = heads * (2 * self.v_head_dim + self.gate_size) if self.gate_size else 0
+        values = 2 * (self.q_lora_rank + self.kv_lora_rank) + turned + gated
+        return between_matrices(run, layers, values, kernels=4 if gated else 3)
 
 
 class LatentAttention(LatentHeads):

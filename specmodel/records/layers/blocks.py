@@ -218,43 +218,6 @@ def routed(  # noqa: PLR0913 - all keyword-only
     )
 
 
-def norms(
-    num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
-) -> Work:
-    """Return the work of residual additions fused with norms: two tensors read, two written.
-
-    Each row is walked by one block of threads, to find its norm.
-
-    Parameters
-    ----------
-    num_tokens
-        Tokens [token].
-    hidden_size
-        Width [-].
-    norms
-        How many [-].
-    residual_bytes
-        Size of an activation between layers [B].
-    dtype
-        Of activations.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
-    row_bytes = hidden_size * residual_bytes
-    return Work(
-        flop=num_tokens * (6 * hidden_size * norms),
-        weight_bytes=row_bytes * norms,
-        activation_bytes=num_tokens * (4 * row_bytes * norms),
-        depth=hidden_size * norms,
-        kernels=norms,
-        kind="elementwise",
-        dtype=dtype,
-    )
-
-
 def attention(  # noqa: PLR0913 - all keyword-only
     *,
     batch_size: Value,
@@ -381,6 +344,8 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     states_copied: Value = 0.0,
     record_bytes: Value = 0.0,
     gates: Value = 2.0,
+    steps: Value = 0.0,
+    kind: Kind = "recurrence",
 ) -> Work:
     """Return the work of a gated delta rule, which reads a state once and writes it often.
 
@@ -409,11 +374,16 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
         Of its tokens, written and read in each layer, a mean [B].
     gates
         Numbers of a value head and token that say what is forgotten and learned [-].
+    steps
+        Tokens of a sequence after each other, where these are timed apart, a mean [token].
+    kind
+        Kernels that do it.
 
     Returns
     -------
     Work
-        On one GPU. Its groups are pairs of a sequence and a value head.
+        On one GPU. Its groups are pairs of a sequence and a value head; its depth is what a kernel
+        walks step by step, the tokens.
     """
     key, value = sizes
     state = layers * num_value_heads * key * value
@@ -424,8 +394,9 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
         activation_bytes=num_tokens * (values * value_bytes),
         cache_bytes=batch_size * (moved + layers * record_bytes),
         groups=batch_size * (layers * num_value_heads),
+        depth=layers * steps,
         kernels=layers,
-        kind="recurrence",
+        kind=kind,
         dtype="bf16",
         stored_dtype=state_dtype,
         memory_cause="state",

@@ -24,11 +24,18 @@ from specmodel.records.layers.batch import Layout, Pass, Stream
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.grouped import GroupedAttention
-from specmodel.records.layers.recurrent import GatedDeltaNet, Mamba2
+from specmodel.records.layers.recurrent import GatedDeltaNet, KimiDeltaAttention, Mamba2
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
 
-MixerPart = GroupedAttention | LatentAttention | SparseAttention | GatedDeltaNet | Mamba2
+MixerPart = (
+    GroupedAttention
+    | LatentAttention
+    | SparseAttention
+    | GatedDeltaNet
+    | KimiDeltaAttention
+    | Mamba2
+)
 Mixer = Annotated[MixerPart, Field(discriminator="kind")]
 FeedForwardPart = DenseFeedForward | RoutedExperts
 FeedForward = Annotated[FeedForwardPart, Field(discriminator="kind")]

@@ -48,6 +48,10 @@ LONGEST_VERIFY = 64
 """Tokens of a sequence beyond which it is a chunk of a prompt [token]: another kernel takes those,
 in which many tokens share what is read."""
 
+ROTARY = 64
+"""Elements that the rotary part of a key has in caches of 8 bits, zeros where the model has none
+(``fp8_ds_mla`` in vLLM 0.33) [-]."""
+
 _KIND: Literal["sparse_attention"] = "sparse_attention"
 
 
@@ -62,6 +66,9 @@ class SparseAttention(LatentHeads):
         Heads of the indexer, and width of their queries and of the one key [-].
     index_topk
         Entries that a token attends to at most [token].
+    index_pool
+        Tokens whose index keys are pooled into one, by weights that a matrix makes of each token
+        and that each of the places in a pool has [token].
     has_indexer
         Whether the layer has an indexer and index keys of its own; otherwise it takes the
         entries that an earlier layer selected.
@@ -71,13 +78,15 @@ class SparseAttention(LatentHeads):
     A chunk of a prompt does the same work: each token gathers for itself, and index keys are read
     once. Not modelled: engines that attend to short prompts without the indexer, or share out the
     scores of a chunk over GPUs that all have the index (vLLM 0.33), caches that are spread over
-    GPUs by tokens, index keys in 4 bits, and keys pooled over several tokens.
+    GPUs by tokens, index keys in 4 bits, and the keys of a pool that is not full, which engines
+    keep in a buffer of some kilobytes.
     """
 
     kind: Literal["sparse_attention"] = _KIND
     index_num_heads: Size
     index_head_dim: Size
     index_topk: Size
+    index_pool: Size = 1
     has_indexer: bool = True
 
     @model_validator(mode="after")
@@ -113,12 +122,13 @@ class SparseAttention(LatentHeads):
             return latent + self.qk_rope_head_dim
         if BYTES_PER_ELEMENT[kv_dtype] > 1:
             return latent + self.qk_rope_head_dim * BYTES_PER_ELEMENT[kv_dtype]
-        return latent + 4 * self.kv_lora_rank / SCALED + 2 * self.qk_rope_head_dim
+        return latent + 4 * self.kv_lora_rank / SCALED + 2 * (self.qk_rope_head_dim or ROTARY)
 
     @property
     def index_bytes(self) -> float:
         """Size of what the indexer keeps of a token in one layer, 0 without an indexer [B]."""
-        return self.index_head_dim * (1 + 4 / SCALED) if self.has_indexer else 0.0
+        each = self.index_head_dim * (1 + 4 / SCALED) / self.index_pool
+        return each if self.has_indexer else 0.0
 
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
@@ -145,8 +155,14 @@ class SparseAttention(LatentHeads):
         if not self.has_indexer:
             return 0
         queries = self.q_lora_rank * self.index_num_heads * self.index_head_dim
-        of_hidden = hidden_size * (self.index_head_dim + self.index_num_heads)
-        return queries + of_hidden + 2 * self.index_head_dim
+        of_hidden = hidden_size * (self._index_keys + self.index_num_heads)
+        pooled = self.index_pool * self.index_head_dim if self.index_pool > 1 else 0
+        return queries + of_hidden + 2 * self.index_head_dim + pooled
+
+    @property
+    def _index_keys(self) -> int:
+        """Elements of the index key of a token, with the weights of a pool if there are pools."""
+        return (1 + (self.index_pool > 1)) * self.index_head_dim
 
     def _all_projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices, those of the indexer included.
@@ -162,7 +178,7 @@ class SparseAttention(LatentHeads):
         if self.has_indexer:
             read = self.q_lora_rank + stream.hidden_size
             made = self.index_num_heads * self.index_head_dim
-            made += self.index_head_dim + self.index_num_heads
+            made += self._index_keys + self.index_num_heads
             found = found + blocks.linear(
                 run.num_tokens,
                 weights=layers * self._indexer_weights(stream.hidden_size),
@@ -178,9 +194,9 @@ class SparseAttention(LatentHeads):
         return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> Work:
-        """Return the work of scoring every entry for every token; scores have 32 bits."""
+        """Return the work of scoring every key for every token; scores have 32 bits."""
         replica = run.replica
-        pairs = replica.total(lambda group: query_key_pairs(group, None))
+        pairs = replica.total(lambda group: query_key_pairs(group, None)) / self.index_pool
         read = replica.total(lambda group: index_entries(group, run.compute_capability))
         width = self.index_num_heads * self.index_head_dim
         return Work(
@@ -201,7 +217,7 @@ class SparseAttention(LatentHeads):
         Each token of a sequence with more than `index_topk` entries is a group, which takes a
         processor of the GPU a time of its own.
         """
-        pairs = run.replica.total(lambda group: query_key_pairs(group, None))
+        pairs = run.replica.total(lambda group: query_key_pairs(group, None)) / self.index_pool
         rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(self._share_left_out)
         return Work(
             activation_bytes=pairs * (4 * layers),

@@ -18,6 +18,7 @@ Kind = Literal[
     "state_space",
     "prompt_attention",
     "latent_prompt_attention",
+    "kimi_recurrence",
     "elementwise",
     "message",
 ]

@@ -1,0 +1,176 @@
+"""Residual additions with norms, and what stands in place of one residual stream.
+
+That is several streams that are mixed, or earlier sums attended to. Blocks of a layer still read
+and write one row of the model's width for each token. What is there more is beside the norm before
+each block, with which engines fuse it, and is copied to each GPU.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specmodel.algebra.roofline import Value
+from specmodel.base.records import Record
+from specmodel.base.units import BYTES_PER_ELEMENT
+from specmodel.records.layers import blocks
+from specmodel.records.layers.batch import Pass, Stream
+from specmodel.records.layers.work import Work
+
+_MIXER_DTYPE = "fp32"
+
+
+def norms(
+    num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
+) -> Work:
+    """Return the work of residual additions fused with norms: two tensors read, two written.
+
+    Each row is walked by one block of threads, to find its norm.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    hidden_size
+        Width [-].
+    norms
+        How many [-].
+    residual_bytes
+        Size of an activation between layers [B].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row_bytes = hidden_size * residual_bytes
+    return Work(
+        flop=num_tokens * (6 * hidden_size * norms),
+        weight_bytes=row_bytes * norms,
+        activation_bytes=num_tokens * (4 * row_bytes * norms),
+        depth=hidden_size * norms,
+        kernels=norms,
+        kind="elementwise",
+        dtype=dtype,
+    )
+
+
+class HyperConnections(Record):
+    """Several residual streams, mixed before and after each block (mHC).
+
+    Two small matrices a layer make, of all streams of a token, how much of each the block reads,
+    how much of its result each gets, and how they are mixed.
+
+    Parameters
+    ----------
+    kind
+        Name in files.
+    num_streams
+        Residual streams [-].
+
+    Notes
+    -----
+    What follows one block is fused with what precedes the next (``mhc_fused_post_pre`` in vLLM
+    0.33): all streams are read and written once for each block, by two kernels. The drafting layers
+    of GLM-5.3-Flash have one stream.
+
+    References
+    ----------
+    Z. Xie et al., "mHC: Manifold-Constrained Hyper-Connections," 2025.
+    """
+
+    kind: Literal["hyper_connections"] = "hyper_connections"
+    num_streams: Annotated[int, Field(ge=2, le=64)]
+
+    def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
+        """Return the weights of the matrices before all blocks, with biases and scales [-]."""
+        del num_layers
+        made = self._made
+        return num_blocks * (made * (self.num_streams * hidden_size + 1) + 3)
+
+    def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
+        """Return the bytes of these on each GPU: they have 32 bits [B]."""
+        weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
+        return weights * BYTES_PER_ELEMENT[_MIXER_DTYPE]
+
+    def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
+        """Return the work of mixing in a pass, beyond that of norms over one stream."""
+        stream, wide = run.stream, self.num_streams * run.stream.hidden_size
+        more = 2 * (self.num_streams - 1) * stream.hidden_size
+        moved = blocks.between(
+            run.num_tokens,
+            values=num_blocks * (more + 2 * self._made),
+            value_bytes=stream.residual_bytes,
+            kernels=2 * num_blocks,
+            dtype=stream.activation_dtype,
+        )
+        made = Work(
+            flop=run.num_tokens * (2 * num_blocks * self._made * wide),
+            weight_bytes=self.weight_bytes(stream, num_layers, num_blocks),
+            depth=num_blocks * wide,
+        )
+        return moved + made
+
+    @property
+    def _made(self) -> int:
+        """Numbers that are made of a token before each block [-]."""
+        return (2 + self.num_streams) * self.num_streams
+
+
+class AttentionResiduals(Record):
+    """Sums of some layers each, which every block reads a weighted mean of (AttnRes).
+
+    Parameters
+    ----------
+    kind
+        Name in files.
+    block_layers
+        Layers whose results one sum holds [-].
+
+    Notes
+    -----
+    One kernel does it with the norm (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33): it reads the
+    sums stored so far beside the current one. The last kernel, before the LM head, reads all.
+    """
+
+    kind: Literal["attention_residuals"] = "attention_residuals"
+    block_layers: Annotated[int, Field(ge=1, le=10**6)]
+
+    def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
+        """Return the weights: of each block, and the LM head, a norm and a row of scores [-]."""
+        del num_layers
+        return 2 * hidden_size * (num_blocks + 1)
+
+    def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
+        """Return the bytes of these on each GPU [B]."""
+        weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
+        return weights * stream.residual_bytes
+
+    def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
+        """Return the work of reading earlier sums in a pass, which the norms' kernels do too."""
+        stream, read = run.stream, self._sums_read(num_layers, num_blocks)
+        moved = blocks.between(
+            run.num_tokens,
+            values=read * stream.hidden_size,
+            value_bytes=stream.residual_bytes,
+            kernels=0,
+            dtype=stream.activation_dtype,
+        )
+        scored = run.num_tokens * (4 * read * stream.hidden_size)
+        return moved + Work(
+            flop=scored, weight_bytes=self.weight_bytes(stream, num_layers, num_blocks)
+        )
+
+    def _sums_read(self, num_layers: int, num_blocks: int) -> float:
+        """Return the sums read before all blocks and the LM head [-].
+
+        The mixer of layer i, from 0, reads ``ceil(i / b)`` of them, its feed-forward block
+        ``ceil((i + 1) / b)``.
+        """
+        stored = [-(-i // self.block_layers) for i in range(num_layers + 1)]
+        in_layers = sum(stored[:-1]) + sum(stored[1:])
+        return in_layers * num_blocks / (2 * num_layers) + stored[-1]
+
+
+Residuals = Annotated[HyperConnections | AttentionResiduals, Field(discriminator="kind")]

@@ -1,0 +1,65 @@
+"""Residual streams that are mixed (mHC) or attended to (AttnRes): weights and traffic by hand."""
+
+import pytest
+from strategies import pass_of
+
+from specmodel.base.errors import InputError
+from specmodel.records.architecture import load_architecture
+from specmodel.records.drafters import mtp_drafter
+from specmodel.records.layers.batch import Layout
+
+PLAIN = load_architecture("deepseek-v3")
+H, LAYERS = 7168, 61
+STREAMS = PLAIN.with_changes(
+    "target", {"residuals": {"kind": "hyper_connections", "num_streams": 4}}
+)
+SUMS = PLAIN.with_changes(
+    "target", {"residuals": {"kind": "attention_residuals", "block_layers": 12}}
+)
+
+
+def norms(model, **point):
+    given = {"batch_size": 8, "context_length": 100} | point
+    return pass_of(model, **given).components["norms"]
+
+
+def test_weights_of_four_streams():
+    """24 numbers of a token's four streams before each of 122 blocks, in 32 bits on each GPU."""
+    own = 2 * LAYERS * (24 * 4 * H + 24 + 3)
+    assert STREAMS.total_parameters - PLAIN.total_parameters == own
+    assert STREAMS.active_parameters - PLAIN.active_parameters == own
+    for degree in (1, 8):
+        more = STREAMS.weight_bytes(Layout(degree)) - PLAIN.weight_bytes(Layout(degree))
+        assert more == pytest.approx(4 * own)
+
+
+def test_traffic_of_four_streams():
+    """Fused before and after: four streams and a result read, four streams and an input written."""
+    rows = norms(STREAMS).activation_bytes / 8 / (H * 2)
+    numbers = 2 * LAYERS * 2 * 24 / H
+    assert rows == pytest.approx(2 * LAYERS * (4 + 1 + 4 + 1) + 4 + numbers)
+    assert norms(PLAIN).activation_bytes / 8 / (H * 2) == 4 * (2 * LAYERS + 1)
+    assert norms(STREAMS).flop - norms(PLAIN).flop == 8 * 2 * LAYERS * 2 * 24 * 4 * H
+    assert norms(STREAMS).kernels - norms(PLAIN).kernels == 2 * 2 * LAYERS
+
+
+def test_earlier_sums_are_read_before_each_block():
+    """Layers 0 to 60, a sum for every 12: none before the first, 6 before the LM head."""
+    read = sum(-(-i // 12) + -(-(i + 1) // 12) for i in range(LAYERS)) + 6
+    assert norms(SUMS).activation_bytes - norms(PLAIN).activation_bytes == 8 * read * H * 2
+    assert norms(SUMS).kernels == norms(PLAIN).kernels
+    assert SUMS.total_parameters - PLAIN.total_parameters == 2 * H * (2 * LAYERS + 1)
+
+
+def test_layers_for_several_tokens_have_one_stream():
+    assert mtp_drafter(STREAMS).architectures[0].residuals is None
+
+
+@pytest.mark.parametrize(("residuals", "message"), [
+    ({"kind": "hyper_connections", "num_streams": 1}, "num_streams: got 1"),
+    ({"kind": "attention_residuals", "block_layers": 0}, "block_layers: got 0"),
+    ({"kind": "hyper"}, "kind: got .*'hyper'.*hyper_connections"),
+])  # fmt: skip
+def test_bad_sizes_are_named(residuals, message):
+    with pytest.raises(InputError, match=message):
+        PLAIN.with_changes("target", {"residuals": residuals})
