@@ -215,7 +215,7 @@ def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
 def test_pairs_that_cannot_be_judged_are_named(table):
     odd = [
         {"usable": False},
-        {"engine": "vllm"},
+        {"engine": "lmdeploy"},
         {"drafter": "dflash (5 dense layers)"},
         {"tensor_parallel": None},
         {"tokens_per_step": None},
@@ -237,7 +237,8 @@ def test_dp_attention_of_pairs_counts_requests_of_all_ranks(table):
     assert not refused
     row = judged.iloc[0]
     assert (row["tensor_parallel"], row["expert_parallel"], row["batch_size"]) == (1, 16, 32)
-    assert row["prompt_length"] == 65536
+    assert row["context_length"] == 65536 + 4096 // 2
+    assert "prompt_length" not in row  # other nodes prefill
 
 
 def test_errors_and_coverage_are_those_of_the_rows(table):
