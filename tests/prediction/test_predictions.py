@@ -1,4 +1,4 @@
-"""Three hundred predicted operating points, so that no number moves unseen.
+"""Some four hundred predicted operating points, so that no number moves unseen.
 
 They cover every architecture, drafter, layout, dtype, engine, form of acceptance, interval and
 tree. Where one moves on purpose, ``python tests/prediction/test_predictions.py`` writes the table
@@ -28,7 +28,7 @@ HEAD = "# Predictions of this package: a drift alarm, no truth, by test_predicti
 DEPLOYED = ("target", "drafter", "hardware", "engine", "stack", "tensor_parallel")
 DEPLOYED += ("expert_parallel", "draft_tensor_parallel", "weight_dtype", "expert_dtype")
 DEPLOYED += ("embedding_dtype", "activation_dtype", "kv_dtype", "proposal_rate", "lookup_time")
-DEPLOYED += ("popularity_exponent", "routing_correlation")
+DEPLOYED += ("popularity_exponent", "routing_correlation", "host_speed", "tree_width")
 POINT = ("batch_size", "draft_length", "verify_tokens", "context_length", "max_draft_length")
 ACCEPTANCE = ("form", "acceptance", "measured_draft_length")
 GIVEN = (*DEPLOYED, *POINT, *ACCEPTANCE, "interval")
@@ -118,17 +118,21 @@ _LATER += ("kimi-k2.5", "kimi-k2.6", "kimi-k2.7-code", "minimax-m2.7", "qwen3-ne
 _LATER += ("qwen3.5-122b-a10b", "qwen3.5-27b", "qwen3.5-35b-a3b", "qwen3.5-397b-a17b")
 _LATER += ("qwen3.6-27b", "qwen3.6-35b-a3b", "qwen3.8-2.4t-a95b")
 """Architectures that came to ship after the first rows were drawn."""
-_COUNTS = (200, 100)
-"""Rows of the others and of these."""
+_FIRST_ENGINES = ("ideal", "sglang", "vllm-moesd-2025")
+"""Engines of the first rows; the others came later, and with them speeds of hosts."""
+_HOSTS = ["", "0.5", "", "2", "1"]
+_COUNTS = (200, 100, 60)
+"""Rows of the other architectures, of these, and of the engines that came later."""
 
 
-def _cases(targets):
+def _cases(targets, engines):
     """Combine all that there is, cycling lists whose lengths have few factors in common."""
     cycles = map(itertools.cycle, (_POINTS, _LAYOUTS, _DTYPES, _DRAFTERS, _ROUTINGS))
     hardware = itertools.cycle(list_hardware())
-    engines, stacks = itertools.cycle(list_engines()), itertools.cycle(_STACKS)
+    is_later, hosts = not {*engines} & {*_FIRST_ENGINES}, itertools.cycle(_HOSTS)
+    engines, stacks = itertools.cycle(engines), itertools.cycle(_STACKS)
     lookups, forms = itertools.cycle(_LOOKUPS), itertools.cycle(FORMS)
-    is_narrow = itertools.cycle([True, False, False])
+    is_narrow = itertools.cycle([True, False] if is_later else [True, False, False])
     for target, points, layout, dtypes, drafter, routing in zip(
         itertools.cycle(targets), *cycles, strict=False
     ):
@@ -144,6 +148,8 @@ def _cases(targets):
         row |= {"context_length": context_length} | _accepted(next(forms), int(draft_length))
         is_tree = row["form"] == "tokens_per_step" and int(draft_length) > 1
         row["verify_tokens"] = "24" if is_tree else ""
+        row["host_speed"] = next(hosts) if is_later else ""
+        row["tree_width"] = "4" if is_tree and is_later else ""
         row["interval"] = "1" if next(is_narrow) else ""
         row["max_draft_length"] = "7" if draft_length == "1" else ""
         yield row
@@ -168,10 +174,10 @@ def _accepted(form, draft_length):
     return {"form": form, "acceptance": given, "measured_draft_length": measured}
 
 
-def _rows(targets, count):
+def _rows(targets, engines, count):
     """Yield so many rows with what is predicted for them."""
     left = count
-    for row in _cases(targets):
+    for row in _cases(targets, engines):
         try:
             numbers = predicted(row)
         except InputError as error:  # without what is at fault, or not at all
@@ -189,9 +195,9 @@ def _rows(targets, count):
 
 def write_rows():
     first = [name for name in list_architectures() if name not in (*_DRAFTERS, *_LATER)]
-    rows = [
-        row for names, n in zip((first, _LATER), _COUNTS, strict=True) for row in _rows(names, n)
-    ]
+    later = [name for name in list_engines() if name not in _FIRST_ENGINES]
+    parts = ((first, _FIRST_ENGINES), (_LATER, _FIRST_ENGINES), (first, later))
+    rows = [row for part, n in zip(parts, _COUNTS, strict=True) for row in _rows(*part, n)]
     with TABLE.open("w", encoding="utf-8") as file:
         file.write(HEAD)
         writer = csv.DictWriter(file, [*GIVEN, *PREDICTED, *ENDS], lineterminator="\n")
