@@ -38,6 +38,8 @@ BASES = [
     f"predict --target config.json --drafter llama.json --hardware h100_sxm {RATE} {SMALL} --json",
     f"predict {WHERE} {SMALL} --acceptance-by-position 0.8,0.7,0.6 --tensor-parallel 2",
     f"predict {NGRAM} {SMALL} --accepted-fraction 0.4 --popularity popularity.txt",
+    f"predict {WHERE} {SMALL} --tokens-per-step 2.5 --engine sglang-v1 --tree-width 4 "
+    "--verify-tokens 16 --host-speed 0.5 --interval",
     "decode --target mixtral-8x7b --hardware h200_sxm --batch-size 1,64 --prompt-length 900 "
     "--output-length 100",
     "decode --target model.toml --hardware hardware.toml --batch-size 1,8 --components --json",
@@ -56,16 +58,20 @@ BASES = [
     f"best-draft-length {NGRAM} {RATE} --context-length 512,4096",
     f"break-even {WHERE} --batch-size 1,16 --draft-length 1:3",
     f"compare {WHERE} {RATE} --engine vllm-moesd-2025,ideal --batch-size 1,16",
+    f"compare {WHERE} {RATE} --engine vllm,sglang,ideal --batch-size 1,16 --host-speed 0.5",
     f"explain {WHERE} {RATE} {SMALL}",
     f"schedule --for vllm {WHERE} {RATE} --max-batch-size 32",
     f"schedule --for vllm {NGRAM} {RATE} --max-batch-size 32 --json",
-    f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang",
+    f"schedule --for sglang {WHERE} {RATE} --max-batch-size 32 --engine sglang-v1",
+    f"schedule --for tensorrt-llm {WHERE} {RATE} --max-batch-size 32 --host-speed 2",
     f"cost-table --for sglang {BLOCK} --draft-length 3 --batch-size 1,8",
     f"cost-table --for sglang {BLOCK} --draft-length 3 --form rates --fragment-only",
     f"cost-table --for vllm {WHERE} --draft-length 3 --context-length 512,4096 --csv",
     f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64",
+    f"sensitivity {WHERE} {RATE} --batch-size 4 --draft-length 3 --samples 64 --engine vllm",
     f"sensitivity {NGRAM} --step-efficiency 0.5 --batch-size 4 --draft-length 3 --json",
     f"sweep {WHERE} {RATE} {SMALL}",
+    f"sweep {WHERE} {SMALL} --tokens-per-step 2 --engine vllm --host-speed 0.5,2 --tree-width 1,4",
     f"sweep {NGRAM} --acceptance-rate 0.3,0.6 {SMALL} --output swept.csv --overwrite",
     f"simulate {WHERE} --trace chat-eagle {DRAWN} --policy none,fixed:2,cascade,goodput",
     "simulate --step-times times.csv --trace trace.jsonl --policy none,cascade,oracle --json",
@@ -98,7 +104,9 @@ WORDS = {
     "target": "mixtral-8x7b qwen2-57b-a14b deepseek-v2-lite opt-350m model.toml config.json",
     "drafter": "ngram eagle eagle3 mtp parallel qwen2-0.5b llama.json model.toml",
     "hardware": "h200_sxm t4 mi300x l40s b200 hardware.toml",
-    "engine": "ideal sglang vllm vllm-moesd-2025 engine.toml",
+    "engine": "ideal sglang sglang-v1 tensorrt-llm vllm vllm-moesd-2025 engine.toml",
+    "host_speed": "0.01 0.3 1 2 100 101 0 -1 nan 1e9 0.5,2",
+    "tree_width": "1 2 4 8 4096 4097 0 1.5 1,4",
     "stack": "typical datasheet trtllm vllm torch",
     "changes": (
         "hardware.memory.peak_bytes_per_s=1e300 hardware.memory.peak_bytes_per_s=3e12"
@@ -111,6 +119,8 @@ WORDS = {
         " hardware.dtype.bf16.peak_flops_per_s=1e11 target.hidden_size=1000000 target.num_heads=1"
         " target.vocabulary_size=1000000000 target.expert_size=1 target.num_layers=100000"
         " target.layers=1 target.experts_per_token=1 engine.stack=trtllm hardware.name=x"
+        " engine.tree_time=1 engine.hides_host=all engine.hides_host=plain engine.host_speed=0.01"
+        " engine.gpu_time_factor=100 engine.hides_host=x engine.host_speed=0 engine.tree_time=-1"
     ),
     "dtype": "bf16 fp8 fp4 int4 int8 fp16 fp32 mxfp4",
     "popularity": "popularity.txt",

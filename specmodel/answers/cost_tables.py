@@ -114,7 +114,7 @@ def cost_table(
     Raises
     ------
     InputError
-        If nothing drafts or a look-up does, or a number is out of range.
+        If nothing drafts, or a look-up does, or trees are drafted, or a number is out of range.
 
     Notes
     -----
@@ -134,6 +134,9 @@ def cost_table(
         name = deployment.drafter.name
         expected = "a head or a model: adaptive verification weighs how sure a drafter is"
         raise InputError("drafter", name, expected)
+    if deployment.tree_width > 1:
+        expected = "1, a chain: adaptive verification cuts drafts short and prunes no trees"
+        raise InputError("tree_width", deployment.tree_width, expected)
     gamma = int(check_draft_length(draft_length, whole=True))
     check("draft_length", gamma, minimum=1)
     sizes = np.unique(check("batch_size", batch_size, minimum=1, whole=True)).astype(int)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import click
 import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import align
+from specmodel.cli.report import off_by
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
@@ -45,6 +47,19 @@ def _architecture_row(name: str) -> Row:
         "active": f"{model.active_parameters / 1e9:.3g}e9",
         "experts": f"{model.experts_per_token} of {model.num_experts}" if is_moe else "dense",
     }
+
+
+def _engine_rows() -> Iterable[Row]:
+    """Yield what each engine was fitted on and how wrong it is, on as many lines as that takes."""
+    names = specmodel.list_engines()
+    for name in names:
+        engine = specmodel.load_engine(name)
+        what = engine.source
+        if engine.fit:
+            version = engine.fit.fitted_on.version if engine.fit.fitted_on else what
+            what = f"{version}: {off_by(engine.fit)}"
+        for at, line in enumerate(textwrap.wrap(what, 78 - max(map(len, names)))):
+            yield {"name": "" if at else name, "what": line}
 
 
 def _drafter_rows() -> Iterable[Row]:
@@ -94,10 +109,7 @@ def _table_rows() -> Iterable[Row]:
 _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "hardware": lambda: map(_hardware_row, specmodel.list_hardware()),
     "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
-    "engines": lambda: (
-        {"name": name, "source": specmodel.load_engine(name).source}
-        for name in specmodel.list_engines()
-    ),
+    "engines": _engine_rows,
     "drafters": _drafter_rows,
     "acceptance": _acceptance_rows,
     "presets": _preset_rows,

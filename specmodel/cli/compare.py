@@ -65,6 +65,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
             raise InputError(name, options[name], "the drafter ngram with it")
     rates = _rates(options, lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
+    has_host = [engine not in (None, "ideal") for engine in lists["engine"]]
     found = {}
     for chosen in itertools.product(*lists.values()):
         named = dict(zip(names, chosen, strict=True))
@@ -72,6 +73,8 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         case = options | named | {"acceptance_rate": rates[named["drafter"]]}
         if named["drafter"] != NGRAM:
             case |= dict.fromkeys(LOOKUP)
+        if any(has_host) and named["engine"] == "ideal":
+            case["host_speed"] = None
         found[", ".join(told) or labels["target"][named["target"]]] = answers.lengths_from(case)
     return found
 

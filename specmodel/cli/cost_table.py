@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
 from specmodel.base.text import align_blocks, wrap
@@ -52,7 +51,7 @@ _VLLM_CAVEATS = (
     help="Of SGLang's table: times by requests and by tokens, or rates by tokens alone."
     "  [default: additive]",
 )
-@settings.where_options(required=True)
+@settings.where_options(required=True, engine="that of --for")
 @settings.option("draft_length", required=True, help="Tokens drafted per sequence and step.")
 @settings.option("batch_size", f"  [default: {_SIZES}]")
 @settings.option("context_length")
@@ -109,7 +108,7 @@ class Costs:
 def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
     """Return what the options of the command line ask for; a file that is needed must be one."""
     from specmodel.answers.cost_tables import cost_table
-    from specmodel.cli.options import deployment_from
+    from specmodel.cli.options import deployment_from, with_engine_of_dialect
     from specmodel.prediction.predict import predict_deployed
 
     name = options["dialect"]
@@ -118,6 +117,7 @@ def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
         expected = "none with --for vllm, which reads no table but measures its own; --csv has it"
         raise InputError(argument, value, expected)
     draft_length, sizes, contexts = _axes(options)
+    options, told = with_engine_of_dialect(options)
     deployment, assumed = deployment_from(options)
     table = cost_table(
         deployment, draft_length=draft_length, batch_size=sizes, context_length=contexts
@@ -127,7 +127,7 @@ def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
         fragment, error = _for_sglang(table, options)
     prediction = predict_deployed(
         deployment,
-        assumed | _assumed(options, contexts, has_form=bool(fragment)),
+        told | assumed | _assumed(options, contexts, has_form=bool(fragment)),
         acceptance=0.0,  # which has no part in what a step takes
         draft_length=draft_length,
         max_draft_length=draft_length,
@@ -160,9 +160,7 @@ def _axes(options: dict[str, Any]) -> tuple[int, list[int], list[int]]:
 
 def _assumed(options: dict[str, Any], contexts: list[int], *, has_form: bool) -> dict[str, Any]:
     """Return by name what the user did not give."""
-    name = options["dialect"]
-    fitted = f"--engine {name} is fitted" if name in specmodel.list_engines() else "none ships"
-    told = {"batch_size": _SIZES, "context_length": contexts[0], "engine": f"ideal ({fitted})"}
+    told: dict[str, Any] = {"batch_size": _SIZES, "context_length": contexts[0]}
     told |= {"form": _FORMS[0]} if has_form else {}
     return {key: value for key, value in told.items() if options[key] is None}
 

@@ -69,6 +69,25 @@ def deployment_from(options: dict[str, Any]) -> tuple[Deployment, dict[str, Any]
     return resolve(options | settings_from(options["changes"]), prefix="set ")
 
 
+def with_engine_of_dialect(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return options by which an answer for an engine is of that engine, unless another is typed.
+
+    Parameters
+    ----------
+    options
+        The engine that the answer is for as ``dialect``, which is the name of its profile too.
+
+    Returns
+    -------
+    tuple
+        Options, and by argument what was assumed.
+    """
+    name = options["dialect"]
+    if options["engine"] is not None:
+        return options, {}
+    return options | {"engine": name}, {"engine": f"{name} (fit engine takes your own runs)"}
+
+
 def acceptance_from(options: dict[str, Any]) -> Acceptance:
     """Return the acceptance, of which exactly one form must be given."""
     given = _given_acceptance(options)

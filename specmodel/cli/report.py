@@ -18,8 +18,12 @@ from specmodel.prediction.table import varies
 if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
     from specmodel.prediction.outcome import Prediction
+    from specmodel.records.engine import EngineFit
 
 JSON_SCHEMA_VERSION = 1
+
+_OF = ("host", "target")
+"""What is left out of fits of engines, that which says most of another deployment first."""
 
 _IDEAL = "Engine 'ideal' has no overhead: an upper bound on throughput."
 _IDEAL_DRAFTS = " On the speedup, overhead of each pass acts up, of drafting and rejection down."
@@ -75,11 +79,16 @@ def behind(deployment: Deployment) -> list[str]:
     engine = deployment.engine
     told = f"Engine: {engine.name}"
     if engine.fit:
-        left_out = engine.fit.left_out_error.get("target")
-        told += f", fitted; off by {engine.fit.mean_error:.0%}"
-        told += f", {left_out:.0%} on a target left out" if left_out else ""
+        told += f", fitted; {off_by(engine.fit)}"
     ideal = _IDEAL + (_IDEAL_DRAFTS if deployment.has_drafter else "")
     return [_kernels(deployment), ideal if engine.is_ideal else f"{told}."]
+
+
+def off_by(fit: EngineFit) -> str:
+    """Say how wrong an engine was on what it was fitted on, and on what was left out."""
+    errors = fit.left_out_error
+    told = f"off by {fit.mean_error:.0%} on the rows it was fitted on"
+    return told + next((f", {errors[of]:.0%} on a {of} left out" for of in _OF if of in errors), "")
 
 
 def _kernels(deployment: Deployment) -> str:

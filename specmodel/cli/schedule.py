@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import specmodel
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import MAX_VALUES, parse_values, ranges_text, runs
 from specmodel.base.text import align, wrap
@@ -39,7 +38,7 @@ _MOST_COLUMNS = 9
     metavar="VERSION",
     help="Of TensorRT-LLM, whose form changed with 1.3.  [default: the newest]",
 )
-@settings.where_options(required=True)
+@settings.where_options(required=True, engine="that of --for")
 @settings.acceptance_options(one_length=False)
 @settings.option(
     "context_length",
@@ -138,11 +137,17 @@ def plan_from(options: dict[str, Any]) -> Plan:
 
     from specmodel.answers import draft_length_schedule
     from specmodel.answers.schedule import DEFAULT_TOLERANCE
-    from specmodel.cli.options import acceptance_from, longest_draft, predict_from
+    from specmodel.cli.options import (
+        acceptance_from,
+        longest_draft,
+        predict_from,
+        with_engine_of_dialect,
+    )
     from specmodel.cost.deploy import slots_text
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
 
     form, drafter = _form(options)
+    options, told = with_engine_of_dialect(options)
     options, is_of_dialect = _with_its_states(options)
     longest = longest_draft(acceptance_from(options), options["max_draft_length"])
     contexts = [DEFAULT_CONTEXT_LENGTH]
@@ -158,14 +163,11 @@ def plan_from(options: dict[str, Any]) -> Plan:
     unbound = chosen = draft_length_schedule(gain, tolerance=tolerance)
     if form.longest_first:
         chosen = draft_length_schedule(gain, tolerance=tolerance, longest_first=True)
-    name = options["dialect"]
-    fitted = f"--engine {name} is fitted" if name in specmodel.list_engines() else "none ships"
-    used["engine"] = f"ideal ({fitted})"
     assumed = {given: value for given, value in used.items() if options[given] is None}
     if is_of_dialect:
         assumed["state_slots"] = slots_text(prediction.deployment.states)
     return Plan(
-        dialect=name,
+        dialect=options["dialect"],
         format=form,
         drafter=drafter,
         schedule=chosen,
@@ -176,7 +178,7 @@ def plan_from(options: dict[str, Any]) -> Plan:
         end=end,
         prediction=replace(
             prediction,
-            assumptions=prediction.assumptions | assumed,
+            assumptions=told | prediction.assumptions | assumed,
             warnings=_warnings(prediction, chosen.max_draft_length),
         ),
     )

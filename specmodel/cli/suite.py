@@ -15,7 +15,7 @@ from specmodel.cli.trace import DEFAULT_REQUESTS, MOST
 from specmodel.replay import suite
 from specmodel.replay.suite import DEFAULT_FIRST, PAPER, SuiteSettings
 
-_TAKEN = ("requests", "engine", "context_length", "seed", "workers")
+_TAKEN = ("requests", "engine", "host_speed", "context_length", "seed", "workers")
 """Options that go with a suite; it settles all others."""
 
 
@@ -23,7 +23,7 @@ def replay_suite(options: dict[str, Any], *, as_json: bool, as_csv: bool) -> Non
     """Redo Cascade's evaluation and print it, with the options of ``simulate`` that it takes."""
     settled = [name for name in options if name not in _TAKEN]
     refuse_given(options, settled, "none with --suite, which settles it")
-    given = {name: options[name] for name in ("engine", "context_length", "seed")}
+    given = {name: options[name] for name in ("engine", "host_speed", "context_length", "seed")}
     requests = DEFAULT_REQUESTS if options["requests"] is None else options["requests"]
     settings = suite.SuiteSettings(
         num_requests=int(check("requests", requests, minimum=1, maximum=MOST, whole=True)),
@@ -46,9 +46,11 @@ def replay_suite(options: dict[str, Any], *, as_json: bool, as_csv: bool) -> Non
 def _opening(settings: SuiteSettings) -> str:
     """Return what was run."""
     correlation, length = settings.centre
+    speed = settings.host_speed
+    engine = settings.engine + ("" if speed is None else f" on a host {speed:g} times as fast")
     return wrap(
         "Cascade's evaluation, redone: 5 MoEs, 7 workloads, n-gram drafting on an RTX 6000 Ada,"
-        f" batch size 1, {settings.num_requests} requests a task, engine {settings.engine}, context"
+        f" batch size 1, {settings.num_requests} requests a task, engine {engine}, context"
         f" {settings.context_length}. Acceptance is that of presets for code edits, math and"
         " summaries by a dense 8B model, step times are predicted. Figures in %: ours at routing"
         f" correlation {correlation:g}, outputs of {length:g} tokens and a first draft length of"

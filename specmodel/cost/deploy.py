@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 import numpy as np
 
 from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
-from specmodel.algebra.experts import TYPICAL_ROUTING_CORRELATION
+from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
@@ -175,11 +175,13 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
         popularity=_popularity(given, target),
         state_rollback=_rollback(chosen["state_rollback"]),
-        tree_width=_degree("tree_width", {"tree_width": 1} | given),
+        tree_width=_tree_width({"tree_width": 1} | given),
         **{name: _single(name, chosen) for name in SHARES},
         **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
     )
-    return deployment, _assumed(deployment, given | ({"engine": None} if changes["engine"] else {}))
+    of_engine = {"engine": None} if changes["engine"] else {}
+    of_engine |= {"host_speed": None} if "host_speed" in changes["engine"] else {}
+    return deployment, _assumed(deployment, given | of_engine)
 
 
 def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, str]:
@@ -205,6 +207,11 @@ def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
 
 def _degree(name: str, values: Mapping[str, Any]) -> Any:
     return int(check(name, _single(name, values), minimum=1, whole=True))
+
+
+def _tree_width(values: Mapping[str, Any]) -> int:
+    width, most = _single("tree_width", values), MAX_TOKENS_PER_SEQUENCE
+    return int(check("tree_width", width, minimum=1, maximum=most, whole=True))
 
 
 def _rollback(value: Any) -> Rollback:
@@ -240,6 +247,8 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
     values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
+    if deployment.engine.is_of_mean_host:
+        values["host_speed"] = f"{deployment.engine.host_speed:g} (mean of published hosts)"
     told = _without_part(deployment).union(given)
     assumed = {n: value for n, value in values.items() if n not in told and value is not None}
     if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):

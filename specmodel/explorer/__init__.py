@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULTS", "View", "drafters_for", "explorer", "view"]
 
 DEGREES = (1, 2, 4, 8, 16)
+HOST_SPEEDS = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 CONTEXTS = tuple(2**power for power in range(8, 18))
 LONGEST = 10
 """Longest draft offered [token]."""
@@ -95,7 +96,7 @@ def _controls(values: dict[str, Any]) -> dict[str, Any]:
     def choice(names: list[str], name: str) -> Any:
         return widgets.Dropdown(options=_with(names, values[name]))
 
-    def steps(numbers: tuple[int, ...], name: str) -> Any:
+    def steps(numbers: tuple[float, ...], name: str) -> Any:
         return widgets.SelectionSlider(options=sorted({*numbers, values[name]}))
 
     shares = {"min": 0.0, "max": 1.0, "step": 0.01, "readout_format": ".2f"}
@@ -105,6 +106,7 @@ def _controls(values: dict[str, Any]) -> dict[str, Any]:
         "proposal_rate": widgets.FloatSlider(**shares),
         "hardware": choice(list_hardware(), "hardware"),
         "engine": choice(list_engines(), "engine"),
+        "host_speed": steps(HOST_SPEEDS, "host_speed"),
         "tensor_parallel": steps(DEGREES, "tensor_parallel"),
         "acceptance_rate": widgets.FloatSlider(**shares),
         "draft_length": widgets.IntSlider(min=1, max=max(LONGEST, values["draft_length"])),
@@ -123,7 +125,7 @@ def _columns(controls: dict[str, Any]) -> Any:
     import ipywidgets as widgets
 
     held = list(controls.values())
-    columns = [widgets.VBox(held[i : i + 3]) for i in range(0, len(held), 3)]
+    columns = [widgets.VBox(held[i : i + 4]) for i in range(0, len(held), 4)]
     return widgets.HBox(columns, layout={"flex_flow": "row wrap"})
 
 

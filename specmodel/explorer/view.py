@@ -19,6 +19,7 @@ from specmodel.cost.deploy import resolve
 from specmodel.prediction.predict import predict_deployed
 from specmodel.records.architecture import list_architectures, load_architecture
 from specmodel.records.drafters import NGRAM
+from specmodel.records.engine import load_engine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "drafter": "qwen2-0.5b",
     "hardware": "a800_sxm_80gb",
     "engine": "vllm-moesd-2025",
+    "host_speed": 1.0,
     "tensor_parallel": 2,
     "acceptance_rate": 0.8,
     "draft_length": 4,
@@ -74,7 +76,7 @@ def view(values: Mapping[str, Any]) -> View:
     ----------
     values
         Values of the controls by name, as in `DEFAULTS`. The rate of proposals counts only for
-        the drafter ngram.
+        the drafter ngram, the speed of the host only for an engine with overheads.
 
     Returns
     -------
@@ -94,7 +96,8 @@ def view(values: Mapping[str, Any]) -> View:
     """
     is_lookup = values["drafter"] == NGRAM
     rate = values["proposal_rate"] if is_lookup else None
-    deployment, assumed = resolve({**values, "proposal_rate": rate})
+    host = None if load_engine(values["engine"]).is_ideal else values["host_speed"]
+    deployment, assumed = resolve({**values, "proposal_rate": rate, "host_speed": host})
     prediction = predict_deployed(
         deployment,
         assumed,

@@ -9,9 +9,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from specmodel.base import records
+from specmodel.base.errors import InputError
 from specmodel.base.ranges import ranges_text
 from specmodel.base.records import Record
-from specmodel.base.units import FloatArray
+from specmodel.base.units import FloatArray, check
 from specmodel.records.covariance import check_covariance
 from specmodel.records.kernels import Points, Spread
 from specmodel.records.layers.states import Slots
@@ -85,7 +86,9 @@ Ends = Annotated[tuple[Points, Points], Field(strict=False)]
 Overhead = Annotated[float, Field(ge=0, le=10)]
 """Seconds; no engine spends ten of them on a pass."""
 
-Factor = Annotated[float, Field(ge=0.01, le=100)]
+_LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
+
+Factor = Annotated[float, Field(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
 """How many times as fast, or as long; beyond, it is another unit."""
 
 
@@ -225,8 +228,33 @@ class EngineProfile(Record):
         """Whether every overhead is zero."""
         return not any(getattr(self, name) for name in OVERHEADS)
 
+    @property
+    def is_of_mean_host(self) -> bool:
+        """Whether its seconds hold for the mean of several hosts, each of which was left out."""
+        return self.fit is not None and "host" in self.fit.left_out_error
+
     def on_host(self, speed: float) -> "EngineProfile":
-        """Return it on a host so many times as fast, which is then known, as far as fits go [-]."""
+        """Return it on a host so many times as fast, which is then known, as far as fits go.
+
+        Parameters
+        ----------
+        speed
+            How many times as fast the host is as the one that the seconds hold for [-].
+
+        Returns
+        -------
+        EngineProfile
+            With that speed, which no interval then varies.
+
+        Raises
+        ------
+        InputError
+            If that is no speed, or the engine has no seconds that a host takes.
+        """
+        speed = float(check("host_speed", speed, minimum=_LEAST_FACTOR, maximum=_MOST_FACTOR))
+        if not any(getattr(self, name) for name in ON_HOST):
+            expected = f"an engine with overheads, such as vllm, with it: {self.name} has none"
+            raise InputError("host_speed", speed, expected)
         engine = self.with_changes("engine", {"host_speed": speed})
         if engine.fit is None or "host_speed" not in engine.fit.varied:
             return engine

@@ -137,6 +137,8 @@ class SuiteSettings:
         KV entries before a step [token].
     engine
         Profile that gives the overheads of the serving stack.
+    host_speed
+        How many times as fast its host is; that of the profile if None [-].
     seed
         Seed of all that is drawn [-].
     """
@@ -148,6 +150,7 @@ class SuiteSettings:
     num_requests: int = 200
     context_length: int = 512
     engine: str = "vllm-moesd-2025"
+    host_speed: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -251,6 +254,7 @@ def _cases(settings: SuiteSettings) -> Iterator[dict[str, Any]]:
             hardware=HARDWARE,
             drafter="ngram",
             engine=settings.engine,
+            host_speed=settings.host_speed,
             routing_correlation=correlation,
         )
         times = replay_times(

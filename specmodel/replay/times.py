@@ -129,6 +129,8 @@ def replay_times(
     upkeep = float(check("drafter_upkeep", drafter_upkeep, minimum=0, maximum=MOST_UPKEEP))
     check("max_draft_length", max_draft_length, minimum=1, maximum=LONGEST_DRAFT, whole=True)
     check("context_length", context_length, minimum=0, maximum=1e9)
+    if deployment.tree_width > 1:
+        raise InputError("tree_width", deployment.tree_width, "1, a chain: replays walk no trees")
     deployment = replace(deployment, drafter=replace(deployment.drafter, proposal_rate=1.0))
     lengths = np.arange(max_draft_length + 1.0)
     steps: dict[str, Any] = {

@@ -43,6 +43,9 @@ _REQUIRED = tuple(
 )
 
 
+_Labelled = tuple[tuple[dict[str, Any], Deployment], ...]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Part:
     """A piece of a sweep: one deployment on a grid of points.
@@ -92,7 +95,7 @@ class Plan:
         Combinations that cannot be, and why, one line each.
     """
 
-    deployments: tuple[tuple[dict[str, Any], Deployment], ...]
+    deployments: _Labelled
     points: dict[str, FloatArray]
     acceptance: Acceptance
     settings: dict[str, Any]
@@ -254,7 +257,7 @@ def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
 
 def _deployments(
     values: Mapping[str, list[Any]], *, skip_impossible: bool
-) -> tuple[tuple[tuple[dict[str, Any], Deployment], ...], tuple[str, ...]]:
+) -> tuple[_Labelled, tuple[str, ...]]:
     """Return labels and deployment of each combination that can be, and why others cannot."""
     names = [name for name in values if _is_label(name)]
     count = math.prod(len(values[name]) for name in names)
@@ -289,7 +292,7 @@ def _check_points(plan: Plan) -> None:
     *points, rates = (np.unique([axis.min(), axis.max()]) for axis in plan._axes)
     corners = replace(
         plan,
-        deployments=plan.deployments[:1],
+        deployments=_first_of_each_kind(plan.deployments),
         points=dict(zip(plan.points, points, strict=True)),
         acceptance=_with_rates(plan.acceptance, rates),
         settings=plan.settings | {"interval": False},
@@ -301,6 +304,15 @@ def _check_points(plan: Plan) -> None:
         plan.acceptance.where_proposed(deployment.drafter.proposal_rate)
         if plan.settings["interval"]:
             plan.part(place, first).predict()
+
+
+def _first_of_each_kind(deployments: _Labelled) -> _Labelled:
+    """Return the first deployment, and others that take or make trees where it does not."""
+    kinds: dict[Any, Any] = {}
+    for labels, deployment in deployments:
+        kind = deployment.recurrent_model is None, deployment.tree_width
+        kinds.setdefault(kind, (labels, deployment))
+    return tuple(kinds.values())
 
 
 def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
@@ -373,7 +385,7 @@ def _columns(
         if name not in known:
             raise InputError("columns", name, f"columns such as {nearest(name, known)}")
     axes = {*POINT_AXES, "acceptance_rate"}
-    if "verify_tokens" in given:
+    if {"verify_tokens", "tree_width"} & given.keys():
         axes.add("tokens_per_step")  # trees have no rate
     return tuple(name for name in found if name in axes or name in wanted)
 

@@ -2,6 +2,7 @@
 
 import bisect
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.prediction.decode import decode_deployed
 from specmodel.prediction.predict import predict_deployed
+from specmodel.records.engine import load_engine
 
 DEPLOYMENTS = {
     "moe": {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "engine": "sglang"},
@@ -73,6 +75,9 @@ def test_times_are_those_of_predictions(name):
     }
     whole = predict_deployed(deployment, {}, acceptance=0.5, draft_length=LENGTH, **points)
     np.testing.assert_allclose(table.step_time[..., -1], whole.step_time, rtol=1e-12)
+    np.testing.assert_allclose(table.draft_time[..., -1], whole.draft_time, rtol=1e-12)
+    if deployment.engine.hides_host != "none":
+        return  # what a part takes depends on the others, which hide more or less of the host
     np.testing.assert_allclose(table.draft_time[..., 0], whole.draft_time, rtol=1e-12)
     for tokens in range(2, LENGTH + 2):
         drafts = tokens - 1  # whose target pass has as many tokens
@@ -80,6 +85,28 @@ def test_times_are_those_of_predictions(name):
         np.testing.assert_allclose(table.verify_time[..., drafts], p.verify_time, rtol=1e-12)
     plain = decode_deployed(deployment, {}, **points)
     np.testing.assert_allclose(table.verify_time[..., 0], plain.tpot, rtol=1e-12)
+
+
+def test_steps_that_hide_the_host_take_the_hypotenuse_of_gpu_and_host():
+    deployment, table = deployed("moe"), made("moe", contexts=CONTEXTS)
+    engine = deployment.engine
+    idle = load_engine("ideal").with_changes("engine", {"stack": engine.stack})
+    gpu = cost_table(
+        replace(deployment, engine=idle),
+        draft_length=LENGTH,
+        batch_size=SIZES,
+        context_length=CONTEXTS,
+    ).step_time
+    assert (engine.hides_host, engine.kernel_time, engine.reject_time_per_token) == ("all", 0, 0)
+    host = engine.pass_time + engine.draft_pass_time + engine.reject_time
+    host = host + engine.reject_time_per_request * np.array(SIZES)[:, None]
+    np.testing.assert_allclose(table.step_time, np.sqrt(gpu**2 + host**2), rtol=1e-12)
+
+
+def test_trees_are_refused():
+    tree = replace(deployed("moe"), tree_width=2)
+    with pytest.raises(InputError, match=r"^tree_width: got 2; expected 1, a chain"):
+        cost_table(tree, draft_length=3, batch_size=1, context_length=100)
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

@@ -237,7 +237,8 @@ def test_dp_attention_of_pairs_counts_requests_of_all_ranks(table):
     assert not refused
     row = judged.iloc[0]
     assert (row["tensor_parallel"], row["expert_parallel"], row["batch_size"]) == (1, 16, 32)
-    assert "prompt_length" not in row  # such figures are of nodes that decode only
+    assert row["context_length"] == 65536 + 4096 // 2
+    assert "prompt_length" not in row  # other nodes prefill
 
 
 def test_errors_and_coverage_are_those_of_the_rows(table):

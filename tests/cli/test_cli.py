@@ -439,7 +439,7 @@ def test_a_stack_of_any_name_is_shown_so_that_it_loads_again(stack, run, tmp_pat
 )
 def test_list_names_all(kind, names, run):
     out = run(f"list {kind}")
-    assert set(names) <= {line.split()[0] for line in out.splitlines()}
+    assert {*names} <= {line.split("  ")[0] for line in out.splitlines()}
     assert len(widest(out)) <= 80, widest(out)
 
 

@@ -30,10 +30,13 @@ def run(capsys):
 @pytest.mark.parametrize("form", ["", " --form additive", " --form rates"])
 def test_all_forms_tell_the_same(run, form):
     status, fragment, err = run(SGLANG + SMALL + form + " --fragment-only")
-    assert (status, err) == (0, "")
+    assert status == 0
     costs = json.loads(fragment)
     document = json.loads(run(SGLANG + SMALL + form + " --json")[1])
     assert json.loads(document["fragment"]) == costs
+    assert err.splitlines() == [f"specmodel: warning: {text}" for text in document["warnings"]]
+    (fitted,) = document["warnings"]
+    assert fitted.startswith("the engine SGLang was fitted on ")
     assert ("bias_seconds" in costs) == (form != " --form rates")
     assert document["units"] == COLUMN_UNITS
     table = list(csv.DictReader(io.StringIO(run(SGLANG + SMALL + form + " --csv")[1])))
@@ -50,7 +53,8 @@ def test_what_was_not_given_is_told(run):
     assumed = told[told.index("Assumed:") :]
     for words in ("batch_size 1:256:x2", "context_length 1024", "form additive"):
         assert words in assumed
-    assert "engine ideal (--engine sglang is fitted)" in assumed
+    assert "engine sglang (fit engine takes your own runs)" in assumed
+    assert "host_speed 1 (mean of published hosts)" in assumed
     given = " ".join(run(SGLANG + SMALL + " --context-length 9 --form rates")[1].split())
     for name in ("batch_size", "context_length", "form "):
         assert name not in given[given.index("Assumed:") :].replace("bounds_of_fits", "")
@@ -112,11 +116,38 @@ def test_used_wrong_it_says_so_in_one_line(run, command, argument, expected):
 def test_layers_of_the_head_are_drafting_only(run):
     one, five = (
         json.loads(run(SGLANG + SMALL + more + " --json")[1])["rows"]
-        for more in ("", " --set drafter.num_layers=5")
+        for more in (" --engine ideal", " --engine ideal --set drafter.num_layers=5")
     )
     for row, other in zip(one, five, strict=True):
         assert other["draft_time"] > row["draft_time"]
         assert other["verify_time"] == row["verify_time"]
+
+
+def test_a_longer_draft_hides_more_of_the_host(run):
+    """The work of five layers on the GPU takes time in which the host goes on with its own."""
+    one, five = (
+        json.loads(run(SGLANG + SMALL + more + " --json")[1])["rows"]
+        for more in ("", " --set drafter.num_layers=5")
+    )
+    for row, other in zip(one, five, strict=True):
+        assert other["verify_time"] < row["verify_time"]
+        assert other["step_time"] > row["step_time"]
+
+
+@pytest.mark.parametrize("dialect", ["sglang", "vllm"])
+def test_the_engine_of_the_dialect_is_taken_unless_another_is_given(run, dialect):
+    def made(more=""):
+        return json.loads(run(f"cost-table --for {dialect}{WHERE}{SMALL}{more} --json")[1])
+
+    table = made()
+    assert table["deployment"]["stack"] == dialect
+    assert table["assumptions"]["engine"].startswith(f"{dialect} (")
+    assert made(f" --engine {dialect}")["rows"] == table["rows"]
+    ideal, slow = made(" --engine ideal"), made(" --host-speed 0.5")
+    assert ideal["deployment"]["engine"] == "ideal"
+    assert "engine" not in ideal["assumptions"]
+    for row, other in zip(table["rows"], slow["rows"], strict=True):
+        assert other["step_time"] > row["step_time"]
 
 
 def test_batch_sizes_are_of_one_replica(run):

@@ -72,6 +72,10 @@ def document(run):
     return lambda command: parse(run(command + " --json"))
 
 
+OUTSIDE = re.compile(r"the engine .+ was fitted on .+; its overheads are a guess for .+")
+"""What is said, once, of an engine beyond what it was fitted on."""
+
+
 def refuse(constant):
     raise AssertionError(f"{constant} is not JSON")
 
@@ -124,7 +128,7 @@ def test_json_is_strict_and_agrees_with_the_text(command, run, document):
 
 def test_speedups_are_those_of_predict(document, run):
     rows = document(SMALL)["rows"]
-    predict = "predict" + EAGLE + " --batch-size 1:64 --draft-length 1:10 --json"
+    predict = "predict" + EAGLE + " --engine vllm --batch-size 1:64 --draft-length 1:10 --json"
     gain = {
         (row["batch_size"], row["draft_length"]): row["speedup"]
         for row in parse(run(predict))["rows"]
@@ -145,7 +149,9 @@ def test_fragment_alone_is_the_fragment_and_what_the_engine_makes_of_it(
     out, err = run_both(command + " --fragment-only")
     answer = document(command)
     assert out == answer["fragment"] + "\n"
-    assert err.splitlines() == [f"specmodel: warning: {caveat}" for caveat in answer["caveats"]]
+    told = [*answer["warnings"], *answer["caveats"]]
+    assert err.splitlines() == [f"specmodel: warning: {text}" for text in told]
+    assert [bool(OUTSIDE.fullmatch(text)) for text in answer["warnings"]] == [True]
 
 
 def test_what_else_must_be_set_is_said(run, document):
@@ -180,7 +186,7 @@ def test_the_gain_over_the_best_single_length(document, run):
     answer = document(SMALL)
     base = f"{SMALL} --max-draft-length 10"
     single = answer["single_draft_length"]
-    predict = f"predict{EAGLE} --batch-size 1:64 --draft-length 1:10 --json"
+    predict = f"predict{EAGLE} --engine vllm --batch-size 1:64 --draft-length 1:10 --json"
     rows = parse(run(predict))["rows"]
     means = {}
     for length in range(1, 11):
@@ -196,9 +202,11 @@ def test_the_gain_over_the_best_single_length(document, run):
     assert "One length does at every batch size" in in_one_line(run(one))
 
 
-def test_csv_has_a_row_for_each_batch_size(run, document):
+def test_csv_has_a_row_for_each_batch_size(run_both, document):
     rows = document(SMALL)["rows"]
-    table = list(csv.DictReader(io.StringIO(run(SMALL + " --csv"))))
+    out, err = run_both(SMALL + " --csv")
+    assert OUTSIDE.fullmatch(err.removeprefix("specmodel: warning: ").rstrip("\n"))
+    table = list(csv.DictReader(io.StringIO(out)))
     assert table == [{name: str(value) for name, value in row.items()} for row in rows]
 
 
@@ -210,9 +218,9 @@ def test_where_nothing_pays_it_says_to_leave_it_off(run_both, run, document):
     for form in ("--fragment-only", "--csv"):
         printed, err = run_both(f"{HOPELESS} {form}")
         assert bool(printed) == (form == "--csv")
-        assert err == (
-            "specmodel: warning: Speculation pays at no batch size up to 64: leave it off\n"
-        )
+        fitted, advice = (line.removeprefix("specmodel: warning: ") for line in err.splitlines())
+        assert OUTSIDE.fullmatch(fitted)
+        assert advice == "Speculation pays at no batch size up to 64: leave it off"
 
 
 def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
@@ -224,14 +232,30 @@ def test_a_gain_within_the_tolerance_is_not_worth_it(run, document):
     assert f"at most {best:.3f}x at batch size" in in_one_line(run(loose))
 
 
-def test_no_engine_is_taken_unless_given(document, run):
-    """Whose configuration is written says nothing of whose overheads were measured."""
-    for command in (SMALL, SGLANG, TENSORRT):
-        answer = document(command)
-        assert answer["deployment"]["engine"] == parse_name(run, "ideal")
-        assert answer["assumptions"]["engine"].startswith("ideal (")
-        assert "upper bound" in in_one_line(run(command))
-    assert "--engine sglang is fitted" in in_one_line(run(SGLANG))
+@pytest.mark.parametrize(
+    ("command", "name", "stack"),
+    [(SMALL, "vllm", "vllm"), (SGLANG, "sglang", "sglang"), (TENSORRT, "tensorrt-llm", "trtllm")],
+)
+def test_the_engine_of_the_dialect_is_taken_unless_another_is_given(
+    command, name, stack, document, run
+):
+    answer = document(command)
+    assert answer["deployment"]["engine"] == parse_name(run, name)
+    assert answer["deployment"]["stack"] == stack
+    assumed = answer["assumptions"]
+    assert assumed["engine"] == f"{name} (fit engine takes your own runs)"
+    assert assumed["host_speed"] == "1 (mean of published hosts)"
+    assert f"Assumed: engine {name} (fit engine takes your own runs), " in in_one_line(run(command))
+    assert document(f"{command} --engine {name}")["rows"] == answer["rows"]
+    slow = document(f"{command} --host-speed 0.5")
+    assert "host_speed" not in slow["assumptions"]
+    assert slow["mean_speedup"] < answer["mean_speedup"]
+
+
+def test_an_engine_that_is_given_is_taken_whatever_the_schedule_is_for(document, run):
+    ideal = TENSORRT + " --engine ideal"
+    assert document(ideal)["deployment"]["engine"] == parse_name(run, "ideal")
+    assert "upper bound" in in_one_line(run(ideal))
     given = document(TENSORRT + " --engine sglang")
     assert given["deployment"]["engine"] == parse_name(run, "sglang")
     assert "engine" not in given["assumptions"]
@@ -252,7 +276,7 @@ def test_engine_by_path(tmp_path, document, run):
 
 
 def test_what_tensorrt_llm_costs_is_said(run, document):
-    free, bound = document(SMALL + " --engine ideal"), document(TENSORRT)
+    free, bound = document(SMALL + " --engine tensorrt-llm"), document(TENSORRT)
     lengths = [row["draft_length"] for row in bound["rows"]]
     assert lengths[0] == max(lengths) > bound["rows"][0]["best_draft_length"]
     first = bound["rows"][0]
@@ -318,7 +342,8 @@ def test_largest_batch_is_what_fits_in_memory(run, document):
     beyond = document(f"{command} --max-batch-size {len(rows) + 1}")
     assert len(beyond["rows"]) == len(rows) + 1
     assert "largest batch that fits" in " ".join(beyond["warnings"])
-    assert not document(command)["warnings"]
+    (fitted,) = document(command)["warnings"]
+    assert OUTSIDE.fullmatch(fitted)
 
 
 def test_nothing_fits_and_still_there_is_an_answer(run, run_both, document):
@@ -361,7 +386,7 @@ def test_help_fits_80_columns_and_names_what_is_there(run):
     assert max(map(len, out.splitlines())) <= 80
     assert "[vllm|tensorrt-llm|sglang]" in out
     assert "--engine NAME|PATH" in out
-    assert "implies a stack. [default: ideal]" in in_one_line(out)
+    assert "implies a stack. [default: that of --for]" in in_one_line(out)
     assert "--draft-length]" not in out
     assert "[default: --draft-length]" in in_one_line(run("predict --help"))
 

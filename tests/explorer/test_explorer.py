@@ -15,6 +15,7 @@ MOVED = {
     "drafter": "eagle",
     "hardware": "h100_sxm",
     "engine": "sglang",
+    "host_speed": 0.5,
     "tensor_parallel": 4,
     "acceptance_rate": 0.6,
     "draft_length": 2,
@@ -52,6 +53,13 @@ def test_the_rate_of_proposals_counts_under_look_up_alone() -> None:
     assert np.allclose(view(values).table["tokens_per_step"], per_proposal)
     tokens = view(values | {"drafter": "ngram"}).table["tokens_per_step"]
     assert np.allclose(tokens, 1 + share * (per_proposal - 1))
+
+
+def test_the_speed_of_the_host_counts_under_engines_with_overheads_alone() -> None:
+    slow, fast = (view(DEFAULTS | {"engine": "ideal", "host_speed": s}).table for s in (0.5, 2))
+    assert slow["speedup"].tolist() == fast["speedup"].tolist()
+    slow, fast = (view(DEFAULTS | {"engine": "vllm", "host_speed": s}).table for s in (0.5, 2))
+    assert (slow["tpot"] > fast["tpot"]).all()
 
 
 def test_the_sweet_spot_and_the_words_are_about_what_fits() -> None:

@@ -28,7 +28,7 @@ HEAD = "# Predictions of this package: a drift alarm, no truth, by test_predicti
 DEPLOYED = ("target", "drafter", "hardware", "engine", "stack", "tensor_parallel")
 DEPLOYED += ("expert_parallel", "draft_tensor_parallel", "weight_dtype", "expert_dtype")
 DEPLOYED += ("embedding_dtype", "activation_dtype", "kv_dtype", "proposal_rate", "lookup_time")
-DEPLOYED += ("popularity_exponent", "routing_correlation")
+DEPLOYED += ("popularity_exponent", "routing_correlation", "host_speed", "tree_width")
 POINT = ("batch_size", "draft_length", "verify_tokens", "context_length", "max_draft_length")
 ACCEPTANCE = ("form", "acceptance", "measured_draft_length")
 GIVEN = (*DEPLOYED, *POINT, *ACCEPTANCE, "interval")
@@ -125,18 +125,22 @@ _STATE_SPACES += ("nemotron-3-ultra-550b-a55b",)
 """Likewise, after those."""
 _DELTA = ("glm-5.3-flash", "kimi-k3", "kimi-linear-48b-a3b")
 """Likewise, after those, with Kimi delta attention."""
-_GROUPS = (_LATER, _GEOMETRIES, _STATE_SPACES, _DELTA)
-_COUNTS = (200, 100, 24, 30, 30)
-"""Rows of the others and of these."""
+_GROUPS = (_GEOMETRIES, _STATE_SPACES, _DELTA)
+_FIRST_ENGINES = ("ideal", "sglang", "vllm-moesd-2025")
+"""Engines of the first rows; the others came later, and with them speeds of hosts."""
+_HOSTS = ["", "0.5", "", "2", "1"]
+_COUNTS = (200, 100, 60, 24, 30, 30)
+"""Rows of the first architectures, of the later ones, of the engines that came later, of groups."""
 
 
-def _cases(targets):
+def _cases(targets, engines):
     """Combine all that there is, cycling lists whose lengths have few factors in common."""
     cycles = map(itertools.cycle, (_POINTS, _LAYOUTS, _DTYPES, _DRAFTERS, _ROUTINGS))
     hardware = itertools.cycle(list_hardware())
-    engines, stacks = itertools.cycle(list_engines()), itertools.cycle(_STACKS)
+    is_later, hosts = not {*engines} & {*_FIRST_ENGINES}, itertools.cycle(_HOSTS)
+    engines, stacks = itertools.cycle(engines), itertools.cycle(_STACKS)
     lookups, forms = itertools.cycle(_LOOKUPS), itertools.cycle(FORMS)
-    is_narrow = itertools.cycle([True, False, False])
+    is_narrow = itertools.cycle([True, False] if is_later else [True, False, False])
     for target, points, layout, dtypes, drafter, routing in zip(
         itertools.cycle(targets), *cycles, strict=False
     ):
@@ -152,6 +156,8 @@ def _cases(targets):
         row |= {"context_length": context_length} | _accepted(next(forms), int(draft_length))
         is_tree = row["form"] == "tokens_per_step" and int(draft_length) > 1
         row["verify_tokens"] = "24" if is_tree else ""
+        row["host_speed"] = next(hosts) if is_later else ""
+        row["tree_width"] = "4" if is_tree and is_later else ""
         row["interval"] = "1" if next(is_narrow) else ""
         row["max_draft_length"] = "7" if draft_length == "1" else ""
         yield row
@@ -176,10 +182,10 @@ def _accepted(form, draft_length):
     return {"form": form, "acceptance": given, "measured_draft_length": measured}
 
 
-def _rows(targets, count):
+def _rows(targets, engines, count):
     """Yield so many rows with what is predicted for them."""
     left = count
-    for row in _cases(targets):
+    for row in _cases(targets, engines):
         try:
             numbers = predicted(row)
         except InputError as error:  # without what is at fault, or not at all
@@ -196,10 +202,12 @@ def _rows(targets, count):
 
 
 def write_rows():
-    later = {name for names in _GROUPS for name in names}
-    first = [name for name in list_architectures() if name not in (*_DRAFTERS, *later)]
-    groups = zip((first, *_GROUPS), _COUNTS, strict=True)
-    rows = [row for names, count in groups for row in _rows(names, count)]
+    later = [name for name in list_engines() if name not in _FIRST_ENGINES]
+    grouped = {name for names in (_LATER, *_GROUPS) for name in names}
+    first = [name for name in list_architectures() if name not in (*_DRAFTERS, *grouped)]
+    parts = [(first, _FIRST_ENGINES), (_LATER, _FIRST_ENGINES), (first, later)]
+    parts += [(group, _FIRST_ENGINES) for group in _GROUPS]
+    rows = [row for part, n in zip(parts, _COUNTS, strict=True) for row in _rows(*part, n)]
     with TABLE.open("w", encoding="utf-8") as file:
         file.write(HEAD)
         writer = csv.DictWriter(file, [*GIVEN, *PREDICTED, *ENDS], lineterminator="\n")

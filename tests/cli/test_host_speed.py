@@ -1,0 +1,115 @@
+"""``--host-speed`` of every command that takes an engine, and ``--tree-width``."""
+
+import json
+import shlex
+
+import click
+import pytest
+
+from specmodel import cli, load_engine
+from specmodel.cli.commands import main_group
+
+ENGINE = " --hardware h200_sxm --engine vllm"
+WHERE = " --target mixtral-8x7b --drafter eagle3" + ENGINE
+RATE = WHERE + " --acceptance-rate 0.7"
+COMMANDS = [
+    f"predict{RATE} --batch-size 1 --draft-length 3",
+    f"decode --target mixtral-8x7b{ENGINE} --batch-size 1",
+    f"sweet-spot{RATE} --batch-size 1:16 --draft-length 3",
+    f"best-draft-length{RATE} --batch-size 1",
+    f"break-even{WHERE} --batch-size 1 --draft-length 3",
+    f"compare{RATE} --batch-size 1",
+    f"explain{RATE} --batch-size 1 --draft-length 3",
+    f"schedule --for vllm{RATE} --max-batch-size 4",
+    f"cost-table --for vllm{WHERE} --batch-size 1 --draft-length 3",
+    f"sensitivity{RATE} --batch-size 1 --draft-length 3 --samples 64",
+    f"sweep{RATE} --batch-size 1 --draft-length 3",
+    f"simulate{WHERE} --trace chat-eagle --requests 3 --output-tokens 40",
+]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line; return its status and what it prints on either stream."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_every_command_with_an_engine_is_here():
+    context = click.Context(main_group)
+    commands = {
+        name: main_group.get_command(context, name) for name in main_group.list_commands(context)
+    }
+    takes = {
+        name
+        for name, command in commands.items()
+        if {"engine", "target"} <= {parameter.name for parameter in command.params}
+    }
+    assert takes == {command.split()[0] for command in COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_host_decides(run, command):
+    status, out, _ = run(f"{command} --host-speed 0.25")
+    assert status == 0
+    assert out != run(command)[1]
+    assert max(map(len, out.splitlines())) <= 80 or command.startswith("sweep")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "1e9", "x"])
+def test_what_is_no_speed_is_refused_in_one_line(run, command, bad):
+    status, out, err = run(f"{command} --host-speed {bad}")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "--host-speed" in err
+    assert "from 0.01 to 100" in err or bad == "x" or command.startswith("sweep")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_host_beside_no_overheads_is_refused_in_one_line(run, command):
+    idle = command.replace("--engine vllm", "--engine ideal")
+    status, out, err = run(f"{idle} --host-speed 2")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("specmodel: error: --host-speed: got 2.0; expected an engine with")
+
+
+def test_compared_with_no_overheads_the_others_have_the_host(run):
+    command = f"compare{RATE} --batch-size 1 --json --host-speed"
+    listed = command.replace("--engine vllm", "--engine ideal,vllm")
+    slow, fast = (json.loads(run(f"{listed} {speed}")[1])["rows"] for speed in (0.25, 4))
+    for row, other in zip(slow, fast, strict=True):
+        assert (row["tpot"] > other["tpot"]) == (row["alternative"] == "vllm")
+
+
+@pytest.mark.parametrize("name", ["predict", "sweep"])
+@pytest.mark.parametrize("bad", ["0", "-1", "1.5", "nan", "1000000000", "x"])
+def test_what_is_no_width_is_refused_in_one_line(run, name, bad):
+    point = f"{WHERE} --tokens-per-step 2 --batch-size 1 --draft-length 3"
+    status, out, err = run(f"{name}{point} --tree-width {bad}")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "--tree-width" in err
+
+
+@pytest.mark.parametrize("name", ["predict", "sweep"])
+def test_trees_want_tokens_per_step(run, name):
+    point = " --batch-size 1 --draft-length 3 --tree-width 4"
+    status, out, err = run(f"{name}{RATE}{point}")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "--tree-width: got 4; expected 1, a chain" in err
+    assert "tokens_per_step" in err
+    status, out, _ = run(f"{name}{WHERE} --tokens-per-step 2{point}")
+    assert (status, bool(out)) == (0, True)
+
+
+@pytest.mark.parametrize(("engine", "of"), [("vllm", "host"), ("vllm-moesd-2025", "target")])
+def test_how_wrong_an_engine_is_is_said(run, engine, of):
+    out = run(COMMANDS[0].replace("--engine vllm", f"--engine {engine}"))[1]
+    record = load_engine(engine)
+    own, left_out = record.fit.mean_error, record.fit.left_out_error[of]
+    told = f"off by {own:.0%} on the rows it was fitted on, {left_out:.0%} on a {of} left out."
+    assert f"Engine: {record.name}, fitted; {told}" in " ".join(out.split())
+    assert told.removesuffix(".") in " ".join(run("list engines")[1].split())

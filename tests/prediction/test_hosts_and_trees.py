@@ -1,0 +1,120 @@
+"""The speed of the host and the width of trees as arguments, right and wrong."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specmodel import Acceptance, InputError, load_engine, predict
+from specmodel.answers import explain
+from specmodel.cost.deploy import deploy
+from specmodel.prediction.decode import decode
+from specmodel.records.engine import ON_HOST
+from specmodel.replay import replay_times
+from specmodel.sweeps import plan_sweep
+
+WHERE: dict[str, Any] = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
+POINT: dict[str, Any] = {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}
+TOKENS = Acceptance(tokens_per_step=2.0)
+
+
+def predicted(**changes: Any) -> Any:
+    return predict(**WHERE | POINT | {"engine": "vllm", "acceptance": TOKENS} | changes)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang-v1", "vllm-moesd-2025"])
+def test_a_faster_host_takes_its_seconds_the_fewer_times(engine: str) -> None:
+    seconds = load_engine(engine)
+    halved = seconds.with_changes("engine", {name: getattr(seconds, name) / 2 for name in ON_HOST})
+    fast, known = predicted(engine=engine, host_speed=2), predicted(engine=halved)
+    np.testing.assert_allclose(fast.step_time, known.step_time, rtol=1e-12)
+    assert (fast.step_time < predicted(engine=engine).step_time).all()
+    same = predicted(engine=engine, host_speed=1)
+    np.testing.assert_array_equal(same.step_time, predicted(engine=engine).step_time)
+
+
+def test_a_host_that_is_given_is_known() -> None:
+    """Of published hosts' mean, which is said, intervals hold the spread between hosts."""
+    assumed = predicted(interval=True)
+    given = predicted(host_speed=1, interval=True)
+    assert assumed.assumptions["host_speed"] == "1 (mean of published hosts)"
+    assert "host_speed" not in given.assumptions
+    assert "host_speed" not in predicted(engine="ideal").assumptions
+    assert "host_speed" not in predicted(engine="vllm-moesd-2025").assumptions
+    unknown, known = (p.intervals["step_time"] for p in (assumed, given))
+    assert (known.high - known.low < unknown.high - unknown.low).all()
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), "x", 1e9, True])
+def test_what_is_no_speed_is_refused(bad: Any) -> None:
+    with pytest.raises(InputError, match=r"^host_speed: got .*; expected .*number"):
+        predicted(host_speed=bad)
+    with pytest.raises(InputError, match=r"^host_speed: got .*"):
+        decode(**WHERE, engine="vllm", batch_size=1, host_speed=bad)
+
+
+def test_a_speed_that_decides_nothing_is_refused() -> None:
+    expected = r"^host_speed: got 2\.0; expected an engine with overheads.*: ideal has none$"
+    for engine in (None, "ideal"):
+        with pytest.raises(InputError, match=expected):
+            predicted(engine=engine, host_speed=2)
+    with pytest.raises(InputError, match=expected):
+        plan_sweep(WHERE | POINT | {"acceptance_rate": 0.7, "host_speed": [2.0, 3.0]})
+    own = load_engine("ideal").with_changes("engine", {"pass_time": 1e-3})
+    assert (predicted(engine=own, host_speed=2).tpot < predicted(engine=own).tpot).all()
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, float("nan"), "x", 1e9, True])
+def test_what_is_no_width_is_refused(bad: Any) -> None:
+    with pytest.raises(InputError, match=r"^tree_width: got .*; expected .*number"):
+        predicted(tree_width=bad)
+
+
+def test_a_tree_takes_more_on_the_gpu_of_an_engine_that_hides_nothing() -> None:
+    seconds = load_engine("sglang-v1")
+    chain, tree = (predicted(engine="sglang-v1", tree_width=width) for width in (1, 4))
+    np.testing.assert_allclose(tree.draft_time - chain.draft_time, seconds.tree_time, rtol=1e-9)
+    np.testing.assert_allclose(tree.verify_time, chain.verify_time, rtol=1e-12)
+    assert np.isnan(tree.best_draft_length).all()
+    assert (predicted(tree_width=4).step_time > predicted(tree_width=1).step_time).all()
+    terms = explain(tree).speedup
+    total = explain(tree).ideal_speedup + sum(terms.values())
+    np.testing.assert_allclose(total, tree.speedup, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "acceptance",
+    [
+        0.7,
+        Acceptance(step_efficiency=0.6),
+        Acceptance(accepted_fraction=0.6),
+        Acceptance(acceptance_by_position=[0.8, 0.7, 0.6]),
+    ],
+)
+def test_acceptance_of_chains_says_nothing_of_trees(acceptance: Any) -> None:
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* tokens_per_step"):
+        predicted(tree_width=4, acceptance=acceptance)
+
+
+def test_sweeps_refuse_trees_before_they_compute() -> None:
+    axes = WHERE | POINT | {"engine": "vllm", "tree_width": [1, 4]}
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* tokens_per_step"):
+        plan_sweep(axes | {"acceptance_rate": 0.7})
+    plan = plan_sweep(axes | {"tokens_per_step": 2.0}, columns=["speedup"])
+    assert "tokens_per_step" in plan.columns
+    parts = [part.predict().speedup.ravel() for part in plan.parts()]
+    expected = [predicted(tree_width=width).speedup for width in (1, 4)]
+    np.testing.assert_allclose(parts, expected, rtol=1e-12)
+    recurrent = {"target": ["mixtral-8x7b", "qwen3.5-35b-a3b"], "drafter": "mtp"}
+    for name in ("tree_width", "verify_tokens"):
+        own = axes | recurrent | {"tree_width": 1, "tokens_per_step": 2.0} | {name: 8}
+        with pytest.raises(InputError, match=f"^{name}: got 8; expected .* a chain"):
+            plan_sweep(own)
+
+
+def test_replays_walk_no_trees() -> None:
+    chain, _ = deploy(**WHERE, drafter="eagle3", engine="vllm")
+    tree = replace(chain, tree_width=4)
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
+        replay_times(tree, max_draft_length=3, context_length=100)
