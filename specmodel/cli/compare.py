@@ -65,7 +65,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
             raise InputError(name, options[name], "the drafter ngram with it")
     rates = _rates(options, lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
-    has_host = [engine not in (None, "ideal") for engine in lists["engine"]]
+    idle = _without_host(lists["engine"])
     found = {}
     for chosen in itertools.product(*lists.values()):
         named = dict(zip(names, chosen, strict=True))
@@ -73,8 +73,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         case = options | named | {"acceptance_rate": rates[named["drafter"]]}
         if named["drafter"] != NGRAM:
             case |= dict.fromkeys(LOOKUP)
-        if any(has_host) and named["engine"] == "ideal":
-            case["host_speed"] = None
+        case |= idle.get(named["engine"], {})
         found[", ".join(told) or labels["target"][named["target"]]] = answers.lengths_from(case)
     return found
 
@@ -84,6 +83,12 @@ def _listed(name: str, text: str | None) -> list[Any]:
     if len(set(values)) < len(values):
         raise InputError(name, text, "alternatives, each once")
     return values
+
+
+def _without_host(engines: list[str | None]) -> dict[str | None, dict[str, None]]:
+    """Return what differs of engines without overheads: no host, if another one has a host."""
+    idle = {name for name in engines if name in (None, "ideal")}
+    return {} if idle == {*engines} else {name: {"host_speed": None} for name in idle}
 
 
 def _rates(options: dict[str, Any], drafters: list[str]) -> dict[str, float | None]:
