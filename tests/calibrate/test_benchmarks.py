@@ -309,7 +309,9 @@ def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
     path = file(result)
     with pytest.raises(InputError, match=message) as caught:
         read_benchmarks([PLAIN, path])
-    assert str(path) in str(caught.value)
+    assert "mine.txt" in str(caught.value) or str(path)[:40] in str(
+        caught.value
+    )  # long ones are cut
     assert "\n" not in str(caught.value)
 
 

@@ -68,7 +68,17 @@ def test_suite_of_other_figures_fits_80_columns(scale, small, pairs, run, monkey
     assert len(widest(run(SUITE))) <= 80
 
 
-TAKEN = ("suite", "requests", "engine", "context_length", "seed", "workers", "as_json", "as_csv")
+TAKEN = (
+    "suite",
+    "requests",
+    "engine",
+    "host_speed",
+    "context_length",
+    "seed",
+    "workers",
+    "as_json",
+    "as_csv",
+)
 SETTLED = [p.opts[0] for p in simulate.params if p.name not in (*TAKEN, "help")]
 OF_SUITE = [
     *((f"{SUITE} {option} 1", f"{option}: got ", "none with --suite") for option in SETTLED),
