@@ -86,10 +86,7 @@ def architecture_fields(
     if family.has_residuals:
         fields |= residuals(reader)
     if family.positions_offset is not None:
-        fields["max_positions"] = reader.whole("max_position_embeddings") + family.positions_offset
-        embedding_size = reader.whole("word_embed_proj_dim", fields["hidden_size"])
-        is_narrow = embedding_size != fields["hidden_size"]
-        fields["embedding_size"] = embedding_size if is_narrow else None
+        fields |= _positions(reader, family.positions_offset, fields["hidden_size"])
     blocks = feed_forwards(reader, family, count)
     found = mixers(reader, family, count)
     layers = [
@@ -113,6 +110,15 @@ def architecture_fields(
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     return fields | {"layers": _grouped(layers)} | dtypes
+
+
+def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
+    """Return the table of positions, and the width of the other table where it is narrower."""
+    embedding_size = reader.whole("word_embed_proj_dim", hidden_size)
+    return {
+        "max_positions": reader.whole("max_position_embeddings") + offset,
+        "embedding_size": embedding_size if embedding_size != hidden_size else None,
+    }
 
 
 def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
