@@ -13,7 +13,7 @@ from specmodel.calibrate.fitting.result import rounded
 from specmodel.calibrate.fitting.steps import MeasuredSteps, measured_steps
 from specmodel.calibrate.serving.tables import Served
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
-from specmodel.records.engine import Overheads
+from specmodel.records.engine import FACTORS, Overheads
 
 VARIED = ("pass_time", "reject_time", "draft_pass_time", "tree_time", "reject_time_per_request")
 """Seconds of a host that an engine is described by."""
@@ -31,6 +31,9 @@ ENGINE_SPREAD = 0.5
 HOST_SPREAD = 0.7
 """Of the speed of a host beside the mean host: that at which the 80 % intervals of hosts left out
 hold for 80 % of their rows; 0.5 is the most likely, by less than a factor of 2 [-]."""
+
+FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
+"""Of the factors of a host and a deployment that were not measured [-]."""
 
 VERIFY_SPREAD = 0.05
 """Of steps with a draft beside plain ones, of one target on one host: errors of kernels [-]."""
@@ -95,11 +98,11 @@ class Population:
         """
         place, size = self.engines.index(engine) * len(VARIED), len(VARIED)
         own = self.covariance[place : place + size, place : place + size]
-        covariance = np.zeros((size + 2, size + 2))
+        spreads = [0.0] * size + [FACTOR_SPREADS[name] for name in FACTORS]
+        covariance = np.diag(np.square(spreads))
         covariance[:size, :size] = own
-        covariance[size, size], covariance[-1, -1] = HOST_SPREAD**2, DEPLOYMENT_SPREAD**2
         return {
-            "varied": [*VARIED, "host_speed", "gpu_time_factor"],
+            "varied": [*VARIED, *FACTORS],
             "covariance": [[rounded(value) for value in row] for row in covariance],
             "spread": rounded(np.hypot(RUN_SPREAD, VERIFY_SPREAD)),
             "outside_spread": ENGINE_SPREAD,
@@ -198,7 +201,8 @@ class _Model:
         means, engines, speed, gpu, verify = self.parts(x)
         overheads, factor = self.of_rows(x)
         missed = np.log(self.steps.predicted(overheads, factor) / self.steps.measured)
-        own = {name: np.asarray(getattr(overheads, name))[self.of_plain] for name in _ROWS}
+        names = (*VARIED, *FACTORS)
+        own = {name: np.asarray(getattr(overheads, name))[self.of_plain] for name in names}
         plain = self.plain.predicted(Overheads(**own)) if self.of_plain.size else np.ones(0)
         return np.concatenate(
             [
@@ -211,9 +215,6 @@ class _Model:
                 verify / VERIFY_SPREAD,
             ]
         )
-
-
-_ROWS = (*VARIED, "host_speed", "gpu_time_factor")
 
 
 def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:

@@ -12,18 +12,14 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.calibrate.fitting.population import (
     ENGINE_SPREAD,
-    HOST_SPREAD,
+    FACTOR_SPREADS,
     RUN_SPREAD,
     VERIFY_SPREAD,
 )
 from specmodel.calibrate.fitting.result import rounded
 from specmodel.calibrate.fitting.steps import MeasuredSteps, fitted_on, measured_steps
 from specmodel.calibrate.serving.tables import Served
-from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 from specmodel.records.engine import FACTORS, EngineProfile, Overheads
-
-_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
-"""Of logarithms of factors that a profile does not say to vary [-]."""
 
 _SMALL = 1e-6
 MOST_APART = 5.0
@@ -165,7 +161,7 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     covariance = np.diag(np.full(size + len(added), _SMALL))
     covariance[:size, :size] += np.array(base.fit.covariance)[np.ix_(kept, kept)]
     for place, name in enumerate(added, size):
-        covariance[place, place] = _SPREADS[name] ** 2
+        covariance[place, place] = FACTOR_SPREADS[name] ** 2
     return (*names, *added), covariance
 
 
