@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specmodel.calibrate.fitting.update import Moved
     from specmodel.calibrate.serving import Run
 
+_WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out")
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
 
 
@@ -110,6 +111,8 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
         "name": options["name"] or f"{base.name}, own runs",
         "source": options["source"] or f"{names}, from the profile {base.name}",
     }
+    if options["stack"]:
+        told_by["stack"] = options["stack"]
     profile = update.profile.with_changes("engine", told_by)
     deployment, _ = resolve(values | {"engine": profile}, prefix="set ")
     write_text(output, toml_text(profile) + "\n")
@@ -227,6 +230,10 @@ def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
 
     if len(paths) > 1:
         raise InputError("measurements", " ".join(paths), "one table with --vary")
+    for option, value in options.items():
+        if option not in _WITH_VARY and value not in (None, ()):
+            argument = "set" if option == "changes" else option
+            raise InputError(argument, value, "none with --vary, whose table says what ran")
     if options["name"] is None:
         raise InputError("name", None, "a name of the engine, with --vary")
     table = read_serving(paths[0])

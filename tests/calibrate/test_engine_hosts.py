@@ -12,7 +12,7 @@ import pytest
 
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
-from specmodel.calibrate.fitting import fit_population, update_engine
+from specmodel.calibrate.fitting import fit_engine, fit_population, update_engine
 from specmodel.calibrate.fitting.own_speed import own_speeds
 from specmodel.calibrate.fitting.population import RUN_SPREAD, VARIED
 from specmodel.calibrate.fitting.steps import measured_steps
@@ -265,6 +265,12 @@ def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
         update_engine([row("ideal", 1, 3)], load_engine("ideal"), date="2026-11-22")
     with pytest.raises(InputError, match="runs: got '0 runs'"):
         update_engine([], load_engine("vllm"), date="2026-11-22")
+
+
+def test_overheads_by_name_are_fitted_where_times_are_linear_in_them() -> None:
+    table = pd.read_csv(ROOT / "calibration" / "tables" / "moesd_vllm_a800.csv", comment="#")
+    with pytest.raises(InputError, match="engine: got 'vLLM'; expected one that hides none"):
+        fit_engine(table, load_engine("vllm"), ["reject_time"], date="2026-11-22")
 
 
 def test_own_files_say_their_version_and_so_the_profile() -> None:

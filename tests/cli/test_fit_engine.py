@@ -144,6 +144,10 @@ def test_one_line_names_the_file_and_what_would_do(
         (FIT.replace("mine.toml", "plain.jsonl"), ("--output", "another file")),
         (f"{FIT} --vary pass_time", ("measurements", "one table with --vary")),
         (
+            FIT.replace("plain.jsonl ", "") + " --vary pass_time",
+            ("--target: got 'qwen3-30b-a3b'", "none with --vary"),
+        ),
+        (
             FIT.replace("plain.jsonl", "plain.json"),
             ("gpt-oss-120b",),
         ),
@@ -155,6 +159,11 @@ def test_faults_of_the_command_are_one_line(
     line = do(command, 2)
     assert all(fragment in line for fragment in fragments)
     assert len(line.splitlines()) == 1
+
+
+def test_the_kernels_that_were_named_go_into_the_profile(do: Any) -> None:
+    do(f"{FIT} --stack trtllm")
+    assert load_engine("mine.toml").stack == "trtllm"
 
 
 def test_ten_times_the_batch_that_ran_is_said(do: Any) -> None:

@@ -117,7 +117,8 @@ def fit_engine(
     Raises
     ------
     InputError
-        If a column is missing, a value is not positive or there are too few rows.
+        If a column is missing, a value is not positive or there are too few rows, or the engine
+        hides its host behind the GPU.
 
     Notes
     -----
@@ -130,6 +131,9 @@ def fit_engine(
             raise InputError("vary", name, f"one of {nearest(name, BOUNDS)}")
     if len(set(vary)) < len(vary):
         raise InputError("vary", list(vary), "each overhead once")
+    if base.hides_host != "none":
+        expected = "one that hides none of its host's time, as times are linear in overheads there"
+        raise InputError("engine", base.name, expected)
     table = _checked(table, vary, leave_out)
     rows = [_linear(row, base, vary) for _, row in table.iterrows()]
     measured = table["value"].to_numpy(float)
