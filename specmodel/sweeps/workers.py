@@ -153,14 +153,15 @@ def _result(client: Client, worker_timeout: float, future: Any) -> Any:
     from distributed import wait
 
     last_seen = time.monotonic()
-    while not future.done():
+    while True:
         with suppress(TimeoutError):
             wait(future, timeout=_LOOK)
+            # what is done is lost again if its worker leaves before it is fetched
+            return future.result(timeout=worker_timeout)
         if client.nthreads():
             last_seen = time.monotonic()
         elif time.monotonic() - last_seen > worker_timeout:
             raise _NoWorkersError
-    return future.result()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 
 import pandas as pd
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import specmodel
 from specmodel import cli
 from specmodel.base.errors import InputError
-from specmodel.sweeps import plan_sweep, sweep, sweep_to_file
+from specmodel.sweeps import plan_sweep, sweep, sweep_to_file, workers
 
 distributed = pytest.importorskip("distributed")
 pytest.importorskip("pyarrow")
@@ -156,6 +157,20 @@ def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path
     kept = content(tmp_path / "x.partial")
     assert 3 <= len(kept) < len(expected)
     assert kept.items() <= expected.items()
+
+
+def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(monkeypatch):
+    """It is there when asked, and then its worker leaves before it is fetched."""
+    with start(1) as cluster, distributed.Client(cluster) as client:
+        future = client.submit(sum, [1, 2])
+        distributed.wait(future, timeout=30)
+        cluster.scale(0)
+        deadline = time.monotonic() + 30
+        while client.nthreads() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        monkeypatch.setattr(future, "done", lambda: True)
+        with pytest.raises(workers._NoWorkersError):
+            workers._result(client, 0.5, future)
 
 
 @pytest.fixture
