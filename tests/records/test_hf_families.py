@@ -480,12 +480,13 @@ def test_windowed_layers_have_heads_of_their_own(read):
     assert read(STEP, moe_layers_enum=routed) == read(STEP)
     assert read(STEP, moe_layers_enum=None, mlp_layer_types=types) == read(STEP)
     assert read(STEP, mlp_layer_types=[*types, "dense", "dense", "dense"]) == read(STEP)
+    untold = read(STEP, attention_other_setting=None)  # as in transformers and vLLM
+    assert heads_by_window(untold) == {(None, 64): 12, (512, 64): 33}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attention_other_setting": None}, "num_sliding_attention_heads: got None"),
         ({"attention_other_setting": {}}, "attention_other_setting: got {}"),
         ({"attention_other_setting": {"num_attention_heads": 90}}, "a multiple of num_key"),
         ({"num_sliding_attention_heads": "96"}, "num_sliding_attention_heads: got '96'"),

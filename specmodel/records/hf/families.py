@@ -277,6 +277,7 @@ FAMILIES = {
     "muse_glimmer": replace(
         _WINDOWED, kv_heads=2, head_dim=128, has_output_gate=True, interval=4, interval_key=None
     ),
+    "nemotron-nas": Family(dense_size=None, own_rules="search", harmless=("block_configs",)),
     "opt": Family(dense_size="ffn_dim", ties_embeddings=True, is_gated=False, positions_offset=2),
     "mixtral": _MIXTRAL,
     "phimoe": _MIXTRAL,

@@ -59,7 +59,6 @@ OTHER_KINDS = {
     "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling", "inkling2"),
-    "layers of many sizes (block_configs)": ("nemotron-nas",),
     "two attentions and experts of no weight in a layer (zero_expert_num)": (
         "longcat_flash", "longcat_flash_ngram",
     ),
@@ -87,3 +86,6 @@ WRAPPERS = {
     "step3p7": ("step3p5",),
 }
 """Models that see, and the families that the model in their `text_config` may have."""
+
+FLAT = {"step3p7": "step3p5"}
+"""Of these, what is also published as its language model alone, by the family of that."""

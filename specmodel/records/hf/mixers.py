@@ -1,6 +1,6 @@
 """What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
@@ -15,6 +15,7 @@ from specmodel.records.hf.mamba2 import (
     mamba,
     nemotron,
 )
+from specmodel.records.hf.nas import searched_mixers
 from specmodel.records.hf.reader import Reader
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -228,11 +229,14 @@ def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
 
 
 def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
-    """Return what is given as the query heads of layers with a window, and the key that has it."""
+    """Return what is given as the query heads of layers with a window, and the key that has it.
+
+    As many as in others if nothing is, as in transformers 5.23 and vLLM 0.33.
+    """
     key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
     if isinstance(other, dict) and reader.get(key) is None:
         return "attention_other_setting", other.get("num_attention_heads")
-    return key, reader.whole(key)
+    return key, reader.whole(key, reader.whole("num_attention_heads"))
 
 
 _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
@@ -251,7 +255,11 @@ _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
 """Rules for the heads of each layer where these differ."""
 
 
-_OWN = {"Gemma": gemma_mixers, "MiMo": mimo_mixers}
+_OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
+    "Gemma": gemma_mixers,
+    "MiMo": mimo_mixers,
+    "search": searched_mixers,
+}
 """Rules of families whose layers differ in more than their heads or window."""
 
 
