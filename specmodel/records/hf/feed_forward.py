@@ -5,6 +5,7 @@ from typing import Any
 
 from specmodel.records.hf.families import Family
 from specmodel.records.hf.gemma import gemma_blocks
+from specmodel.records.hf.lfm2 import adjusted_ffn_size
 from specmodel.records.hf.mamba2 import BLOCK_TYPES, MLP, MOE, block_types
 from specmodel.records.hf.nas import searched_blocks
 from specmodel.records.hf.reader import Reader
@@ -47,7 +48,8 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     if MLP in kinds:
         if family.dense_size is None:
             raise reader.fault("model_type", "a family whose layers all route")
-        width = reader.whole(family.dense_size)
+        is_adjusted = family.own_rules == "LFM2"
+        width = adjusted_ffn_size(reader) if is_adjusted else reader.whole(family.dense_size)
         made[MLP] = {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
     return [made.get(kind) for kind in kinds]
 

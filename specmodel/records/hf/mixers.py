@@ -7,6 +7,7 @@ from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDIN
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
 from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
+from specmodel.records.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
 from specmodel.records.hf.mamba2 import (
     BLOCK_TYPES,
     by_block_type,
@@ -45,7 +46,7 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
         If a size is missing or does not fit, or keys contradict each other.
     """
     kinds, window = _layer_kinds(reader, family, num_layers)
-    if family.own_rules:
+    if family.own_rules in _OWN:
         return [*_OWN[family.own_rules](reader, family, kinds, window)]
     made: dict[str, dict[str, Any]] = {}
     if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
@@ -245,6 +246,7 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "mamba": mamba,
     "kimi delta": kimi_delta,
     "ling delta": ling_delta,
+    "short convolution": short_convolution,
 }
 """Readers of linear attention and state spaces, by how families name their sizes."""
 
@@ -359,6 +361,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,
+    CONVOLUTIONS: by_convolution,
     "lists": by_lists,
     "groups": by_groups,
 }
