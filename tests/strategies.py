@@ -39,6 +39,13 @@ STATE_SPACES = st.fixed_dictionaries(
         "state_dtype": st.sampled_from(["fp32", "bf16"]),
     }
 )
+CONVOLUTIONS = st.fixed_dictionaries(
+    {
+        "kind": st.just("short_convolution"),
+        "num_channels": st.sampled_from([512, 2048]),
+        "conv_kernel": st.sampled_from([1, 3]),
+    }
+)
 DELTA = st.fixed_dictionaries(
     {
         "kind": st.just("kimi_delta_attention"),
@@ -121,7 +128,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
     )
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
-    recurrent = draw(st.none() | RECURRENT | STATE_SPACES | DELTA)
+    recurrent = draw(st.none() | RECURRENT | STATE_SPACES | DELTA | CONVOLUTIONS)
     if recurrent is None:
         return model
     layers = model.model_dump()["layers"]

@@ -84,11 +84,7 @@ def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
     >>> expected_tokens_per_step_by_position(rates, [1, 2, 3, 4]).round(3).tolist()
     [1.8, 2.4, 2.5, 2.6]
     """
-    tokens = check("tokens_per_step", tokens_per_step, minimum=1)
-    if tokens.ndim != 1 or not tokens.size:
-        raise InputError("tokens_per_step", tokens.tolist(), "a list, for 1, 2, ... drafted tokens")
-    if (tokens > np.arange(2, tokens.size + 2)).any():
-        raise InputError("tokens_per_step", tokens.tolist(), "at most the draft length + 1 each")
+    tokens = _checked_lengths(tokens_per_step)
     pools: list[list[float]] = []
     for gain in np.diff(tokens, prepend=1.0).tolist():
         pools.append([gain])
@@ -96,6 +92,49 @@ def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
             pools[-2:] = [pools[-2] + pools[-1]]
     reached = np.concatenate([np.full(len(pool), np.mean(pool)) for pool in pools])
     return conditional_acceptance(np.clip(reached, 0.0, 1.0))
+
+
+def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
+    """Return tokens per step by draft length, which must be a list of such [token]."""
+    tokens = check("tokens_per_step", tokens_per_step, minimum=1)
+    if tokens.ndim != 1 or not tokens.size:
+        raise InputError("tokens_per_step", tokens.tolist(), "a list, for 1, 2, ... drafted tokens")
+    if (tokens > np.arange(2, tokens.size + 2)).any():
+        raise InputError("tokens_per_step", tokens.tolist(), "at most the draft length + 1 each")
+    return tokens
+
+
+def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
+    """Return the acceptance that gives the tokens per step measured with blocks of each length.
+
+    A drafter that makes all tokens at once drafts the first ones the better or worse for how many
+    follow, so that lengths say nothing of each other: more tokens may be accepted of fewer. Of
+    each length the mean is known and not how it falls by position, so one rate holds at all.
+
+    Parameters
+    ----------
+    tokens_per_step
+        Mean tokens emitted per step with blocks of 1, 2, … tokens; one list [token].
+
+    Returns
+    -------
+    FloatArray
+        A table with the rates of blocks of i tokens in row i [-].
+
+    Raises
+    ------
+    InputError
+        If there is no list, or a number is below 1 or above the draft length + 1.
+
+    Examples
+    --------
+    >>> table = acceptance_of_blocks([1.8, 2.4, 2.3])  # less with three than with two
+    >>> expected_tokens_per_step_by_position(table, [1, 2, 3]).round(3).tolist()
+    [1.8, 2.4, 2.3]
+    """
+    tokens = _checked_lengths(tokens_per_step)
+    rates = speculation.solve_acceptance_rate(tokens, np.arange(1, tokens.size + 1))
+    return np.repeat(rates[:, None], tokens.size, axis=1)
 
 
 def expected_tokens_per_step_by_position(
@@ -106,7 +145,8 @@ def expected_tokens_per_step_by_position(
     Parameters
     ----------
     acceptance_by_position
-        P(token i accepted, all before it were) for i = 1, 2, …; one list [-].
+        P(token i accepted, all before it were) for i = 1, 2, …: one list, or a square table with
+        those of drafts of n tokens in row n [-].
     draft_length
         Whole draft lengths, none beyond the list, any shape [token].
 
@@ -126,13 +166,16 @@ def expected_tokens_per_step_by_position(
     1.75
     """
     rates = check("acceptance_by_position", acceptance_by_position, minimum=0, maximum=1)
-    if rates.ndim != 1:
-        raise InputError("acceptance_by_position", rates.tolist(), "one list of rates")
+    most = rates.shape[-1] if rates.ndim else 0
+    if rates.shape not in ((most,), (most, most)):
+        expected = "one list of rates, or one of as many for each draft length"
+        raise InputError("acceptance_by_position", rates.tolist(), expected)
     gamma = speculation.check_draft_length(draft_length, whole=True)
-    if gamma.max() > rates.size:
+    if gamma.max() > most:
         expected = f"at least draft_length = {gamma.max():g} rates"
         raise InputError("acceptance_by_position", rates.tolist(), expected)
-    tokens = 1 + np.concatenate([[0.0], np.cumsum(np.cumprod(rates))])
+    gained = np.cumsum(np.cumprod(rates, axis=-1), axis=-1)
+    tokens = 1 + np.concatenate([[0.0], gained if rates.ndim == 1 else np.diagonal(gained)])
     return unwrap(tokens[gamma.astype(int)])
 
 
@@ -230,7 +273,8 @@ class Acceptance:
     tokens_per_step, step_efficiency, accepted_fraction
         As measured at `measured_draft_length`, from which the rate is solved [token] [-] [-].
     acceptance_by_position
-        Conditional rates of positions 1, 2, …, one list [-].
+        Conditional rates of positions 1, 2, …: one list, or a square table with those of drafts of
+        n tokens in row n, as of drafters that make a block at once [-].
     measured_draft_length
         Draft length at which the middle three were measured [token].
     source
@@ -269,7 +313,7 @@ class Acceptance:
         """Longest draft that it says anything about [token]."""
         if self.acceptance_by_position is None:
             return float(speculation.MAX_DRAFT_LENGTH)
-        return float(np.size(np.asarray(self.acceptance_by_position)))
+        return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
 
     def where_proposed(self, proposal_rate: float) -> "Acceptance":
         """Return the acceptance of the steps with a proposal, from means over all steps.
@@ -334,9 +378,9 @@ class Acceptance:
         """Return the expected tokens per step at draft lengths of any shape [token]."""
         if self.acceptance_by_position is not None:
             rates = self.acceptance_by_position
-            longest = float(np.max(draft_length))
-            if self.source and longest > np.size(rates):
-                expected = f"at most {np.size(rates)}, the longest measured: {self.source}"
+            longest, most = float(np.max(draft_length)), self.max_draft_length
+            if self.source and longest > most:
+                expected = f"at most {most:g}, the longest measured: {self.source}"
                 raise InputError("draft_length", f"{longest:g}", expected)
             return expected_tokens_per_step_by_position(rates, draft_length)
         return speculation.expected_tokens_per_step(self.rate(), draft_length)

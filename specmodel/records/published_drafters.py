@@ -10,6 +10,7 @@ import numpy as np
 from specmodel.algebra.acceptance import (
     Acceptance,
     acceptance_from_lengths,
+    acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
 from specmodel.records.architecture import Architecture
@@ -19,6 +20,9 @@ PRESET = "preset"
 
 _FOLDER = Path(__file__).parent / "data"
 _SOURCE = "InferenceX: SPEED-Bench coding, thinking on, B300, vLLM, as of November 2026"
+_BLOCK_DRAFTERS = ("dspark",)
+"""Kinds of drafters that make all tokens of a draft at once."""
+
 _RECIPES = "vLLM recipes and InferenceX, November 2026"
 _LAST = 8
 _SHOWN = 0.005
@@ -46,8 +50,10 @@ class PublishedAcceptance:
 
     @property
     def acceptance(self) -> Acceptance:
-        """By position, with its source."""
-        rates = acceptance_from_lengths(self.tokens_per_step)
+        """By position, with its source; of a drafter of blocks for each length by itself."""
+        is_block = self.drafter in _BLOCK_DRAFTERS
+        of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
+        rates = of_lengths(self.tokens_per_step)
         lengths = np.arange(1, len(self.tokens_per_step) + 1)
         off = np.abs(expected_tokens_per_step_by_position(rates, lengths) - self.tokens_per_step)
         told = ""
@@ -64,7 +70,7 @@ class PublishedAcceptance:
 
 
 def published_acceptance() -> tuple[PublishedAcceptance, ...]:
-    """Return the acceptance that is published for drafters of kinds that are known here.
+    """Return the acceptance that is published, that of "preset" before others of a drafter.
 
     Examples
     --------
@@ -79,7 +85,6 @@ def published_acceptance() -> tuple[PublishedAcceptance, ...]:
             tuple(float(row[f"{length}"]) for length in range(1, _LAST + 1)),
         )
         for row in _rows("accept_lengths.csv")
-        if row["drafter"] != "dspark"
     )
 
 

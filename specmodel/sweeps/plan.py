@@ -339,7 +339,7 @@ def _listed(name: str, value: Any) -> list[Any]:
     kinds = {type(v) for v in values}
     if not kinds or type(None) in kinds:
         raise InputError(name, value, "at least one value, and none that is missing")
-    if kinds & {list, tuple, np.ndarray}:
+    if kinds & {list, tuple, np.ndarray} and name != _BY_POSITION:  # which may be a table
         raise InputError(name, value, "one value or one list of values")
     if name == "popularity" and kinds - {str, type(Path())}:
         raise InputError(name, value, "files, or popularity_exponent in its place")

@@ -7,14 +7,19 @@ from specmodel import list_acceptance, load_acceptance, predict
 from specmodel.algebra.acceptance import (
     Acceptance,
     acceptance_from_lengths,
+    acceptance_of_blocks,
     expected_tokens_per_step_by_position,
 )
 from specmodel.base.errors import InputError
 from specmodel.records.architecture import load_architecture
+from specmodel.records.drafter_names import DRAFTERS
 from specmodel.records.drafters import eagle3_drafter, load_drafter, mtp_drafter
 from specmodel.records.published_drafters import published_acceptance
+from specmodel.sweeps import sweep
 
 LENGTHS = np.arange(1, 9)
+OF_BLOCKS = [each for each in published_acceptance() if each.drafter == "dspark"]
+BY_TOKEN = [each for each in published_acceptance() if each.drafter != "dspark"]
 GLM = load_architecture("deepseek-v3").with_changes("target", {"name": "zai-org__GLM-5.2-FP8"})
 
 
@@ -39,7 +44,7 @@ def test_gains_that_never_rise_are_met_exactly():
     assert rates[1] == pytest.approx(0.80 / 0.93)
 
 
-@pytest.mark.parametrize("published", published_acceptance(), ids=lambda each: each.name)
+@pytest.mark.parametrize("published", BY_TOKEN, ids=lambda each: each.name)
 def test_other_gains_are_the_closest_that_do_not_rise(published):
     tokens = np.asarray(published.tokens_per_step)
     rates = acceptance_from_lengths(tokens)
@@ -60,9 +65,48 @@ def test_losses_count_as_no_gain():
 
 
 @pytest.mark.parametrize("tokens", [[], 1.5, [[1.5]], [2.1], [1.5, 3.1], [0.9], [float("nan")]])
-def test_tokens_per_step_that_cannot_be(tokens):
+@pytest.mark.parametrize("of_lengths", [acceptance_from_lengths, acceptance_of_blocks])
+def test_tokens_per_step_that_cannot_be(tokens, of_lengths):
     with pytest.raises(InputError, match=r"^tokens_per_step: got "):
-        acceptance_from_lengths(tokens)
+        of_lengths(tokens)
+
+
+# Blocks, of which each length is another
+
+
+@pytest.mark.parametrize("published", OF_BLOCKS, ids=lambda each: each.name)
+def test_blocks_of_each_length_are_met_exactly(published):
+    """Also where a longer one gains nothing, or loses."""
+    acceptance, tokens = published.acceptance, np.asarray(published.tokens_per_step)
+    assert acceptance.max_draft_length == 8
+    np.testing.assert_allclose(acceptance.expected_tokens_per_step(LENGTHS), tokens, rtol=1e-12)
+    assert "smoothed" not in acceptance.source
+    assert "November 2026" in acceptance.source
+
+
+def test_a_table_has_the_rates_of_each_length_in_a_row():
+    table = [[0.9, 0.0, 0.7], [0.8, 0.5, 0.1], [0.5, 0.5, 0.5]]
+    found = expected_tokens_per_step_by_position(table, [0, 1, 2, 3])
+    np.testing.assert_allclose(found, [1, 1.9, 1 + 0.8 + 0.4, 1.875])
+    same = expected_tokens_per_step_by_position([[0.5, 0.4]] * 2, [0, 1, 2])
+    np.testing.assert_array_equal(same, expected_tokens_per_step_by_position([0.5, 0.4], [0, 1, 2]))
+
+
+@pytest.mark.parametrize("rates", [0.5, [[0.5, 0.5]], [[[0.5]]], [[0.5], [0.5]]])
+def test_rates_that_are_no_list_and_no_square(rates):
+    with pytest.raises(InputError, match=r"^acceptance_by_position: got .*one list of rates"):
+        Acceptance(acceptance_by_position=rates).expected_tokens_per_step(1)
+
+
+def test_predictions_and_sweeps_take_blocks():
+    published = next(each for each in OF_BLOCKS if each.name == "deepseek-v4-pro-0813-dspark")
+    asked = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel"}
+    point = {"draft_length": [2, 6, 8], "batch_size": 4}
+    p = predict(**asked, **point, acceptance=published.acceptance)
+    np.testing.assert_allclose(p.tokens_per_step, [2.51, 3.77, 3.47])
+    table = published.acceptance.acceptance_by_position
+    swept = sweep({**asked, **point, "acceptance_by_position": table}, columns=["speedup"])
+    np.testing.assert_allclose(swept["speedup"], np.ravel(p.speedup))
 
 
 # Which one is meant
@@ -120,9 +164,39 @@ def test_another_targets_may_be_named_but_not_another_drafters():
     assert acceptance.source.startswith("glm-5.2-mtp (InferenceX")
     with pytest.raises(InputError, match=r"^acceptance: got 'glm-5.2-mtp'; .*of eagle3"):
         load_acceptance("GLM-5.2", "eagle3", "glm-5.2-mtp")
-    with pytest.raises(InputError, match=r"^acceptance: got 'kimi-k3-dspark'; .*glm-5.2-mtp"):
+    with pytest.raises(InputError, match=r"^acceptance: got 'kimi-k3-dspark'; .*of mtp"):
         load_acceptance("Kimi-K3", "mtp", "kimi-k3-dspark")
-    assert not [name for name in list_acceptance() if "dspark" in name]
+    with pytest.raises(InputError, match=r"^acceptance: got 'no-such'; .*glm-5.2-mtp.*kimi-k3-ds"):
+        load_acceptance("Kimi-K3", "mtp", "no-such")
+
+
+def test_all_that_are_published_are_listed():
+    assert list_acceptance() == [
+        "deepseek-v4-pro-0813-dspark",
+        "deepseek-v4-pro-mtp",
+        "glm-5.2-mtp",
+        "kimi-k2.5-eagle3",
+        "kimi-k3-dspark",
+        "kimi-k3-dspark-block-verification",
+        "minimax-m3-eagle3",
+        "qwen3.5-397b-mtp",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "preset", "sixth"),
+    [
+        ("Kimi-K3", "preset", 3.54),
+        ("kimi-k3", "Kimi-K3-DSpark-block-verification", 3.75),
+        ("DeepSeek-V4-Pro-0813", "preset", 3.77),
+        ("DeepSeek-V4-Pro", "deepseek-v4-pro-0813-dspark", 3.77),
+    ],
+)
+def test_blocks_are_known_by_name(monkeypatch, target, preset, sixth):
+    """As soon as a drafter has the name that they are published with."""
+    monkeypatch.setitem(DRAFTERS, "dspark", "blocks")
+    acceptance = load_acceptance(target, "DSpark", preset)
+    assert acceptance.expected_tokens_per_step(6) == pytest.approx(sixth)
 
 
 def test_the_kind_of_a_drafter_is_that_of_the_record(tmp_path):

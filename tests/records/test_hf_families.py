@@ -148,6 +148,7 @@ SHIPPED = {
     "kimi-k3": "moonshotai--Kimi-K3",
     "kimi-linear-48b-a3b": "transformers--kimi_linear",
     "glm-5.3-flash": "zai-org--GLM-5.3-Flash",
+    "lfm2-8b-a1b": "LiquidAI--LFM2-8B-A1B",
 }
 
 
@@ -176,6 +177,7 @@ def test_what_ships_is_what_the_configuration_says(read, name):
         ("google/gemma-4-26B-A4B-it", "gemma-4-26b-a4b"),
         ("XiaomiMiMo/MiMo-V2-Flash", "mimo-v2-flash"),
         ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", "nemotron-3-super-120b-a12b"),
+        ("LiquidAI/LFM2.5-8B-A1B", "lfm2-8b-a1b"),
     ],
 )
 def test_what_is_no_name_is_told_the_nearest(typed, known):
@@ -240,6 +242,8 @@ def plain(inner):
         "qwen3_5_moe_text": "Qwen--Qwen3.5-35B-A3B",
         "kimi_linear": "transformers--kimi_linear",
         "bailing_hybrid": "transformers--bailing_hybrid",
+        "lfm2": "LiquidAI--LFM2-1.2B",
+        "lfm2_moe": "LiquidAI--LFM2-8B-A1B",
         "glm5_next_text": "zai-org--GLM-5.3-Flash",
     }
     return of(names[inner], model_type=inner)
@@ -480,12 +484,13 @@ def test_windowed_layers_have_heads_of_their_own(read):
     assert read(STEP, moe_layers_enum=routed) == read(STEP)
     assert read(STEP, moe_layers_enum=None, mlp_layer_types=types) == read(STEP)
     assert read(STEP, mlp_layer_types=[*types, "dense", "dense", "dense"]) == read(STEP)
+    untold = read(STEP, attention_other_setting=None)  # as in transformers and vLLM
+    assert heads_by_window(untold) == {(None, 64): 12, (512, 64): 33}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attention_other_setting": None}, "num_sliding_attention_heads: got None"),
         ({"attention_other_setting": {}}, "attention_other_setting: got {}"),
         ({"attention_other_setting": {"num_attention_heads": 90}}, "a multiple of num_key"),
         ({"num_sliding_attention_heads": "96"}, "num_sliding_attention_heads: got '96'"),

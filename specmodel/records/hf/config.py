@@ -13,7 +13,7 @@ from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.gemma import gemma_fields
 from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
-from specmodel.records.hf.keys import WRAPPERS
+from specmodel.records.hf.keys import FLAT, WRAPPERS
 from specmodel.records.hf.kimi import residuals
 from specmodel.records.hf.mamba2 import num_layers
 from specmodel.records.hf.mixers import mixers
@@ -122,9 +122,12 @@ def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
 
 
 def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return layers that are alike together, in the order in which they first appear."""
+    """Return layers that are alike together, in the order in which they first appear.
+
+    One that has neither a mixer nor a block does nothing, and is none.
+    """
     groups: list[dict[str, Any]] = []
-    for parts in layers:
+    for parts in (layer for layer in layers if layer["mixer"] or layer["feed_forward"]):
         same = next((group for group in groups if group | parts == group), None)
         if same:
             same["count"] += 1
@@ -139,6 +142,8 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     if not isinstance(outer_type, str) or outer_type not in WRAPPERS:
         return config
     known, text = WRAPPERS[outer_type], config.get("text_config")
+    if text is None and outer_type in FLAT and config.get("num_hidden_layers") is not None:
+        return {**config, "model_type": FLAT[outer_type]}
     if not isinstance(text, dict) or text.get("model_type", known[0]) not in known:
         expected = f"an object of model_type {' or '.join(known)}"
         raise InputError(f"{argument} text_config", text, expected)

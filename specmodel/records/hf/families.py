@@ -225,6 +225,14 @@ _MIMO_V2 = replace(
     has_windowed_mtp=True,
     harmless=(*_DEEPSEEK.harmless, "attention_chunk_size"),
 )
+_LFM2 = Family(
+    kv_heads=8,
+    ties_embeddings=True,
+    linear="short convolution",
+    kinds=(FULL, LINEAR, "conv", "short_conv"),
+    plan="convolutions",
+    own_rules="LFM2",
+)
 
 FAMILIES = {
     "llama": Family(),
@@ -277,6 +285,16 @@ FAMILIES = {
     "muse_glimmer": replace(
         _WINDOWED, kv_heads=2, head_dim=128, has_output_gate=True, interval=4, interval_key=None
     ),
+    "lfm2": _LFM2,
+    "lfm2_moe": replace(
+        _LFM2,
+        own_rules=None,
+        experts="num_experts",
+        expert_size="moe_intermediate_size",
+        dense_layers="number",
+        harmless=("use_expert_bias",),
+    ),
+    "nemotron-nas": Family(dense_size=None, own_rules="search", harmless=("block_configs",)),
     "opt": Family(dense_size="ffn_dim", ties_embeddings=True, is_gated=False, positions_offset=2),
     "mixtral": _MIXTRAL,
     "phimoe": _MIXTRAL,

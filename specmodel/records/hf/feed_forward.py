@@ -5,7 +5,9 @@ from typing import Any
 
 from specmodel.records.hf.families import Family
 from specmodel.records.hf.gemma import gemma_blocks
+from specmodel.records.hf.lfm2 import adjusted_ffn_size
 from specmodel.records.hf.mamba2 import BLOCK_TYPES, MLP, MOE, block_types
+from specmodel.records.hf.nas import searched_blocks
 from specmodel.records.hf.reader import Reader
 
 
@@ -33,6 +35,8 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     """
     if family.own_rules == "Gemma":
         return [*gemma_blocks(reader, family, num_layers)]
+    if family.own_rules == "search":
+        return searched_blocks(reader, num_layers)
     made: dict[str, dict[str, Any]] = {}
     kinds, count, size = [MLP] * num_layers, family.experts, family.expert_size
     if family.plan == BLOCK_TYPES:
@@ -44,7 +48,8 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     if MLP in kinds:
         if family.dense_size is None:
             raise reader.fault("model_type", "a family whose layers all route")
-        width = reader.whole(family.dense_size)
+        is_adjusted = family.own_rules == "LFM2"
+        width = adjusted_ffn_size(reader) if is_adjusted else reader.whole(family.dense_size)
         made[MLP] = {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
     return [made.get(kind) for kind in kinds]
 
@@ -78,6 +83,9 @@ def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> d
     else:
         size = reader.whole_in_all(family.shared_size, minimum=0)
         num_shared = int(size > 0)
+        if reader.whole("n_shared_experts", num_shared, minimum=0) != num_shared:
+            expected = f"{num_shared}, as {family.shared_size} = {size} is that of all"
+            raise reader.fault("n_shared_experts", expected)
     return fields | {"num_shared_experts": num_shared, "shared_expert_size": size}
 
 
@@ -147,13 +155,14 @@ def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
 
 def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) -> _Rule:
     """Return the layers that are not among those whose numbers a text or list names."""
-    del family
     key = "moe_layers_enum"
     value = reader.get(key)
     if value is None:
-        if reader.get("mlp_layer_types") is None:
-            raise reader.fault(key, "the numbers of the layers that route, in a text or list")
-        return None, []
+        if reader.get("mlp_layer_types") is not None:
+            return None, []
+        if reader.get("first_k_dense_replace") is not None:
+            return _dense_leading(reader, family, num_layers)
+        raise reader.fault(key, "the numbers of the layers that route, in a text or list")
     words = value.split(",") if isinstance(value, str) else value
     if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
         raise reader.fault(key, "the numbers of the layers that route, in a text or list")

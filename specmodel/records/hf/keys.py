@@ -42,6 +42,8 @@ _SAME = (
     ("head_dim", "attention_head_dim"),
     ("mamba_ssm_dtype", "mamba_ssm_cache_dtype"),
     ("share_expert_dim", "share_expert_dims"),
+    ("intermediate_size", "block_ff_dim"),
+    ("tie_word_embeddings", "tie_embedding"),
 )
 
 ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
@@ -59,11 +61,9 @@ OTHER_KINDS = {
     "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling", "inkling2"),
-    "layers of many sizes (block_configs)": ("nemotron-nas",),
     "two attentions and experts of no weight in a layer (zero_expert_num)": (
         "longcat_flash", "longcat_flash_ngram",
     ),
-    "short convolutions as layers (conv_L_cache)": ("lfm2", "lfm2_moe"),
 }  # fmt: skip
 """Families with layers that are not known here, by what these are and the key that they have."""
 
@@ -85,5 +85,9 @@ WRAPPERS = {
     "gemma4": ("gemma4_text",),
     "muse_glimmer": ("muse_glimmer_text",),
     "step3p7": ("step3p5",),
+    "lfm2_vl": ("lfm2", "lfm2_moe"),
 }
 """Models that see, and the families that the model in their `text_config` may have."""
+
+FLAT = {"step3p7": "step3p5"}
+"""Of these, what is also published as its language model alone, by the family of that."""

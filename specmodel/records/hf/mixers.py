@@ -1,12 +1,13 @@
 """What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
 from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
+from specmodel.records.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
 from specmodel.records.hf.mamba2 import (
     BLOCK_TYPES,
     by_block_type,
@@ -15,6 +16,7 @@ from specmodel.records.hf.mamba2 import (
     mamba,
     nemotron,
 )
+from specmodel.records.hf.nas import searched_mixers
 from specmodel.records.hf.reader import Reader
 
 _STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -44,7 +46,7 @@ def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, An
         If a size is missing or does not fit, or keys contradict each other.
     """
     kinds, window = _layer_kinds(reader, family, num_layers)
-    if family.own_rules:
+    if family.own_rules in _OWN:
         return [*_OWN[family.own_rules](reader, family, kinds, window)]
     made: dict[str, dict[str, Any]] = {}
     if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
@@ -228,11 +230,14 @@ def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
 
 
 def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
-    """Return what is given as the query heads of layers with a window, and the key that has it."""
+    """Return what is given as the query heads of layers with a window, and the key that has it.
+
+    As many as in others if nothing is, as in transformers 5.23 and vLLM 0.33.
+    """
     key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
     if isinstance(other, dict) and reader.get(key) is None:
         return "attention_other_setting", other.get("num_attention_heads")
-    return key, reader.whole(key)
+    return key, reader.whole(key, reader.whole("num_attention_heads"))
 
 
 _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
@@ -241,6 +246,7 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "mamba": mamba,
     "kimi delta": kimi_delta,
     "ling delta": ling_delta,
+    "short convolution": short_convolution,
 }
 """Readers of linear attention and state spaces, by how families name their sizes."""
 
@@ -251,7 +257,11 @@ _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
 """Rules for the heads of each layer where these differ."""
 
 
-_OWN = {"Gemma": gemma_mixers, "MiMo": mimo_mixers}
+_OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
+    "Gemma": gemma_mixers,
+    "MiMo": mimo_mixers,
+    "search": searched_mixers,
+}
 """Rules of families whose layers differ in more than their heads or window."""
 
 
@@ -351,6 +361,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,
+    CONVOLUTIONS: by_convolution,
     "lists": by_lists,
     "groups": by_groups,
 }

@@ -85,6 +85,7 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
         (_of("mixer", "in_proj"), _of("mamba", "in_proj")),
         (_of("mixer", "out_proj"), _of("mamba", "out_proj")),
     ),
+    "short_convolution": ((_of("conv", "in_proj"),), (_of("conv", "out_proj"),)),
     "kimi_delta_attention": (
         tuple(_of("self_attn", *_DELTA, *names) for names in _DELTA_GATES),
         (_of("self_attn", "o_proj"),),
@@ -119,7 +120,12 @@ _BLOCK_NAMES: dict[str, Namings] = {
         ),
         _of("mixer.shared_experts", *_UNGATED),
     ),
-    DENSE: (*(_of(block, *_FFN) for block in _BLOCKS), ("fc1", "fc2"), _of("mixer", *_UNGATED)),
+    DENSE: (
+        *(_of(block, *_FFN) for block in _BLOCKS),
+        ("fc1", "fc2"),
+        _of("mixer", *_UNGATED),
+        _of("feed_forward", "w1", "w2", "w3"),
+    ),
 }
 _ALL_NAMES = sorted(
     {
@@ -144,7 +150,7 @@ _MTP_NAMES = ("mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp.down_proj")
 _WHOLE_MTP = re.compile(r"(?:.*\.)?mtp(?:\.layers(?:\.0)?)?(?:\.?\*)?")
 _UNQUANTISED = re.compile(
     r"\b(embed_tokens|embeddings|router|(shared_expert_)?gate|\w*norm|e_score_correction_bias|eh_proj"
-    r"|shared_head|conv1d|[qkv]_conv1d|A_log|dt_bias|in_proj_(a|b|ba)|b_proj|fused_qkvbfg_a_proj"
+    r"|shared_head|conv1d|conv\.conv|[qkv]_conv1d|A_log|dt_bias|in_proj_(a|b|ba)|b_proj|fused_qkvbfg_a_proj"
     r"|hc_\w+|hyper_connection|mapping_proj|attn_m[hq]a|index_kpool_compress_\w+|indexers_proj"
     r"|weights_proj|fc[12]_latent_proj)\b"
 )

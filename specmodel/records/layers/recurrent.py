@@ -4,104 +4,21 @@ A pass reads the state of each sequence once, and writes it as `StateKeeping` sa
 each verified token.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
-from specmodel.base.records import Record
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray
+from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.records.layers import blocks, messages
 from specmodel.records.layers.attention import Size
-from specmodel.records.layers.batch import Pass, Stream
-from specmodel.records.layers.states import StateKeeping
+from specmodel.records.layers.batch import Pass
+from specmodel.records.layers.convolutions import RecurrentMixer, verified
 from specmodel.records.layers.work import Work
 
-StateDtype = Literal["fp32", "bf16", "fp16"]
-"""Dtypes of a recurrent state."""
-
-
-class RecurrentMixer(Record):
-    """What all recurrent mixers have: a state in some dtype, and a convolution before it.
-
-    A kind of its own says what `state_size`, `record_size` and `conv_channels` are.
-
-    Parameters
-    ----------
-    conv_kernel
-        Tokens that the convolution sees, the newest included [token].
-    state_dtype
-        Dtype of the state.
-    """
-
-    conv_kernel: Annotated[int, Field(ge=1, le=1024)]
-    state_dtype: StateDtype = "fp32"
-
-    @property
-    @abstractmethod
-    def state_size(self) -> int:
-        """Elements of the state of a sequence in one layer [-]."""
-
-    @property
-    @abstractmethod
-    def record_size(self) -> int:
-        """Elements that one layer records of a token, to repeat what it does to the state [-]."""
-
-    @property
-    @abstractmethod
-    def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over [-]."""
-
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU: one state, whatever it saw [B]."""
-        window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
-        return 0 * entries + self.state_bytes(tensor_parallel) + window
-
-    def reserved_bytes(
-        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
-        """Return what is reserved for a sequence that verifies so many tokens, likewise [B]."""
-        past = states.past_tokens(tokens, self.conv_kernel - 1)
-        return (
-            states.states(tokens) * self.state_bytes(tensor_parallel)
-            + past * self.past_token_bytes(stream, tensor_parallel)
-            + states.records(tokens) * self.record_bytes(tensor_parallel)
-        )
-
-    def state_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the bytes of the state of a sequence in one layer on each GPU [B]."""
-        return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
-
-    def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the bytes that one layer records of a token, as precise as fp32 [B]."""
-        return self.record_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
-
-    def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
-        """Return the bytes that the convolution keeps of a token it saw [B]."""
-        return self.channels_on(tensor_parallel) * stream.residual_bytes
-
-    def channels_on(self, tensor_parallel: int) -> float:
-        """Return the channels of the convolution on each GPU [-]."""
-        return self.conv_channels / tensor_parallel
-
-    def convolution(self, run: Pass, layers: int) -> Work:
-        """Return the work of the convolution of some layers, which keeps a window a token."""
-        return blocks.short_convolution(
-            batch_size=run.replica.num_sequences,
-            num_tokens=run.num_tokens,
-            windows_written=verified(run, lambda tokens: tokens),
-            channels=self.channels_on(run.layout.tensor_parallel),
-            width=self.conv_kernel,
-            layers=layers,
-            value_bytes=run.stream.residual_bytes,
-            dtype=run.stream.activation_dtype,
-        )
+__all__ = ["GatedDeltaNet", "KimiDeltaAttention", "Mamba2", "RecurrentMixer"]
 
 
 class GatedDeltaNet(RecurrentMixer):
@@ -354,11 +271,6 @@ class KimiDeltaAttention(RecurrentMixer):
     @property
     def _conv_weights(self) -> int:
         return self.conv_channels * self.conv_kernel
-
-
-def verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Return the mean over sequences of a function of the tokens that each may go on after."""
-    return run.replica.mean(lambda group: group.mean_of_verified(of))
 
 
 class Mamba2(RecurrentMixer):
