@@ -1,5 +1,6 @@
 """Draft heads: what EAGLE, MTP and parallel heads have of their target, and what of their own."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,7 +69,7 @@ def eagle_drafter(
     >>> head.architectures[0].layers[0].feed_forward.ffn_size
     14336
     """
-    block = ffn_size or _dense_size(target) or 7 * target.hidden_size // 2
+    block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
     size = vocabulary_size or target.vocabulary_size
     return _head(target, EAGLE, _plain_attention(target), 2, block, size, verified_first)
 
@@ -102,14 +103,10 @@ def eagle3_drafter(
     """
     from specmodel.records.published_drafters import published_head
 
-    h, mixer = target.hidden_size, _plain_attention(target)
-    if not isinstance(mixer, GroupedAttention):  # heads for MLA targets have grouped heads
-        heads = max(h // 128, 1)
-        kv_heads = 8 if heads % 8 == 0 else heads
-        mixer = GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
-    mixer = mixer.model_copy(update={"input_size": 2 * h})
+    h = target.hidden_size
+    mixer = grouped_attention(target).model_copy(update={"input_size": 2 * h})
     block = ffn_size or published_head(target)
-    rule = 0 if block else (0 if target.is_moe else _dense_size(target)) or 6 * h
+    rule = 0 if block else (0 if target.is_moe else dense_size(target)) or 6 * h
     head = _head(target, EAGLE3, mixer, 3, block or rule, vocabulary_size, features_first)
     told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
     return replace(head, assumed=(("draft_ffn_size", told),) if rule else ())
@@ -197,7 +194,41 @@ def _head(
     vocabulary_size: int,
     rule: Rule,
 ) -> Drafter:
-    h = target.hidden_size
+    fields = {
+        "vocabulary_size": vocabulary_size,
+        "input_projection_size": inputs * target.hidden_size,
+    }
+    head = derived_head(target, kind, 1, mixer, ffn_size, fields)
+    sizes = target.hidden_size, target.vocabulary_size
+    return Drafter(name=kind, parts=((head, rule),), is_head=True, target_sizes=sizes)
+
+
+def derived_head(
+    target: Architecture,
+    kind: str,
+    num_layers: int,
+    mixer: Mixer,
+    ffn_size: int,
+    fields: Mapping[str, Any],
+) -> Architecture:
+    """Return a head of the target's width, of dense layers that are alike; not quantised.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    kind
+        What it is called.
+    num_layers, mixer, ffn_size
+        Its layers, and the mixer and the width of the feed-forward block of each [-].
+    fields
+        What `Architecture` has beside.
+
+    Returns
+    -------
+    Architecture
+        The head.
+    """
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
     block = {"kind": "dense", "ffn_size": ffn_size}
@@ -205,17 +236,14 @@ def _head(
         "schema_version": 2,
         "name": f"{kind} on {target.name}",
         "source": "derived from the target",
-        "hidden_size": h,
-        "layers": [{"count": 1, "mixer": mixer.model_dump(), "feed_forward": block}],
-        "vocabulary_size": vocabulary_size,
-        "input_projection_size": inputs * h,
+        "hidden_size": target.hidden_size,
+        "layers": [{"count": num_layers, "mixer": mixer.model_dump(), "feed_forward": block}],
         "weight_dtype": dtype,
         "activation_dtype": dtype,
         "kv_dtype": target.kv_dtype,
+        **fields,
     }
-    head = build(Architecture, shape, "drafter")
-    sizes = h, target.vocabulary_size
-    return Drafter(name=kind, parts=((head, rule),), is_head=True, target_sizes=sizes)
+    return build(Architecture, shape, "drafter")
 
 
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
@@ -310,8 +338,40 @@ def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention
     return mixer.model_copy(update={"gate_size": 0})
 
 
-def _dense_size(target: Architecture) -> int:
-    """Return the width of the target's dense feed-forward blocks, 0 if all of them route."""
+def grouped_attention(target: Architecture) -> GroupedAttention:
+    """Return grouped heads as heads have them: the target's, or of 128 where it has latents.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    GroupedAttention
+        Over all entries, without gate.
+    """
+    mixer = _plain_attention(target)
+    if isinstance(mixer, GroupedAttention):
+        return mixer
+    heads = max(target.hidden_size // 128, 1)
+    kv_heads = 8 if heads % 8 == 0 else heads
+    return GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+
+
+def dense_size(target: Architecture) -> int:
+    """Return the width of the target's dense feed-forward blocks, 0 if all of them route.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    int
+        The width [-].
+    """
     for part in target.feed_forwards:
         if isinstance(part, DenseFeedForward):
             return part.ffn_size
