@@ -5,11 +5,14 @@ target; P-EAGLE is an EAGLE-3 head, PARD a model of its own, which were trained 
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 from specmodel.base.errors import InputError
+from specmodel.base.records import build
 from specmodel.records.architecture import Architecture, load_architecture
 from specmodel.records.draft_heads import (
     EAGLE3_VOCABULARY_SIZE,
+    P_EAGLE,
     dense_size,
     derived_head,
     eagle3_drafter,
@@ -26,7 +29,7 @@ from specmodel.records.draft_passes import (
 )
 from specmodel.records.layers.markov import MarkovHead
 
-DFLASH, DSPARK, P_EAGLE = "DFlash head", "DSpark head", "P-EAGLE head"
+DFLASH, DSPARK = "DFlash head", "DSpark head"
 """What these drafters are called."""
 
 DFLASH_BLOCK, DSPARK_BLOCK = 16, 7
@@ -199,6 +202,52 @@ def usual_pard_drafter(target: Architecture) -> Drafter:
         expected = f"a config.json with pard_token, as no PARD model for {target.name} is known"
         raise InputError("drafter", "pard", expected)
     return pard_drafter(load_architecture(name, "drafter"))
+
+
+def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None:
+    """Return the drafter of a block, or with masks, of a ``config.json``, None if it is another.
+
+    Parameters
+    ----------
+    path
+        The file, or the folder that holds it.
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    Drafter or None
+        DFlash, DSpark or PARD.
+
+    Raises
+    ------
+    InputError
+        If it is such a drafter, but not for the target, or has a part that is not known.
+    """
+    from specmodel.records.hf import blocks  # tables for this path only
+    from specmodel.records.hf.config import architecture_fields
+    from specmodel.records.hf.files import read_config
+    from specmodel.records.hf.heads import is_draft_head
+
+    file = read_config(path, "drafter")
+    content = file.content
+    if not blocks.is_block_head(content):
+        if content.get("pard_token") is None or is_draft_head(content):
+            return None
+        plain = {key: value for key, value in content.items() if key != "pard_token"}
+        fields = architecture_fields(plain, file.argument, file.quantisation())
+        return pard_drafter(build(Architecture, file.with_origin(fields), file.argument))
+    sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    read = blocks.block_head(content, file.argument, **sizes)
+    head = build(Architecture, file.with_origin(read.fields), file.argument)
+    rule = masks_from_anchor if read.drafts_from_anchor else masks_after_anchor
+    return Drafter(
+        name=DSPARK if read.is_chained else DFLASH,
+        parts=((head, rule),),
+        is_head=True,
+        is_chain=True,
+        block_size=read.block_size,
+    )
 
 
 def _block_head(

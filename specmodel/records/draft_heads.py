@@ -15,6 +15,7 @@ from specmodel.records.draft_passes import (
     Rule,
     all_at_once,
     features_first,
+    masks_after_verified,
     module_in_turn,
     selection_first,
     verified_first,
@@ -31,7 +32,7 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
 EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
-ASSISTANT = "assistant"
+ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
 """What drafters are called that a fit or a measurement may be of."""
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
@@ -261,6 +262,9 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
         return _assistant(assistant, target, file.argument)
     fields = heads.eagle3_fields(file.content, file.argument, **sizes)
     head = build(Architecture, file.with_origin(fields), file.argument)
+    if heads.drafts_with_masks(file.content):
+        parts = ((head, masks_after_verified),)
+        return Drafter(name=P_EAGLE, parts=parts, is_head=True, is_chain=True)
     return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
 
 

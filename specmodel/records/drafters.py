@@ -15,11 +15,11 @@ from specmodel.records.architecture import Architecture, list_architectures, loa
 from specmodel.records.block_heads import (
     DFLASH,
     DSPARK,
-    P_EAGLE,
     dflash_drafter,
     dspark_drafter,
     p_eagle_drafter,
     pard_drafter,
+    read_block_drafter,
     usual_pard_drafter,
 )
 from specmodel.records.draft_heads import (
@@ -27,6 +27,7 @@ from specmodel.records.draft_heads import (
     EAGLE,
     EAGLE3,
     MTP,
+    P_EAGLE,
     PARALLEL,
     eagle3_drafter,
     eagle_drafter,
@@ -189,7 +190,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     """
     if is_path(name, "drafter"):
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
-        head = read_head(name, target) if is_config else None
+        head = read_block_drafter(name, target) or read_head(name, target) if is_config else None
         return head or model_drafter(load_architecture(name, "drafter"))
     for spelling in spellings(str(name)):
         if spelling in DRAFTERS:
