@@ -20,10 +20,12 @@ from specmodel.records.draft_passes import (
 )
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import LatentAttention
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
 from specmodel.records.layers.grouped import GroupedAttention
+from specmodel.records.layers.residuals import HyperConnections
 from specmodel.records.layers.sparse import SparseAttention
 
 EAGLE3_VOCABULARY_SIZE = 32_000
@@ -104,9 +106,7 @@ def eagle3_drafter(
 
     h, mixer = target.hidden_size, _plain_attention(target)
     if not isinstance(mixer, GroupedAttention):  # heads for MLA targets have grouped heads
-        heads = max(h // 128, 1)
-        kv_heads = 8 if heads % 8 == 0 else heads
-        mixer = GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+        mixer = _usual_heads(h)
     mixer = mixer.model_copy(update={"input_size": 2 * h})
     block = ffn_size or published_head(target)
     rule = 0 if block else (0 if target.is_moe else _dense_size(target)) or 6 * h
@@ -142,13 +142,14 @@ def mtp_drafter(target: Architecture) -> Drafter:
     the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
     which it is cut and then gathered.
     """
+    has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
     changes = {
         "name": f"{MTP} of {target.name}",
         "layers": (target.mtp_layer or _mtp_layer(target),),
         "input_projection_size": 2 * target.hidden_size,
         "mtp_layer": None,
         "layer_inputs": None,
-        "residuals": None,
+        "residuals": target.residuals if has_streams else None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1
@@ -299,7 +300,12 @@ def _attention(target: Architecture) -> Attention:
 
 
 def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
-    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is."""
+    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is.
+
+    Where entries are compressed, it has heads of the usual size.
+    """
+    if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
+        return _usual_heads(target.hidden_size)
     mixer = _attention(target)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
@@ -308,6 +314,13 @@ def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention
         sizes = mixer.model_dump(include={"num_heads", "num_kv_heads", "head_dim"})
         return GroupedAttention(**sizes)
     return mixer.model_copy(update={"gate_size": 0})
+
+
+def _usual_heads(hidden_size: int) -> GroupedAttention:
+    """Return attention with heads of 128, in eight groups where these divide them."""
+    heads = max(hidden_size // 128, 1)
+    kv_heads = 8 if heads % 8 == 0 else heads
+    return GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
 
 
 def _dense_size(target: Architecture) -> int:
