@@ -22,10 +22,12 @@ from specmodel.records.draft_passes import (
 )
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import LatentAttention
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
 from specmodel.records.layers.grouped import GroupedAttention
+from specmodel.records.layers.residuals import HyperConnections
 from specmodel.records.layers.sparse import SparseAttention
 
 EAGLE3_VOCABULARY_SIZE = 32_000
@@ -140,13 +142,14 @@ def mtp_drafter(target: Architecture) -> Drafter:
     the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
     which it is cut and then gathered.
     """
+    has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
     changes = {
         "name": f"{MTP} of {target.name}",
         "layers": (target.mtp_layer or _mtp_layer(target),),
         "input_projection_size": 2 * target.hidden_size,
         "mtp_layer": None,
         "layer_inputs": None,
-        "residuals": None,
+        "residuals": target.residuals if has_streams else None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1
@@ -331,7 +334,12 @@ def _attention(target: Architecture) -> Attention:
 
 
 def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
-    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is."""
+    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is.
+
+    Where entries are compressed, it has heads of the usual size.
+    """
+    if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
+        return _usual_heads(target.hidden_size)
     mixer = _attention(target)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
@@ -356,9 +364,12 @@ def grouped_attention(target: Architecture) -> GroupedAttention:
         Over all entries, without gate.
     """
     mixer = _plain_attention(target)
-    if isinstance(mixer, GroupedAttention):
-        return mixer
-    heads = max(target.hidden_size // 128, 1)
+    return mixer if isinstance(mixer, GroupedAttention) else _usual_heads(target.hidden_size)
+
+
+def _usual_heads(hidden_size: int) -> GroupedAttention:
+    """Return attention with heads of 128, in eight groups where these divide them."""
+    heads = max(hidden_size // 128, 1)
     kv_heads = 8 if heads % 8 == 0 else heads
     return GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
 
