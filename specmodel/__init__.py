@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from specmodel.records.architecture import Architecture, list_architectures, load_architecture
     from specmodel.records.drafters import (
         Drafter,
+        dflash_drafter,
+        dspark_drafter,
         eagle3_drafter,
         eagle_drafter,
         list_drafters,
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
         model_drafter,
         mtp_drafter,
         ngram_drafter,
+        p_eagle_drafter,
         parallel_drafter,
+        pard_drafter,
+        suffix_drafter,
     )
     from specmodel.records.engine import EngineProfile, list_engines, load_engine
     from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
@@ -43,6 +48,8 @@ __all__ = [
     "Prediction",
     "decode",
     "deploy",
+    "dflash_drafter",
+    "dspark_drafter",
     "eagle3_drafter",
     "eagle_drafter",
     "list_acceptance",
@@ -58,8 +65,11 @@ __all__ = [
     "model_drafter",
     "mtp_drafter",
     "ngram_drafter",
+    "p_eagle_drafter",
     "parallel_drafter",
+    "pard_drafter",
     "predict",
+    "suffix_drafter",
 ]
 
 _HOMES = {
@@ -68,6 +78,8 @@ _HOMES = {
     "records.architecture": ("Architecture", "list_architectures", "load_architecture"),
     "records.drafters": (
         "Drafter",
+        "dflash_drafter",
+        "dspark_drafter",
         "eagle3_drafter",
         "eagle_drafter",
         "list_drafters",
@@ -75,7 +87,10 @@ _HOMES = {
         "model_drafter",
         "mtp_drafter",
         "ngram_drafter",
+        "p_eagle_drafter",
         "parallel_drafter",
+        "pard_drafter",
+        "suffix_drafter",
     ),
     "records.engine": ("EngineProfile", "list_engines", "load_engine"),
     "base.errors": ("InputError",),

@@ -97,13 +97,15 @@ def _vllm(schedule: Schedule, drafter: str) -> str:
     """Return JSON with ranges of batch sizes, both ends included."""
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
     method = f'"method": "{_VLLM_METHODS[drafter]}", ' if drafter in _VLLM_METHODS else ""
+    method += '"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else ""
     table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
     return f'{{{method}"num_speculative_tokens": {schedule.max_draft_length},\n{table}'
 
 
 def _vllm_place(_schedule: Schedule, drafter: str) -> str:
     """Name the option, and what it needs beside the fragment: no file for look-ups and MTP."""
-    needs = {"ngram": "", "mtp": ""}.get(drafter, ', with the path of the drafter as "model"')
+    has_no_file = drafter in ("ngram", "suffix", "mtp")
+    needs = "" if has_no_file else ', with the path of the drafter as "model"'
     needs = needs if drafter in _VLLM_METHODS else ', with the "method" and the path of its "model"'
     return f"in --speculative-config{needs}"
 
@@ -155,7 +157,9 @@ def _fill(opening: str, entries: list[str], closing: str) -> str:
 
 
 _VLLM_METHODS = {
-    **{name: name for name in ("ngram", "eagle", "eagle3", "mtp")},
+    **{name: name for name in ("ngram", "suffix", "eagle", "eagle3", "mtp", "dflash", "dspark")},
+    "p-eagle": "eagle3",
+    "pard": "draft_model",
     "model": "draft_model",
 }
 

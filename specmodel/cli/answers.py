@@ -100,9 +100,10 @@ def drafted_from(options: dict[str, Any]) -> Prediction:
 def lengths_from(options: dict[str, Any]) -> Prediction:
     """Return the prediction that the options ask for, draft lengths from 1 up along an axis."""
     from specmodel.cli.options import acceptance_from, longest_draft, predict_from
+    from specmodel.records.drafters import longest_block
 
-    asked = options["max_draft_length"]
-    longest = longest_draft(acceptance_from(options), asked)
+    asked, block = options["max_draft_length"], longest_block(options["drafter"], options["target"])
+    longest = longest_draft(acceptance_from(options), asked, block)
     lengths = {"draft_length": f"1:{longest}", "max_draft_length": longest}
     prediction = predict_from(options | lengths)
     assumed = {"max_draft_length": longest} if asked is None else {}

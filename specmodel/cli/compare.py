@@ -56,13 +56,14 @@ def compare(**options: Any) -> answers.Answer:
 def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
     """Return a prediction for each combination, by those of its names that others do not share."""
     from specmodel.cost.deploy import LOOKUP
-    from specmodel.records.drafters import NGRAM
+    from specmodel.records.drafter_names import LOOKUPS
 
     names = ("target", "drafter", "hardware", "engine")
     lists = {name: _listed(name, options[name]) for name in names}
     for name in LOOKUP:
-        if options[name] is not None and NGRAM not in lists["drafter"]:
-            raise InputError(name, options[name], "the drafter ngram with it")
+        if options[name] is not None and not {*LOOKUPS} & {*lists["drafter"]}:
+            expected = "the drafter ngram or suffix with it"
+            raise InputError(name, options[name], expected)
     rates = _rates(options, lists["drafter"])
     labels = {name: _labels(values) for name, values in lists.items()}
     idle = _without_host(lists["engine"])
@@ -71,7 +72,7 @@ def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
         named = dict(zip(names, chosen, strict=True))
         told = [labels[name][named[name]] for name in names if len(lists[name]) > 1]
         case = options | named | {"acceptance_rate": rates[named["drafter"]]}
-        if named["drafter"] != NGRAM:
+        if named["drafter"] not in LOOKUPS:
             case |= dict.fromkeys(LOOKUP)
         case |= idle.get(named["engine"], {})
         found[", ".join(told) or labels["target"][named["target"]]] = answers.lengths_from(case)

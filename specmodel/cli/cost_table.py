@@ -170,8 +170,8 @@ def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:
     from specmodel.answers.cost_tables import costs_step_time, costs_text, sglang_costs
     from specmodel.records.drafters import drafter_kind
 
-    if drafter_kind(options["drafter"], options["target"]) != "parallel":
-        expected = "parallel with --for sglang, which reads a table for DSPARK only"
+    if drafter_kind(options["drafter"], options["target"]) not in ("dspark", "parallel"):
+        expected = "dspark or parallel with --for sglang, which reads a table for DSPARK only"
         raise InputError("drafter", options["drafter"], expected)
     costs = sglang_costs(table, options["form"] or _FORMS[0])
     error = costs_step_time(costs, table) / table.step_time[0] - 1

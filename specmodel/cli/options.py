@@ -125,7 +125,7 @@ def published_from(options: dict[str, Any]) -> Acceptance:
     return load_acceptance(options["target"], options["drafter"], options["acceptance"])
 
 
-def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
+def longest_draft(acceptance: Acceptance, asked: int | None, block: int | None) -> int:
     """Return the longest draft to consider.
 
     Parameters
@@ -134,11 +134,13 @@ def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
         Of the drafted tokens.
     asked
         What was typed, None if nothing was [token].
+    block
+        What the drafter drafts at most, None if it goes on as long as asked [token].
 
     Returns
     -------
     int
-        At most as long as acceptance is known for [token].
+        At most as long as acceptance is known for, and as the drafter drafts [token].
 
     Raises
     ------
@@ -148,8 +150,10 @@ def longest_draft(acceptance: Acceptance, asked: int | None) -> int:
     acceptance.measured_at([1, 2])  # lengths differ, so that a measured one must have been given
     known = int(acceptance.max_draft_length)
     if asked is None:
-        return min(DEFAULT_MAX_DRAFT_LENGTH, known)
+        return min(DEFAULT_MAX_DRAFT_LENGTH, known, block or known)
     check("max_draft_length", asked, minimum=1, maximum=MAX_DRAFT_LENGTH, whole=True)
+    if block is not None and asked > block:
+        raise InputError("max_draft_length", asked, f"at most {block}, which is drafted at once")
     if asked > known:
         expected = f"at most {known}, the positions that acceptance_by_position covers"
         raise InputError("max_draft_length", asked, expected)

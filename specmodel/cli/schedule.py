@@ -145,11 +145,13 @@ def plan_from(options: dict[str, Any]) -> Plan:
     )
     from specmodel.cost.deploy import slots_text
     from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
+    from specmodel.records.drafters import longest_block
 
     form, drafter = _form(options)
     options, told = with_engine_of_dialect(options)
     options, is_of_dialect = _with_its_states(options)
-    longest = longest_draft(acceptance_from(options), options["max_draft_length"])
+    block = longest_block(options["drafter"], options["target"])
+    longest = longest_draft(acceptance_from(options), options["max_draft_length"], block)
     contexts = [DEFAULT_CONTEXT_LENGTH]
     if options["context_length"] is not None:
         contexts = parse_values("context_length", options["context_length"])

@@ -273,7 +273,7 @@ def _times(
         refuse_given(options, ["drafter_upkeep"], "a model or head as drafter with it")
         del own["drafter_upkeep"]
         assumed.pop("proposal_rate", None)
-    longest = _longest(options, source.max_draft_length)
+    longest = _longest(options, source.max_draft_length, deployment.drafter.block_size)
     values: dict[str, Any] = own | _given(options, own)
     times = replay_times(deployment, max_draft_length=longest, **values)
     assumed |= {name: value for name, value in own.items() if options[name] is None}
@@ -282,9 +282,9 @@ def _times(
     return times, what, assumed, is_lookup, [*warnings]
 
 
-def _longest(options: dict[str, Any], known: int) -> int:
+def _longest(options: dict[str, Any], known: int, block: int | None = None) -> int:
     """Return the longest draft considered: as asked, or the default within what is known."""
-    asked = options["max_draft_length"]
+    asked, known = options["max_draft_length"], min(known, block or known)
     if asked is None:
         return min(DEFAULT_MAX_DRAFT_LENGTH, known)
     if not 1 <= asked <= known:

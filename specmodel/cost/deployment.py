@@ -168,6 +168,9 @@ class Deployment:
 
     def _check_drafter(self) -> None:
         self.drafter.check_target(self.target)
+        if self.drafter.is_chain and self.tree_width > 1:
+            expected = f"1, a chain: the {self.drafter.name} drafts no trees"
+            raise InputError("tree_width", self.tree_width, expected)
         if self.drafter.is_lookup or self.drafter.is_head:
             return
         for model in self.drafter.architectures:

@@ -6,16 +6,18 @@ norms, fused gate and up projections and one attention kernel. All numbers are r
 time is continuous in them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
-from specmodel.base.units import FloatArray, Numeric
+from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric
 from specmodel.records.architecture import Architecture
+from specmodel.records.draft_passes import Part
 from specmodel.records.layers import blocks, messages
+from specmodel.records.layers.attention import LatentHeads, between_matrices
 from specmodel.records.layers.batch import (
     SINGLE_GPU,
     Batch,
@@ -25,6 +27,8 @@ from specmodel.records.layers.batch import (
     SequenceGroup,
 )
 from specmodel.records.layers.embeddings import look_up
+from specmodel.records.layers.group import MixerPart
+from specmodel.records.layers.grouped import GroupedAttention
 from specmodel.records.layers.residuals import norms
 from specmodel.records.layers.states import NATIVE, StateKeeping
 from specmodel.records.layers.work import PassWork, Work
@@ -39,6 +43,7 @@ def pass_work(
     layout: Layout = SINGLE_GPU,
     states: StateKeeping = NATIVE,
     compute_capability: float | None = None,
+    part: Part = "layers",
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
@@ -58,6 +63,8 @@ def pass_work(
         What the pass does with recurrent states.
     compute_capability
         Of the GPU, which decides what its kernels share; None for one that has none [-].
+    part
+        What of the model runs: its layers with all around them, or another part of a drafter.
 
     Returns
     -------
@@ -95,11 +102,18 @@ def pass_work(
     batch = Batch(groups)
     active = a.experts.active_experts(batch, routing) if a.experts else np.ones(())
     run = Pass(a.stream, batch, layout, routing, active, states, compute_capability)
-    h, n = a.hidden_size, layout.tensor_parallel
-    wide, wide_dtype = a.input_projection_size, a.input_projection_dtype
+    components = _WORKS[part](a, run)
+    return PassWork(
+        {name: work for name, work in components.items() if np.any(work.kernels)}, active
+    )
+
+
+def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
+    """Return the components of all layers, and of what is before and after them."""
+    h, n = a.hidden_size, run.layout.tensor_parallel
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
-        "input_projection": _linear(run, run.num_tokens, wide * h, wide_dtype, wide, h),
+        **_projection(a, run),
         "norms": norms(
             run.num_tokens,
             hidden_size=h,
@@ -117,9 +131,70 @@ def pass_work(
     head_dtype = a.head_dtype or a.outer_dtype
     components["lm_head"] = _linear(run, t, weights, head_dtype, h, logits)
     components["all_reduce"] = _all_reduce(a, run)
-    return PassWork(
-        {name: work for name, work in components.items() if np.any(work.kernels)}, active
-    )
+    return components
+
+
+def _projection(a: Architecture, run: Pass) -> dict[str, Work]:
+    """Return the component that makes the input of a draft head of features of its target."""
+    h, wide, dtype = a.hidden_size, a.input_projection_size, a.input_projection_dtype
+    return {"input_projection": _linear(run, run.num_tokens, wide * h, dtype, wide, h)}
+
+
+def _context(a: Architecture, run: Pass) -> dict[str, Work]:
+    """Return the components that make keys and values of all layers of features of the target.
+
+    One product does it for all layers, one for each layer where weights are quantised; norms and
+    rotation of the keys are a kernel each for all, and each layer stores its own (``qwen3_dflash``
+    in vLLM 0.33).
+    """
+    h, n = a.hidden_size, run.layout.tensor_parallel
+    components = _projection(a, run) | {
+        "norms": norms(
+            run.num_tokens,
+            hidden_size=h,
+            norms=1,
+            residual_bytes=a.stream.residual_bytes,
+            dtype=a.activation_dtype,
+        )
+    }
+    for stored, layers in a.parts.items():
+        if not isinstance(stored.part, MixerPart):
+            continue
+        if not isinstance(stored.part, GroupedAttention | LatentHeads):
+            kind = stored.part.kind.replace("_", " ")
+            raise InputError("drafter", f"{a.name}, with {kind}", "attention with a cache")
+        weights, made = stored.part.context_matrices(h, n)
+        dtype = stored.stream.weight_dtype
+        is_whole = BYTES_PER_ELEMENT[dtype] >= 2
+        product = _linear(run, run.num_tokens, layers * weights, dtype, h, layers * made)
+        first = "context_projections" not in components
+        count = int(first) if is_whole else layers
+        product = replace(product, kernels=count, depth=count * h)
+        kept = between_matrices(run, layers, _CONTEXT_MOVED * made, kernels=1)
+        shared = int(first) * _CONTEXT_KERNELS
+        _add(components, "context_projections", product)
+        _add(components, "elementwise", replace(kept, kernels=kept.kernels + shared))
+    return components
+
+
+def _markov(a: Architecture, run: Pass) -> dict[str, Work]:
+    """Return the components of one step of a Markov head."""
+    if a.markov is None:
+        raise InputError("part", "markov", f"a part of {a.name}, which has no Markov head")
+    return a.markov.work(run, a.vocabulary_size)
+
+
+_WORKS: dict[Part, Callable[[Architecture, Pass], dict[str, Work]]] = {
+    "layers": _whole,
+    "projection": _projection,
+    "context": _context,
+    "markov": _markov,
+}
+"""Components by what runs."""
+
+_CONTEXT_MOVED, _CONTEXT_KERNELS = 6, 3
+"""How often an element of a new entry is read or written after its product: parted, its keys normed
+and rotated, and stored; and kernels for all layers of it [-]."""
 
 
 def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:

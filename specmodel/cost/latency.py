@@ -14,7 +14,7 @@ from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
 from specmodel.records.architecture import Architecture
-from specmodel.records.draft_passes import DraftPasses
+from specmodel.records.draft_passes import DraftPasses, Part
 from specmodel.records.engine import Hiding, Overheads
 from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
 
@@ -215,6 +215,7 @@ def step_times(
     drafter, engine = deployment.drafter, deployment.engine_seconds
     B = check("batch_size", batch_size, above=0)
     gamma = check("draft_length", draft_length, minimum=0)
+    drafter.check_draft(gamma, verify_tokens)
     _check_chain(deployment, gamma, verify_tokens)
     rate = drafter.proposal_rate
     chance, share = proposals(rate, B)
@@ -382,7 +383,10 @@ def carried_prefill(
 
 
 def draft_pass(
-    deployment: Deployment, model: Architecture, sequences: SequenceGroup | Sequence[SequenceGroup]
+    deployment: Deployment,
+    model: Architecture,
+    sequences: SequenceGroup | Sequence[SequenceGroup],
+    part: Part = "layers",
 ) -> PassTime:
     """Return the time of one pass of the drafter.
 
@@ -394,6 +398,8 @@ def draft_pass(
         One of the architectures of the drafter.
     sequences
         What the pass carries.
+    part
+        What of it runs; the host takes time for its layers, with which all else is launched.
 
     Returns
     -------
@@ -405,9 +411,9 @@ def draft_pass(
     seconds = replace(
         engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,
-        pass_time=engine.draft_pass_time,
+        pass_time=engine.draft_pass_time if part == "layers" else 0.0,
     )
-    return _timed(d, model, sequences, popularity, d.draft_layout, seconds)
+    return _timed(d, model, sequences, popularity, d.draft_layout, seconds, part)
 
 
 def _timed(
@@ -417,6 +423,7 @@ def _timed(
     popularity: FloatArray | None,
     layout: Layout,
     overheads: Overheads,
+    part: Part = "layers",
 ) -> PassTime:
     """Time a pass and let go of its work, whose arrays would crowd the times out of the cache."""
     work = partial(
@@ -428,6 +435,7 @@ def _timed(
         layout=layout,
         states=deployment.states,
         compute_capability=deployment.hardware.compute_capability,
+        part=part,
     )
     time = pass_time(work(), deployment.hardware, deployment.kernels, overheads)
     factor = overheads.gpu_time_factor
@@ -444,5 +452,10 @@ def _draft_time(
     if known and np.array_equal(tokens, known.passes.tokens_per_sequence):
         return DraftTime(part, known.each)
     logits = part.logits_per_sequence
-    sequences = replace(plain, tokens_per_sequence=tokens, logits_per_sequence=logits)
-    return DraftTime(part, draft_pass(deployment, part.architecture, sequences))
+    sequences = replace(
+        plain,
+        tokens_per_sequence=tokens,
+        logits_per_sequence=logits,
+        is_causal=part.is_causal,
+    )
+    return DraftTime(part, draft_pass(deployment, part.architecture, sequences, part.part))

@@ -9,6 +9,7 @@ from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, 
 from specmodel.cost.deployment import Deployment
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.batch import Layout
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.recurrent import RecurrentMixer
 
 
@@ -68,7 +69,7 @@ class MemoryUse:
         n, stream = layout.tensor_parallel, model.stream
         kept = model.sequence_bytes(entries, n)
         for mixer, layers in model.mixers.items():
-            if isinstance(mixer, RecurrentMixer):
+            if isinstance(mixer, RecurrentMixer | CompressedAttention):
                 reserved = mixer.reserved_bytes(tokens, self.deployment.states, stream, n)
                 kept = kept + layers * (reserved - mixer.sequence_bytes(tokens, stream, n))
         return kept

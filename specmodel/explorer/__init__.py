@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specmodel.base.errors import InputError, nearest
 from specmodel.explorer.view import DEFAULTS, View, drafters_for, png, view
 from specmodel.records.architecture import list_architectures
-from specmodel.records.drafters import NGRAM
+from specmodel.records.drafter_names import LOOKUPS
 from specmodel.records.engine import list_engines
 from specmodel.records.hardware import list_hardware
 
@@ -142,7 +142,7 @@ def _offer(controls: dict[str, Any], given: Any) -> None:
     if list(drafter.options) != offered:
         kept = drafter.value if drafter.value in offered else FALLBACK
         drafter.options, drafter.value = offered, kept
-    is_lookup = drafter.value == NGRAM
+    is_lookup = drafter.value in LOOKUPS
     controls["proposal_rate"].layout.visibility = "visible" if is_lookup else "hidden"
 
 

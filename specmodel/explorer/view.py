@@ -18,7 +18,7 @@ from specmodel.cli.report import why
 from specmodel.cost.deploy import resolve
 from specmodel.prediction.predict import predict_deployed
 from specmodel.records.architecture import list_architectures, load_architecture
-from specmodel.records.drafters import NGRAM
+from specmodel.records.drafter_names import LOOKUPS, NGRAM
 from specmodel.records.engine import load_engine
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def view(values: Mapping[str, Any]) -> View:
     >>> shown.spot.peak_batch_size, round(shown.spot.peak_speedup, 1)
     (17, 1.6)
     """
-    is_lookup = values["drafter"] == NGRAM
+    is_lookup = values["drafter"] in LOOKUPS
     rate = values["proposal_rate"] if is_lookup else None
     host = None if load_engine(values["engine"]).is_ideal else values["host_speed"]
     deployment, assumed = resolve({**values, "proposal_rate": rate, "host_speed": host})

@@ -196,9 +196,9 @@ class Evaluation:
         shape = np.broadcast_shapes(*(self.points[name].shape for name in names))
         by_position = self.acceptance.form == "acceptance_by_position"
         rate_axes = 0 if by_position else self.acceptance.rate().ndim
-        candidates = np.arange(
-            1.0, min(self.max_draft_length, self.acceptance.max_draft_length) + 1
-        )
+        block = self.deployment.drafter.block_size or self.max_draft_length
+        longest = min(self.max_draft_length, self.acceptance.max_draft_length, block)
+        candidates = np.arange(1.0, longest + 1)
         column = candidates.reshape(-1, *(1,) * max(len(shape), rate_axes))
         points = {name: self.points[name] for name in names} | {"draft_length": column}
         # a draft pass carries the width of a tree: then it is not that of a chain

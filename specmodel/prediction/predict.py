@@ -197,8 +197,10 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     """
     points, told = plain_points(batch_size, context_length, prompt_length, output_length)
     assumed = {**assumed, **told}
+    block = deployment.drafter.block_size
     if max_draft_length is None:
-        max_draft_length = assumed["max_draft_length"] = DEFAULT_MAX_DRAFT_LENGTH
+        most = DEFAULT_MAX_DRAFT_LENGTH
+        max_draft_length = assumed["max_draft_length"] = min(most, block or most)
     gamma = speculation.check_draft_length(draft_length, whole=True)
     points |= {"draft_length": gamma, "verify_tokens": _verify_tokens(verify_tokens, gamma)}
     if not deployment.has_drafter and gamma.any():

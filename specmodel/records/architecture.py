@@ -29,6 +29,7 @@ from specmodel.records.layers.group import (
     stored_parts,
 )
 from specmodel.records.layers.grouped import GroupedAttention
+from specmodel.records.layers.markov import MarkovHead
 from specmodel.records.layers.residuals import Residuals
 from specmodel.records.layers.sparse import SparseAttention
 
@@ -92,6 +93,8 @@ class Architecture(Record):
         Whether it is a draft head that attends to caches of its target, and has none.
     residuals
         What stands in place of one residual stream.
+    markov
+        Of a block drafter, what makes its tokens depend on each other.
     """
 
     schema_version: Literal[2]
@@ -119,6 +122,7 @@ class Architecture(Record):
     layer_inputs: LayerInputs | None = None
     reads_target_cache: bool = False
     residuals: Residuals | None = None
+    markov: MarkovHead | None = None
     layers: Annotated[tuple[LayerGroup, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="wrap")
@@ -406,7 +410,8 @@ class Architecture(Record):
         """All weights, tied ones counted once [-]."""
         h = self.hidden_size
         blocks = sum(part.parameters(h) * count for part, count in self.feed_forwards.items())
-        return self.outer_parameters + self._inner_parameters + blocks
+        looked_up = self.markov.table_parameters if self.markov else 0
+        return self.outer_parameters + self._inner_parameters + blocks + looked_up
 
     @property
     def active_parameters(self) -> int:
@@ -438,6 +443,7 @@ class Architecture(Record):
             + self.num_norms * h * stream.residual_bytes
             + (inputs.weight_bytes(stream, self.num_layers, layout) if inputs else 0)
             + (own.weight_bytes(stream, *plan) if own else 0)
+            + self._markov_parameters * stream.bytes_of(self.outer_dtype)
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -505,6 +511,12 @@ class Architecture(Record):
         return self.hidden_size * width if width != self.hidden_size else 0
 
     @property
+    def _markov_parameters(self) -> int:
+        """Weights of a Markov head, its table too [-]."""
+        own, size = self.markov, self.vocabulary_size
+        return own.table_parameters + own.parameters(self.hidden_size, size) if own else 0
+
+    @property
     def _inner_parameters(self) -> int:
         """Weights that every token is multiplied by, feed-forward blocks and LM head aside."""
         h = self.hidden_size
@@ -512,7 +524,8 @@ class Architecture(Record):
         inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
         own, plan = self.residuals, (self.num_layers, self.num_blocks)
         mixed = own.parameters(h, *plan) if own else 0
-        return mixers + inputs + mixed + (self.input_projection_size + self.num_norms) * h
+        chained = self.markov.parameters(h, self.vocabulary_size) if self.markov else 0
+        return mixers + inputs + mixed + chained + (self.input_projection_size + self.num_norms) * h
 
 
 def _counted(parts: Iterable[tuple[_Part | None, int]]) -> dict[_Part, int]:

@@ -1,5 +1,6 @@
 """Draft heads: what EAGLE, MTP and parallel heads have of their target, and what of their own."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,23 +15,26 @@ from specmodel.records.draft_passes import (
     Rule,
     all_at_once,
     features_first,
+    masks_after_verified,
     module_in_turn,
     selection_first,
     verified_first,
 )
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import LatentAttention
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import LayerGroup, Mixer
 from specmodel.records.layers.grouped import GroupedAttention
+from specmodel.records.layers.residuals import HyperConnections
 from specmodel.records.layers.sparse import SparseAttention
 
 EAGLE3_VOCABULARY_SIZE = 32_000
 """Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
 
 EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
-ASSISTANT = "assistant"
+ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
 """What drafters are called that a fit or a measurement may be of."""
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
@@ -68,7 +72,7 @@ def eagle_drafter(
     >>> head.architectures[0].layers[0].feed_forward.ffn_size
     14336
     """
-    block = ffn_size or _dense_size(target) or 7 * target.hidden_size // 2
+    block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
     size = vocabulary_size or target.vocabulary_size
     return _head(target, EAGLE, _plain_attention(target), 2, block, size, verified_first)
 
@@ -102,14 +106,10 @@ def eagle3_drafter(
     """
     from specmodel.records.published_drafters import published_head
 
-    h, mixer = target.hidden_size, _plain_attention(target)
-    if not isinstance(mixer, GroupedAttention):  # heads for MLA targets have grouped heads
-        heads = max(h // 128, 1)
-        kv_heads = 8 if heads % 8 == 0 else heads
-        mixer = GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
-    mixer = mixer.model_copy(update={"input_size": 2 * h})
+    h = target.hidden_size
+    mixer = grouped_attention(target).model_copy(update={"input_size": 2 * h})
     block = ffn_size or published_head(target)
-    rule = 0 if block else (0 if target.is_moe else _dense_size(target)) or 6 * h
+    rule = 0 if block else (0 if target.is_moe else dense_size(target)) or 6 * h
     head = _head(target, EAGLE3, mixer, 3, block or rule, vocabulary_size, features_first)
     told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
     return replace(head, assumed=(("draft_ffn_size", told),) if rule else ())
@@ -142,13 +142,14 @@ def mtp_drafter(target: Architecture) -> Drafter:
     the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
     which it is cut and then gathered.
     """
+    has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
     changes = {
         "name": f"{MTP} of {target.name}",
         "layers": (target.mtp_layer or _mtp_layer(target),),
         "input_projection_size": 2 * target.hidden_size,
         "mtp_layer": None,
         "layer_inputs": None,
-        "residuals": None,
+        "residuals": target.residuals if has_streams else None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1
@@ -197,7 +198,41 @@ def _head(
     vocabulary_size: int,
     rule: Rule,
 ) -> Drafter:
-    h = target.hidden_size
+    fields = {
+        "vocabulary_size": vocabulary_size,
+        "input_projection_size": inputs * target.hidden_size,
+    }
+    head = derived_head(target, kind, 1, mixer, ffn_size, fields)
+    sizes = target.hidden_size, target.vocabulary_size
+    return Drafter(name=kind, parts=((head, rule),), is_head=True, target_sizes=sizes)
+
+
+def derived_head(
+    target: Architecture,
+    kind: str,
+    num_layers: int,
+    mixer: Mixer,
+    ffn_size: int,
+    fields: Mapping[str, Any],
+) -> Architecture:
+    """Return a head of the target's width, of dense layers that are alike; not quantised.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    kind
+        What it is called.
+    num_layers, mixer, ffn_size
+        Its layers, and the mixer and the width of the feed-forward block of each [-].
+    fields
+        What `Architecture` has beside.
+
+    Returns
+    -------
+    Architecture
+        The head.
+    """
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
     block = {"kind": "dense", "ffn_size": ffn_size}
@@ -205,17 +240,14 @@ def _head(
         "schema_version": 2,
         "name": f"{kind} on {target.name}",
         "source": "derived from the target",
-        "hidden_size": h,
-        "layers": [{"count": 1, "mixer": mixer.model_dump(), "feed_forward": block}],
-        "vocabulary_size": vocabulary_size,
-        "input_projection_size": inputs * h,
+        "hidden_size": target.hidden_size,
+        "layers": [{"count": num_layers, "mixer": mixer.model_dump(), "feed_forward": block}],
         "weight_dtype": dtype,
         "activation_dtype": dtype,
         "kv_dtype": target.kv_dtype,
+        **fields,
     }
-    head = build(Architecture, shape, "drafter")
-    sizes = h, target.vocabulary_size
-    return Drafter(name=kind, parts=((head, rule),), is_head=True, target_sizes=sizes)
+    return build(Architecture, shape, "drafter")
 
 
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
@@ -233,6 +265,9 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
         return _assistant(assistant, target, file.argument)
     fields = heads.eagle3_fields(file.content, file.argument, **sizes)
     head = build(Architecture, file.with_origin(fields), file.argument)
+    if heads.drafts_with_masks(file.content):
+        parts = ((head, masks_after_verified),)
+        return Drafter(name=P_EAGLE, parts=parts, is_head=True, is_chain=True)
     return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
 
 
@@ -299,7 +334,12 @@ def _attention(target: Architecture) -> Attention:
 
 
 def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
-    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is."""
+    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is.
+
+    Where entries are compressed, it has heads of the usual size.
+    """
+    if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
+        return _usual_heads(target.hidden_size)
     mixer = _attention(target)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
@@ -310,8 +350,43 @@ def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention
     return mixer.model_copy(update={"gate_size": 0})
 
 
-def _dense_size(target: Architecture) -> int:
-    """Return the width of the target's dense feed-forward blocks, 0 if all of them route."""
+def grouped_attention(target: Architecture) -> GroupedAttention:
+    """Return grouped heads as heads have them: the target's, or of 128 where it has latents.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    GroupedAttention
+        Over all entries, without gate.
+    """
+    mixer = _plain_attention(target)
+    return mixer if isinstance(mixer, GroupedAttention) else _usual_heads(target.hidden_size)
+
+
+def _usual_heads(hidden_size: int) -> GroupedAttention:
+    """Return attention with heads of 128, in eight groups where these divide them."""
+    heads = max(hidden_size // 128, 1)
+    kv_heads = 8 if heads % 8 == 0 else heads
+    return GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+
+
+def dense_size(target: Architecture) -> int:
+    """Return the width of the target's dense feed-forward blocks, 0 if all of them route.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    int
+        The width [-].
+    """
     for part in target.feed_forwards:
         if isinstance(part, DenseFeedForward):
             return part.ffn_size

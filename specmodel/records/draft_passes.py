@@ -5,7 +5,7 @@ A drafter is a function from the length of a draft to these passes; the rules he
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,11 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import LONGEST_TIME, FloatArray, Numeric, check
 from specmodel.records.architecture import Architecture
 from specmodel.records.layers.sparse import SparseAttention
+
+Part = Literal["layers", "projection", "context", "markov"]
+"""What of a drafter runs in a pass: its layers, with all that is around them; the projection of
+features of the target alone; that and the keys and values that all layers make of them; or the bias
+that a token gives to the logits of the next."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,6 +36,10 @@ class DraftPasses:
         Tokens of each whose logits are computed; all of them if None [token].
     name
         What tables call one of them.
+    part
+        What of it runs. All but the layers is launched with these, by no call of the host's own.
+    is_causal
+        Whether a token sees those before it and not all of the pass.
     """
 
     architecture: Architecture
@@ -38,7 +47,12 @@ class DraftPasses:
     count: FloatArray
     logits_per_sequence: FloatArray | None = None
     name: str = "draft pass"
+    part: Part = "layers"
+    is_causal: bool = True
 
+
+PARD = "PARD model"
+"""What a draft model is called that drafts all tokens in one pass."""
 
 _SIZES = ("hidden_size", "vocabulary_size")
 
@@ -134,6 +148,81 @@ def all_at_once(
     return (DraftPasses(model, drafted_tokens, np.minimum(draft_length, 1.0)),)
 
 
+def masks_after_anchor(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return the passes of a block drafter over the last token and a mask for each drafted one.
+
+    Parameters
+    ----------
+    model, draft_length, drafted_tokens
+        As for every rule [token].
+
+    Returns
+    -------
+    tuple of DraftPasses
+        One in which features of the verified tokens become keys and values of all layers; one of
+        the layers over the block, whose tokens see each other, with logits for each mask.
+
+    Notes
+    -----
+    DFlash in vLLM 0.33 (``v1/worker/gpu/spec_decode/dflash/speculator.py``): tokens that were
+    rejected are projected like the others, so that the host need not know how many there are.
+    """
+    return _block(model, draft_length, drafted_tokens, draft_length + 1)
+
+
+def masks_from_anchor(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return the passes of `masks_after_anchor` where the last token drafts too: one mask fewer."""
+    # DSpark: steps of a Markov head follow, one for each token, all launched together with the pass
+    # (spec_decode/dspark/speculator.py in vLLM 0.33)
+    return _block(model, draft_length, drafted_tokens, np.maximum(draft_length, 1.0))
+
+
+def masks_after_verified(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return a pass of a head over the verified tokens and masks for all drafted but the first."""
+    # P-EAGLE: the last verified token drafts the first; features are projected of verified tokens
+    # alone. As vLLM 0.33 counts slots (SpeculativeConfig.max_num_new_slots_for_drafting)
+    once, masks = np.minimum(draft_length, 1.0), np.maximum(draft_length - 1, 0.0)
+    tokens, logits = drafted_tokens + 1, np.maximum(draft_length, 1.0)
+    later = model.model_copy(update={"input_projection_size": 0})
+    return (
+        DraftPasses(model, tokens, once, name="projection", part="projection"),
+        DraftPasses(later, tokens + masks, once, logits),
+    )
+
+
+def masks_after_accepted(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return one pass of a model over the verified tokens, the new one, and masks (PARD)."""
+    # of 2 K + 1 tokens those that were rejected are padding, which runs nevertheless, as vLLM 0.33
+    # has it (v1/spec_decode/utils.py)
+    once, logits = np.minimum(draft_length, 1.0), np.maximum(draft_length, 1.0)
+    return (DraftPasses(model, drafted_tokens + 1 + logits, once, logits),)
+
+
+def _block(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray, block: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return what becomes of features, the pass over a block, and steps of a Markov head."""
+    once, logits = np.minimum(draft_length, 1.0), np.maximum(draft_length, 1.0)
+    later = model.model_copy(update={"input_projection_size": 0})
+    context = DraftPasses(model, drafted_tokens + 1, once, name="context", part="context")
+    drafted = DraftPasses(later, block, once, logits, is_causal=False)
+    if model.markov is None:
+        return context, drafted
+    return (
+        context,
+        drafted,
+        DraftPasses(model, np.ones(()), draft_length, name="Markov step", part="markov"),
+    )
+
+
 def _width(draft_length: FloatArray, drafted_tokens: FloatArray) -> FloatArray:
     """Return the tokens of a level: one in a chain."""
     depth = np.maximum(draft_length, 1.0)
@@ -163,6 +252,10 @@ class Drafter:
     target_sizes
         Hidden size [-] and vocabulary size [token] of the target that a head is for, if it sits on
         no other.
+    block_size
+        Tokens that it drafts at most, at once; None if it goes on as long as asked [token].
+    is_chain
+        Whether it drafts no trees.
     assumed
         What was taken for it by a rule, by name.
     """
@@ -174,6 +267,8 @@ class Drafter:
     proposal_rate: float = 1.0
     trained_positions: int | None = None
     target_sizes: tuple[int, int] | None = None
+    block_size: int | None = None
+    is_chain: bool = False
     assumed: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -188,7 +283,9 @@ class Drafter:
     @property
     def kind(self) -> str:
         """What it is, whichever model it runs: a head of a kind, a look-up, or a draft model."""
-        return self.name if self.is_head or self.is_lookup else "draft model"
+        if self.is_head or self.is_lookup:
+            return self.name
+        return PARD if self.is_chain else "draft model"
 
     @property
     def architectures(self) -> tuple[Architecture, ...]:
@@ -216,6 +313,20 @@ class Drafter:
         verified = gamma + 1 if verify_tokens is None else verify_tokens
         drafted = np.maximum(check("verify_tokens", verified, minimum=1) - 1, 1.0)
         return tuple(part for model, rule in self.parts for part in rule(model, gamma, drafted))
+
+    def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
+        """Say in one line if it drafts neither so much nor such a tree [token]."""
+        longest = float(np.max(draft_length, initial=0))
+        if self.block_size is not None and longest > self.block_size:
+            value = int(longest) if longest == int(longest) else longest
+            expected = f"at most {self.block_size}, the block that the {self.name} drafts at once"
+            raise InputError("draft_length", value, expected)
+        is_tree = np.asarray(verify_tokens != draft_length + 1)
+        if self.is_chain and is_tree.any():
+            bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
+            value = int(bad) if bad == int(bad) else bad
+            expected = f"draft_length + 1, a chain: the {self.name} drafts no trees"
+            raise InputError("verify_tokens", value, expected)
 
     def check_target(self, target: Architecture) -> None:
         """Say in one line if it is a head for another target."""

@@ -2,7 +2,8 @@
 
 A drafter is a function from the length of a draft to the passes that make it, the time it takes on
 the host, and how often it proposes at all. Its kinds are a model of its own, a head on the target
-(EAGLE, MTP), an n-gram look-up on the host, and a parallel head that drafts a block in one pass.
+(EAGLE, MTP), a look-up on the host, and what drafts a block in one pass (DFlash, DSpark, P-EAGLE,
+PARD).
 """
 
 from collections.abc import Callable
@@ -11,11 +12,22 @@ from pathlib import Path
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.records import is_path, spellings
 from specmodel.records.architecture import Architecture, list_architectures, load_architecture
+from specmodel.records.block_heads import (
+    DFLASH,
+    DSPARK,
+    dflash_drafter,
+    dspark_drafter,
+    p_eagle_drafter,
+    pard_drafter,
+    read_block_drafter,
+    usual_pard_drafter,
+)
 from specmodel.records.draft_heads import (
     ASSISTANT,
     EAGLE,
     EAGLE3,
     MTP,
+    P_EAGLE,
     PARALLEL,
     eagle3_drafter,
     eagle_drafter,
@@ -23,17 +35,20 @@ from specmodel.records.draft_heads import (
     parallel_drafter,
     read_head,
 )
-from specmodel.records.draft_passes import Drafter, one_at_a_time
-from specmodel.records.drafter_names import DRAFTERS, NGRAM
+from specmodel.records.draft_passes import PARD, Drafter, one_at_a_time
+from specmodel.records.drafter_names import BLOCKS, DRAFTERS, LOOKUPS, NGRAM, SUFFIX
 
-LOOKUP = "n-gram look-up"
-"""What a look-up is called."""
+LOOKUP, SUFFIX_LOOKUP = "n-gram look-up", "suffix look-up"
+"""What look-ups are called."""
 
 __all__ = [
+    "LOOKUPS",
     "NGRAM",
     "Drafter",
     "describe_drafter",
+    "dflash_drafter",
     "drafter_kind",
+    "dspark_drafter",
     "eagle3_drafter",
     "eagle_drafter",
     "list_drafters",
@@ -41,7 +56,10 @@ __all__ = [
     "model_drafter",
     "mtp_drafter",
     "ngram_drafter",
+    "p_eagle_drafter",
     "parallel_drafter",
+    "pard_drafter",
+    "suffix_drafter",
 ]
 
 
@@ -79,12 +97,34 @@ def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Dr
     return Drafter(name=LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
+def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
+    """Return a look-up in suffix trees of prompts and earlier answers: host time only.
+
+    Parameters
+    ----------
+    lookup_time, proposal_rate
+        As for `ngram_drafter` [s] [-].
+
+    Returns
+    -------
+    Drafter
+        The look-up. As vLLM 0.33 runs it (``v1/spec_decode/suffix_decoding.py``), it proposes as
+        many tokens as it is sure of: the draft length is then the mean of those.
+    """
+    return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
+
+
 _MAKERS: dict[str, Callable[[Architecture], Drafter]] = {
+    "dflash": dflash_drafter,
+    "dspark": dspark_drafter,
     "eagle": eagle_drafter,
     "eagle3": eagle3_drafter,
     "mtp": mtp_drafter,
     NGRAM: lambda _target: ngram_drafter(),
+    "p-eagle": p_eagle_drafter,
+    "pard": usual_pard_drafter,
     "parallel": parallel_drafter,
+    SUFFIX: lambda _target: suffix_drafter(),
 }
 """How a drafter is made for a target, by its name in `DRAFTERS`."""
 
@@ -95,6 +135,11 @@ _KINDS = {
     MTP: "mtp",
     LOOKUP: NGRAM,
     PARALLEL: "parallel",
+    DFLASH: "dflash",
+    DSPARK: "dspark",
+    P_EAGLE: "p-eagle",
+    PARD: "pard",
+    SUFFIX_LOOKUP: SUFFIX,
     ASSISTANT: "assistant",
 }
 """Names of drafters by what records call them; an assistant is known by its file alone."""
@@ -108,7 +153,7 @@ def list_drafters() -> list[str]:
     Examples
     --------
     >>> list_drafters()
-    ['eagle', 'eagle3', 'mtp', 'ngram', 'parallel']
+    ['dflash', 'dspark', 'eagle', 'eagle3', 'mtp', 'ngram', 'p-eagle', 'parallel', 'pard', 'suffix']
     """
     return sorted(DRAFTERS)
 
@@ -145,15 +190,47 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
     """
     if is_path(name, "drafter"):
         is_config = Path(name).suffix != ".toml" and Path(name).exists()
-        head = read_head(name, target) if is_config else None
+        head = read_block_drafter(name, target) or read_head(name, target) if is_config else None
         return head or model_drafter(load_architecture(name, "drafter"))
-    if str(name) in DRAFTERS:
-        return _MAKERS[str(name)](target)
+    for spelling in spellings(str(name)):
+        if spelling in DRAFTERS:
+            return _MAKERS[spelling](target)
     known = [*list_drafters(), *list_architectures()]
     if not {*spellings(str(name))} & {*known}:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"
         raise InputError("drafter", name, expected)
     return model_drafter(load_architecture(name, "drafter"))
+
+
+def longest_block(drafter: str | Path | None, target: str | Path | None) -> int | None:
+    """Return the tokens that a drafter drafts at most, None if it goes on as long as asked.
+
+    Parameters
+    ----------
+    drafter, target
+        A name or path of each, None if there is none; both are read only where the drafter may
+        have a block.
+
+    Returns
+    -------
+    int or None
+        Tokens [token].
+
+    Raises
+    ------
+    InputError
+        If there is no such drafter or target.
+
+    Examples
+    --------
+    >>> longest_block("dspark", "glm-5.2"), longest_block("eagle3", "glm-5.2")
+    (7, None)
+    """
+    if drafter is None or target is None:
+        return None
+    if not {*spellings(str(drafter))} & {*BLOCKS} and not is_path(drafter, "drafter"):
+        return None
+    return load_drafter(drafter, load_architecture(target)).block_size
 
 
 def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:

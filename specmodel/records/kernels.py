@@ -23,6 +23,8 @@ FitKind = Literal[
     "latent_attention",
     "sparse_attention",
     "indexer",
+    "compressed_attention",
+    "compressed_indexer",
     "recurrence",
     "state_space",
     "prompt_attention",
@@ -57,12 +59,13 @@ usual."""
 STANDS_IN = {
     "elementwise": "gemm",
     "indexer": "sparse_attention",
+    "compressed_indexer": "compressed_attention",
     "prompt_attention": "attention",
     "latent_prompt_attention": "latent_attention",
 }
 """Kind whose errors are taken for one that has few points of its own, or none: indexers were timed
-within the layers of sparse attention that they are part of. Attention of prompts is part of no
-step, only of the prefill that steps carry: it errs as far as that of decoding."""
+within the layers of sparse or compressed attention that they are part of. Attention of prompts is
+part of no step, only of the prefill that steps carry: it errs as far as that of decoding."""
 
 MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
 """Kinds that have errors of their own."""
@@ -71,6 +74,8 @@ INSTEAD = {
     "latent_attention": "attention",
     "sparse_attention": "latent_attention",
     "indexer": "sparse_attention",
+    "compressed_attention": "sparse_attention",
+    "compressed_indexer": "indexer",
     "kimi_recurrence": "recurrence",
     "recurrence": "gemm",
     "state_space": "recurrence",
@@ -90,6 +95,7 @@ _OF_STATES = ("recurrence", "kimi_recurrence", "state_space")
 _OF_PROMPTS = ("prompt_attention", "latent_prompt_attention")
 _READS_A_CACHE = (
     *("attention", "latent_attention", "sparse_attention", "indexer", *_OF_STATES),
+    *("compressed_attention", "compressed_indexer"),
     *_OF_PROMPTS,
 )
 
@@ -202,6 +208,8 @@ class FittedStack(Record):
         Whether it is the one taken if none is named.
     experts, gemm, attention, elementwise, latent_attention, sparse_attention, indexer, recurrence
         Fits by dtype.
+    compressed_attention, compressed_indexer
+        Likewise of DeepSeek-V4's layers, by dtype of the KV cache.
     state_space
         Likewise of the recurrence of Mamba-2, where one was timed.
     prompt_attention, latent_prompt_attention
@@ -222,6 +230,8 @@ class FittedStack(Record):
     latent_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    compressed_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    compressed_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     state_space: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)

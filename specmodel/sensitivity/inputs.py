@@ -219,7 +219,7 @@ def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
     acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
     found = []
     if acceptance.form == "acceptance_rate":
-        longest = float(speculation.MAX_DRAFT_LENGTH)
+        longest = float(drafter.block_size or speculation.MAX_DRAFT_LENGTH)
         found += [
             Input("acceptance_rate", float(acceptance.rate()), maximum=1.0),
             Input("draft_length", float(point.draft_length), "token", 1.0, longest),

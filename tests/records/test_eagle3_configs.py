@@ -96,13 +96,11 @@ def test_an_eagle3_head_is_read_from_its_config(head, config):
             "tie_word_embeddings: got True; .*draft_vocab_size = 32000",
         ),
         ({"num_key_value_heads": 5}, "num_key_value_heads: got 5; .*divisor of .* = 32"),
-        ({"architectures": ["Qwen3DSparkModel"]}, "architectures: got .*an EAGLE-3 head"),
-        ({"architectures": ["PeagleLlamaForCausalLM"]}, "architectures: got .*an EAGLE-3 head"),
+        ({"architectures": ["Qwen3XPressModel"]}, "architectures: got .*an EAGLE-3 head"),
+        ({"architectures": ["DFlash2DraftModel"]}, "architectures: got .*an EAGLE-3 head"),
         ({"architectures": ["LlamaForCausalLM"]}, "architectures: got .*LlamaForCausalLMEagle3, "),
         ({"architectures": None}, "architectures: got None"),
-        ({"speculators_model_type": "peagle"}, "speculators_model_type: got 'peagle'; .*eagle3"),
-        ({"pard_token": 0}, "pard_token: got 0; .*in parallel are not read"),
-        ({"ptd_token_id": 7}, "ptd_token_id: got 7; .*in parallel are not read"),
+        ({"speculators_model_type": "dflash"}, "speculators_model_type: got 'dflash'; .*eagle3"),
         ({"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected none"),
         ({"architectures": ["LlamaForCausalLMEagle"], "draft_vocab_size": None}, "architectures: "),
         ({"intermediate_size": None}, "intermediate_size: got None"),
@@ -141,7 +139,7 @@ def test_a_head_is_no_target(tmp_path, config):
 
 
 @pytest.mark.parametrize(
-    "name", ["DFlashDraftModel", "K3DSparkModel", "Gemma4AssistantForCausalLM"]
+    "name", ["LiLiCorrDraftModel", "Gemma4DSparkModel", "Gemma4AssistantForCausalLM"]
 )
 def test_a_head_of_another_kind_is_no_model(tmp_path, name):
     """The layers of these look like a model's, and engines run them otherwise."""

@@ -37,6 +37,10 @@ SIZES = {
         "conv_kernel": 4,
     },
 }  # fmt: skip
+SIZES["compressed_attention"] = {
+    "num_heads": 8, "head_dim": 64, "rotary_dim": 8, "q_lora_rank": 16, "output_groups": 2,
+    "output_lora_rank": 8, "window": 16,
+}  # fmt: skip
 SIZES["sparse_attention"] = SIZES["latent_attention"] | {
     "index_num_heads": 4, "index_head_dim": 8, "index_topk": 64,
 }  # fmt: skip

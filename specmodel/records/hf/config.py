@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.records.hf.deepseek_v4 import compressed_cache, compressed_fields
 from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.gemma import gemma_fields
 from specmodel.records.hf.geometries import windowed_mtp_layer
@@ -98,6 +99,10 @@ def architecture_fields(
         )
     if family.own_rules == "Gemma":
         fields |= gemma_fields(reader, layers)
+    cache: dict[str, Any] = {}
+    if family.own_rules == "DeepSeek-V4":
+        fields |= compressed_fields(reader, blocks[-1])
+        cache = {"kv_dtype": compressed_cache(reader)}
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]
@@ -109,7 +114,7 @@ def architecture_fields(
         if not is_dtype_given:
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
-    return fields | {"layers": _grouped(layers)} | dtypes
+    return fields | {"layers": _grouped(layers)} | dtypes | cache
 
 
 def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:

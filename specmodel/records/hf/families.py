@@ -9,7 +9,9 @@ FULL, SLIDING, CHUNKED, LINEAR = (
     "linear_attention",
 )
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
-"""Names of kinds of layers in `layer_types`; those of sparse attention with an indexer."""
+COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
+"""Names of kinds of layers in `layer_types`; those of sparse attention with an indexer; those with
+compressed entries, of which the first selects."""
 
 MTP_COUNTS = (
     "num_mtp_modules",
@@ -187,6 +189,23 @@ _LING = replace(
         "mtp_loss_scaling_factor",
     ),
 )
+_DEEPSEEK_V4 = replace(
+    _DEEPSEEK,
+    dense_layers=None,
+    dense_size=None,
+    kinds=(SLIDING, *COMPRESSED),
+    has_windows=True,
+    plan="compress ratios",
+    own_rules="DeepSeek-V4",
+    harmless=(
+        *_DEEPSEEK.harmless,
+        "compress_rope_theta",
+        "num_key_value_heads",
+        "first_k_dense_replace",
+        "moe_layer_freq",
+        "intermediate_size",
+    ),
+)
 _STEP_ROUTING = (
     "moe_router_activation",
     "moe_router_scaling_factor",
@@ -354,6 +373,8 @@ FAMILIES = {
     "deepseek_v3": _DEEPSEEK_V2,
     "deepseek_v32": _SPARSE,
     "glm_moe_dsa": _SPARSE,
+    "deepseek_v4": _DEEPSEEK_V4,
+    "deepseek_ref": _DEEPSEEK_V4,
     "glm5_next": replace(
         _SPARSE,
         linear="kimi delta",

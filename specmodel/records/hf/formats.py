@@ -55,6 +55,9 @@ _SUSPECT_KEY = re.compile(
 
 _MODELOPT = ("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "W4A16_NVFP4", "MXFP8")
 _MODELOPT_FP8 = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
+MOE_ALGO = "moe_quant_algo"
+"""Key of the algorithm of experts alone beside another method for the rest, as of DeepSeek-V4."""
+
 MIXED = "MIXED_PRECISION"
 """Algorithm of a record that lists its layers, each with its own."""
 
@@ -142,7 +145,9 @@ def read_recipe(source: Source, expert_dtype: object = None) -> Recipe:
     method, given = _method(source), _dtype_of_experts(source, expert_dtype)
     if given is not None and method != "fp8":
         raise source.fault("expert_dtype", f"none, as with {method} it is not known here", given)
-    source.refuse(*(key for key in source.config if _SUSPECT_KEY.search(str(key))))
+    suspect = (key for key in source.config if _SUSPECT_KEY.search(str(key)))
+    is_v4 = method == "fp8" and given is not None
+    source.refuse(*(key for key in suspect if not (is_v4 and key == MOE_ALGO)))
     recipe = _METHODS[method](source)
     return recipe if given is None else _with_experts(recipe, source, given)
 
@@ -169,21 +174,30 @@ def _dtype_of_experts(source: Source, expert_dtype: object) -> object:
 
 def _with_experts(recipe: Recipe, source: Source, given: object) -> Recipe:
     """Return a recipe in which routed experts have the dtype that a configuration gives them."""
-    if source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8":
+    if source.one_of("expert_dtype", ("fp4", "fp8"), given) == "fp8" or recipe.experts:
         return recipe
     return Recipe(recipe.every, Format("mxfp4", "fp8"), kept=recipe.kept)
 
 
 def _fp8(source: Source) -> Recipe:
-    """FP8 as DeepSeek and Qwen ship it: of every linear layer but the LM head."""
-    source.refuse("quant_algo", "quantized_layers", "config_groups")
+    """FP8 as DeepSeek and Qwen ship it: of every linear layer but the LM head.
+
+    With `MOE_ALGO`, what else ModelOpt writes is of routed experts alone, as vLLM 0.33 reads it
+    (``models/deepseek_v4/quant_config.py``).
+    """
+    if source.config.get(MOE_ALGO) is None:
+        source.refuse("quant_algo", "quantized_layers", "config_groups")
     if source.config.get("activation_scheme", "dynamic") not in ("dynamic", "static"):
         raise source.fault("activation_scheme", "dynamic or static")
     block = source.config.get("weight_block_size")
     if block is not None and block not in ([128, 128], [32, 32]):
         raise source.fault("weight_block_size", "[128, 128] or [32, 32]")
+    every = Format("fp8_block" if block else "fp8", "fp8")
+    if source.config.get(MOE_ALGO) is not None:
+        source.one_of(MOE_ALGO, ("NVFP4",))
+        return Recipe(every, _algorithm(source, "group_size", source.config, "NVFP4"))
     kept = source.lists("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
-    return Recipe(Format("fp8_block" if block else "fp8", "fp8"), kept=kept)
+    return Recipe(every, kept=kept)
 
 
 def _mxfp4(source: Source) -> Recipe:

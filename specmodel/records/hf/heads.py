@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.records.hf.blocks import BLOCK_CLASSES
 from specmodel.records.hf.families import FULL, INDEXED, MTP_COUNTS, Family
+from specmodel.records.hf.head_parts import (
+    MOST_LAYERS,
+    check_target,
+    draft_vocabulary,
+    ffn_size,
+    grouped,
+    latent,
+    num_layers_of,
+    windows,
+)
 from specmodel.records.hf.mamba2 import check_module
 from specmodel.records.hf.reader import Reader
 
@@ -25,6 +36,14 @@ _GROUPED = (
 )
 """Classes of EAGLE-3 heads whose attention has groups of heads."""
 
+_MASKED = (
+    "PEagleDraftModel",
+    "PEagleSpeculator",
+    "PeagleLlamaForCausalLM",
+    "PeagleQwen3ForCausalLM",
+)
+"""Classes of EAGLE-3 heads that draft with masks in one pass (P-EAGLE)."""
+
 _LATENT = ("Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM")
 """Classes of EAGLE-3 heads with attention over latents, as EAGLE-3.1 for Kimi-K2.5."""
 
@@ -36,8 +55,8 @@ _HEAD_KEYS = (
     "dflash_config",
     "markov_rank",
 )
-_PARALLEL_KEYS = ("pard_token", "ptd_token_id", "mask_token_id", "dflash_config", "markov_rank")
-"""Keys of heads that draft in parallel."""
+_MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
+"""Keys of the mask with which a head drafts all tokens in one pass."""
 
 _UNKNOWN = ("quantization_config", "num_experts", "num_local_experts")
 _LEFT_OVER = (
@@ -53,9 +72,7 @@ _LEFT_OVER = (
 )
 """Keys of the target's family that a head over latents carries: its block is dense all the same."""
 
-_WINDOWED = "sliding_attention"
 _DEFAULT_TAPS = 3
-_MOST_LAYERS = 64
 
 
 def is_draft_head(config: Mapping[str, Any]) -> bool:
@@ -66,7 +83,11 @@ def is_draft_head(config: Mapping[str, Any]) -> bool:
 
 
 def eagle3_fields(
-    config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
+    config: Mapping[str, Any],
+    argument: str,
+    *,
+    hidden_size: int,
+    vocabulary_size: int,
 ) -> dict[str, Any]:
     """Return the fields of an `Architecture` that the configuration of an EAGLE-3 head describes.
 
@@ -100,27 +121,34 @@ def eagle3_fields(
     is_latent = _is_latent(config, reader)
     _refuse_unknown(reader, is_latent)
     width = reader.whole("hidden_size")
-    _check_target(reader, width, hidden_size, vocabulary_size)
-    num_layers = reader.whole("num_hidden_layers")
-    if num_layers > _MOST_LAYERS:
-        raise reader.fault("num_hidden_layers", f"at most {_MOST_LAYERS} in a head")
-    windows = _windows(reader, num_layers)
-    mixer = _latent(reader) if is_latent else _grouped(reader, width)
-    block = {"kind": "dense", "ffn_size": _ffn_size(reader)}
+    check_target(reader, width, hidden_size, vocabulary_size)
+    kinds = windows(reader, num_layers_of(reader))
+    mixer = latent(reader) if is_latent else grouped(reader, width)
+    block = {"kind": "dense", "ffn_size": ffn_size(reader)}
     dtype = reader.dtype()
     layers = []
-    for place, window in enumerate(windows):
+    for place, window in enumerate(kinds):
         own = mixer if window is None else mixer | {"window": window}
         read = {"input_size": 2 * width} if place == 0 else {}
         layers.append({"count": 1, "mixer": own | read, "feed_forward": block})
     fields = {
         "hidden_size": width,
-        "vocabulary_size": _draft_vocabulary(reader, vocabulary_size),
+        "vocabulary_size": draft_vocabulary(reader, vocabulary_size),
         "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
         "layers": layers,
     }
     reader.refuse_other_keys(Family(harmless=_LEFT_OVER if is_latent else ()))
     return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def drafts_with_masks(config: Mapping[str, Any]) -> bool:
+    """Tell whether an EAGLE-3 head drafts all tokens in one pass, with masks (P-EAGLE)."""
+    told = config.get("speculators_model_type")  # by which engines go where it is told
+    if told is not None:
+        return bool(told == "peagle")
+    names = config.get("architectures")
+    is_named = isinstance(names, list) and bool({*names} & {*_MASKED})
+    return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
 
 
 def mtp_fields(
@@ -157,8 +185,8 @@ def mtp_fields(
     """
     key = next((name for name in MTP_COUNTS if config.get(name) is not None), None)
     count = config[key] if key else untold
-    if type(count) is not int or not 0 <= count <= _MOST_LAYERS:
-        raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {_MOST_LAYERS}")
+    if type(count) is not int or not 0 <= count <= MOST_LAYERS:
+        raise InputError(f"{argument} {key}", count, f"a whole number from 0 to {MOST_LAYERS}")
     fields: dict[str, Any] = {} if count == 1 else {"num_mtp_modules": count}
     _check_mtp_layers(config, argument, has_own_layer=has_own_layer)
     check_module(config, argument)
@@ -186,16 +214,13 @@ def _check_mtp_layers(config: Mapping[str, Any], argument: str, *, has_own_layer
 
 def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
     """Tell whether a head attends over latents; refuse what is no sequential EAGLE-3 head."""
-    parallel = next((key for key in _PARALLEL_KEYS if config.get(key) is not None), None)
-    if parallel:
-        raise reader.fault(parallel, "none, as heads that draft in parallel are not read")
     names = config.get("architectures")
-    if isinstance(names, list) and len(names) == 1 and names[0] in (*_GROUPED, *_LATENT):
-        if config.get("speculators_model_type") in (None, "eagle3"):
+    if isinstance(names, list) and len(names) == 1 and names[0] in (*_GROUPED, *_MASKED, *_LATENT):
+        if config.get("speculators_model_type") in (None, "eagle3", "peagle"):
             return names[0] in _LATENT
-        raise reader.fault("speculators_model_type", "eagle3, as other heads are not read")
-    known = ", ".join((*_GROUPED, *_LATENT))
-    expected = f"an EAGLE-3 head, as others are not read (eagle and mtp are names): one of {known}"
+        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
+    known = ", ".join((*_GROUPED, *_MASKED, *_LATENT, *BLOCK_CLASSES))
+    expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {known}"
     raise reader.fault("architectures", expected)
 
 
@@ -203,65 +228,6 @@ def _refuse_unknown(reader: Reader, is_latent: bool) -> None:
     for key in _UNKNOWN if is_latent else (*_UNKNOWN, "kv_lora_rank"):
         if reader.config.get(key):
             raise reader.fault(key, "none, as in a head it is not known here")
-
-
-def _check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:
-    """Refuse a head for another target, naming the key that says so."""
-    is_told = reader.config.get("target_hidden_size") is not None
-    for key, needed in (
-        ("target_hidden_size" if is_told else "hidden_size", hidden_size),
-        ("vocab_size", vocabulary_size),
-    ):
-        if reader.whole(key) != needed:
-            raise reader.fault(key, f"that of the target, {needed}, for a head of this target")
-
-
-def _grouped(reader: Reader, width: int) -> dict[str, Any]:
-    num_heads = reader.whole("num_attention_heads")
-    num_kv_heads = reader.whole("num_key_value_heads", num_heads)
-    if num_heads % num_kv_heads:
-        raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
-    head_dim = width // num_heads if width % num_heads == 0 else None
-    return {
-        "kind": "attention",
-        "num_heads": num_heads,
-        "num_kv_heads": num_kv_heads,
-        "head_dim": reader.whole("head_dim", head_dim),
-    }
-
-
-def _latent(reader: Reader) -> dict[str, Any]:
-    sizes = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-    return {
-        "kind": "latent_attention",
-        "num_heads": reader.whole("num_attention_heads"),
-        **{name: reader.whole(name) for name in sizes},
-    }
-
-
-def _windows(reader: Reader, num_layers: int) -> list[int | None]:
-    """Return the window of each layer, which its type says, None for the whole context."""
-    types = reader.by_layer("layer_types", num_layers, ("full_attention", _WINDOWED))
-    is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
-    if is_windowed and reader.get("layer_types") is None:
-        raise reader.fault("layer_types", "the layers that sliding_window is for")
-    window = reader.whole("sliding_window") if _WINDOWED in types else None
-    return [window if kind == _WINDOWED else None for kind in types]
-
-
-def _ffn_size(reader: Reader) -> int:
-    """Return the width of the block, which SGLang takes from another key for Llama 4."""
-    is_llama4 = reader.config["model_type"] == "llama4_text"
-    return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")
-
-
-def _draft_vocabulary(reader: Reader, vocabulary_size: int) -> int:
-    size = reader.whole("draft_vocab_size", vocabulary_size)
-    if size > vocabulary_size:
-        raise reader.fault("draft_vocab_size", f"at most the {vocabulary_size} of the target")
-    if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
-        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
-    return size
 
 
 def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:

@@ -57,7 +57,7 @@ OTHER_KINDS = {
         "mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "nemotron_h_puzzle",
     ),
     "attention and a state space side by side in a layer": ("falcon_h1",),
-    "compressed attention (compress_ratios)": ("deepseek_v4", "deepseek_v41", "deepseek_ref"),
+    "entries that layers share (kv_source_layer_ids)": ("deepseek_v41",),
     "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling", "inkling2"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from specmodel.records.hf.deepseek_v4 import by_ratios, compressed_mixers
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
@@ -261,6 +262,7 @@ _OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
     "Gemma": gemma_mixers,
     "MiMo": mimo_mixers,
     "search": searched_mixers,
+    "DeepSeek-V4": compressed_mixers,
 }
 """Rules of families whose layers differ in more than their heads or window."""
 
@@ -358,6 +360,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "by rotary embedding": _by_rotary_embedding,
     "listed": _as_listed,
     "MiMo": mimo_kinds,
+    "compress ratios": by_ratios,
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,

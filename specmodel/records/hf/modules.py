@@ -29,7 +29,7 @@ BESIDE = "experts beside a dense block"
 """Names of experts that are no part of a layer's block, whose name is that of shared ones."""
 
 _PREFIXES = ("", "model.", "language_model.model.", "model.language_model.", "language_model.")
-_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward")
+_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn")
 _FFN = ("gate_proj", "up_proj", "down_proj")
 _UNGATED = ("up_proj", "down_proj")
 """Matrices of Nemotron's blocks; any part of its layers is called a mixer."""
@@ -73,6 +73,13 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
     "sparse_attention": (
         tuple(_of("self_attn", *names) for names in _LATENT),
         (_of("self_attn", "o_proj"),),
+    ),
+    "compressed_attention": (
+        (
+            _of("attn", "wq_a", "wkv", "wq_b", "wo_a"),
+            _of("self_attn", "q_a_proj", "kv_proj", "q_b_proj", "o_a_proj"),
+        ),
+        (_of("attn", "wo_b"), _of("self_attn", "o_b_proj")),
     ),
     "gated_delta_net": (
         (
@@ -119,6 +126,7 @@ _BLOCK_NAMES: dict[str, Namings] = {
             for shared in ("shared_experts", "shared_expert")
         ),
         _of("mixer.shared_experts", *_UNGATED),
+        _of("ffn.shared_experts", "w1", "w2", "w3"),
     ),
     DENSE: (
         *(_of(block, *_FFN) for block in _BLOCKS),
@@ -139,7 +147,7 @@ _ALL_NAMES = sorted(
         for name in names
     }
 )
-_HEADS = ("lm_head", "language_model.lm_head")
+_HEADS = ("lm_head", "language_model.lm_head", "head")
 
 _REGEX_SIGNS = re.compile(r"[\\()\[\]^$+|]")
 _OUTSIDE = re.compile(

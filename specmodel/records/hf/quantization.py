@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from specmodel.base.errors import InputError
 from specmodel.records.hf.families import MTP_COUNTS
-from specmodel.records.hf.formats import MIXED, Format, Recipe, Source, read_recipe
+from specmodel.records.hf.formats import MIXED, MOE_ALGO, Format, Recipe, Source, read_recipe
 from specmodel.records.hf.modules import DENSE, EXPERTS, HEAD, MIXER, OUTPUT, SHARED, Modules, Named
 from specmodel.records.layers.work import wider_dtype
 
@@ -93,12 +93,16 @@ def checkpoint_dtypes(
 def _records(
     config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None
 ) -> list[tuple[str, Any]]:
-    """Return the records of quantisation that there are, each with how errors name it."""
+    """Return the records of quantisation that there are, each with how errors name it.
+
+    Of a record for experts alone, the file beside it repeats no more than these.
+    """
     own, other = config.get(_KEY), _beside(beside, argument)
     if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
         own = {"quantized_layers": other.get("quantized_layers"), **own}
     records = [(f"{argument} {_KEY}", own)] if own else []
-    return records if other is None else [*records, (_beside_name(argument), other)]
+    is_alone = other is None or (isinstance(own, dict) and own.get(MOE_ALGO) is not None)
+    return records if is_alone else [*records, (_beside_name(argument), other)]
 
 
 def _unquantised(config: Mapping[str, Any], argument: str, dtype: str) -> dict[str, Any]:

@@ -82,6 +82,11 @@ class LatentHeads(Record):
         )
         return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
 
+    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
+        """Return weights of one layer that make latents of given features, and their size [-]."""
+        del tensor_parallel
+        return float(hidden_size * self.cache_size), float(self.cache_size)
+
     def projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices before and after the core, but for keys and values."""
         n, read = run.layout.tensor_parallel, self.input_size or run.stream.hidden_size

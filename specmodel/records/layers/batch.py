@@ -168,6 +168,8 @@ class SequenceGroup:
         Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
     speculating_chance
         Chance that any sequence does, where the share is a mean given that some do [-].
+    is_causal
+        Whether a token sees those before it, and not all tokens of its sequence in the pass.
     """
 
     batch_size: FloatArray
@@ -176,6 +178,7 @@ class SequenceGroup:
     logits_per_sequence: FloatArray | None
     speculating_share: FloatArray
     speculating_chance: FloatArray
+    is_causal: bool = True
 
     @cached_property
     def all_speculate(self) -> bool:

@@ -220,6 +220,9 @@ def with_keys_and_values(
 def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
     """Return query-key pairs of a mean sequence: causal queries, each seeing its window."""
     context = group.context_length
+    if not group.is_causal:  # queries of a block see all that any of them does
+        reach = np.inf if window is None else float(window)
+        return group.mean(lambda q: q * np.minimum(context + q, reach))
     if window is None:
         return group.mean(lambda q: causal_pairs(q, context))
 

@@ -21,6 +21,7 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import Count, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.convolutions import ShortConvolution
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
@@ -33,6 +34,7 @@ MixerPart = (
     GroupedAttention
     | LatentAttention
     | SparseAttention
+    | CompressedAttention
     | GatedDeltaNet
     | KimiDeltaAttention
     | Mamba2
@@ -116,7 +118,7 @@ class Stored:
             return self.part.weight_bytes(stream, layout)
         weights = self.part.weights(stream.hidden_size, n)
         size = weights * stream.bytes_of(stream.weight_dtype)
-        if isinstance(self.part, LatentAttention):
+        if isinstance(self.part, LatentAttention | CompressedAttention):
             size += self.part.widened_bytes(stream, n)
         if self.output_dtype is None:
             return size

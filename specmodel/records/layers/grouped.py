@@ -114,6 +114,11 @@ class GroupedAttention(Record):
         kept = entries if self.window is None else np.minimum(entries, self.window)
         return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
 
+    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
+        """Return weights of one layer that make entries of given features, and their size [-]."""
+        weights = hidden_size * self.num_kv_heads * self._made_of_token
+        return weights / self._kv_ranks(tensor_parallel), self._kv_elements(tensor_parallel)
+
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
         n, gate = run.layout.tensor_parallel, int(self.has_output_gate)

@@ -68,12 +68,16 @@ class HyperConnections(Record):
         Name in files.
     num_streams
         Residual streams [-].
+    has_head
+        Whether a matrix makes one stream of them before the LM head, which are summed up otherwise.
+    in_modules
+        Whether layers for multi-token prediction have as many streams.
 
     Notes
     -----
     What follows one block is fused with what precedes the next (``mhc_fused_post_pre`` in vLLM
     0.33): all streams are read and written once for each block, by two kernels. The drafting layers
-    of GLM-5.3-Flash have one stream.
+    of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many as the model.
 
     References
     ----------
@@ -82,12 +86,15 @@ class HyperConnections(Record):
 
     kind: Literal["hyper_connections"] = "hyper_connections"
     num_streams: Annotated[int, Field(ge=2, le=64)]
+    has_head: bool = False
+    in_modules: bool = False
 
     def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
         """Return the weights of the matrices before all blocks, with biases and scales [-]."""
         del num_layers
-        made = self._made
-        return num_blocks * (made * (self.num_streams * hidden_size + 1) + 3)
+        made, wide = self._made, self.num_streams * hidden_size
+        head = self.num_streams * (wide + 1) + 1 if self.has_head else 0
+        return num_blocks * (made * (wide + 1) + 3) + head
 
     def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
         """Return the bytes of these on each GPU: they have 32 bits [B]."""
@@ -97,18 +104,19 @@ class HyperConnections(Record):
     def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
         """Return the work of mixing in a pass, beyond that of norms over one stream."""
         stream, wide = run.stream, self.num_streams * run.stream.hidden_size
-        more = 2 * (self.num_streams - 1) * stream.hidden_size
+        more, heads = (self.num_streams - 1) * stream.hidden_size, int(self.has_head)
         moved = blocks.between(
             run.num_tokens,
-            values=num_blocks * (more + 2 * self._made),
+            values=num_blocks * (2 * more + 2 * self._made) + heads * more,
             value_bytes=stream.residual_bytes,
-            kernels=2 * num_blocks,
+            kernels=2 * num_blocks + heads,
             dtype=stream.activation_dtype,
         )
+        numbers = num_blocks * self._made + heads * self.num_streams
         made = Work(
-            flop=run.num_tokens * (2 * num_blocks * self._made * wide),
+            flop=run.num_tokens * (2 * numbers * wide),
             weight_bytes=self.weight_bytes(stream, num_layers, num_blocks),
-            depth=num_blocks * wide,
+            depth=(num_blocks + heads) * wide,
         )
         return moved + made
 

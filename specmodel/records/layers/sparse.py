@@ -5,6 +5,7 @@ It scores every entry for every token; attention then reads the `index_topk` bes
 token. Layers without an indexer of their own take what an earlier layer selected.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -17,7 +18,7 @@ from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import LatentHeads, Size
 from specmodel.records.layers.batch import Pass, SequenceGroup, Stream
 from specmodel.records.layers.cores import query_key_pairs
-from specmodel.records.layers.work import Work
+from specmodel.records.layers.work import Kind, Work
 
 SCALED = 128
 """Elements of a key or latent in 8 bits that share a scale of 32 bits [-]."""
@@ -146,8 +147,13 @@ class SparseAttention(LatentHeads):
         """
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
-            found["indexer"] = self._indexer(run, layers)
-            found["index_selection"] = self._selection(run, layers)
+            width = self.index_num_heads * self.index_head_dim
+            found["indexer"] = index_scores(
+                run, layers, width=width, key_bytes=self.index_bytes, pool=self.index_pool
+            )
+            found["index_selection"] = index_choice(
+                run, layers, self._share_left_out, pool=self.index_pool
+            )
         return found | {"attention_core": self._core(run, layers)}
 
     def _indexer_weights(self, hidden_size: int) -> int:
@@ -193,41 +199,6 @@ class SparseAttention(LatentHeads):
         quantising = Work(kernels=3 * layers if is_quantised else 0)
         return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
 
-    def _indexer(self, run: Pass, layers: int) -> Work:
-        """Return the work of scoring every key for every token; scores have 32 bits."""
-        replica = run.replica
-        pairs = replica.total(lambda group: query_key_pairs(group, None)) / self.index_pool
-        read = replica.total(lambda group: index_entries(group, run.compute_capability))
-        width = self.index_num_heads * self.index_head_dim
-        return Work(
-            flop=pairs * (2 * width * layers),
-            cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
-            activation_bytes=(pairs * 4 + run.num_tokens * width) * layers,
-            rows=run.num_tokens,
-            kernels=6 * layers,
-            kind="indexer",
-            dtype="fp8",
-            stored_dtype=run.stream.kv_dtype,
-            memory_cause="index",
-        )
-
-    def _selection(self, run: Pass, layers: int) -> Work:
-        """Return the work of choosing the best entries for every token.
-
-        Each token of a sequence with more than `index_topk` entries is a group, which takes a
-        processor of the GPU a time of its own.
-        """
-        pairs = run.replica.total(lambda group: query_key_pairs(group, None)) / self.index_pool
-        rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(self._share_left_out)
-        return Work(
-            activation_bytes=pairs * (4 * layers),
-            groups=layers * rounds,
-            kernels=2 * layers,
-            kind="indexer",
-            dtype="fp8",
-            stored_dtype=run.stream.kv_dtype,
-        )
-
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the entries that each token gathers for itself.
 
@@ -256,6 +227,96 @@ class SparseAttention(LatentHeads):
         return group.mean(
             lambda tokens: np.maximum(1 - self.index_topk / (group.context_length + tokens), 0.0)
         )
+
+
+def index_scores(
+    run: Pass,
+    layers: int,
+    *,
+    width: int,
+    key_bytes: float,
+    pool: int = 1,
+    kind: Kind = "indexer",
+) -> Work:
+    """Return the work of scoring every key for every token; scores have 32 bits.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers [-].
+    width
+        Of the queries of all heads of an indexer [-].
+    key_bytes
+        What the index has of a token [B].
+    pool
+        Tokens that share a key [token].
+    kind
+        Kernels that do it.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    replica = run.replica
+    pairs = replica.total(lambda group: query_key_pairs(group, None)) / pool
+    read = replica.total(lambda group: index_entries(group, run.compute_capability))
+    return Work(
+        flop=pairs * (2 * width * layers),
+        cache_bytes=(read + run.num_tokens) * (layers * key_bytes),
+        activation_bytes=(pairs * 4 + run.num_tokens * width) * layers,
+        rows=run.num_tokens,
+        kernels=6 * layers,
+        kind=kind,
+        dtype="fp8",
+        stored_dtype=run.stream.kv_dtype,
+        memory_cause="index",
+    )
+
+
+def index_choice(
+    run: Pass,
+    layers: int,
+    share_left_out: Callable[[SequenceGroup], FloatArray],
+    *,
+    pool: int = 1,
+    kind: Kind = "indexer",
+) -> Work:
+    """Return the work of choosing the best entries for every token.
+
+    Each token of a sequence with more entries than are chosen is a group, which takes a processor
+    of the GPU a time of its own.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers [-].
+    share_left_out
+        Share of its entries that a mean sequence of a group leaves out.
+    pool
+        Tokens that share a key [token].
+    kind
+        Kernels that do it.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    pairs = run.replica.total(lambda group: query_key_pairs(group, None)) / pool
+    rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(share_left_out)
+    return Work(
+        activation_bytes=pairs * (4 * layers),
+        groups=layers * rounds,
+        kernels=2 * layers,
+        kind=kind,
+        dtype="fp8",
+        stored_dtype=run.stream.kv_dtype,
+    )
 
 
 def index_entries(group: SequenceGroup, compute_capability: float | None) -> FloatArray:

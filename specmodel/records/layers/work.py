@@ -14,6 +14,8 @@ Kind = Literal[
     "latent_attention",
     "sparse_attention",
     "indexer",
+    "compressed_attention",
+    "compressed_indexer",
     "recurrence",
     "state_space",
     "prompt_attention",

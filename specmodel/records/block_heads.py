@@ -1,0 +1,290 @@
+"""Drafters that draft a block in one pass: DFlash, DSpark, P-EAGLE, PARD.
+
+DFlash and DSpark are small models of the target's width whose cache is made of features of the
+target; P-EAGLE is an EAGLE-3 head, PARD a model of its own, which were trained on masks.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.records.architecture import Architecture, load_architecture
+from specmodel.records.draft_heads import (
+    EAGLE3_VOCABULARY_SIZE,
+    P_EAGLE,
+    dense_size,
+    derived_head,
+    eagle3_drafter,
+    grouped_attention,
+)
+from specmodel.records.draft_passes import (
+    PARD,
+    Drafter,
+    Rule,
+    masks_after_accepted,
+    masks_after_anchor,
+    masks_after_verified,
+    masks_from_anchor,
+)
+from specmodel.records.layers.markov import MarkovHead
+
+DFLASH, DSPARK = "DFlash head", "DSpark head"
+"""What these drafters are called."""
+
+DFLASH_BLOCK, DSPARK_BLOCK = 16, 7
+"""Tokens of a block as heads usually have them: the last one and 15 masks, or 7 that all draft
+(z-lab's ``Qwen3-8B-DFlash-b16``, DeepSeek's ``dspark_qwen3_8b_block7``) [token]."""
+NUM_LAYERS, NUM_TAPS, MARKOV_RANK = 5, 5, 256
+"""Layers of such a head, layers of the target it reads, and rank of a Markov head, usually [-]."""
+
+_PARD_MODELS = {128_256: "llama-3.2-1b"}
+"""Small model that PARD was trained on for a family, by its vocabulary size."""
+
+
+def dflash_drafter(
+    target: Architecture,
+    *,
+    num_layers: int = NUM_LAYERS,
+    ffn_size: int | None = None,
+    num_taps: int = NUM_TAPS,
+    block_size: int = DFLASH_BLOCK,
+) -> Drafter:
+    """Return a DFlash head: dense layers that fill in a block of masks in one pass.
+
+    Features of several layers of the target are projected to its width once for each token that
+    was verified, and become keys and values of all layers. The tokens of a block see each other.
+
+    Parameters
+    ----------
+    target
+        The model it sits on, whose embedding and LM head it shares.
+    num_layers, num_taps
+        Its layers, and those of the target that it reads [-].
+    ffn_size
+        Width of a feed-forward block; by default the target's dense width, or 3 times the hidden
+        size where it has none [-].
+    block_size
+        Tokens of a block, of which the first is known: it drafts one fewer [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
+
+    Examples
+    --------
+    >>> head = dflash_drafter(load_architecture("qwen3-30b-a3b"))
+    >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(15)]
+    [('context', 16.0), ('draft pass', 16.0)]
+    """
+    drafter = _block_head(target, DFLASH, masks_after_anchor, num_layers, ffn_size, num_taps)
+    return _of_block(drafter, block_size, block_size - 1)
+
+
+def dspark_drafter(
+    target: Architecture,
+    *,
+    num_layers: int = NUM_LAYERS,
+    ffn_size: int | None = None,
+    num_taps: int = NUM_TAPS,
+    block_size: int = DSPARK_BLOCK,
+    markov_rank: int = MARKOV_RANK,
+) -> Drafter:
+    """Return a DSpark head: a DFlash head whose last known token drafts too, and a Markov head.
+
+    Parameters
+    ----------
+    target, num_layers, ffn_size, num_taps
+        As for `dflash_drafter` [-].
+    block_size
+        Tokens of a block, all of which draft [token].
+    markov_rank
+        Rank of the bias that each token gives to the logits of the next [-].
+
+    Returns
+    -------
+    Drafter
+        The head, with a vector that tells how sure it is.
+
+    Examples
+    --------
+    >>> head = dspark_drafter(load_architecture("glm-5.2"))
+    >>> [(p.name, float(p.tokens_per_sequence), float(p.count)) for p in head.passes(7)][1:]
+    [('draft pass', 7.0, 1.0), ('Markov step', 1.0, 7.0)]
+    """
+    markov = MarkovHead(
+        rank=markov_rank, vocabulary_size=target.vocabulary_size, has_confidence=True
+    )
+    drafter = _block_head(target, DSPARK, masks_from_anchor, num_layers, ffn_size, num_taps, markov)
+    return _of_block(drafter, block_size, block_size)
+
+
+def p_eagle_drafter(
+    target: Architecture,
+    *,
+    ffn_size: int | None = None,
+    vocabulary_size: int = EAGLE3_VOCABULARY_SIZE,
+) -> Drafter:
+    """Return a P-EAGLE head: an EAGLE-3 head that drafts all tokens in one pass with masks.
+
+    Parameters
+    ----------
+    target, ffn_size, vocabulary_size
+        As for `eagle3_drafter` [-] [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
+
+    Examples
+    --------
+    >>> head = p_eagle_drafter(load_architecture("qwen3-30b-a3b"))
+    >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(4)]
+    [('projection', 5.0), ('draft pass', 8.0)]
+    """
+    drafter = eagle3_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
+    (head,) = drafter.architectures
+    named = head.model_copy(update={"name": f"{P_EAGLE} on {target.name}"})
+    parts = ((named, masks_after_verified),)
+    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True)
+
+
+def pard_drafter(model: Architecture) -> Drafter:
+    """Return a draft model that drafts all tokens in one pass with masks (PARD).
+
+    Parameters
+    ----------
+    model
+        The draft model.
+
+    Returns
+    -------
+    Drafter
+        One pass a step; tensor parallelism 1 unless said otherwise.
+
+    Examples
+    --------
+    >>> drafter = pard_drafter(load_architecture("llama-3.2-1b"))
+    >>> [float(p.tokens_per_sequence) for p in drafter.passes(8)]
+    [17.0]
+    """
+    parts = ((model, masks_after_accepted),)
+    return Drafter(name=f"{model.name} ({PARD})", parts=parts, is_chain=True)
+
+
+def usual_pard_drafter(target: Architecture) -> Drafter:
+    """Return the PARD model that is published for the target's family.
+
+    Parameters
+    ----------
+    target
+        The model, whose family is known by its vocabulary size.
+
+    Returns
+    -------
+    Drafter
+        The model.
+
+    Raises
+    ------
+    InputError
+        If none is known for the family.
+
+    Examples
+    --------
+    >>> usual_pard_drafter(load_architecture("llama-3.1-70b")).name
+    'Llama-3.2-1B (PARD model)'
+    """
+    name = _PARD_MODELS.get(target.vocabulary_size)
+    if name is None:
+        expected = f"a config.json with pard_token, as no PARD model for {target.name} is known"
+        raise InputError("drafter", "pard", expected)
+    return pard_drafter(load_architecture(name, "drafter"))
+
+
+def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None:
+    """Return the drafter of a block, or with masks, of a ``config.json``, None if it is another.
+
+    Parameters
+    ----------
+    path
+        The file, or the folder that holds it.
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    Drafter or None
+        DFlash, DSpark or PARD.
+
+    Raises
+    ------
+    InputError
+        If it is such a drafter, but not for the target, or has a part that is not known.
+    """
+    from specmodel.records.hf import blocks  # tables for this path only
+    from specmodel.records.hf.config import architecture_fields
+    from specmodel.records.hf.files import read_config
+    from specmodel.records.hf.heads import is_draft_head
+
+    file = read_config(path, "drafter")
+    content = file.content
+    if not blocks.is_block_head(content):
+        if content.get("pard_token") is None or is_draft_head(content):
+            return None
+        plain = {key: value for key, value in content.items() if key != "pard_token"}
+        fields = architecture_fields(plain, file.argument, file.quantisation())
+        return pard_drafter(build(Architecture, file.with_origin(fields), file.argument))
+    sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    read = blocks.block_head(content, file.argument, **sizes)
+    head = build(Architecture, file.with_origin(read.fields), file.argument)
+    rule = masks_from_anchor if read.drafts_from_anchor else masks_after_anchor
+    return Drafter(
+        name=DSPARK if read.is_chained else DFLASH,
+        parts=((head, rule),),
+        is_head=True,
+        is_chain=True,
+        block_size=read.block_size,
+    )
+
+
+def _block_head(
+    target: Architecture,
+    kind: str,
+    rule: Rule,
+    num_layers: int,
+    ffn_size: int | None,
+    num_taps: int,
+    markov: MarkovHead | None = None,
+) -> Drafter:
+    """Return a head of dense layers with the target's vocabulary, and say what was assumed."""
+    h = target.hidden_size
+    width = ffn_size or dense_size(target) or 3 * h
+    fields = {
+        "vocabulary_size": target.vocabulary_size,
+        "input_projection_size": num_taps * h,
+        "markov": markov,
+    }
+    head = derived_head(target, kind, num_layers, grouped_attention(target), width, fields)
+    assumed = [("draft_layers", f"{num_layers}")] if num_layers == NUM_LAYERS else []
+    if not ffn_size:
+        rule_of = "as the target" if dense_size(target) else "3 x hidden_size"
+        assumed.append(("draft_ffn_size", f"{width} ({rule_of})"))
+    return Drafter(
+        name=kind,
+        parts=((head, rule),),
+        is_head=True,
+        is_chain=True,
+        target_sizes=(h, target.vocabulary_size),
+        assumed=tuple(assumed),
+    )
+
+
+def _of_block(drafter: Drafter, block_size: int, drafted: int) -> Drafter:
+    """Return it with the tokens that it drafts at most."""
+    if drafted < 1:
+        raise InputError("block_size", block_size, "a block in which some token is drafted")
+    told = ("draft_block", f"{drafted} drafted tokens")
+    return replace(drafter, block_size=drafted, assumed=(*drafter.assumed, told))
