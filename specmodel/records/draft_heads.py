@@ -148,6 +148,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "input_projection_size": 2 * target.hidden_size,
         "mtp_layer": None,
         "layer_inputs": None,
+        "ngram_inputs": None,
         "residuals": None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))

@@ -15,6 +15,7 @@ from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
 from specmodel.records.hf.keys import FLAT, WRAPPERS
 from specmodel.records.hf.kimi import residuals
+from specmodel.records.hf.longcat import LONGCAT, check_quantisation, longcat_fields
 from specmodel.records.hf.mamba2 import num_layers
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
@@ -22,6 +23,9 @@ from specmodel.records.hf.reader import Reader
 
 _SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 """Keys that may stand inside, outside, or in both if they agree."""
+
+_OWN_FIELDS = {"Gemma": gemma_fields, LONGCAT: longcat_fields}
+"""What families have beside layers, which these rules may change or add to."""
 
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
@@ -96,12 +100,14 @@ def architecture_fields(
         fields["mtp_layer"] = windowed_mtp_layer(
             reader, family, [mixer for mixer in found if mixer]
         )
-    if family.own_rules == "Gemma":
-        fields |= gemma_fields(reader, layers)
+    if family.own_rules in _OWN_FIELDS:
+        fields |= _OWN_FIELDS[family.own_rules](reader, layers)
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]
     try:
+        if family.own_rules == LONGCAT:
+            check_quantisation(reader, beside)
         dtypes, layers = checkpoint_dtypes(
             reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
         )

@@ -225,6 +225,13 @@ _MIMO_V2 = replace(
     has_windowed_mtp=True,
     harmless=(*_DEEPSEEK.harmless, "attention_chunk_size"),
 )
+_LONGCAT = Family(
+    dense_size="ffn_hidden_size",
+    attention="latent",
+    own_rules="LongCat",
+    untold_mtp=1,
+    harmless=(*_GROUPED_CHOICE, *_MTP, "mla_scale_q_lora", "mla_scale_kv_lora", "router_bias"),
+)
 _LFM2 = Family(
     kv_heads=8,
     ties_embeddings=True,
@@ -285,6 +292,8 @@ FAMILIES = {
     "muse_glimmer": replace(
         _WINDOWED, kv_heads=2, head_dim=128, has_output_gate=True, interval=4, interval_key=None
     ),
+    "longcat_flash": _LONGCAT,
+    "longcat_flash_ngram": replace(_LONGCAT, untold_mtp=0),
     "lfm2": _LFM2,
     "lfm2_moe": replace(
         _LFM2,

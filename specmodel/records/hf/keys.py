@@ -61,9 +61,6 @@ OTHER_KINDS = {
     "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling", "inkling2"),
-    "two attentions and experts of no weight in a layer (zero_expert_num)": (
-        "longcat_flash", "longcat_flash_ngram",
-    ),
 }  # fmt: skip
 """Families with layers that are not known here, by what these are and the key that they have."""
 
