@@ -177,7 +177,8 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
     message = ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node)
     blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
     looked_up = 1 + int(a.ngram_inputs is not None)
-    reductions, size = sum(a.mixers.values()) + blocks_reduced + looked_up, a.stream.residual_bytes
+    mixed = sum(n for mixer, n in a.mixers.items() if mixer.output_size)
+    reductions, size = mixed + blocks_reduced + looked_up, a.stream.residual_bytes
     inputs = a.num_layers * a.layer_inputs.size if a.layer_inputs else 0
     more = int(inputs > 0)
     reduced = messages.all_reduces(

@@ -13,6 +13,7 @@ from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.gemma import gemma_fields
 from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
+from specmodel.records.hf.inkling import INKLING, inkling_fields
 from specmodel.records.hf.keys import FLAT, WRAPPERS
 from specmodel.records.hf.kimi import residuals
 from specmodel.records.hf.longcat import LONGCAT, check_quantisation, longcat_fields
@@ -24,7 +25,7 @@ from specmodel.records.hf.reader import Reader
 _SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 """Keys that may stand inside, outside, or in both if they agree."""
 
-_OWN_FIELDS = {"Gemma": gemma_fields, LONGCAT: longcat_fields}
+_OWN_FIELDS = {"Gemma": gemma_fields, LONGCAT: longcat_fields, INKLING: inkling_fields}
 """What families have beside layers, which these rules may change or add to."""
 
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}

@@ -6,6 +6,7 @@ from typing import Any
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
+from specmodel.records.hf.inkling import INKLING, inkling_kinds, inkling_mixers
 from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.records.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
 from specmodel.records.hf.mamba2 import (
@@ -261,6 +262,7 @@ _OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
     "Gemma": gemma_mixers,
     "MiMo": mimo_mixers,
     "search": searched_mixers,
+    INKLING: inkling_mixers,
 }
 """Rules of families whose layers differ in more than their heads or window."""
 
@@ -362,6 +364,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "by name": by_name,
     "by number": by_number,
     CONVOLUTIONS: by_convolution,
+    INKLING: inkling_kinds,
     "lists": by_lists,
     "groups": by_groups,
 }
