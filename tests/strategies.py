@@ -46,6 +46,16 @@ CONVOLUTIONS = st.fixed_dictionaries(
         "conv_kernel": st.sampled_from([1, 3]),
     }
 )
+BESIDE = st.fixed_dictionaries(
+    {
+        "kind": st.just("beside_attention"),
+        "num_channels": st.sampled_from([2048, 8192]),
+        "num_heads": st.sampled_from([16, 64]),
+        "relative_size": st.just(16),
+        "relative_extent": st.sampled_from([64, 1024]),
+        "conv_kernel": st.sampled_from([2, 4]),
+    }
+)
 DELTA = st.fixed_dictionaries(
     {
         "kind": st.just("kimi_delta_attention"),
@@ -128,7 +138,7 @@ def architectures(draw: st.DrawFn) -> Architecture:
     )
     if model.is_moe:
         model = model.with_changes("target", {"latent_size": draw(st.sampled_from([0, 256]))})
-    recurrent = draw(st.none() | RECURRENT | STATE_SPACES | DELTA | CONVOLUTIONS)
+    recurrent = draw(st.none() | RECURRENT | STATE_SPACES | DELTA | CONVOLUTIONS | BESIDE)
     if recurrent is None:
         return model
     layers = model.model_dump()["layers"]

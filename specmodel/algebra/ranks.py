@@ -186,7 +186,9 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
     return Message(inside - 1.0, float(ranks - inside), 2, 2 if ranks > inside else 0)
 
 
-def rank_share(num_experts: int, experts_per_token: int, ranks: int) -> float:
+def rank_share(
+    num_experts: int, experts_per_token: int, ranks: int, num_zero_experts: int = 0
+) -> float:
     """Return the chance that a token uses any of a rank's experts.
 
     Parameters
@@ -195,21 +197,24 @@ def rank_share(num_experts: int, experts_per_token: int, ranks: int) -> float:
         Routed experts of the layer and how many each token uses [-].
     ranks
         Ranks that the experts are spread over evenly [-].
+    num_zero_experts
+        Experts that a token may choose as well, which are on no rank [-].
 
     Returns
     -------
     float
-        ``1 - C(E - E/r, k) / C(E, k)`` [-].
+        ``1 - C(E - E/r, k) / C(E, k)``, with E the experts that there are to choose from [-].
 
     Examples
     --------
     >>> round(rank_share(128, 8, 8), 3)
     0.667
     """
-    others = num_experts - num_experts // ranks
+    choices = num_experts + num_zero_experts
+    others = choices - num_experts // ranks
     missed = 1.0
     for i in range(experts_per_token):
-        missed *= max(others - i, 0) / (num_experts - i)
+        missed *= max(others - i, 0) / (choices - i)
     return 1 - missed
 
 

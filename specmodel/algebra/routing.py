@@ -19,13 +19,13 @@ MAX_POPULARITY_EXPONENT = 5.0
 """Largest exponent that `zipf_popularity` takes [-]."""
 
 
-def zipf_popularity(num_experts: int, experts_per_token: int, exponent: Numeric) -> FloatArray:
+def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeric) -> FloatArray:
     """Return popularities that fall with rank as a power, none above 1.
 
     Parameters
     ----------
     num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
+        Routed experts of the layer and how many each token uses, a mean [-].
     exponent
         0 for equally popular experts; larger is more skewed; any shape [-].
 
@@ -49,10 +49,11 @@ def zipf_popularity(num_experts: int, experts_per_token: int, exponent: Numeric)
     >>> zipf_popularity(4, 2, 1.0).round(3).tolist()
     [0.96, 0.48, 0.32, 0.24]
     """
-    E, k = (int(x) for x in check_experts(num_experts, experts_per_token))
+    experts, mean = check_experts(num_experts, experts_per_token)
+    E, k = int(experts), float(mean)
     a = check("popularity_exponent", exponent, minimum=0, maximum=MAX_POPULARITY_EXPONENT)
     weight = np.arange(1.0, E + 1) ** -a[..., None]
-    clipped = np.arange(min(k, E - 1) + 1)
+    clipped = np.arange(min(int(k), E - 1) + 1)
     tail = weight[..., ::-1].cumsum(axis=-1)[..., ::-1]
     scale = (k - clipped) / tail[..., clipped]
     first = np.argmax(scale * weight[..., clipped] <= 1 + 1e-12, axis=-1)[..., None]
@@ -60,7 +61,7 @@ def zipf_popularity(num_experts: int, experts_per_token: int, exponent: Numeric)
     return np.where(np.arange(E) < first, 1.0, np.minimum(scaled, 1.0))
 
 
-def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: int) -> FloatArray:
+def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: float) -> FloatArray:
     """Return popularities as an array, or say in one line why they cannot be used.
 
     Parameters
@@ -69,7 +70,7 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: i
         Probability that a token uses each expert, experts on the last axis; others are of draws
         that broadcast with the points [-].
     num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
+        Routed experts of the layer and how many each token uses, a mean [-].
 
     Returns
     -------
@@ -88,7 +89,7 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: i
     sums = p.sum(axis=-1)
     farthest = sums.flat[np.abs(sums - experts_per_token).argmax()]
     if abs(farthest - experts_per_token) > 1e-6 * experts_per_token:
-        expected = f"probabilities that sum to experts_per_token = {experts_per_token}"
+        expected = f"probabilities that sum to experts_per_token = {experts_per_token:g}"
         raise InputError("popularity", f"a sum of {farthest:.6g}", expected)
     return p
 

@@ -40,12 +40,16 @@ def _hardware_row(name: str) -> Row:
 
 def _architecture_row(name: str) -> Row:
     model = specmodel.load_architecture(name)
-    is_moe = model.is_moe
+    experts = "dense"
+    if model.experts:
+        experts = f"{model.experts_per_token} of {model.num_experts}"
+        zero = model.experts.num_zero_experts
+        experts += f" and {zero} without weights" if zero else ""
     return {
         "name": name,
         "parameters": f"{model.total_parameters / 1e9:.4g}e9",
         "active": f"{model.active_parameters / 1e9:.3g}e9",
-        "experts": f"{model.experts_per_token} of {model.num_experts}" if is_moe else "dense",
+        "experts": experts,
     }
 
 

@@ -382,7 +382,7 @@ def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | 
         name = POPULARITY[popularity is None]
         raise InputError(name, given[name], f"none, as {target.name} has no routed experts")
     if exponent is not None:
-        return zipf_popularity(target.num_experts, target.experts_per_token, float(exponent))
+        return zipf_popularity(target.num_experts, target.mean_experts_per_token, float(exponent))
     if isinstance(popularity, str | Path):
         return read_numbers(Path(popularity), "popularity")
     numbers = check("popularity", popularity, minimum=0)

@@ -88,7 +88,7 @@ class Deployment:
         check("memory_utilization", self.memory_utilization, above=0, maximum=1)
         if self.popularity is not None:
             check_popularity(
-                self.popularity, self.target.num_experts, self.target.experts_per_token
+                self.popularity, self.target.num_experts, self.target.mean_experts_per_token
             )
         for name in ("tensor_parallel", "expert_parallel", "draft_tensor_parallel"):
             self._check_links(name, getattr(self, name), getattr(self, name))

@@ -206,6 +206,8 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
         yield from stored.work(runs[stored.stream], layers).items()
     if a.layer_inputs:
         yield from a.layer_inputs.work(run, a.num_layers).items()
+    if a.ngram_inputs:
+        yield from a.ngram_inputs.work(run).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:
@@ -249,7 +251,9 @@ def _all_reduce(a: Architecture, run: Pass) -> Work:
         return Work()
     message = ranks.all_reduce(layout.tensor_parallel, layout.gpus_per_node)
     blocks_reduced = sum(part.reductions(layout) * n for part, n in a.feed_forwards.items())
-    reductions, size = sum(a.mixers.values()) + blocks_reduced + 1, a.stream.residual_bytes
+    looked_up = 1 + int(a.ngram_inputs is not None)
+    mixed = sum(n for mixer, n in a.mixers.items() if mixer.output_size)
+    reductions, size = mixed + blocks_reduced + looked_up, a.stream.residual_bytes
     inputs = a.num_layers * a.layer_inputs.size if a.layer_inputs else 0
     more = int(inputs > 0)
     reduced = messages.all_reduces(

@@ -18,7 +18,7 @@ from specmodel.records.hardware import Dtype
 from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
-from specmodel.records.layers.embeddings import LayerInputs
+from specmodel.records.layers.embeddings import LayerInputs, NgramInputs
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import (
     FeedForward,
@@ -89,6 +89,8 @@ class Architecture(Record):
         Whether all draft passes of a step use the selection of the first, in sparse attention.
     layer_inputs
         Embeddings of a token for each layer.
+    ngram_inputs
+        Embeddings of the last tokens, beside that of a token.
     reads_target_cache
         Whether it is a draft head that attends to caches of its target, and has none.
     residuals
@@ -120,6 +122,7 @@ class Architecture(Record):
     mtp_layer: LayerGroup | None = None
     shares_mtp_index: bool = False
     layer_inputs: LayerInputs | None = None
+    ngram_inputs: NgramInputs | None = None
     reads_target_cache: bool = False
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
@@ -309,9 +312,14 @@ class Architecture(Record):
         return self.experts.experts_per_token if self.experts else 1
 
     @property
+    def mean_experts_per_token(self) -> float:
+        """Likewise, less those without weights, a mean [-]."""
+        return self.experts.mean_experts_per_token if self.experts else 1
+
+    @property
     def activation_ratio(self) -> float:
         """Share of the routed experts that a token uses, MoESD's ρ [-]."""
-        return self.experts_per_token / self.num_experts
+        return self.experts.activation_ratio if self.experts else 1.0
 
     @property
     def outer_dtype(self) -> StorageDtype:
@@ -379,6 +387,8 @@ class Architecture(Record):
         table = self.vocabulary_size * self._embedding_width
         if self.layer_inputs:
             table += self.layer_inputs.table_parameters(self.num_layers)
+        if self.ngram_inputs:
+            table += self.ngram_inputs.table_parameters(self.hidden_size)
         return table + self.max_positions * self.hidden_size + self._embedding_projection
 
     @property
@@ -435,13 +445,14 @@ class Architecture(Record):
         """
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         own, plan = self.residuals, (self.num_layers, self.num_blocks)
-        inputs = self.layer_inputs
+        inputs, ngrams = self.layer_inputs, self.ngram_inputs
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
             + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
             + self.outer_bytes / n
             + self.num_norms * h * stream.residual_bytes
             + (inputs.weight_bytes(stream, self.num_layers, layout) if inputs else 0)
+            + (ngrams.weight_bytes(stream) if ngrams else 0)
             + (own.weight_bytes(stream, *plan) if own else 0)
             + self._markov_parameters * stream.bytes_of(self.outer_dtype)
         )
@@ -522,6 +533,7 @@ class Architecture(Record):
         h = self.hidden_size
         mixers = sum(int(part.weights(h)) * count for part, count in self.mixers.items())
         inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
+        inputs += self.ngram_inputs.parameters(h) if self.ngram_inputs else 0
         own, plan = self.residuals, (self.num_layers, self.num_blocks)
         mixed = own.parameters(h, *plan) if own else 0
         chained = self.markov.parameters(h, self.vocabulary_size) if self.markov else 0

@@ -150,6 +150,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "mtp_layer": None,
         "layer_inputs": None,
         "residuals": target.residuals if has_streams else None,
+        "ngram_inputs": None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
     modules = target.num_mtp_modules or 1

@@ -131,7 +131,7 @@ def _popularity(deployment: Deployment, exponent: FloatArray | None) -> FloatArr
     if exponent is None:
         return deployment.popularity
     target = deployment.target
-    return zipf_popularity(target.num_experts, target.experts_per_token, exponent)
+    return zipf_popularity(target.num_experts, target.mean_experts_per_token, exponent)
 
 
 def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:

@@ -90,7 +90,7 @@ def test_every_family_has_a_configuration_or_a_test_of_its_own():
     inner = [row["config"].get("text_config", row["config"]) for row in READ]
     counted = {config["model_type"].removesuffix("_text") for config in inner}
     published = {"deepseek", "deepseek_v2", "mistral", "mixtral"}
-    read_as_another = {"mimo_v2"}
+    read_as_another = {"mimo_v2", "longcat_flash_ngram", "inkling_model"}
     assert set(FAMILIES) <= counted | published | read_as_another
 
 
@@ -149,6 +149,7 @@ SHIPPED = {
     "kimi-linear-48b-a3b": "transformers--kimi_linear",
     "glm-5.3-flash": "zai-org--GLM-5.3-Flash",
     "lfm2-8b-a1b": "LiquidAI--LFM2-8B-A1B",
+    "longcat-flash": "transformers--longcat_flash",
 }
 
 
@@ -242,6 +243,8 @@ def plain(inner):
         "qwen3_5_moe_text": "Qwen--Qwen3.5-35B-A3B",
         "kimi_linear": "transformers--kimi_linear",
         "bailing_hybrid": "transformers--bailing_hybrid",
+        "inkling_text": "transformers--inkling",
+        "inkling_model": "transformers--inkling",
         "lfm2": "LiquidAI--LFM2-1.2B",
         "lfm2_moe": "LiquidAI--LFM2-8B-A1B",
         "glm5_next_text": "zai-org--GLM-5.3-Flash",

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from specmodel.base.errors import InputError
-from specmodel.records.hf.deepseek_v4 import compressed_cache, compressed_fields
+from specmodel.records.hf.deepseek_v4 import compressed_fields
 from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.gemma import gemma_fields
 from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
+from specmodel.records.hf.inkling import INKLING, inkling_fields
 from specmodel.records.hf.keys import FLAT, WRAPPERS
 from specmodel.records.hf.kimi import residuals
+from specmodel.records.hf.longcat import LONGCAT, check_quantisation, longcat_fields
 from specmodel.records.hf.mamba2 import num_layers
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
@@ -23,6 +25,14 @@ from specmodel.records.hf.reader import Reader
 
 _SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 """Keys that may stand inside, outside, or in both if they agree."""
+
+_OWN_FIELDS = {
+    "Gemma": gemma_fields,
+    "DeepSeek-V4": compressed_fields,
+    LONGCAT: longcat_fields,
+    INKLING: inkling_fields,
+}
+"""What families have beside layers, which these rules may change or add to."""
 
 _OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
 
@@ -97,16 +107,14 @@ def architecture_fields(
         fields["mtp_layer"] = windowed_mtp_layer(
             reader, family, [mixer for mixer in found if mixer]
         )
-    if family.own_rules == "Gemma":
-        fields |= gemma_fields(reader, layers)
-    cache: dict[str, Any] = {}
-    if family.own_rules == "DeepSeek-V4":
-        fields |= compressed_fields(reader, blocks[-1])
-        cache = {"kv_dtype": compressed_cache(reader)}
+    if family.own_rules in _OWN_FIELDS:
+        fields |= _OWN_FIELDS[family.own_rules](reader, layers)
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]
     try:
+        if family.own_rules == LONGCAT:
+            check_quantisation(reader, beside)
         dtypes, layers = checkpoint_dtypes(
             reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
         )
@@ -114,7 +122,7 @@ def architecture_fields(
         if not is_dtype_given:
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
-    return fields | {"layers": _grouped(layers)} | dtypes | cache
+    return dtypes | fields | {"layers": _grouped(layers)}
 
 
 def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:

@@ -97,27 +97,32 @@ def compressed_mixers(
     return [made[kind] for kind in kinds]
 
 
-def compressed_fields(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any]:
+def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
     """Return what is around the layers: residual streams, a module, and the cache.
 
     Parameters
     ----------
     reader
         The configuration.
-    block
-        Fields of the last layer's feed-forward block, which a module has as well.
+    layers
+        Fields of each layer; a module has the feed-forward block of the last.
 
     Returns
     -------
     dict
-        Fields of an `Architecture`.
+        Fields of an `Architecture`. Engines keep the cache in 8 bits unless told otherwise, as vLLM
+        0.33 has it (``models/deepseek_v4/attention.py``).
 
     Raises
     ------
     InputError
-        If a size does not fit.
+        If a size does not fit, or the checkpoint is quantised and nothing says what dtype experts
+        have.
     """
+    if reader.get("quantization_config") and not reader.is_family("deepseek_ref"):
+        _check_expert_dtype(reader)
     streams = reader.whole("hc_mult", minimum=2)
+    block = layers[-1]["feed_forward"]
     return {
         "residuals": {
             "kind": "hyper_connections",
@@ -126,30 +131,8 @@ def compressed_fields(reader: Reader, block: dict[str, Any] | None) -> dict[str,
             "in_modules": True,
         },
         "mtp_layer": {"count": 1, "mixer": _heads(reader), "feed_forward": block},
+        "kv_dtype": "fp8",
     }
-
-
-def compressed_cache(reader: Reader) -> str:
-    """Return the dtype of the KV cache, which engines keep in 8 bits unless told otherwise.
-
-    Parameters
-    ----------
-    reader
-        The configuration.
-
-    Returns
-    -------
-    str
-        As vLLM 0.33 has it (``models/deepseek_v4/attention.py``).
-
-    Raises
-    ------
-    InputError
-        If the checkpoint is quantised and nothing says what dtype experts have.
-    """
-    if reader.get("quantization_config") and not reader.is_family("deepseek_ref"):
-        _check_expert_dtype(reader)
-    return "fp8"
 
 
 def _check_expert_dtype(reader: Reader) -> None:

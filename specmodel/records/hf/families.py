@@ -244,6 +244,30 @@ _MIMO_V2 = replace(
     has_windowed_mtp=True,
     harmless=(*_DEEPSEEK.harmless, "attention_chunk_size"),
 )
+_LONGCAT = Family(
+    dense_size="ffn_hidden_size",
+    attention="latent",
+    own_rules="LongCat",
+    untold_mtp=1,
+    harmless=(*_GROUPED_CHOICE, *_MTP, "mla_scale_q_lora", "mla_scale_kv_lora", "router_bias"),
+)
+_INKLING = Family(
+    own_rules="Inkling",
+    plan="Inkling",
+    kinds=(FULL, SLIDING, "hybrid", "hybrid_sliding"),
+    has_windows=True,
+    window_key="sliding_window_size",
+    sliding_window=512,
+    harmless=(
+        *_MTP,
+        "inference_moe_w13_interleaved",
+        "mtp_hidden_states_first",
+        "norm_after_topk",
+        "rms_norm_eps_moe_gate",
+        "shared_expert_sink",
+        "shared_experts_size",
+    ),
+)
 _LFM2 = Family(
     kv_heads=8,
     ties_embeddings=True,
@@ -304,6 +328,10 @@ FAMILIES = {
     "muse_glimmer": replace(
         _WINDOWED, kv_heads=2, head_dim=128, has_output_gate=True, interval=4, interval_key=None
     ),
+    "longcat_flash": _LONGCAT,
+    "longcat_flash_ngram": replace(_LONGCAT, untold_mtp=0),
+    "inkling": _INKLING,
+    "inkling_model": _INKLING,
     "lfm2": _LFM2,
     "lfm2_moe": replace(
         _LFM2,

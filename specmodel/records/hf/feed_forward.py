@@ -5,7 +5,9 @@ from typing import Any
 
 from specmodel.records.hf.families import Family
 from specmodel.records.hf.gemma import gemma_blocks
+from specmodel.records.hf.inkling import INKLING, inkling_blocks
 from specmodel.records.hf.lfm2 import adjusted_ffn_size
+from specmodel.records.hf.longcat import LONGCAT, single_blocks
 from specmodel.records.hf.mamba2 import BLOCK_TYPES, MLP, MOE, block_types
 from specmodel.records.hf.nas import searched_blocks
 from specmodel.records.hf.reader import Reader
@@ -35,6 +37,10 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     """
     if family.own_rules == "Gemma":
         return [*gemma_blocks(reader, family, num_layers)]
+    if family.own_rules == LONGCAT:
+        return single_blocks(reader, num_layers)
+    if family.own_rules == INKLING:
+        return inkling_blocks(reader, num_layers)
     if family.own_rules == "search":
         return searched_blocks(reader, num_layers)
     made: dict[str, dict[str, Any]] = {}

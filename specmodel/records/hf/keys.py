@@ -44,6 +44,7 @@ _SAME = (
     ("share_expert_dim", "share_expert_dims"),
     ("intermediate_size", "block_ff_dim"),
     ("tie_word_embeddings", "tie_embedding"),
+    ("sconv_kernel_size", "conv_kernel_size"),
 )
 
 ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
@@ -60,10 +61,7 @@ OTHER_KINDS = {
     "entries that layers share (kv_source_layer_ids)": ("deepseek_v41",),
     "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
-    "short convolutions in its layers": ("inkling", "inkling2"),
-    "two attentions and experts of no weight in a layer (zero_expert_num)": (
-        "longcat_flash", "longcat_flash_ngram",
-    ),
+    "short convolutions in its layers": ("inkling2",),
 }  # fmt: skip
 """Families with layers that are not known here, by what these are and the key that they have."""
 
@@ -86,6 +84,7 @@ WRAPPERS = {
     "muse_glimmer": ("muse_glimmer_text",),
     "step3p7": ("step3p5",),
     "lfm2_vl": ("lfm2", "lfm2_moe"),
+    "inkling_mm_model": ("inkling_text", "inkling_model"),
 }
 """Models that see, and the families that the model in their `text_config` may have."""
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.records.hf.families import FULL, LINEAR, Family
+from specmodel.records.hf.longcat import LONGCAT, num_single_layers
 from specmodel.records.hf.reader import Reader
 
 BLOCK_TYPES = "block types"
@@ -23,6 +24,8 @@ def num_layers(reader: Reader, family: Family) -> int:
     """Return the layers of a model, which may be listed and not counted [-]."""
     if family.plan == BLOCK_TYPES:
         return len(block_types(reader))
+    if family.own_rules == LONGCAT:
+        return num_single_layers(reader)
     return reader.whole("num_hidden_layers")
 
 

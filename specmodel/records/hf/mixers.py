@@ -7,6 +7,7 @@ from specmodel.records.hf.deepseek_v4 import by_ratios, compressed_mixers
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
+from specmodel.records.hf.inkling import INKLING, inkling_kinds, inkling_mixers
 from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.records.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
 from specmodel.records.hf.mamba2 import (
@@ -263,6 +264,7 @@ _OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
     "MiMo": mimo_mixers,
     "search": searched_mixers,
     "DeepSeek-V4": compressed_mixers,
+    INKLING: inkling_mixers,
 }
 """Rules of families whose layers differ in more than their heads or window."""
 
@@ -365,6 +367,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "by name": by_name,
     "by number": by_number,
     CONVOLUTIONS: by_convolution,
+    INKLING: inkling_kinds,
     "lists": by_lists,
     "groups": by_groups,
 }

@@ -92,6 +92,7 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
         (_of("mixer", "in_proj"), _of("mamba", "in_proj")),
         (_of("mixer", "out_proj"), _of("mamba", "out_proj")),
     ),
+    "beside_attention": ((_of("self_attn", "r_proj"),), ()),
     "short_convolution": ((_of("conv", "in_proj"),), (_of("conv", "out_proj"),)),
     "kimi_delta_attention": (
         tuple(_of("self_attn", *_DELTA, *names) for names in _DELTA_GATES),

@@ -171,3 +171,123 @@ class ShortConvolution(RecurrentMixer):
             "elementwise": between_matrices(run, layers, 6 * width, kernels=2),
             "short_convolution": self.convolution(run, layers),
         }
+
+
+class BesideAttention(RecurrentMixer):
+    """What stands beside attention in a layer of Inkling: convolutions, and relative positions.
+
+    Keys, values, and what mixer and block hand on each pass a convolution over the last tokens, and
+    are added to it. One matrix makes a few numbers of each token and query head, from which another
+    makes a term for each of the last so many entries, which is added to the scores.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_channels
+        Width of all that is convolved in a layer [-].
+    num_heads, relative_size
+        Query heads, and the numbers of each from which terms are made [-].
+    relative_extent
+        Entries that have a term [token].
+    conv_kernel
+        Tokens that the convolution sees, the newest included [token].
+    state_dtype
+        Of no effect.
+
+    Notes
+    -----
+    As in vLLM 0.33 (``models/inkling/nvidia``), which cuts all of it over GPUs but the small second
+    matrix, and keeps what is convolved as a cache with a window, to which each token adds a row: no
+    window is written twice. Convolutions run in kernels of norms, rotation and messages there, and
+    terms in that of keys and values.
+    """
+
+    kind: Literal["beside_attention"] = "beside_attention"
+    num_channels: Size
+    num_heads: Size
+    relative_size: Size
+    relative_extent: Size
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state beside the window: none [-]."""
+        return 0
+
+    @property
+    def record_size(self) -> int:
+        """Elements that are recorded of a token, as there is no state: none [-]."""
+        return 0
+
+    @property
+    def conv_channels(self) -> int:
+        """Values of a token that the convolutions run over [-]."""
+        return self.num_channels
+
+    @property
+    def output_size(self) -> int:
+        """Width that a matrix after it reads: none follows [-]."""
+        return 0
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether heads and channels divide over GPUs."""
+        return not self.num_heads % degree and not self.num_channels % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer; the terms' are copied [-]."""
+        cut = hidden_size * self.num_heads * self.relative_size
+        cut += self.num_channels * self.conv_kernel
+        return cut / tensor_parallel + self.relative_size * self.relative_extent
+
+    def reserved_bytes(
+        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what is reserved for a sequence that verifies so many tokens, a row for each [B].
+
+        Parameters
+        ----------
+        tokens
+            Verified in a pass [token].
+        states
+            Not needed, as there is no state.
+        stream
+            What all layers share.
+        tensor_parallel
+            GPUs that the channels are cut over [-].
+
+        Returns
+        -------
+        FloatArray
+            On each GPU [B].
+        """
+        del states
+        return (self.conv_kernel - 2 + tokens) * self.past_token_bytes(stream, tensor_parallel)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        h, n = run.stream.hidden_size, run.layout.tensor_parallel
+        heads, terms = self.num_heads / n, self.relative_size * self.relative_extent
+        made = heads * self.relative_size
+        position = matrix_work(run, layers, h * made, made - 2 * h, 0, kernels=0)  # with queries
+        scores = Work(
+            flop=run.num_tokens * (2 * layers * heads * terms),
+            weight_bytes=layers * terms * run.stream.bytes_of(run.stream.weight_dtype),
+            kernels=layers,
+        )
+        convolved = blocks.short_convolution(
+            batch_size=run.replica.num_sequences,
+            num_tokens=run.num_tokens,
+            windows_written=verified(run, lambda tokens: tokens) - (self.conv_kernel - 2),
+            channels=self.num_channels / n,
+            width=self.conv_kernel,
+            layers=layers,
+            value_bytes=run.stream.residual_bytes,
+            dtype=run.stream.activation_dtype,
+        )
+        return {
+            "relative_positions": position + scores,
+            "elementwise": between_matrices(
+                run, layers, made + 2 * heads * self.relative_extent, kernels=0
+            ),
+            "short_convolution": convolved,
+        }

@@ -1,4 +1,4 @@
-"""Embeddings: tables that are looked up, one for the model, and maybe one for each layer (PLE).
+"""Embeddings: tables that are looked up, for the model, and maybe for each layer (PLE) or n-grams.
 
 A pass reads a row of a table for each token: tables take memory, but hardly bandwidth.
 """
@@ -96,3 +96,64 @@ class LayerInputs(Record):
         """Return the weights that GPUs share, and those that each has, with the norm between."""
         one = hidden_size * self.size
         return num_layers * one, 2 * num_layers * one + self.size
+
+
+class NgramInputs(Record):
+    """Embeddings of the last few tokens together, beside that of a token alone.
+
+    Each of several tables has a narrow row for a hash of some last tokens. A matrix for each brings
+    its row to the model's width; the mean of these and the token's embedding is what layers read.
+    GPUs share the tables, and each has all the matrices, as in vLLM 0.33
+    (``longcat_flash_ngram.py``). All of it is in the dtype of the shared embedding.
+
+    Parameters
+    ----------
+    num_tables
+        Tables, which share the model's width evenly [-].
+    num_rows
+        Rows of all tables together [-].
+    """
+
+    num_tables: Size
+    num_rows: Size
+
+    def table_parameters(self, hidden_size: int) -> int:
+        """Return the weights that are looked up [-]."""
+        return self.num_rows * self._width(hidden_size)
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        return self.num_tables * self._width(hidden_size) * hidden_size
+
+    def weight_bytes(self, stream: Stream) -> float:
+        """Return what each GPU has of these, the tables aside [B]."""
+        return self.parameters(stream.hidden_size) * stream.bytes_of(stream.outer_dtype)
+
+    def work(self, run: Pass) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, h = run.stream, run.stream.hidden_size
+        found = self.num_tables * self._width(h)
+        return {
+            "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
+            "ngram_projections": blocks.linear(
+                run.num_tokens,
+                weights=self.parameters(h),
+                values=found + self.num_tables * h,
+                value_bytes=stream.residual_bytes,
+                depth=self._width(h),
+                kernels=1,
+                dtype=stream.arithmetic_dtype(stream.outer_dtype),
+                stored_dtype=stream.outer_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=(self.num_tables + 2) * h,
+                value_bytes=stream.residual_bytes,
+                kernels=2,  # hashes, and the mean
+                dtype=stream.activation_dtype,
+            ),
+        }
+
+    def _width(self, hidden_size: int) -> int:
+        """Return the width of a row [-]."""
+        return hidden_size // self.num_tables

@@ -35,7 +35,10 @@ class RoutedExperts(Record):
     kind
         Name of the block in files.
     num_experts, experts_per_token, expert_size
-        Routed experts, how many of them a token uses, and the width of one [-].
+        Routed experts, how many of them and of zero experts a token uses, and the width of one [-].
+    num_zero_experts
+        Experts without weights that a token may choose as well, which hand on what they are given:
+        of equally popular experts it uses a smaller mean number of the others [-].
     num_shared_experts, shared_expert_size
         Experts every token uses, and the width of one [-].
     is_gated
@@ -58,6 +61,7 @@ class RoutedExperts(Record):
     is_gated: bool = True
     is_shared_apart: bool = False
     latent_size: Count = 0
+    num_zero_experts: Count = 0
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
@@ -70,12 +74,22 @@ class RoutedExperts(Record):
         if self.latent_size and not self.is_routed:
             expected = f"0, as num_experts = {self.num_experts} leaves no choice"
             raise InputError("latent_size", self.latent_size, expected)
+        if self.num_zero_experts and not self.is_routed:
+            expected = f"0, as num_experts = {self.num_experts} leaves no choice"
+            raise InputError("num_zero_experts", self.num_zero_experts, expected)
         return self
 
     @property
     def activation_ratio(self) -> float:
         """Share of the routed experts that a token uses, MoESD's ρ [-]."""
-        return self.experts_per_token / self.num_experts
+        return self.experts_per_token / (self.num_experts + self.num_zero_experts)
+
+    @property
+    def mean_experts_per_token(self) -> float:
+        """Routed experts with weights that a token uses, a mean [-]."""
+        if not self.num_zero_experts:
+            return self.experts_per_token
+        return self.activation_ratio * self.num_experts
 
     @property
     def is_routed(self) -> bool:
@@ -88,9 +102,9 @@ class RoutedExperts(Record):
         return experts + self._always_read(hidden_size)
 
     def active_parameters(self, hidden_size: int) -> int:
-        """Return the weights of one layer that a token is multiplied by [-]."""
-        experts = self.experts_per_token * self.expert_parameters(hidden_size)
-        return experts + self._always_read(hidden_size)
+        """Return the weights of one layer that a token is multiplied by, a mean [-]."""
+        experts = self.mean_experts_per_token * self.expert_parameters(hidden_size)
+        return round(experts) + self._always_read(hidden_size)
 
     def expert_parameters(self, hidden_size: int) -> int:
         """Return the weights of one routed expert [-]."""
@@ -110,7 +124,7 @@ class RoutedExperts(Record):
 
     def router_parameters(self, hidden_size: int) -> int:
         """Return the weights of the router of one layer; a single expert needs none [-]."""
-        return hidden_size * self.num_experts if self.is_routed else 0
+        return hidden_size * self._choices if self.is_routed else 0
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
         """Return the bytes of one layer on each GPU; router and latent projections are on all [B].
@@ -166,11 +180,17 @@ class RoutedExperts(Record):
             "router": self._router(run, layers),
             "latent_projections": self._latents(run, layers),
             "routed_experts": self._routed(run, layers),
+            "zero_experts": self._handed_on(run, layers),
             **dense_block("shared_experts", run, shared, layers, self.is_gated, dtype),
             "all_to_all": self._all_to_all(run, layers),
             "gather_scatter": self._gather_scatter(run, layers),
         }
         return {name: work for name, work in found.items() if work.kernels}
+
+    @property
+    def _choices(self) -> int:
+        """Experts that a router scores [-]."""
+        return self.num_experts + self.num_zero_experts
 
     @property
     def _shared_size(self) -> int:
@@ -187,7 +207,7 @@ class RoutedExperts(Record):
         """Return the chance that a token uses an expert: of all alike, or of each."""
         if routing.popularity is None:
             return np.asarray(self.activation_ratio)
-        return check_popularity(routing.popularity, self.num_experts, self.experts_per_token)
+        return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
 
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
         """Return the expected union if each group speculates with a chance of its own."""
@@ -216,7 +236,7 @@ class RoutedExperts(Record):
 
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the scores of all experts and the choice of the top k, the same on every GPU."""
-        h, scores = run.stream.hidden_size, 3 * self.num_experts
+        h, scores = run.stream.hidden_size, 3 * self._choices
         return whole_matrices(
             run, layers, weights=self.router_parameters(h), values=h + scores, depth=h
         )
@@ -252,7 +272,7 @@ class RoutedExperts(Record):
         """Return the experts' blocks, with what brings tokens to them and back."""
         layout, stream, matrices = run.layout, run.stream, matrices_of(self.is_gated)
         outside = self.routed_width(stream.hidden_size)
-        active, k = run.active_experts, self.experts_per_token
+        active, k = run.active_experts, self.mean_experts_per_token
         width = self.expert_size / layout.expert_tensor_parallel
         pairs = run.batch.num_tokens * k
         if layout.expert_parallel > 1:
@@ -280,6 +300,23 @@ class RoutedExperts(Record):
             residual_bytes=stream.residual_bytes,
         )
 
+    def _handed_on(self, run: Pass, layers: int) -> Work:
+        """Return the work of zero experts: tokens are scaled, and then added to what others made.
+
+        vLLM 0.33 (``zero_expert_router.py``) then has expert 0 compute these choices in vain, which
+        is left out: it loads one expert more at most.
+        """
+        if not self.num_zero_experts:
+            return Work()
+        stream = run.stream
+        return blocks.between(
+            run.num_tokens,
+            values=layers * (2 + 3) * stream.hidden_size,
+            value_bytes=stream.residual_bytes,
+            kernels=2 * layers,
+            dtype=stream.activation_dtype,
+        )
+
     def _busiest_pairs(self, run: Pass) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, by the moments of an expert's tokens.
 
@@ -290,7 +327,7 @@ class RoutedExperts(Record):
         moment takes the clumped tokens as Poisson counts of clumps.
         """
         c, inclusion = run.routing.correlation, np.atleast_1d(self._inclusion(run.routing))
-        T, E, k = run.batch.num_tokens, self.num_experts, self.experts_per_token
+        T, E, k = run.batch.num_tokens, self.num_experts, self.mean_experts_per_token
         clumped = run.batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
         clumping = clumped / run.batch.mean(lambda group: group.mean(lambda q: q))
         within = T * clumping * (inclusion * (1 - inclusion)).mean(axis=-1)
@@ -308,7 +345,8 @@ class RoutedExperts(Record):
             return Work()
         degree = layout.expert_parallel
         message = ranks.all_to_all(degree, layout.gpus_per_node)
-        copies = layers * ranks.rank_share(self.num_experts, self.experts_per_token, degree)
+        experts = self.num_experts, self.experts_per_token
+        copies = layers * ranks.rank_share(*experts, degree, self.num_zero_experts)
         width = self.routed_width(stream.hidden_size)
         row_bytes = width * (stream.activation_bytes + stream.residual_bytes)
         sent = run.num_tokens * (copies * row_bytes / layout.tensor_parallel)

@@ -22,7 +22,7 @@ from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import Count, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
 from specmodel.records.layers.compressed import CompressedAttention
-from specmodel.records.layers.convolutions import ShortConvolution
+from specmodel.records.layers.convolutions import BesideAttention, ShortConvolution
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.grouped import GroupedAttention
@@ -39,6 +39,7 @@ MixerPart = (
     | KimiDeltaAttention
     | Mamba2
     | ShortConvolution
+    | BesideAttention
 )
 Mixer = Annotated[MixerPart, Field(discriminator="kind")]
 FeedForwardPart = DenseFeedForward | RoutedExperts
