@@ -17,6 +17,7 @@ from specmodel.records.draft_heads import (
     derived_head,
     eagle3_drafter,
     grouped_attention,
+    own_layers_head,
 )
 from specmodel.records.draft_passes import (
     PARD,
@@ -27,6 +28,7 @@ from specmodel.records.draft_passes import (
     masks_after_verified,
     masks_from_anchor,
 )
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.markov import MarkovHead
 
 DFLASH, DSPARK = "DFlash head", "DSpark head"
@@ -37,6 +39,9 @@ DFLASH_BLOCK, DSPARK_BLOCK = 16, 7
 (z-lab's ``Qwen3-8B-DFlash-b16``, DeepSeek's ``dspark_qwen3_8b_block7``) [token]."""
 NUM_LAYERS, NUM_TAPS, MARKOV_RANK = 5, 5, 256
 """Layers of such a head, layers of the target it reads, and rank of a Markov head, usually [-]."""
+NUM_V4_LAYERS = 3
+"""Layers of DeepSeek-V4's DSpark, and layers of the target it reads, as V4.1 says of its own
+(``dspark_target_layer_ids``, and ``n_mtp_layers`` in vLLM 0.33) [-]."""
 
 _PARD_MODELS = {128_256: "llama-3.2-1b"}
 """Small model that PARD was trained on for a family, by its vocabulary size."""
@@ -85,18 +90,25 @@ def dflash_drafter(
 def dspark_drafter(
     target: Architecture,
     *,
-    num_layers: int = NUM_LAYERS,
+    num_layers: int | None = None,
     ffn_size: int | None = None,
-    num_taps: int = NUM_TAPS,
+    num_taps: int | None = None,
     block_size: int = DSPARK_BLOCK,
     markov_rank: int = MARKOV_RANK,
 ) -> Drafter:
     """Return a DSpark head: a DFlash head whose last known token drafts too, and a Markov head.
 
+    That of a target with compressed attention (DeepSeek-V4) has layers like its modules for several
+    tokens, with a window and experts, in the target's dtypes.
+
     Parameters
     ----------
-    target, num_layers, ffn_size, num_taps
-        As for `dflash_drafter` [-].
+    target
+        The model it sits on.
+    num_layers, num_taps
+        As for `dflash_drafter`; by default 3 each for DeepSeek-V4, else 5 [-].
+    ffn_size
+        As for `dflash_drafter`; none for DeepSeek-V4 [-].
     block_size
         Tokens of a block, all of which draft [token].
     markov_rank
@@ -116,7 +128,24 @@ def dspark_drafter(
     markov = MarkovHead(
         rank=markov_rank, vocabulary_size=target.vocabulary_size, has_confidence=True
     )
-    drafter = _block_head(target, DSPARK, masks_from_anchor, num_layers, ffn_size, num_taps, markov)
+    module = target.mtp_layer
+    if module is None or not isinstance(module.mixer, CompressedAttention):
+        layers, taps = num_layers or NUM_LAYERS, num_taps or NUM_TAPS
+        drafter = _block_head(target, DSPARK, masks_from_anchor, layers, ffn_size, taps, markov)
+        return _of_block(drafter, block_size, block_size)
+    if ffn_size is not None:
+        raise InputError("ffn_size", ffn_size, f"none, as a head of {target.name} has its experts")
+    layers, taps = num_layers or NUM_V4_LAYERS, num_taps or NUM_V4_LAYERS
+    head = own_layers_head(target, module, layers, taps * target.hidden_size)
+    named = {"name": f"{DSPARK} on {target.name}", "markov": markov}
+    drafter = Drafter(
+        name=DSPARK,
+        parts=((head.model_copy(update=named), masks_from_anchor),),
+        is_head=True,
+        is_chain=True,
+        target_sizes=(target.hidden_size, target.vocabulary_size),
+        assumed=(("draft_layers", f"{layers}, like modules of the target"),),
+    )
     return _of_block(drafter, block_size, block_size)
 
 
