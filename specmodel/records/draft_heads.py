@@ -74,7 +74,7 @@ def eagle_drafter(
     """
     block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
     size = vocabulary_size or target.vocabulary_size
-    return _head(target, EAGLE, _plain_attention(target), 2, block, size, verified_first)
+    return _head(target, EAGLE, plain_attention(target), 2, block, size, verified_first)
 
 
 def eagle3_drafter(
@@ -356,10 +356,20 @@ def _attention(target: Architecture) -> Attention:
     raise InputError("target", target.name, "layers with attention, for a head to be built on")
 
 
-def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
+def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
     """Return attention of the target's sizes without what a Llama layer lacks, as a gate is.
 
     Where entries are compressed, it has heads of the usual size.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    GroupedAttention or LatentAttention
+        Over all entries.
     """
     if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
         return _usual_heads(target.hidden_size)
@@ -386,7 +396,7 @@ def grouped_attention(target: Architecture) -> GroupedAttention:
     GroupedAttention
         Over all entries, without gate.
     """
-    mixer = _plain_attention(target)
+    mixer = plain_attention(target)
     return mixer if isinstance(mixer, GroupedAttention) else _usual_heads(target.hidden_size)
 
 
