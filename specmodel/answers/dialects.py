@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specmodel.answers.schedule import Schedule
 from specmodel.base.errors import InputError
@@ -21,7 +22,8 @@ class Dialect:
     name
         Name of the engine, for people.
     write
-        Function that writes a schedule with some draft, for the kind of the drafter.
+        Function that writes a schedule with some draft, for the kind of the drafter and how many
+        modules it has [-].
     place
         Function that says of the same where that goes, and what else must be set.
     caveats
@@ -33,13 +35,13 @@ class Dialect:
     """
 
     name: str
-    write: Callable[[Schedule, str], str]
+    write: Callable[[Schedule, str, int], str]
     place: Callable[[Schedule, str], str]
     caveats: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
     longest_first: bool = False
 
-    def fragment(self, schedule: Schedule, drafter: str = "") -> str:
+    def fragment(self, schedule: Schedule, drafter: str = "", num_modules: int = 1) -> str:
         """Return the schedule as text of the configuration.
 
         Parameters
@@ -47,15 +49,16 @@ class Dialect:
         schedule
             Draft length by batch size.
         drafter
-            Kind of drafter: ngram, eagle, eagle3, mtp, parallel or model; "" leaves out what
-            depends on it.
+            Kind of drafter, as `drafter_kind` names it; "" leaves out what depends on it.
+        num_modules
+            Its modules for several tokens, each with weights of its own [-].
 
         Returns
         -------
         str
             Nothing where no batch size has a draft: speculation is left off by not turning it on.
         """
-        return self.write(schedule, drafter) if schedule.max_draft_length else ""
+        return self.write(schedule, drafter, num_modules) if schedule.max_draft_length else ""
 
 
 def dialect(name: str, version: str | None = None) -> Dialect:
@@ -93,13 +96,20 @@ def dialect(name: str, version: str | None = None) -> Dialect:
     return replace(found, write=_tensorrt_llm_first, caveats=(first,))
 
 
-def _vllm(schedule: Schedule, drafter: str) -> str:
-    """Return JSON with ranges of batch sizes, both ends included."""
+def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
+    """Return JSON with ranges of batch sizes, both ends included.
+
+    With several modules vLLM refuses a longest length beyond them that is no multiple of them; a
+    multiple that the ranges do not reach it takes.
+    """
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
     method = f'"method": "{_VLLM_METHODS[drafter]}", ' if drafter in _VLLM_METHODS else ""
     method += '"parallel_drafting": true, ' if drafter in ("p-eagle", "pard") else ""
     table = _fill(' "num_speculative_tokens_per_batch_size": [', ranges, "]}")
-    return f'{{{method}"num_speculative_tokens": {schedule.max_draft_length},\n{table}'
+    longest = schedule.max_draft_length
+    if longest > num_modules:
+        longest = -(-longest // num_modules) * num_modules
+    return f'{{{method}"num_speculative_tokens": {longest},\n{table}'
 
 
 def _vllm_place(_schedule: Schedule, drafter: str) -> str:
@@ -110,13 +120,13 @@ def _vllm_place(_schedule: Schedule, drafter: str) -> str:
     return f"in --speculative-config{needs}"
 
 
-def _tensorrt_llm(schedule: Schedule, _drafter: str) -> str:
+def _tensorrt_llm(schedule: Schedule, *_: Any) -> str:
     """Return YAML in which each length holds up to its batch size, and none beyond the last."""
     drafting = schedule.ranges if schedule.ranges[-1][2] else schedule.ranges[:-1]
     return _yaml(schedule, [f"{last}: {length}" for _, last, length in drafting])
 
 
-def _tensorrt_llm_first(schedule: Schedule, _drafter: str) -> str:
+def _tensorrt_llm_first(schedule: Schedule, *_: Any) -> str:
     """Return YAML in which each length holds from its batch size on."""
     return _yaml(schedule, [f"{first}: {length}" for first, _, length in schedule.ranges])
 
@@ -130,7 +140,7 @@ def _yaml(schedule: Schedule, entries: list[str]) -> str:
     return f"max_draft_len: {schedule.draft_length[0]}\n{table}"
 
 
-def _sglang(schedule: Schedule, _drafter: str) -> str:
+def _sglang(schedule: Schedule, *_: Any) -> str:
     """Return JSON in which one candidate length holds from each batch size on."""
     slots = {str(first): {"candidate_steps": [length]} for first, _, length in schedule.ranges}
     return _fill("{", [json.dumps({size: slot})[1:-1] for size, slot in slots.items()], "}")
@@ -170,7 +180,8 @@ DIALECTS = {
         place=_vllm_place,
         caveats=(
             "vLLM drafts the longest length at every batch size under data parallelism",
-            "On model runner V1 it drops full CUDA graphs; VLLM_USE_V2_MODEL_RUNNER=1 keeps them",
+            "On model runner V1 it drops full CUDA graphs, and drafts one length throughout with"
+            " dspark and suffix; VLLM_USE_V2_MODEL_RUNNER=1 keeps both",
             "Its batch size counts the requests that are being prefilled",
         ),
     ),

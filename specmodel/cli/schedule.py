@@ -113,7 +113,8 @@ class Plan:
     @property
     def fragment(self) -> str:
         """The schedule in the words of the engine."""
-        return self.format.fragment(self.schedule, self.drafter)
+        modules = len(self.prediction.deployment.drafter.parts)
+        return self.format.fragment(self.schedule, self.drafter, max(modules, 1))
 
     @property
     def place(self) -> str:

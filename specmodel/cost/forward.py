@@ -26,6 +26,7 @@ from specmodel.records.layers.batch import (
     Routing,
     SequenceGroup,
 )
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.embeddings import look_up
 from specmodel.records.layers.group import MixerPart
 from specmodel.records.layers.grouped import GroupedAttention
@@ -143,9 +144,9 @@ def _projection(a: Architecture, run: Pass) -> dict[str, Work]:
 def _context(a: Architecture, run: Pass) -> dict[str, Work]:
     """Return the components that make keys and values of all layers of features of the target.
 
-    One product does it for all layers, one for each layer where weights are quantised; norms and
-    rotation of the keys are a kernel each for all, and each layer stores its own (``qwen3_dflash``
-    in vLLM 0.33).
+    One product does it for all layers, one for each layer where weights of grouped heads are
+    quantised; norms and rotation of the keys are a kernel each for all, and each layer stores its
+    own (``qwen3_dflash``, ``dspark_mla`` and ``deepseek_v4/nvidia/dspark`` in vLLM 0.33).
     """
     h, n = a.hidden_size, run.layout.tensor_parallel
     components = _projection(a, run) | {
@@ -160,12 +161,12 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
     for stored, layers in a.parts.items():
         if not isinstance(stored.part, MixerPart):
             continue
-        if not isinstance(stored.part, GroupedAttention | LatentHeads):
+        if not isinstance(stored.part, GroupedAttention | LatentHeads | CompressedAttention):
             kind = stored.part.kind.replace("_", " ")
             raise InputError("drafter", f"{a.name}, with {kind}", "attention with a cache")
         weights, made = stored.part.context_matrices(h, n)
         dtype = stored.stream.weight_dtype
-        is_whole = BYTES_PER_ELEMENT[dtype] >= 2
+        is_whole = BYTES_PER_ELEMENT[dtype] >= 2 or not isinstance(stored.part, GroupedAttention)
         product = _linear(run, run.num_tokens, layers * weights, dtype, h, layers * made)
         first = "context_projections" not in components
         count = int(first) if is_whole else layers

@@ -17,6 +17,8 @@ from specmodel.records.draft_heads import (
     derived_head,
     eagle3_drafter,
     grouped_attention,
+    own_layers_head,
+    plain_attention,
 )
 from specmodel.records.draft_passes import (
     PARD,
@@ -27,16 +29,22 @@ from specmodel.records.draft_passes import (
     masks_after_verified,
     masks_from_anchor,
 )
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.markov import MarkovHead
+from specmodel.records.published_drafters import PublishedBlock, published_block
 
 DFLASH, DSPARK = "DFlash head", "DSpark head"
 """What these drafters are called."""
 
-DFLASH_BLOCK, DSPARK_BLOCK = 16, 7
-"""Tokens of a block as heads usually have them: the last one and 15 masks, or 7 that all draft
-(z-lab's ``Qwen3-8B-DFlash-b16``, DeepSeek's ``dspark_qwen3_8b_block7``) [token]."""
-NUM_LAYERS, NUM_TAPS, MARKOV_RANK = 5, 5, 256
-"""Layers of such a head, layers of the target it reads, and rank of a Markov head, usually [-]."""
+USUAL_DFLASH = PublishedBlock(num_layers=5, block_size=16, has_latents=False)
+USUAL_DSPARK = PublishedBlock(num_layers=5, block_size=7, has_latents=False)
+USUAL_V4 = PublishedBlock(num_layers=3, block_size=7, has_latents=False)
+"""Heads as they usually are: z-lab's DFlash, DeepSeek's DSpark, and that of DeepSeek-V4, with the
+layers that vLLM 0.33 takes where no key says them."""
+
+NUM_TAPS, NUM_V4_TAPS, MARKOV_RANK = 5, 3, 256
+"""Layers of the target that heads usually read, and those of DeepSeek-V4, as V4.1 says of its own;
+and usual rank of a Markov head [-]."""
 
 _PARD_MODELS = {128_256: "llama-3.2-1b"}
 """Small model that PARD was trained on for a family, by its vocabulary size."""
@@ -45,10 +53,10 @@ _PARD_MODELS = {128_256: "llama-3.2-1b"}
 def dflash_drafter(
     target: Architecture,
     *,
-    num_layers: int = NUM_LAYERS,
+    num_layers: int | None = None,
     ffn_size: int | None = None,
     num_taps: int = NUM_TAPS,
-    block_size: int = DFLASH_BLOCK,
+    block_size: int | None = None,
 ) -> Drafter:
     """Return a DFlash head: dense layers that fill in a block of masks in one pass.
 
@@ -59,13 +67,16 @@ def dflash_drafter(
     ----------
     target
         The model it sits on, whose embedding and LM head it shares.
-    num_layers, num_taps
-        Its layers, and those of the target that it reads [-].
+    num_layers
+        Its layers, by default those of the head that is published for the target, or 5 [-].
     ffn_size
         Width of a feed-forward block; by default the target's dense width, or 3 times the hidden
         size where it has none [-].
+    num_taps
+        Layers of the target that it reads [-].
     block_size
-        Tokens of a block, of which the first is known: it drafts one fewer [token].
+        Tokens of a block, of which the first is known: it drafts one fewer; by default as is
+        published, or 16 [token].
 
     Returns
     -------
@@ -78,27 +89,36 @@ def dflash_drafter(
     >>> [(p.name, float(p.tokens_per_sequence)) for p in head.passes(15)]
     [('context', 16.0), ('draft pass', 16.0)]
     """
-    drafter = _block_head(target, DFLASH, masks_after_anchor, num_layers, ffn_size, num_taps)
-    return _of_block(drafter, block_size, block_size - 1)
+    shape, told = _shape(target, "dflash", USUAL_DFLASH, num_layers, block_size)
+    head, more = _dense_head(target, DFLASH, shape, ffn_size, num_taps)
+    rule, longest = masks_after_anchor, shape.block_size - 1
+    return _block_drafter(target, DFLASH, head, rule, longest, (*told, *more))
 
 
 def dspark_drafter(
     target: Architecture,
     *,
-    num_layers: int = NUM_LAYERS,
+    num_layers: int | None = None,
     ffn_size: int | None = None,
-    num_taps: int = NUM_TAPS,
-    block_size: int = DSPARK_BLOCK,
+    num_taps: int | None = None,
+    block_size: int | None = None,
     markov_rank: int = MARKOV_RANK,
 ) -> Drafter:
     """Return a DSpark head: a DFlash head whose last known token drafts too, and a Markov head.
 
+    That of a target with compressed attention (DeepSeek-V4) has layers like its modules for several
+    tokens, with a window and experts, in the target's dtypes.
+
     Parameters
     ----------
-    target, num_layers, ffn_size, num_taps
-        As for `dflash_drafter` [-].
+    target
+        The model it sits on.
+    num_layers, num_taps
+        As for `dflash_drafter`; by default 3 each for DeepSeek-V4 [-].
+    ffn_size
+        As for `dflash_drafter`; none for DeepSeek-V4 [-].
     block_size
-        Tokens of a block, all of which draft [token].
+        Tokens of a block, all of which draft; by default as is published, or 7 [token].
     markov_rank
         Rank of the bias that each token gives to the logits of the next [-].
 
@@ -113,11 +133,24 @@ def dspark_drafter(
     >>> [(p.name, float(p.tokens_per_sequence), float(p.count)) for p in head.passes(7)][1:]
     [('draft pass', 7.0, 1.0), ('Markov step', 1.0, 7.0)]
     """
-    markov = MarkovHead(
-        rank=markov_rank, vocabulary_size=target.vocabulary_size, has_confidence=True
-    )
-    drafter = _block_head(target, DSPARK, masks_from_anchor, num_layers, ffn_size, num_taps, markov)
-    return _of_block(drafter, block_size, block_size)
+    module = target.mtp_layer
+    is_own = module is not None and isinstance(module.mixer, CompressedAttention)
+    usual = USUAL_V4 if is_own else USUAL_DSPARK
+    shape, told = _shape(target, "dspark", usual, num_layers, block_size)
+    if module is not None and is_own:
+        if ffn_size is not None:
+            expected = f"none, as a head of {target.name} has its experts"
+            raise InputError("ffn_size", ffn_size, expected)
+        inputs = (num_taps or NUM_V4_TAPS) * target.hidden_size
+        head = own_layers_head(target, module, shape.num_layers, inputs)
+    else:
+        taps = num_taps or NUM_TAPS
+        head, more = _dense_head(target, DSPARK, shape, ffn_size, taps)
+        told = (*told, *more)
+    size = target.vocabulary_size
+    markov = MarkovHead(rank=markov_rank, vocabulary_size=size, has_confidence=True)
+    head = head.model_copy(update={"name": f"{DSPARK} on {target.name}", "markov": markov})
+    return _block_drafter(target, DSPARK, head, masks_from_anchor, shape.block_size, told)
 
 
 def p_eagle_drafter(
@@ -250,41 +283,59 @@ def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None
     )
 
 
-def _block_head(
+def _shape(
+    target: Architecture,
+    name: str,
+    usual: PublishedBlock,
+    num_layers: int | None,
+    block_size: int | None,
+) -> tuple[PublishedBlock, tuple[tuple[str, str], ...]]:
+    """Return what a head is like, as given, published, or usual, and what was assumed of it."""
+    known = published_block(target, name)
+    shape = known or usual
+    told = []
+    if num_layers is not None:
+        shape = shape._replace(num_layers=num_layers)
+    elif not known:
+        told.append(("draft_layers", f"{shape.num_layers} (usual)"))
+    if block_size is not None:
+        shape = shape._replace(block_size=block_size)
+    elif not known:
+        told.append(("draft_block", f"{shape.block_size} (usual)"))
+    return shape, tuple(told)
+
+
+def _dense_head(
+    target: Architecture, kind: str, shape: PublishedBlock, ffn_size: int | None, num_taps: int
+) -> tuple[Architecture, tuple[tuple[str, str], ...]]:
+    """Return a head of dense layers with the target's vocabulary, and what was assumed of it."""
+    h, dense = target.hidden_size, dense_size(target)
+    width = ffn_size or dense or 3 * h
+    fields = {"vocabulary_size": target.vocabulary_size, "input_projection_size": num_taps * h}
+    mixer = plain_attention(target) if shape.has_latents else grouped_attention(target)
+    head = derived_head(target, kind, shape.num_layers, mixer, width, fields)
+    rule = "as the target" if dense else "3 x hidden_size"
+    return head, () if ffn_size else (("draft_ffn_size", f"{width} ({rule})"),)
+
+
+def _block_drafter(
     target: Architecture,
     kind: str,
+    head: Architecture,
     rule: Rule,
-    num_layers: int,
-    ffn_size: int | None,
-    num_taps: int,
-    markov: MarkovHead | None = None,
+    longest: int,
+    assumed: tuple[tuple[str, str], ...],
 ) -> Drafter:
-    """Return a head of dense layers with the target's vocabulary, and say what was assumed."""
-    h = target.hidden_size
-    width = ffn_size or dense_size(target) or 3 * h
-    fields = {
-        "vocabulary_size": target.vocabulary_size,
-        "input_projection_size": num_taps * h,
-        "markov": markov,
-    }
-    head = derived_head(target, kind, num_layers, grouped_attention(target), width, fields)
-    assumed = [("draft_layers", f"{num_layers}")] if num_layers == NUM_LAYERS else []
-    if not ffn_size:
-        rule_of = "as the target" if dense_size(target) else "3 x hidden_size"
-        assumed.append(("draft_ffn_size", f"{width} ({rule_of})"))
+    """Return a drafter of blocks, of which so many tokens are drafted."""
+    if longest < 1:
+        expected = "a block in which some token is drafted"
+        raise InputError("block_size", longest + (rule is masks_after_anchor), expected)
     return Drafter(
         name=kind,
         parts=((head, rule),),
         is_head=True,
         is_chain=True,
-        target_sizes=(h, target.vocabulary_size),
-        assumed=tuple(assumed),
+        target_sizes=(target.hidden_size, target.vocabulary_size),
+        block_size=longest,
+        assumed=assumed,
     )
-
-
-def _of_block(drafter: Drafter, block_size: int, drafted: int) -> Drafter:
-    """Return it with the tokens that it drafts at most."""
-    if drafted < 1:
-        raise InputError("block_size", block_size, "a block in which some token is drafted")
-    told = ("draft_block", f"{drafted} drafted tokens")
-    return replace(drafter, block_size=drafted, assumed=(*drafter.assumed, told))

@@ -74,7 +74,7 @@ def eagle_drafter(
     """
     block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
     size = vocabulary_size or target.vocabulary_size
-    return _head(target, EAGLE, _plain_attention(target), 2, block, size, verified_first)
+    return _head(target, EAGLE, plain_attention(target), 2, block, size, verified_first)
 
 
 def eagle3_drafter(
@@ -142,17 +142,8 @@ def mtp_drafter(target: Architecture) -> Drafter:
     the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
     which it is cut and then gathered.
     """
-    has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
-    changes = {
-        "name": f"{MTP} of {target.name}",
-        "layers": (target.mtp_layer or _mtp_layer(target),),
-        "input_projection_size": 2 * target.hidden_size,
-        "mtp_layer": None,
-        "layer_inputs": None,
-        "residuals": target.residuals if has_streams else None,
-        "ngram_inputs": None,
-    }
-    head = target.model_copy(update=changes | _mtp_dtypes(target))
+    module = target.mtp_layer or _mtp_layer(target)
+    head = own_layers_head(target, module, 1, 2 * target.hidden_size)
     modules = target.num_mtp_modules or 1
     rules: list[Rule] = [selection_first if target.shares_mtp_index else verified_first]
     if modules > 1:
@@ -165,6 +156,38 @@ def mtp_drafter(target: Architecture) -> Drafter:
         assumed=() if target.num_mtp_modules else (("mtp_block", _NO_BLOCK),),
         target_sizes=(target.hidden_size, target.vocabulary_size),
     )
+
+
+def own_layers_head(
+    target: Architecture, module: LayerGroup, num_layers: int, input_projection_size: int
+) -> Architecture:
+    """Return a head with layers like those of modules that come with the target, in their dtypes.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    module
+        A layer of such a module.
+    num_layers, input_projection_size
+        Layers, and the width that is projected down before them [-].
+
+    Returns
+    -------
+    Architecture
+        The head.
+    """
+    has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
+    changes = {
+        "name": f"{MTP} of {target.name}",
+        "layers": (module.model_copy(update={"count": num_layers}),),
+        "input_projection_size": input_projection_size,
+        "mtp_layer": None,
+        "layer_inputs": None,
+        "ngram_inputs": None,
+        "residuals": target.residuals if has_streams else None,
+    }
+    return target.model_copy(update=changes | _mtp_dtypes(target))
 
 
 def parallel_drafter(
@@ -334,10 +357,20 @@ def _attention(target: Architecture) -> Attention:
     raise InputError("target", target.name, "layers with attention, for a head to be built on")
 
 
-def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
+def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
     """Return attention of the target's sizes without what a Llama layer lacks, as a gate is.
 
     Where entries are compressed, it has heads of the usual size.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    GroupedAttention or LatentAttention
+        Over all entries.
     """
     if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
         return _usual_heads(target.hidden_size)
@@ -364,7 +397,7 @@ def grouped_attention(target: Architecture) -> GroupedAttention:
     GroupedAttention
         Over all entries, without gate.
     """
-    mixer = _plain_attention(target)
+    mixer = plain_attention(target)
     return mixer if isinstance(mixer, GroupedAttention) else _usual_heads(target.hidden_size)
 
 

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -111,6 +112,52 @@ def published_head(target: Architecture) -> int:
     shape = {key: str(getattr(target, key)) for key in keys}
     fitting = (row for row in _rows("eagle3_heads.csv") if row | shape == row)
     return int(next(fitting, {}).get("ffn_size", 0))
+
+
+class PublishedBlock(NamedTuple):
+    """A head that drafts a block, as it is published.
+
+    Parameters
+    ----------
+    num_layers
+        Its layers [-].
+    block_size
+        Tokens of a block [token].
+    has_latents
+        Whether its attention is over latents like those of its target.
+    """
+
+    num_layers: int
+    block_size: int
+    has_latents: bool
+
+
+def published_block(target: Architecture, drafter: str) -> PublishedBlock | None:
+    """Return what is published of a target's DFlash or DSpark head.
+
+    Parameters
+    ----------
+    target
+        The model, known by its name.
+    drafter
+        Name of the drafter.
+
+    Returns
+    -------
+    PublishedBlock or None
+        None if nothing is certain.
+
+    Examples
+    --------
+    >>> from specmodel.records.architecture import load_architecture
+    >>> published_block(load_architecture("kimi-k3"), "dspark")
+    PublishedBlock(num_layers=5, block_size=8, has_latents=True)
+    """
+    for row in _rows("block_heads.csv"):
+        if row["drafter"] == drafter and _is_named(target.name, row["target"]):
+            sizes = int(row["num_layers"]), int(row["block_size"])
+            return PublishedBlock(*sizes, row["has_latents"] == "1")
+    return None
 
 
 def usual_drafter(target: Architecture) -> str:

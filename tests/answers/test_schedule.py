@@ -379,6 +379,27 @@ def test_fragments_of_known_schedules():
     }
 
 
+@pytest.mark.parametrize(
+    ("longest", "modules", "written"), [(2, 3, 2), (3, 3, 3), (4, 3, 6), (8, 3, 9), (5, 1, 5)]
+)
+def test_vllm_wants_a_multiple_of_several_modules(longest, modules, written):
+    """`SpeculativeConfig` refuses any other length beyond n_predict; ranges may stay below it."""
+    config = json.loads(dialect("vllm").fragment(schedule_of([longest, 1]), "mtp", modules))
+    assert config["num_speculative_tokens"] == written
+    ranges = config["num_speculative_tokens_per_batch_size"]
+    assert [length for _, _, length in ranges] == [longest, 1]
+
+
+def test_vllms_names_of_drafters_of_a_block():
+    """P-EAGLE and PARD are methods of others with `parallel_drafting` (config/speculative.py)."""
+    methods = {"dflash": "dflash", "dspark": "dspark", "suffix": "suffix"}
+    methods |= {"p-eagle": "eagle3", "pard": "draft_model"}
+    for name, method in methods.items():
+        config = json.loads(dialect("vllm").fragment(schedule_of([3]), name))
+        assert config["method"] == method
+        assert config.get("parallel_drafting", False) == (name in ("p-eagle", "pard"))
+
+
 @pytest.mark.parametrize("engine", DIALECTS)
 def test_where_nothing_pays_there_is_nothing_to_load(engine):
     assert dialect(engine).fragment(schedule_of([0] * 9)) == ""

@@ -277,3 +277,68 @@ def test_a_block_without_drafts_and_a_family_without_pard_are_refused():
         load_drafter("pard", QWEN)
     with pytest.raises(InputError, match=r"^drafter: got 'DSpark head, for a target of hidden_"):
         deployed(dspark_drafter(load_architecture("glm-5.2")))
+
+
+# Heads with layers of their target, and heads that are published
+
+
+def test_dspark_of_deepseek_v4_by_hand():
+    """Three layers like its module, features of three layers, and experts in 4 bits."""
+    target = load_architecture("deepseek-v4-flash")
+    (head,) = dspark_drafter(target).architectures
+    (group,) = head.layers
+    assert (group.count, group.mixer.window, group.mixer.ratio) == (3, 128, 0)
+    module = target.mtp_layer
+    layer = module.mixer.weights(4096) + module.feed_forward.parameters(4096)
+    mixed = head.residuals.parameters(4096, 3, 6)
+    markov = 2 * 129_280 * 256 + 4096 + 256
+    ends, norms = 2 * 129_280 * 4096, 7 * 4096
+    assert head.total_parameters == 3 * layer + 3 * 4096**2 + mixed + markov + ends + norms
+    assert head.stream.expert_dtype == "mxfp4"
+
+
+def test_cache_of_deepseek_v4s_head_is_a_window():
+    """Of 128 tokens of 584 bytes in each of three layers, and as many more as are drafted."""
+    target = load_architecture("deepseek-v4-flash")
+    given = {"target": target, "hardware": "b300", "tensor_parallel": 4}
+    alone, beside = (MemoryUse(deployed(d, **given), 100_000, 8) for d in ("ngram", "dspark"))
+    kept = float(beside.bytes_per_request - alone.bytes_per_request)
+    assert kept == pytest.approx(3 * (128 + 7) * 584, rel=1e-3)
+
+
+def test_context_of_deepseek_v4s_head_is_a_key_for_each_layer():
+    """One product of 3 x 512 rows in 8 bits on each GPU (`context_wkv_proj` in vLLM 0.33)."""
+    (head,) = dspark_drafter(load_architecture("deepseek-v4-flash")).architectures
+    group = sequence_group(batch_size=2, tokens_per_sequence=8)
+    layout = Layout(tensor_parallel=4)
+    made = pass_work(head, group, part="context", layout=layout).components["context_projections"]
+    assert made.flop == 16 * 2 * 3 * 512 * 4096
+    assert made.weight_bytes == pytest.approx(3 * 512 * 4096, rel=1e-3)
+    assert made.kernels == 1
+    with pytest.raises(InputError, match=r"^ffn_size: got 8; expected none"):
+        dspark_drafter(load_architecture("deepseek-v4-flash"), ffn_size=8)
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v4-flash", "kimi-k3", "qwen3-next-80b-a3b", "gpt-oss-120b"]
+)
+@pytest.mark.parametrize("drafter", ["dflash", "dspark", "p-eagle"])
+def test_heads_of_targets_of_all_kinds_of_layers(name, drafter):
+    deployment = deployed(drafter, target=name, hardware="b200", tensor_parallel=8)
+    times = steps(deployment, 5)
+    assert 0 < float(times.draft_time) < float(times.verify_time)
+    assert MemoryUse(deployment, 1000, 6).draft_weight_bytes > 0
+
+
+def test_heads_as_published():
+    """Five layers over latents for Kimi-K3, whose recipe drafts 8; else what is usual is told."""
+    given = {"target": "kimi-k3", "hardware": "b200", "tensor_parallel": 8}
+    deployment, told = deploy(**given, drafter="dspark")
+    (head,) = deployment.drafter.architectures
+    assert head.sequence_bytes(np.array(1.0)) == 5 * 576 * 2
+    assert deployment.drafter.block_size == 8
+    assert not {"draft_layers", "draft_block"} & {*told}
+    _, told = deploy(**given | {"target": "glm-5.2"}, drafter="dspark")
+    assert (told["draft_layers"], told["draft_block"]) == ("5 (usual)", "7 (usual)")
+    own = dspark_drafter(load_architecture("glm-5.2"), num_layers=8, block_size=4)
+    assert (own.block_size, dict(own.assumed).keys()) == (4, {"draft_ffn_size"})

@@ -187,6 +187,11 @@ class CompressedAttention(Record):
         """Size of what compressors keep of a token in one layer [B]."""
         return self._compressor_values * _STATE_BYTES if self.ratio > 1 else 0.0
 
+    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
+        """Return weights of one layer that make keys of given features, and their size [-]."""
+        del tensor_parallel
+        return float(hidden_size * self.head_dim), float(self.head_dim)
+
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
