@@ -23,6 +23,8 @@ FitKind = Literal[
     "latent_attention",
     "sparse_attention",
     "indexer",
+    "block_sparse_attention",
+    "block_indexer",
     "recurrence",
     "state_space",
     "prompt_attention",
@@ -57,6 +59,7 @@ usual."""
 STANDS_IN = {
     "elementwise": "gemm",
     "indexer": "sparse_attention",
+    "block_indexer": "block_sparse_attention",
     "prompt_attention": "attention",
     "latent_prompt_attention": "latent_attention",
 }
@@ -71,6 +74,8 @@ INSTEAD = {
     "latent_attention": "attention",
     "sparse_attention": "latent_attention",
     "indexer": "sparse_attention",
+    "block_sparse_attention": "attention",
+    "block_indexer": "block_sparse_attention",
     "kimi_recurrence": "recurrence",
     "recurrence": "gemm",
     "state_space": "recurrence",
@@ -90,6 +95,7 @@ _OF_STATES = ("recurrence", "kimi_recurrence", "state_space")
 _OF_PROMPTS = ("prompt_attention", "latent_prompt_attention")
 _READS_A_CACHE = (
     *("attention", "latent_attention", "sparse_attention", "indexer", *_OF_STATES),
+    *("block_sparse_attention", "block_indexer"),
     *_OF_PROMPTS,
 )
 
@@ -202,6 +208,8 @@ class FittedStack(Record):
         Whether it is the one taken if none is named.
     experts, gemm, attention, elementwise, latent_attention, sparse_attention, indexer, recurrence
         Fits by dtype.
+    block_sparse_attention, block_indexer
+        Likewise of block-sparse attention, by dtype of the KV cache.
     state_space
         Likewise of the recurrence of Mamba-2, where one was timed.
     prompt_attention, latent_prompt_attention
@@ -222,6 +230,8 @@ class FittedStack(Record):
     latent_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    block_sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    block_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     state_space: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)

@@ -42,6 +42,10 @@ _SAME = (
     ("head_dim", "attention_head_dim"),
     ("mamba_ssm_dtype", "mamba_ssm_cache_dtype"),
     ("share_expert_dim", "share_expert_dims"),
+    ("sparse_num_index_heads", "index_n_heads"),
+    ("sparse_index_dim", "index_head_dim"),
+    ("sparse_block_size", "index_block_size"),
+    ("sparse_topk_blocks", "index_topk_blocks"),
 )
 
 ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
@@ -56,7 +60,6 @@ OTHER_KINDS = {
     ),
     "attention and a state space side by side in a layer": ("falcon_h1",),
     "compressed attention (compress_ratios)": ("deepseek_v4", "deepseek_v41", "deepseek_ref"),
-    "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling", "inkling2"),
     "layers of many sizes (block_configs)": ("nemotron-nas",),
@@ -84,6 +87,7 @@ WRAPPERS = {
     "gemma3": ("gemma3_text",),
     "gemma4": ("gemma4_text",),
     "muse_glimmer": ("muse_glimmer_text",),
+    "minimax_m3_vl": ("minimax_m3", "minimax_m3_text", "minimax_m3_vl_text"),
     "step3p7": ("step3p5",),
 }
 """Models that see, and the families that the model in their `text_config` may have."""

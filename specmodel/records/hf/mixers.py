@@ -5,7 +5,12 @@ from typing import Any
 
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
-from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
+from specmodel.records.hf.geometries import (
+    block_sparse_kinds,
+    block_sparse_mixers,
+    mimo_kinds,
+    mimo_mixers,
+)
 from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.records.hf.mamba2 import (
     BLOCK_TYPES,
@@ -251,7 +256,7 @@ _HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
 """Rules for the heads of each layer where these differ."""
 
 
-_OWN = {"Gemma": gemma_mixers, "MiMo": mimo_mixers}
+_OWN = {"Gemma": gemma_mixers, "MiMo": mimo_mixers, "blocks": block_sparse_mixers}
 """Rules of families whose layers differ in more than their heads or window."""
 
 
@@ -348,6 +353,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "by rotary embedding": _by_rotary_embedding,
     "listed": _as_listed,
     "MiMo": mimo_kinds,
+    "blocks": block_sparse_kinds,
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,

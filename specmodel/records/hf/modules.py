@@ -74,6 +74,10 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
         tuple(_of("self_attn", *names) for names in _LATENT),
         (_of("self_attn", "o_proj"),),
     ),
+    "block_sparse_attention": (
+        (_of("self_attn", "q_proj", "k_proj", "v_proj", "index_q_proj", "index_k_proj"),),
+        (_of("self_attn", "o_proj"),),
+    ),
     "gated_delta_net": (
         (
             _of("linear_attn", "in_proj_qkv", "in_proj_z"),

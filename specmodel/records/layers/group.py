@@ -21,6 +21,7 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import Count, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
+from specmodel.records.layers.block_sparse import BlockSparseAttention
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.grouped import GroupedAttention
@@ -32,6 +33,7 @@ MixerPart = (
     GroupedAttention
     | LatentAttention
     | SparseAttention
+    | BlockSparseAttention
     | GatedDeltaNet
     | KimiDeltaAttention
     | Mamba2

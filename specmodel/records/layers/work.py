@@ -14,6 +14,8 @@ Kind = Literal[
     "latent_attention",
     "sparse_attention",
     "indexer",
+    "block_sparse_attention",
+    "block_indexer",
     "recurrence",
     "state_space",
     "prompt_attention",
