@@ -197,7 +197,7 @@ class BlockSparseAttention(GroupedHeads):
     def _reads(self, group: SequenceGroup, compute_capability: float | None) -> FloatArray:
         """Return the entries that a mean sequence reads, those from a cache by what they take."""
         first = np.minimum(group.context_length + 1, self.reach)
-        again = FROM_CACHE
+        again: FloatArray | float = FROM_CACHE
         if 10 <= (compute_capability or 0) < 12:
             again = FROM_CACHE + group.prompt_share * (TOGETHER - FROM_CACHE)
         return first + again * (query_key_pairs(group, self.reach) - first)
