@@ -46,6 +46,7 @@ FILES = {
     "mla": "generation_mla_perf.parquet",
     "dsa": "dsa_generation_module_perf.parquet",
     "dsa_index": "glm5_mqa_logits_module_perf.parquet",
+    "msa": "msa_generation_module_perf.parquet",
     "mla_module": "mla_generation_module_perf.parquet",
     "gdn": "gdn_perf.parquet",
     "kda": "kda_perf.parquet",
@@ -120,6 +121,10 @@ _NAMES = {
         "num_heads": "num_heads", "step": "context_length", "kv_cache_dtype": "kv_dtype",
         "gemm_type": "quantization",
     },
+    "msa": {
+        "batch_size": "batch_size", "num_heads": "num_heads", "step": "context_length",
+        "kv_cache_dtype": "kv_dtype", "gemm_type": "quantization",
+    },
     "mla_module": {
         "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
         "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
@@ -192,8 +197,9 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         being theirs. Of "prompt_attention" and "latent_prompt_attention": the same with
         ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
         attention: ``operation`` as the table names it, ``model``, and ``quantization`` of its
-        matrices; ``context_length`` is before the token. Of "dsa_index", the scores of GLM-5's
-        indexer for ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one
+        matrices; ``context_length`` is before the token. Of "msa", one of block-sparse attention
+        of MiniMax-M3, likewise. Of "dsa_index", the scores of GLM-5's indexer for ``query_tokens``
+        of a sequence, contexts without these. Of "gdn" and "kda", one
         layer of gated delta nets and short convolutions: ``kernel_source`` and ``phase``,
         "context", "generation" or "verify", where ``query_tokens`` of a sequence are several
         [token]. Of "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``;
@@ -236,7 +242,7 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         weight_dtype=weights,
         activation_dtype=_dtypes(table["quantization"], of=1),
     )
-    if operation == "dsa":
+    if operation in ("dsa", "msa"):
         return table.assign(kv_dtype=_dtypes(table["kv_dtype"]))
     if operation == "gemm":
         return table

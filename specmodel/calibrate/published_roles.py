@@ -47,11 +47,11 @@ def every_third(table: pd.DataFrame, kind: str, *, from_largest: bool = False) -
     return rows_in(sizes, set(shapes.iloc[::EVERY].itertuples(index=False, name=None)))
 
 
-def mixed_third(table: pd.DataFrame, names: Collection[str]) -> pd.Series:
+def mixed_third(table: pd.DataFrame, names: Collection[str], every: int = EVERY) -> pd.Series:
     """Return the rows of a third of the shapes that has each size, as have the other two.
 
     These are shapes where the places of their sizes, among those there are, add up to a multiple
-    of `EVERY`. In an order by sizes, every third shape could be one with heads of 64.
+    of `every`. In an order by sizes, every third shape could be one with heads of 64.
 
     Parameters
     ----------
@@ -59,6 +59,8 @@ def mixed_third(table: pd.DataFrame, names: Collection[str]) -> pd.Series:
         Rows.
     names
         Columns of their sizes.
+    every
+        Of how many shapes one is meant, a third unless told [-].
 
     Returns
     -------
@@ -66,7 +68,7 @@ def mixed_third(table: pd.DataFrame, names: Collection[str]) -> pd.Series:
         Whether each row is of such a shape.
     """
     places = table[list(names)].rank(method="dense").sum(axis=1)
-    return pd.Series(places % EVERY == 0)
+    return pd.Series(places % every == 0)
 
 
 def rows_in(sizes: pd.DataFrame, shapes: Collection[tuple[int, ...]]) -> pd.Series:

@@ -22,6 +22,7 @@ from specmodel.records.draft_passes import (
 )
 from specmodel.records.hardware import Dtype
 from specmodel.records.layers.attention import LatentAttention
+from specmodel.records.layers.block_sparse import BlockSparseAttention
 from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
@@ -39,7 +40,7 @@ ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
 
-Attention = GroupedAttention | LatentAttention | SparseAttention
+Attention = GroupedAttention | LatentAttention | SparseAttention | BlockSparseAttention
 """Mixers that a head may have; it never has a recurrent one."""
 
 
@@ -346,7 +347,10 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
 
 
 def _attention(target: Architecture) -> Attention:
-    """Return attention as the target has it first over all entries, or else in a window."""
+    """Return attention as the target has it with an indexer, over all entries, or in a window."""
+    indexed = [mixer for mixer in target.mixers if isinstance(mixer, BlockSparseAttention)]
+    if indexed:
+        return indexed[0]
     for mixer in sorted(target.mixers, key=lambda mixer: bool(getattr(mixer, "window", None))):
         if isinstance(mixer, GroupedAttention):
             return mixer.model_copy(update={"window": None})
@@ -378,7 +382,7 @@ def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
         return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})
-    if isinstance(mixer, GroupedAttention):
+    if isinstance(mixer, GroupedAttention | BlockSparseAttention):
         sizes = mixer.model_dump(include={"num_heads", "num_kv_heads", "head_dim"})
         return GroupedAttention(**sizes)
     return mixer.model_copy(update={"gate_size": 0})

@@ -25,6 +25,8 @@ FitKind = Literal[
     "indexer",
     "compressed_attention",
     "compressed_indexer",
+    "block_sparse_attention",
+    "block_indexer",
     "recurrence",
     "state_space",
     "prompt_attention",
@@ -60,6 +62,7 @@ STANDS_IN = {
     "elementwise": "gemm",
     "indexer": "sparse_attention",
     "compressed_indexer": "compressed_attention",
+    "block_indexer": "block_sparse_attention",
     "prompt_attention": "attention",
     "latent_prompt_attention": "latent_attention",
 }
@@ -76,6 +79,8 @@ INSTEAD = {
     "indexer": "sparse_attention",
     "compressed_attention": "sparse_attention",
     "compressed_indexer": "indexer",
+    "block_sparse_attention": "attention",
+    "block_indexer": "block_sparse_attention",
     "kimi_recurrence": "recurrence",
     "recurrence": "gemm",
     "state_space": "recurrence",
@@ -96,6 +101,7 @@ _OF_PROMPTS = ("prompt_attention", "latent_prompt_attention")
 _READS_A_CACHE = (
     *("attention", "latent_attention", "sparse_attention", "indexer", *_OF_STATES),
     *("compressed_attention", "compressed_indexer"),
+    *("block_sparse_attention", "block_indexer"),
     *_OF_PROMPTS,
 )
 
@@ -210,6 +216,8 @@ class FittedStack(Record):
         Fits by dtype.
     compressed_attention, compressed_indexer
         Likewise of DeepSeek-V4's layers, by dtype of the KV cache.
+    block_sparse_attention, block_indexer
+        Likewise of block-sparse attention, by dtype of the KV cache.
     state_space
         Likewise of the recurrence of Mamba-2, where one was timed.
     prompt_attention, latent_prompt_attention
@@ -232,6 +240,8 @@ class FittedStack(Record):
     indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     compressed_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     compressed_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    block_sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    block_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     state_space: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)

@@ -44,6 +44,9 @@ SIZES["compressed_attention"] = {
 SIZES["sparse_attention"] = SIZES["latent_attention"] | {
     "index_num_heads": 4, "index_head_dim": 8, "index_topk": 64,
 }  # fmt: skip
+SIZES["block_sparse_attention"] = SIZES["attention"] | {
+    "index_num_heads": 8, "index_head_dim": 8, "block_size": 16, "topk_blocks": 4,
+}  # fmt: skip
 
 
 def numbers(text):

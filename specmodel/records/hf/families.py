@@ -13,6 +13,9 @@ COMPRESSED = ("compressed_sparse_attention", "heavily_compressed_attention")
 """Names of kinds of layers in `layer_types`; those of sparse attention with an indexer; those with
 compressed entries, of which the first selects."""
 
+BLOCKS = "minimax_m3_sparse"
+"""Name of block-sparse attention among them, as transformers 5.23 writes it."""
+
 MTP_COUNTS = (
     "num_mtp_modules",
     "num_nextn_predict_layers",
@@ -277,6 +280,21 @@ _LFM2 = Family(
     own_rules="LFM2",
 )
 
+_MINIMAX_M3 = Family(
+    experts="num_local_experts",
+    expert_size="intermediate_size",
+    num_shared="n_shared_experts",
+    shared_size="shared_intermediate_size",
+    dense_size="dense_intermediate_size",
+    dense_layers="leading",
+    num_leading=0,
+    head_dim=128,
+    kinds=(FULL, BLOCKS),
+    plan="blocks",
+    own_rules="blocks",
+    harmless=(*_MTP, "img_token_compression_config"),
+)
+
 FAMILIES = {
     "llama": Family(),
     "mistral": Family(kv_heads=8, has_windows=True, sliding_window=4096),
@@ -536,6 +554,8 @@ FAMILIES = {
         attention_types="attn_type_list",
         harmless=("layernorm_linear_attention_beta", "shared_moe_mode", *_MTP),
     ),
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl": _MINIMAX_M3,
     "gpt_oss": Family(
         experts="num_local_experts",
         expert_size="intermediate_size",

@@ -45,6 +45,10 @@ _SAME = (
     ("intermediate_size", "block_ff_dim"),
     ("tie_word_embeddings", "tie_embedding"),
     ("sconv_kernel_size", "conv_kernel_size"),
+    ("sparse_num_index_heads", "index_n_heads"),
+    ("sparse_index_dim", "index_head_dim"),
+    ("sparse_block_size", "index_block_size"),
+    ("sparse_topk_blocks", "index_topk_blocks"),
 )
 
 ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME for key in keys}
@@ -59,7 +63,6 @@ OTHER_KINDS = {
     ),
     "attention and a state space side by side in a layer": ("falcon_h1",),
     "entries that layers share (kv_source_layer_ids)": ("deepseek_v41",),
-    "block-sparse attention (sparse_attention_config)": ("minimax_m3", "minimax_m3_vl"),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling2",),
 }  # fmt: skip
@@ -82,6 +85,7 @@ WRAPPERS = {
     "gemma3": ("gemma3_text",),
     "gemma4": ("gemma4_text",),
     "muse_glimmer": ("muse_glimmer_text",),
+    "minimax_m3_vl": ("minimax_m3", "minimax_m3_text", "minimax_m3_vl_text"),
     "step3p7": ("step3p5",),
     "lfm2_vl": ("lfm2", "lfm2_moe"),
     "inkling_mm_model": ("inkling_text", "inkling_model"),

@@ -6,7 +6,12 @@ from typing import Any
 from specmodel.records.hf.deepseek_v4 import by_ratios, compressed_mixers
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
-from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
+from specmodel.records.hf.geometries import (
+    block_sparse_kinds,
+    block_sparse_mixers,
+    mimo_kinds,
+    mimo_mixers,
+)
 from specmodel.records.hf.inkling import INKLING, inkling_kinds, inkling_mixers
 from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.records.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
@@ -264,6 +269,7 @@ _OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
     "MiMo": mimo_mixers,
     "search": searched_mixers,
     "DeepSeek-V4": compressed_mixers,
+    "blocks": block_sparse_mixers,
     INKLING: inkling_mixers,
 }
 """Rules of families whose layers differ in more than their heads or window."""
@@ -363,6 +369,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "listed": _as_listed,
     "MiMo": mimo_kinds,
     "compress ratios": by_ratios,
+    "blocks": block_sparse_kinds,
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,

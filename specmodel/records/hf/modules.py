@@ -81,6 +81,10 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
         ),
         (_of("attn", "wo_b"), _of("self_attn", "o_b_proj")),
     ),
+    "block_sparse_attention": (
+        (_of("self_attn", "q_proj", "k_proj", "v_proj", "index_q_proj", "index_k_proj"),),
+        (_of("self_attn", "o_proj"),),
+    ),
     "gated_delta_net": (
         (
             _of("linear_attn", "in_proj_qkv", "in_proj_z"),

@@ -21,6 +21,7 @@ from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import Count, LatentAttention, Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
+from specmodel.records.layers.block_sparse import BlockSparseAttention
 from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.convolutions import BesideAttention, ShortConvolution
 from specmodel.records.layers.dense import DenseFeedForward
@@ -35,6 +36,7 @@ MixerPart = (
     | LatentAttention
     | SparseAttention
     | CompressedAttention
+    | BlockSparseAttention
     | GatedDeltaNet
     | KimiDeltaAttention
     | Mamba2

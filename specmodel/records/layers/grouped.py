@@ -18,8 +18,8 @@ from specmodel.records.layers.cores import core, prompt_core
 from specmodel.records.layers.work import Work
 
 
-class GroupedAttention(Record):
-    """Attention whose query heads share key and value heads (MHA, GQA, MQA).
+class GroupedHeads(Record):
+    """What all attention whose query heads share key-value heads has in common.
 
     Parameters
     ----------
@@ -27,6 +27,57 @@ class GroupedAttention(Record):
         Name of the mixer in files.
     num_heads, num_kv_heads, head_dim
         Query heads, key-value heads, and the width of each [-].
+    """
+
+    kind: str
+    num_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            expected = f"a divisor of num_heads = {self.num_heads}"
+            raise InputError("num_kv_heads", self.num_kv_heads, expected)
+        return self
+
+    @property
+    def value_size(self) -> int:
+        """Width of a value head [-]."""
+        return self.head_dim
+
+    @property
+    def query_size(self) -> int:
+        """Width of the queries of all heads [-]."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.value_size
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
+        divides = not self.num_heads % degree
+        return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
+
+    def _kv_ranks(self, tensor_parallel: int) -> int:
+        """GPUs that key-value heads are cut over; beyond their number they are copied."""
+        return min(tensor_parallel, self.num_kv_heads)
+
+    def _kv_elements(self, tensor_parallel: int) -> float:
+        """Elements of a token's keys and values on each GPU."""
+        elements = self.num_kv_heads * (self.head_dim + self.value_size)
+        return elements / self._kv_ranks(tensor_parallel)
+
+
+class GroupedAttention(GroupedHeads):
+    """Attention whose query heads share key and value heads (MHA, GQA, MQA).
+
+    Parameters
+    ----------
+    kind, num_heads, num_kv_heads, head_dim
+        As all such attention has them [-].
     window
         Last entries that a query sees; all of them if None. Attention in chunks counts as a
         window of a chunk: exact in the first chunk, above the mean beyond it [token].
@@ -53,9 +104,6 @@ class GroupedAttention(Record):
     """
 
     kind: Literal["attention"] = "attention"
-    num_heads: Size
-    num_kv_heads: Size
-    head_dim: Size
     window: Size | None = None
     input_size: Size | None = None
     has_output_gate: bool = False
@@ -64,10 +112,7 @@ class GroupedAttention(Record):
     has_own_cache: bool = True
 
     @model_validator(mode="after")
-    def _check_groups(self) -> Self:
-        if self.num_heads % self.num_kv_heads:
-            expected = f"a divisor of num_heads = {self.num_heads}"
-            raise InputError("num_kv_heads", self.num_kv_heads, expected)
+    def _check_values(self) -> Self:
         if not self.has_value_projection and self.value_size != self.head_dim:
             expected = f"head_dim = {self.head_dim}, as values are keys without a matrix of theirs"
             raise InputError("value_head_dim", self.value_head_dim, expected)
@@ -82,21 +127,6 @@ class GroupedAttention(Record):
     def cached(self) -> tuple[int, int, int, int | None]:
         """What its cache is like: key-value heads, widths of keys and values, and window."""
         return self.num_kv_heads, self.head_dim, self.value_size, self.window
-
-    @property
-    def query_size(self) -> int:
-        """Width of the queries of all heads [-]."""
-        return self.num_heads * self.head_dim
-
-    @property
-    def output_size(self) -> int:
-        """Width that the matrix after the core reads [-]."""
-        return self.num_heads * self.value_size
-
-    def cuts(self, degree: int) -> bool:
-        """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
-        divides = not self.num_heads % degree
-        return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
         """Return the weights that each GPU has of one layer [-]."""
@@ -160,12 +190,3 @@ class GroupedAttention(Record):
         """Width of what matrices make of a token for each key-value head [-]."""
         values = self.value_size if self.has_value_projection else 0
         return self.head_dim + values if self.has_own_cache else 0
-
-    def _kv_ranks(self, tensor_parallel: int) -> int:
-        """GPUs that key-value heads are cut over; beyond their number they are copied."""
-        return min(tensor_parallel, self.num_kv_heads)
-
-    def _kv_elements(self, tensor_parallel: int) -> float:
-        """Elements of a token's keys and values on each GPU."""
-        elements = self.num_kv_heads * (self.head_dim + self.value_size)
-        return elements / self._kv_ranks(tensor_parallel)

@@ -16,6 +16,8 @@ Kind = Literal[
     "indexer",
     "compressed_attention",
     "compressed_indexer",
+    "block_sparse_attention",
+    "block_indexer",
     "recurrence",
     "state_space",
     "prompt_attention",
