@@ -16,6 +16,7 @@ from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.calibrate.datasets import list_tables, source_name
 from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
+from specmodel.calibrate.fitting.layers import predicted_time
 from specmodel.calibrate.fitting.result import rounded
 from specmodel.calibrate.sparse_modules import (
     ENGINES,
@@ -23,7 +24,6 @@ from specmodel.calibrate.sparse_modules import (
     fit_sparse_modules,
     index_compute_efficiency,
     modules_work,
-    predicted_time,
     sparse_modules,
 )
 from specmodel.records.hardware import HardwareProfile, load_hardware
