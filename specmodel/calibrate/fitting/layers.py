@@ -82,7 +82,7 @@ class TimedLayers:
     works
         Function that yields the works of the rows of a table.
     held
-        Parameters of a kind that no row shows.
+        Parameters of a kind that no row shows [-].
     """
 
     hardware: HardwareProfile
