@@ -1,11 +1,11 @@
 """Fit layers of sparse attention of every GPU and engine published, and write what ships.
 
-Two kinds of layers were published whole: sparse attention over latents (DSA), and block-sparse
-attention to grouped heads (MSA).
+These layers were published whole: sparse attention over latents (DSA), block-sparse attention to
+grouped heads (MSA), and compressed attention (HCA with CSA) with its residual streams (mHC).
 
-Usage: python calibration/sparse_attention.py [dsa] [msa], all if none is named. Adds fits to the
-stacks that profiles have, after `published.py` or within it, and typical ones; prints the errors on
-shapes that were not fitted.
+Usage: python calibration/sparse_attention.py [dsa] [msa] [hca] [mhc], all if none is named. Adds
+fits to the stacks that profiles have, after `published.py` or within it, and typical ones; prints
+the errors on shapes that were not fitted.
 """
 
 import sys
@@ -21,11 +21,13 @@ from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
 from specmodel.calibrate import block_sparse_modules as msa
+from specmodel.calibrate import compressed_modules as v4
 from specmodel.calibrate import sparse_modules as dsa
 from specmodel.calibrate.datasets import list_tables, source_name
 from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
 from specmodel.calibrate.fitting.layers import predicted_time
 from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.published import SERVERS
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
 from specmodel.records.profiles import hardware_text, with_stack
@@ -65,14 +67,33 @@ def fit_blocks(table: pd.DataFrame, hardware: HardwareProfile, device: str) -> A
     return msa.fit_block_sparse_modules(table, hardware)
 
 
+def fit_compressed(table: pd.DataFrame, hardware: HardwareProfile, device: str) -> Any:
+    """Fit compressed attention, with the compute efficiency of the same indexer."""
+    return v4.fit_compressed_modules(table, hardware, dsa.index_compute_efficiency(device))
+
+
+def fit_streams(table: pd.DataFrame, hardware: HardwareProfile, device: str) -> Any:
+    """Fit residual streams."""
+    del device
+    return v4.fit_stream_modules(table, hardware)
+
+
 KINDS = (
     Layers(
         "sparse attention", "dsa", dsa.ENGINES, None, dsa.OF_KIND, dsa.sparse_modules,
         dsa.modules_work, fit_latent,
     ),
     Layers(
-        "block-sparse attention", "msa", msa.ENGINES, msa.SERVERS, msa.OF_KIND,
+        "block-sparse attention", "msa", msa.ENGINES, SERVERS, msa.OF_KIND,
         msa.block_sparse_modules, msa.block_modules_work, fit_blocks,
+    ),
+    Layers(
+        "compressed attention", "hca", v4.ENGINES, SERVERS, v4.OF_KIND, v4.compressed_modules,
+        v4.compressed_work, fit_compressed,
+    ),
+    Layers(
+        "residual streams", "mhc", v4.STREAM_ENGINES, SERVERS, v4.STREAM_OF_KIND,
+        v4.stream_modules, v4.stream_work, fit_streams,
     ),
 )  # fmt: skip
 """Kinds of layers that are fitted here."""
@@ -207,7 +228,8 @@ def means(kind: str, kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
     """Return geometric means, over the engines of a GPU first: each GPU counts once."""
     have = [entry for entry in found if (kind, kv_dtype) in entry.fits]
     fits = [entry.fits[kind, kv_dtype].fit for entry in have]
-    names = list(dict.fromkeys([*found[0].layers.of_kind[kind], "compute_efficiency"]))
+    efficiencies = ("memory_efficiency", "compute_efficiency")
+    names = list(dict.fromkeys([*found[0].layers.of_kind[kind], *efficiencies]))
     logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
     typical = np.exp(logs.groupby([entry.device for entry in have]).mean().mean())
     return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))

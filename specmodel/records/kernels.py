@@ -27,6 +27,7 @@ FitKind = Literal[
     "compressed_indexer",
     "block_sparse_attention",
     "block_indexer",
+    "hyper_connections",
     "recurrence",
     "state_space",
     "prompt_attention",
@@ -81,6 +82,7 @@ INSTEAD = {
     "compressed_indexer": "indexer",
     "block_sparse_attention": "attention",
     "block_indexer": "block_sparse_attention",
+    "hyper_connections": "elementwise",
     "kimi_recurrence": "recurrence",
     "recurrence": "gemm",
     "state_space": "recurrence",
@@ -218,6 +220,8 @@ class FittedStack(Record):
         Likewise of DeepSeek-V4's layers, by dtype of the KV cache.
     block_sparse_attention, block_indexer
         Likewise of block-sparse attention, by dtype of the KV cache.
+    hyper_connections
+        Likewise of several residual streams.
     state_space
         Likewise of the recurrence of Mamba-2, where one was timed.
     prompt_attention, latent_prompt_attention
@@ -242,6 +246,7 @@ class FittedStack(Record):
     compressed_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     block_sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     block_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    hyper_connections: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     state_space: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)

@@ -15,6 +15,7 @@ from specmodel.records.layers.batch import sequence_group
 pd = pytest.importorskip("pandas")
 layers_fit = pytest.importorskip("specmodel.calibrate.fitting.layers")
 modules = pytest.importorskip("specmodel.calibrate.block_sparse_modules")
+published = pytest.importorskip("specmodel.calibrate.published")
 
 PLANTED = {
     "launch_time": 3e-6,
@@ -90,7 +91,7 @@ def test_dense_layers_of_an_engine_are_refused() -> None:
 
 SHIPPED = [
     (name, stack, kv_dtype)
-    for name in modules.SERVERS
+    for name in published.SERVERS
     for stack, record in load_hardware(name).fitted.items()
     for kv_dtype in record.block_sparse_attention
 ]
@@ -102,7 +103,7 @@ and 64 heads, of which two are fitted."""
 
 def test_servers_have_layers_of_block_sparse_attention() -> None:
     engines = [(stack, dtype) for stack in modules.ENGINES for dtype in ("bf16", "fp8")]
-    assert set(SHIPPED) == {(name, *each) for name in modules.SERVERS for each in engines}
+    assert set(SHIPPED) == {(name, *each) for name in published.SERVERS for each in engines}
 
 
 def judged(name: str, stack: str, kv_dtype: str) -> "pd.DataFrame":

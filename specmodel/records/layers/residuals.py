@@ -5,6 +5,7 @@ and write one row of the model's width for each token. What is there more is bes
 each block, with which engines fuse it, and is copied to each GPU.
 """
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -14,7 +15,7 @@ from specmodel.base.records import Record
 from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.records.layers import blocks
 from specmodel.records.layers.batch import Pass, Stream
-from specmodel.records.layers.work import Work
+from specmodel.records.layers.work import Kind, Work
 
 _MIXER_DTYPE = "fp32"
 
@@ -75,9 +76,11 @@ class HyperConnections(Record):
 
     Notes
     -----
-    What follows one block is fused with what precedes the next (``mhc_fused_post_pre`` in vLLM
-    0.33): all streams are read and written once for each block, by two kernels. The drafting layers
-    of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many as the model.
+    As engines of mid-2026 run it, and it was timed: kernels before a block, with its norm, and one
+    after it. vLLM 0.33 fuses what follows a block with what precedes the next
+    (``mhc_fused_post_pre``), which saves reading and writing the streams once, up to a quarter of
+    the traffic. The drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many
+    as the model.
 
     References
     ----------
@@ -101,24 +104,84 @@ class HyperConnections(Record):
         weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
         return weights * BYTES_PER_ELEMENT[_MIXER_DTYPE]
 
+    @property
+    def kernel_kind(self) -> Kind:
+        """Kernels that do it: of their own."""
+        return self.kind
+
+    def fused_norms(self, num_blocks: int) -> int:
+        """Return the norms that its kernels do as well: those before blocks [-]."""
+        return num_blocks
+
     def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
-        """Return the work of mixing in a pass, beyond that of norms over one stream."""
-        stream, wide = run.stream, self.num_streams * run.stream.hidden_size
-        more, heads = (self.num_streams - 1) * stream.hidden_size, int(self.has_head)
-        moved = blocks.between(
-            run.num_tokens,
-            values=num_blocks * (2 * more + 2 * self._made) + heads * more,
+        """Return the work of mixing in a pass, with the norms before blocks."""
+        del num_layers
+        tokens, stream = run.num_tokens, run.stream
+        found = self.before(tokens, stream, num_blocks) + self.after(tokens, stream, num_blocks)
+        return found + self.before(tokens, stream, 1, self.num_streams) if self.has_head else found
+
+    def before(
+        self, num_tokens: Value, stream: Stream, num_blocks: int, made: int | None = None
+    ) -> Work:
+        """Return the work before blocks: numbers are made of all streams, which make one.
+
+        Streams are read for the numbers, and again for the sum.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens [token].
+        stream
+            What all layers share.
+        num_blocks
+            Blocks [-].
+        made
+            Numbers that are made of a token; those before a block if None [-].
+
+        Returns
+        -------
+        Work
+            On one GPU. Two kernels do it; making the numbers sum up in both directions, by
+            iterations, takes as long as two more.
+        """
+        wide = self.num_streams * stream.hidden_size
+        numbers = num_blocks * (made or self._made)
+        found = Work(
+            flop=num_tokens * (2 * numbers * wide),
+            weight_bytes=numbers * wide * BYTES_PER_ELEMENT[_MIXER_DTYPE],
+        )
+        return self._moved(num_tokens, stream, num_blocks, kernels=4) + found
+
+    def after(self, num_tokens: Value, stream: Stream, num_blocks: int) -> Work:
+        """Return the work after blocks: their results are added to streams that are mixed.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens [token].
+        stream
+            What all layers share.
+        num_blocks
+            Blocks [-].
+
+        Returns
+        -------
+        Work
+            On one GPU.
+        """
+        return self._moved(num_tokens, stream, num_blocks, kernels=1)
+
+    def _moved(self, num_tokens: Value, stream: Stream, num_blocks: int, *, kernels: int) -> Work:
+        """Return traffic of all streams in and out, and of one; a block walks those of a token."""
+        wide = self.num_streams * stream.hidden_size
+        found = blocks.between(
+            num_tokens,
+            values=num_blocks * (2 * wide + stream.hidden_size),
             value_bytes=stream.residual_bytes,
-            kernels=2 * num_blocks + heads,
-            dtype=stream.activation_dtype,
+            kernels=kernels * num_blocks,
+            dtype="bf16",
         )
-        numbers = num_blocks * self._made + heads * self.num_streams
-        made = Work(
-            flop=run.num_tokens * (2 * numbers * wide),
-            weight_bytes=self.weight_bytes(stream, num_layers, num_blocks),
-            depth=(num_blocks + heads) * wide,
-        )
-        return moved + made
+        return replace(found, depth=num_blocks * wide, kind=self.kind)
 
     @property
     def _made(self) -> int:
@@ -154,6 +217,16 @@ class AttentionResiduals(Record):
         """Return the bytes of these on each GPU [B]."""
         weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
         return weights * stream.residual_bytes
+
+    @property
+    def kernel_kind(self) -> Kind:
+        """Kernels that do it: those of norms."""
+        return "elementwise"
+
+    def fused_norms(self, num_blocks: int) -> int:
+        """Return the norms that are not counted by themselves: none [-]."""
+        del num_blocks
+        return 0
 
     def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
         """Return the work of reading earlier sums in a pass, which the norms' kernels do too."""

@@ -18,6 +18,7 @@ Kind = Literal[
     "compressed_indexer",
     "block_sparse_attention",
     "block_indexer",
+    "hyper_connections",
     "recurrence",
     "state_space",
     "prompt_attention",
