@@ -32,8 +32,8 @@ from specmodel.records.layers.block_sparse import BlockSparseAttention
 from specmodel.records.layers.work import Work
 
 ENGINES = {"sglang": "0.5.16", "vllm": "0.24.0"}
-"""Version of each engine whose tables are read. TensorRT-LLM's layers attend to all entries. L40S and
-RTX PRO 6000 hold layers in their caches, from which a timing reads its weights as no model would."""
+"""Version of each engine whose tables are read. TensorRT-LLM's layers attend to all entries. L40S
+and RTX PRO 6000 hold layers in caches, from which a timing reads weights as no model would."""
 
 MOST_SEQUENCES = {"sglang": 256}
 """Largest batch taken of an engine [request]. SGLang's layers take 0.4 ms whatever they do from the
