@@ -44,7 +44,7 @@ def _architecture_row(name: str) -> Row:
     if model.experts:
         experts = f"{model.experts_per_token} of {model.num_experts}"
         zero = model.experts.num_zero_experts
-        experts += f" and {zero} without weights" if zero else ""
+        experts += f" and {zero} empty" if zero else ""
     return {
         "name": name,
         "parameters": f"{model.total_parameters / 1e9:.4g}e9",

@@ -10,6 +10,7 @@ from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.records.hf.deepseek_v4 import compressed_fields
+from specmodel.records.hf.families import Family
 from specmodel.records.hf.feed_forward import feed_forwards
 from specmodel.records.hf.gemma import gemma_fields
 from specmodel.records.hf.geometries import windowed_mtp_layer
@@ -113,16 +114,29 @@ def architecture_fields(
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]
     try:
-        if family.own_rules == LONGCAT:
-            check_quantisation(reader, beside)
-        dtypes, layers = checkpoint_dtypes(
-            reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
-        )
+        dtypes, layers = _dtypes(reader, family, layers, dtype, beside, is_tied=is_tied)
     except InputError:
         if not is_dtype_given:
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
     return dtypes | fields | {"layers": _grouped(layers)}
+
+
+def _dtypes(
+    reader: Reader,
+    family: Family,
+    layers: list[dict[str, Any]],
+    dtype: str,
+    beside: Mapping[str, Any] | None,
+    *,
+    is_tied: bool,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the dtypes that the checkpoint's records of quantisation give, and the layers."""
+    if family.own_rules == LONGCAT:
+        check_quantisation(reader, beside)
+    return checkpoint_dtypes(
+        reader.config, reader.argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
+    )
 
 
 def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
@@ -151,12 +165,11 @@ def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
     """Return the configuration of the language model, which models that see nest in theirs."""
+    config = _unwrapped(config)
     outer_type = config.get("model_type")
     if not isinstance(outer_type, str) or outer_type not in WRAPPERS:
         return config
     known, text = WRAPPERS[outer_type], config.get("text_config")
-    if text is None and outer_type in FLAT and config.get("num_hidden_layers") is not None:
-        return {**config, "model_type": FLAT[outer_type]}
     if not isinstance(text, dict) or text.get("model_type", known[0]) not in known:
         expected = f"an object of model_type {' or '.join(known)}"
         raise InputError(f"{argument} text_config", text, expected)
@@ -168,3 +181,10 @@ def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
             raise InputError(f"{argument} {key}", outer[key], expected)
     given = {key: value for key, value in text.items() if value is not None or key not in outer}
     return outer | given | {"model_type": text.get("model_type", known[0])}
+
+
+def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration with the family of its language model, if it is that alone."""
+    has_layers = config.get("num_hidden_layers") is not None and config.get("text_config") is None
+    family = FLAT.get(str(config.get("model_type")))
+    return {**config, "model_type": family} if family and has_layers else config

@@ -37,12 +37,8 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     """
     if family.own_rules == "Gemma":
         return [*gemma_blocks(reader, family, num_layers)]
-    if family.own_rules == LONGCAT:
-        return single_blocks(reader, num_layers)
-    if family.own_rules == INKLING:
-        return inkling_blocks(reader, num_layers)
-    if family.own_rules == "search":
-        return searched_blocks(reader, num_layers)
+    if family.own_rules in _OWN:
+        return _OWN[family.own_rules](reader, num_layers)
     made: dict[str, dict[str, Any]] = {}
     kinds, count, size = [MLP] * num_layers, family.experts, family.expert_size
     if family.plan == BLOCK_TYPES:
@@ -52,12 +48,17 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     if count and size and _has_experts(reader, family):
         made[MOE] = _experts(reader, family, count, size)
     if MLP in kinds:
-        if family.dense_size is None:
-            raise reader.fault("model_type", "a family whose layers all route")
-        is_adjusted = family.own_rules == "LFM2"
-        width = adjusted_ffn_size(reader) if is_adjusted else reader.whole(family.dense_size)
+        width = _dense_size(reader, family)
         made[MLP] = {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
     return [made.get(kind) for kind in kinds]
+
+
+def _dense_size(reader: Reader, family: Family) -> int:
+    """Return the width of dense blocks."""
+    if family.dense_size is None:
+        raise reader.fault("model_type", "a family whose layers all route")
+    is_adjusted = family.own_rules == "LFM2"
+    return adjusted_ffn_size(reader) if is_adjusted else reader.whole(family.dense_size)
 
 
 def _has_experts(reader: Reader, family: Family) -> bool:
@@ -193,3 +194,10 @@ _RULES: dict[str, Callable[[Reader, Family, int], _Rule]] = {
     "enumerated": _dense_unless_enumerated,
 }
 """Rules for which layers are dense."""
+
+_OWN: dict[str, Callable[[Reader, int], list[dict[str, Any] | None]]] = {
+    LONGCAT: single_blocks,
+    INKLING: inkling_blocks,
+    "search": searched_blocks,
+}
+"""Rules of families whose blocks have keys of their own."""
