@@ -13,7 +13,7 @@ from datetime import date
 from pathlib import Path
 
 from links import fit_links
-from sparse_attention import add_sparse_attention
+from sparse_attention import OPERATIONS, add_sparse_attention
 from stand_ins import write_stand_ins
 from typical import KIMI_IS, NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
 
@@ -85,7 +85,7 @@ def main(folder: Path) -> None:
     typical = typical_stack(fitted, date.today().isoformat())
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
     write_stand_ins(fitted)
-    add_sparse_attention()
+    add_sparse_attention(*OPERATIONS)
     for name, engine in ENGINES.items():
         vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]
         leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]

@@ -1,12 +1,18 @@
-"""Fit layers of sparse attention (DSA) of every GPU and engine published, and write what ships.
+"""Fit layers of sparse attention of every GPU and engine published, and write what ships.
 
-Usage: python calibration/sparse_attention.py. Adds fits to the stacks that profiles have, after
-`published.py` or within it, and typical ones; prints the errors on shapes that were not fitted.
+These layers were published whole: sparse attention over latents (DSA), and compressed attention
+(HCA with CSA) with its residual streams (mHC).
+
+Usage: python calibration/sparse_attention.py [dsa] [hca] [mhc], all if none is named. Adds fits to
+the stacks that profiles have, after `published.py` or within it, and typical ones; prints the
+errors on shapes that were not fitted.
 """
 
+import sys
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,18 +20,13 @@ import pandas as pd
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
+from specmodel.calibrate import compressed_modules as v4
+from specmodel.calibrate import sparse_modules as dsa
 from specmodel.calibrate.datasets import list_tables, source_name
 from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
+from specmodel.calibrate.fitting.layers import predicted_time
 from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.sparse_modules import (
-    ENGINES,
-    OF_KIND,
-    fit_sparse_modules,
-    index_compute_efficiency,
-    modules_work,
-    predicted_time,
-    sparse_modules,
-)
+from specmodel.calibrate.published import SERVERS
 from specmodel.records.hardware import HardwareProfile, load_hardware
 from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
 from specmodel.records.profiles import hardware_text, with_stack
@@ -36,9 +37,63 @@ SHARPNESS = 2.0
 """Exponent of typical layers, the one fitted to most [-]."""
 
 
+class Layers(NamedTuple):
+    """Layers of a kind that were published whole: where, and how they are read and fitted."""
+
+    name: str
+    operation: str
+    engines: Mapping[str, str]
+    devices: tuple[str, ...] | None
+    of_kind: Mapping[str, Mapping[str, str]]
+    table: Callable[[str, str], pd.DataFrame]
+    works: Callable[[pd.DataFrame, HardwareProfile], Any]
+    fit: Callable[[pd.DataFrame, HardwareProfile, str], dict[tuple[str, str], KernelFitting]]
+
+    @property
+    def main_kind(self) -> str:
+        """The kind whose errors are those of whole layers."""
+        return next(iter(self.of_kind))
+
+
+def fit_latent(table: pd.DataFrame, hardware: HardwareProfile, device: str) -> Any:
+    """Fit sparse attention over latents, with the compute efficiency of its indexer."""
+    return dsa.fit_sparse_modules(table, hardware, dsa.index_compute_efficiency(device))
+
+
+def fit_compressed(table: pd.DataFrame, hardware: HardwareProfile, device: str) -> Any:
+    """Fit compressed attention, with the compute efficiency of the same indexer."""
+    return v4.fit_compressed_modules(table, hardware, dsa.index_compute_efficiency(device))
+
+
+def fit_streams(table: pd.DataFrame, hardware: HardwareProfile, device: str) -> Any:
+    """Fit residual streams."""
+    del device
+    return v4.fit_stream_modules(table, hardware)
+
+
+KINDS = (
+    Layers(
+        "sparse attention", "dsa", dsa.ENGINES, None, dsa.OF_KIND, dsa.sparse_modules,
+        dsa.modules_work, fit_latent,
+    ),
+    Layers(
+        "compressed attention", "hca", v4.ENGINES, SERVERS, v4.OF_KIND, v4.compressed_modules,
+        v4.compressed_work, fit_compressed,
+    ),
+    Layers(
+        "residual streams", "mhc", v4.STREAM_ENGINES, SERVERS, v4.STREAM_OF_KIND,
+        v4.stream_modules, v4.stream_work, fit_streams,
+    ),
+)  # fmt: skip
+"""Kinds of layers that are fitted here."""
+
+OPERATIONS = tuple(layers.operation for layers in KINDS)
+
+
 class Fitted(NamedTuple):
     """Layers of an engine on a GPU, and what was fitted, by kind and dtype of the cache."""
 
+    layers: Layers
     device: str
     engine: str
     hardware: HardwareProfile
@@ -46,24 +101,25 @@ class Fitted(NamedTuple):
     fits: dict[tuple[str, str], KernelFitting]
 
 
-def fit_all() -> list[Fitted]:
-    """Fit every table there is."""
+def fit_all(layers: Layers) -> list[Fitted]:
+    """Fit every table there is of a kind of layers."""
     found = []
-    tables = list_tables().query("operation == 'dsa'")
+    tables = list_tables().query("operation == @layers.operation")
     for row in tables.itertuples(index=False):
-        if ENGINES.get(row.framework) != row.version:
+        if layers.engines.get(row.framework) != row.version:
+            continue
+        if layers.devices and row.hardware not in layers.devices:
             continue
         hardware = load_hardware(PROFILES / f"{row.hardware}.toml")
-        table = sparse_modules(row.hardware, row.framework)
-        index_compute = index_compute_efficiency(row.hardware)
-        fits = fit_sparse_modules(table, hardware, index_compute)
-        found.append(Fitted(row.hardware, row.framework, hardware, table, fits))
+        table = layers.table(row.hardware, row.framework)
+        fits = layers.fit(table, hardware, row.hardware)
+        found.append(Fitted(layers, row.hardware, row.framework, hardware, table, fits))
         for kv_dtype in kv_dtypes(fits):
-            fit = fits["sparse_attention", kv_dtype].fit
+            fit = fits[layers.main_kind, kv_dtype].fit
             print(
-                f"{row.hardware:10} {row.framework:7} KV {kv_dtype:4} fitted {fit.num_points:5} "
-                f"judged {fit.num_judged:5}: mean {fit.mean_error:.1%} median "
-                f"{fit.median_error:.1%} 90 % {fit.percentile_90_error:.1%}",
+                f"{layers.operation} {row.hardware:10} {row.framework:7} KV {kv_dtype:4} "
+                f"fitted {fit.num_points:5} judged {fit.num_judged:5}: mean {fit.mean_error:.1%} "
+                f"median {fit.median_error:.1%} 90 % {fit.percentile_90_error:.1%}",
                 flush=True,
             )
     return found
@@ -75,30 +131,34 @@ def add_to_profiles(found: list[Fitted]) -> None:
         path = PROFILES / f"{entry.device}.toml"
         stack = load_hardware(path).fitted.get(entry.engine)
         if stack:
-            source = f"{entry.engine} {ENGINES[entry.engine]}, {source_name()}"
-            changed = with_sparse_modules(stack, entry.fits, source)
+            layers = entry.layers
+            source = f"{entry.engine} {layers.engines[entry.engine]}, {source_name()}"
+            changed = with_sparse_modules(stack, entry.fits, source, layers.name)
             write_text(path, with_stack(hardware_text(path), entry.engine, changed))
 
 
 def with_sparse_modules(
-    stack: FittedStack, fits: dict[tuple[str, str], KernelFitting], source: str
+    stack: FittedStack,
+    fits: dict[tuple[str, str], KernelFitting],
+    source: str,
+    name: str = "sparse attention",
 ) -> FittedStack:
-    """Return a stack with fits of sparse attention in place of those it had, all else kept.
+    """Return a stack with fits of such layers in place of those it had, all else kept.
 
     Without a fit at 16 bits, that at 8 bits stands for all dtypes of the cache.
     """
-    own: dict[str, dict[str, KernelFit]] = {kind: {} for kind in OF_KIND}
+    own: dict[str, dict[str, KernelFit]] = {kind: {} for kind, _ in fits}
     for (kind, dtype), fitting in fits.items():
         own[kind][dtype] = fitting.fit
     for of_kind in own.values():
         if of_kind and FITTED_DTYPE not in of_kind:
             of_kind[FITTED_DTYPE] = next(iter(of_kind.values()))
-    return stack.model_copy(update={**own, "source": source_with(stack.source, source)})
+    return stack.model_copy(update={**own, "source": source_with(stack.source, source, name)})
 
 
-def source_with(source: str, measured: str) -> str:
+def source_with(source: str, measured: str, name: str) -> str:
     """Return the source of a stack followed by what was measured, which is said only once."""
-    note = f"; sparse attention of {measured}"
+    note = f"; {name} of {measured}"
     return source if note in source else source + note
 
 
@@ -109,9 +169,11 @@ def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
     """
     dtypes = sorted({dtype for entry in found for dtype in kv_dtypes(entry.fits)})
     fits = {dtype: typical_fits(dtype, found) for dtype in dtypes}
-    own = {kind: {dtype: fits[dtype][kind] for dtype in dtypes} for kind in OF_KIND}
+    layers = found[0].layers
+    own = {kind: {dtype: fits[dtype][kind] for dtype in dtypes} for kind in layers.of_kind}
     devices = ", ".join(sorted({entry.hardware.name for entry in found}))
-    return typical.model_copy(update={**own, "source": source_with(typical.source, devices)})
+    source = source_with(typical.source, devices, layers.name)
+    return typical.model_copy(update={**own, "source": source})
 
 
 def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:
@@ -131,7 +193,7 @@ def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:
             varied=[],
             covariance=[],
         )
-        for kind in OF_KIND
+        for kind in found[0].layers.of_kind
     }
 
 
@@ -140,12 +202,13 @@ def left_out(kv_dtype: str, entry: Fitted, found: list[Fitted]) -> pd.DataFrame:
     others = [other for other in found if other.device != entry.device]
     parameters = {
         kind: KernelParameters(**means(kind, kv_dtype, others), sharpness=SHARPNESS)
-        for kind in OF_KIND
+        for kind in entry.layers.of_kind
     }
     rows = entry.table.query("kv_dtype == @kv_dtype and role == 'judge'").reset_index(drop=True)
     if rows.empty:
         return rows.assign(error=[])
-    times = predicted_time(list(modules_work(rows, entry.hardware)), entry.hardware, parameters)
+    works = list(entry.layers.works(rows, entry.hardware))
+    times = predicted_time(works, entry.hardware, parameters)
     name = f"{entry.device} {entry.engine}/"
     return rows.assign(error=times / rows["latency"] - 1, shape=name + rows["shape"])
 
@@ -154,7 +217,8 @@ def means(kind: str, kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
     """Return geometric means, over the engines of a GPU first: each GPU counts once."""
     have = [entry for entry in found if (kind, kv_dtype) in entry.fits]
     fits = [entry.fits[kind, kv_dtype].fit for entry in have]
-    names = list(dict.fromkeys([*OF_KIND[kind], "compute_efficiency"]))
+    efficiencies = ("memory_efficiency", "compute_efficiency")
+    names = list(dict.fromkeys([*found[0].layers.of_kind[kind], *efficiencies]))
     logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
     typical = np.exp(logs.groupby([entry.device for entry in have]).mean().mean())
     return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))
@@ -165,15 +229,17 @@ def kv_dtypes(fits: dict[tuple[str, str], KernelFitting]) -> list[str]:
     return sorted({dtype for _, dtype in fits})
 
 
-def add_sparse_attention() -> None:
-    """Fit all tables, and write profiles and typical kernels."""
-    found = fit_all()
-    add_to_profiles(found)
-    typical = with_typical(load_typical(), found).model_copy(
-        update={"date": date.today().isoformat()}
-    )
+def add_sparse_attention(*operations: str) -> None:
+    """Fit all tables of some kinds of layers, and write profiles and typical kernels."""
+    typical = load_typical()
+    for layers in KINDS:
+        if layers.operation in operations:
+            found = fit_all(layers)
+            add_to_profiles(found)
+            typical = with_typical(typical, found)
+    typical = typical.model_copy(update={"date": date.today().isoformat()})
     write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
 
 
 if __name__ == "__main__":
-    add_sparse_attention()
+    add_sparse_attention(*sys.argv[1:] or OPERATIONS)

@@ -46,6 +46,10 @@ FILES = {
     "mla": "generation_mla_perf.parquet",
     "dsa": "dsa_generation_module_perf.parquet",
     "dsa_index": "glm5_mqa_logits_module_perf.parquet",
+    "hca": "dsv4_hca_generation_module_perf.parquet",
+    "csa": "dsv4_csa_generation_module_perf.parquet",
+    "csa_choice": "dsv4_csa_topk_calib_perf.parquet",
+    "mhc": "mhc_module_perf.parquet",
     "mla_module": "mla_generation_module_perf.parquet",
     "gdn": "gdn_perf.parquet",
     "kda": "kda_perf.parquet",
@@ -60,7 +64,7 @@ PROMPTS = ("prompt_attention", "latent_prompt_attention")
 
 _FOLDER_OF = {
     "dsa": "sparse_attention",
-    "dsa_index": "sparse_attention",
+    **dict.fromkeys(("dsa_index", "hca", "csa", "csa_choice"), "sparse_attention"),
     "mla_module": "mla",
     "gdn": "linear_attention",
     "compute_scale": "quantize",
@@ -74,6 +78,7 @@ _DTYPES = {
     "half": ("fp16", "fp16"),
     "float16": ("fp16", "fp16"),
     "fp8": ("fp8", "fp8"),
+    "fp8_e4m3": ("fp8", "fp8"),
     "fp8_block": ("fp8_block", "fp8"),
     "int8": ("int8", "int8"),
     "int8_wo": ("int8", "bf16"),
@@ -120,6 +125,11 @@ _NAMES = {
         "num_heads": "num_heads", "step": "context_length", "kv_cache_dtype": "kv_dtype",
         "gemm_type": "quantization",
     },
+    "csa_choice": {
+        "model": "model", "score_mode": "scores", "batch_size": "batch_size", "isl": "query_tokens",
+        "step": "context_length",
+    },
+    "mhc": {"op_name": "operation", "hidden_size": "hidden_size", "num_tokens": "num_tokens"},
     "mla_module": {
         "batch_size": "batch_size", "num_heads": "num_heads", "window_size": "sliding_window",
         "step": "context_length", "mla_dtype": "activation_dtype", "kv_cache_dtype": "kv_dtype",
@@ -133,6 +143,7 @@ _NAMES = {
 }  # fmt: skip
 _OF_PROMPTS = {"isl": "query_tokens", "kernel_source": "kernel_source"}
 _NAMES["prompt_attention"] = _NAMES["attention"] | _OF_PROMPTS
+_NAMES["hca"] = _NAMES["csa"] = _NAMES["dsa"]
 _NAMES["latent_prompt_attention"] = _NAMES["mla"] | _OF_PROMPTS
 """What makes a point of each table, by its names and ours; rows that agree in it are repeats."""
 
@@ -193,7 +204,10 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
         attention: ``operation`` as the table names it, ``model``, and ``quantization`` of its
         matrices; ``context_length`` is before the token. Of "dsa_index", the scores of GLM-5's
-        indexer for ``query_tokens`` of a sequence, contexts without these. Of "gdn" and "kda", one
+        indexer for ``query_tokens`` of a sequence, contexts without these. Of "hca" and "csa", a
+        whole layer of DeepSeek-V4's attention, as of "dsa"; of "csa_choice", the choice of its
+        entries by ``scores``, all alike or not; of "mhc", its residual streams before two blocks
+        ("pre") and after them ("post"), by ``num_tokens``. Of "gdn" and "kda", one
         layer of gated delta nets and short convolutions: ``kernel_source`` and ``phase``,
         "context", "generation" or "verify", where ``query_tokens`` of a sequence are several
         [token]. Of "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``;
@@ -224,7 +238,7 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
     if operation in ("gdn", "kda"):
         return _medians(raw, _NAMES["recurrence"])
     table = _medians(raw, _NAMES[operation])
-    if operation in ("dsa_index", "compute_scale"):
+    if operation in ("dsa_index", "compute_scale", "csa_choice", "mhc"):
         return table
     if operation == "quantize":
         more = _read(operation, hardware, framework, version, _BY_TOKEN)
@@ -236,7 +250,7 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
         weight_dtype=weights,
         activation_dtype=_dtypes(table["quantization"], of=1),
     )
-    if operation == "dsa":
+    if operation in ("dsa", "hca", "csa"):
         return table.assign(kv_dtype=_dtypes(table["kv_dtype"]))
     if operation == "gemm":
         return table

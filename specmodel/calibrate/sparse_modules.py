@@ -8,30 +8,18 @@ efficient each kernel is. With one token a sequence nothing shows how fast the i
 which decides verification; its kernel was timed alone on many.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
-from specmodel.base.records import build
-from specmodel.base.units import FloatArray
 from specmodel.calibrate import datasets
-from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
-from specmodel.calibrate.fitting.result import (
-    FitResult,
-    best_of_sharpnesses,
-    log_fit_result,
-    rounded,
-)
+from specmodel.calibrate.fitting.kernels import KernelFitting
+from specmodel.calibrate.fitting.layers import TimedLayers
 from specmodel.calibrate.published_roles import mixed_third
-from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.kernels import FITTED_DTYPE, KernelFit
 from specmodel.records.layers.batch import (
     ONE,
     SINGLE_GPU,
@@ -99,13 +87,6 @@ OF_KIND = {
 
 LONG_SCORES = 1e-4
 """Time from which the peak's time of scores is long enough to show how fast they compute [s]."""
-
-SHARPNESSES = (1.0, 2.0, 4.0)
-"""Exponents tried [-]."""
-
-_FOLDS = 4
-
-Works = Sequence[tuple[NDArray[np.intp], list[Work]]]
 
 
 def sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
@@ -252,132 +233,6 @@ def fit_sparse_modules(
     ------
     InputError
         If there are fewer points than parameters.
-
-    Notes
-    -----
-    Least squares of log ratios with a soft-L1 loss, as kernels are fitted. Spreads are those of
-    shapes left out in turn, in four parts.
     """
-    found: dict[tuple[str, str], KernelFitting] = {}
-    for kv_dtype, rows in table[table["role"] != "fallback"].groupby("kv_dtype"):
-        rows = rows.reset_index(drop=True)
-        fitted = rows[rows["role"] == "fit"]
-        if len(fitted) <= len(PARAMETERS):
-            expected = f"more than {len(PARAMETERS)}, one a parameter, with role 'fit'"
-            raise InputError("measurements", f"{len(fitted)} layers with {kv_dtype}", expected)
-        for kind, fitting in _Problem(hardware, index_compute).fit(rows).items():
-            found[kind, str(kv_dtype)] = fitting
-    return found
-
-
-def predicted_time(
-    works: Works, hardware: HardwareProfile, parameters: Mapping[str, KernelParameters]
-) -> FloatArray:
-    """Return the time of layers, in the order of their rows.
-
-    Parameters
-    ----------
-    works
-        As `modules_work` yields them.
-    hardware
-        The GPU.
-    parameters
-        By kind.
-
-    Returns
-    -------
-    FloatArray
-        Seconds of each row [s].
-    """
-    times = np.empty(sum(len(places) for places, _ in works))
-    for places, parts in works:
-        each = [component_time(part, hardware, parameters[part.kind]).total_time for part in parts]
-        times[places] = sum(each[1:], each[0])
-    return times
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What is fitted to layers on a GPU whose indexer computes at a share of the peak."""
-
-    hardware: HardwareProfile
-    index_compute: float
-
-    def parameters(self, x: FloatArray, sharpness: float) -> dict[str, KernelParameters]:
-        values: dict[str, Any] = dict(zip(PARAMETERS, np.exp(x).tolist(), strict=True))
-        found = {
-            kind: KernelParameters(
-                **{n: values[of] for n, of in names.items()}, sharpness=sharpness
-            )
-            for kind, names in OF_KIND.items()
-        }
-        found["indexer"] = replace(found["indexer"], compute_efficiency=self.index_compute)
-        return found
-
-    def errors(
-        self, x: FloatArray, works: Works, rows: pd.DataFrame, sharpness: float
-    ) -> FloatArray:
-        """Return logarithms of predicted over measured [-]."""
-        times = predicted_time(works, self.hardware, self.parameters(x, sharpness))
-        return np.asarray(np.log(times) - np.log(rows["latency"].to_numpy()))
-
-    def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
-        """Return the best fit over the sharpnesses, and its sharpness."""
-        works = list(modules_work(rows, self.hardware))
-        return best_of_sharpnesses(self.errors, PARAMETERS, sharpnesses, works, rows)
-
-    def missed(self, x: FloatArray, rows: pd.DataFrame, sharpness: float) -> FloatArray:
-        """Return logarithms of predicted over measured of other rows [-]."""
-        return self.errors(x, list(modules_work(rows, self.hardware)), rows, sharpness)
-
-    def fit(self, rows: pd.DataFrame) -> dict[str, KernelFitting]:
-        """Return the fit of each kind; both have the errors of whole layers."""
-        is_fitted = rows["role"] == "fit"
-        fitted, judged = rows[is_fitted], rows[~is_fitted] if (~is_fitted).any() else rows
-        best, sharpness = self.solve(fitted, SHARPNESSES)
-        errors = self.missed(best.x, fitted, sharpness)
-        clusters = np.asarray(fitted.groupby("shape").ngroup())
-        result = log_fit_result(list(PARAMETERS), best, errors, clusters)
-        judged = judged.assign(error=np.expm1(self.missed(best.x, judged, sharpness)))
-        shape_spread, row_spread = self.spreads(rows, sharpness)
-        alike = {
-            "sharpness": sharpness,
-            "arithmetic_dtype": FITTED_DTYPE,
-            "num_points": len(fitted),
-            "num_judged": len(judged),
-            "is_held_out": bool((~is_fitted).any()),
-            **shape_errors(judged),
-            "shape_spread": shape_spread,
-            "row_spread": row_spread,
-        }
-        held = {"indexer": {"compute_efficiency": rounded(self.index_compute)}}
-        return {
-            kind: KernelFitting(
-                fit=build(KernelFit, _record(kind, result) | held.get(kind, {}) | alike, kind),
-                result=result,
-            )
-            for kind in OF_KIND
-        }
-
-    def spreads(self, rows: pd.DataFrame, sharpness: float) -> tuple[float, float]:
-        """Return the spread of what a shape has in common, and of its points, when left out."""
-        shapes = np.sort(rows["shape"].unique())
-        part = rows["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
-        missed = np.empty(len(rows))
-        for fold in np.unique(part):
-            left, kept = rows[part == fold], rows[part != fold]
-            best, _ = self.solve(kept if len(kept) else rows, (sharpness,))
-            missed[part == fold] = -self.missed(best.x, left, sharpness)
-        return normal_spreads(pd.Series(missed), rows["shape"])
-
-
-def _record(kind: str, result: FitResult) -> dict[str, Any]:
-    """Return what a profile records of the parameters of one kind."""
-    places = [list(PARAMETERS).index(of) for of in OF_KIND[kind].values()]
-    covariance = result.covariance[np.ix_(places, places)]
-    return {
-        **{name: rounded(result.parameters[of]) for name, of in OF_KIND[kind].items()},
-        "at_bound": [name for name, of in OF_KIND[kind].items() if of in result.at_bound],
-        "varied": list(OF_KIND[kind]),
-        "covariance": [[rounded(value) for value in row] for row in covariance.tolist()],
-    }
+    held = {"indexer": {"compute_efficiency": index_compute}}
+    return TimedLayers(hardware, PARAMETERS, OF_KIND, modules_work, held).fit_by_cache(table)

@@ -25,6 +25,7 @@ FitKind = Literal[
     "indexer",
     "compressed_attention",
     "compressed_indexer",
+    "hyper_connections",
     "recurrence",
     "state_space",
     "prompt_attention",
@@ -76,6 +77,7 @@ INSTEAD = {
     "indexer": "sparse_attention",
     "compressed_attention": "sparse_attention",
     "compressed_indexer": "indexer",
+    "hyper_connections": "elementwise",
     "kimi_recurrence": "recurrence",
     "recurrence": "gemm",
     "state_space": "recurrence",
@@ -210,6 +212,8 @@ class FittedStack(Record):
         Fits by dtype.
     compressed_attention, compressed_indexer
         Likewise of DeepSeek-V4's layers, by dtype of the KV cache.
+    hyper_connections
+        Likewise of several residual streams.
     state_space
         Likewise of the recurrence of Mamba-2, where one was timed.
     prompt_attention, latent_prompt_attention
@@ -232,6 +236,7 @@ class FittedStack(Record):
     indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     compressed_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     compressed_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    hyper_connections: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     state_space: dict[FitDtype, KernelFit] = Field(default_factory=dict)
     prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)

@@ -20,6 +20,7 @@ from specmodel.records.layers.group import LayerGroup
 from specmodel.records.layers.sparse import SparseAttention
 
 pd = pytest.importorskip("pandas")
+layers_fit = pytest.importorskip("specmodel.calibrate.fitting.layers")
 modules = pytest.importorskip("specmodel.calibrate.sparse_modules")
 
 SCRIPT = Path(__file__).parents[2] / "calibration" / "sparse_attention.py"
@@ -66,7 +67,7 @@ def timed(table: "pd.DataFrame", noise: float = 0.0) -> "pd.DataFrame":
     indexer = replace(parameters["indexer"], compute_efficiency=INDEX_COMPUTE)
     parameters["indexer"] = indexer
     works = list(modules.modules_work(table, hardware))
-    times = modules.predicted_time(works, hardware, parameters)
+    times = layers_fit.predicted_time(works, hardware, parameters)
     return table.assign(
         latency=times * np.exp(np.random.default_rng(3).normal(0, noise, len(times)))
     )
@@ -157,7 +158,7 @@ def test_published_layers_that_were_not_fitted(name: str, stack: str, kv_dtype: 
     works = list(modules.modules_work(rows, hardware))
     own = hardware.fitted[stack]
     parameters = {kind: getattr(own, kind)[kv_dtype].parameters for kind in modules.OF_KIND}
-    error = modules.predicted_time(works, hardware, parameters) / rows["latency"] - 1
+    error = layers_fit.predicted_time(works, hardware, parameters) / rows["latency"] - 1
     assert error.abs().median() == pytest.approx(fit.median_error, abs=1e-4)
     assert error.abs().median() <= MEDIANS.get((name, stack, kv_dtype), 0.10)
     assert error.abs().mean() <= 0.125

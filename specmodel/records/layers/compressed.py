@@ -327,11 +327,12 @@ class CompressedAttention(Record):
         pairs = replica.total(self._pairs)
         read = replica.total(self._entries_read)
         heads = self.num_heads / run.layout.tensor_parallel
+        padded = max(heads, HEADS)
         written = 1 + (1 / self.ratio if self._makes_entries else 0.0)
         return Work(
-            flop=pairs * (4 * max(heads, HEADS) * self.head_dim * layers),
+            flop=pairs * (4 * padded * self.head_dim * layers),
             activation_bytes=run.num_tokens
-            * (2 * heads * self.head_dim * layers * stream.residual_bytes),
+            * ((3 * padded + heads) * self.head_dim * layers * stream.residual_bytes),
             cache_bytes=(read + run.num_tokens * written)
             * (layers * self.entry_bytes(stream.kv_dtype)),
             rows=run.num_tokens,

@@ -5,6 +5,7 @@ and write one row of the model's width for each token. What is there more is bes
 each block, with which engines fuse it, and is copied to each GPU.
 """
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -119,6 +120,69 @@ class HyperConnections(Record):
             depth=(num_blocks + heads) * wide,
         )
         return moved + made
+
+    def before(
+        self, num_tokens: Value, stream: Stream, num_blocks: int, made: int | None = None
+    ) -> Work:
+        """Return the work before blocks: numbers are made of all streams, which make one.
+
+        Streams are read for the numbers, and again for the sum.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens [token].
+        stream
+            What all layers share.
+        num_blocks
+            Blocks [-].
+        made
+            Numbers that are made of a token; those before a block if None [-].
+
+        Returns
+        -------
+        Work
+            On one GPU. Two kernels do it; making the numbers sum up in both directions, by
+            iterations, takes as long as two more.
+        """
+        wide = self.num_streams * stream.hidden_size
+        numbers = num_blocks * (made or self._made)
+        found = Work(
+            flop=num_tokens * (2 * numbers * wide),
+            weight_bytes=numbers * wide * BYTES_PER_ELEMENT[_MIXER_DTYPE],
+        )
+        return self._moved(num_tokens, stream, num_blocks, kernels=4) + found
+
+    def after(self, num_tokens: Value, stream: Stream, num_blocks: int) -> Work:
+        """Return the work after blocks: their results are added to streams that are mixed.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens [token].
+        stream
+            What all layers share.
+        num_blocks
+            Blocks [-].
+
+        Returns
+        -------
+        Work
+            On one GPU.
+        """
+        return self._moved(num_tokens, stream, num_blocks, kernels=1)
+
+    def _moved(self, num_tokens: Value, stream: Stream, num_blocks: int, *, kernels: int) -> Work:
+        """Return traffic of all streams in and out, and of one; a block walks those of a token."""
+        wide = self.num_streams * stream.hidden_size
+        found = blocks.between(
+            num_tokens,
+            values=num_blocks * (2 * wide + stream.hidden_size),
+            value_bytes=stream.residual_bytes,
+            kernels=kernels * num_blocks,
+            dtype="bf16",
+        )
+        return replace(found, depth=num_blocks * wide, kind=self.kind)
 
     @property
     def _made(self) -> int:

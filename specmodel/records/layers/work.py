@@ -16,6 +16,7 @@ Kind = Literal[
     "indexer",
     "compressed_attention",
     "compressed_indexer",
+    "hyper_connections",
     "recurrence",
     "state_space",
     "prompt_attention",
