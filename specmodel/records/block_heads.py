@@ -181,7 +181,8 @@ def p_eagle_drafter(
     (head,) = drafter.architectures
     named = head.model_copy(update={"name": f"{P_EAGLE} on {target.name}"})
     parts = ((named, masks_after_verified),)
-    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True)
+    told = (("draft_layers", "1 (as eagle3)"), *drafter.assumed)
+    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)
 
 
 def pard_drafter(model: Architecture) -> Drafter:

@@ -8,6 +8,7 @@ import pytest
 from specmodel import dflash_drafter, dspark_drafter, load_architecture, load_drafter
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
+from specmodel.cost.latency import step_times
 from specmodel.records.drafters import drafter_kind
 
 QWEN = "qwen3-30b-a3b"
@@ -168,14 +169,33 @@ def test_dspark_over_latents(head):
     (model,) = drafter.architectures
     assert model.sequence_bytes(np.array(1.0), 8) == 5 * 576 * 2
     deployment, _ = deploy(target="kimi-k3", hardware="b200", tensor_parallel=8, drafter=drafter)
-    from specmodel.cost.latency import step_times
-
     times = step_times(
         deployment, batch_size=4.0, draft_length=8.0, verify_tokens=9.0, context_length=1000.0
     )
     made = times.draft_passes[0].each.work().components["context_projections"]
     assert made.weight_bytes == 2 * 5 * 576 * 7168
     assert made.rows == 36
+
+
+def test_a_dense_head_for_deepseek_v4(head):
+    """Speculators' for V4-Flash: one key head of 256 for 64 of queries, which every GPU has."""
+    wide = LAYERS | {
+        "hidden_size": 4096,
+        "intermediate_size": 12_288,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "vocab_size": 129_280,
+    }
+    told = {"architectures": ["DSparkSpeculator"], "speculators_model_type": "dspark"}
+    nested = {"transformer_layer_config": wide, "markov_rank": 256, "draft_vocab_size": 129_280}
+    drafter = head(OF_SPECULATORS | told | nested, "deepseek-v4-flash", sample_from_anchor=True)
+    (model,) = drafter.architectures
+    kept = [float(model.sequence_bytes(np.array(1.0), degree)) for degree in (1, 4)]
+    assert kept == [5 * 2 * 256 * 2] * 2
+    given = {"target": "deepseek-v4-flash", "hardware": "b300", "tensor_parallel": 4}
+    deployment, _ = deploy(**given, drafter=drafter)
+    assert deployment.draft_layout.tensor_parallel == 4
 
 
 @pytest.mark.parametrize(

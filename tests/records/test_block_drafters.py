@@ -330,6 +330,11 @@ def test_heads_of_targets_of_all_kinds_of_layers(name, drafter):
     assert MemoryUse(deployment, 1000, 6).draft_weight_bytes > 0
 
 
+def test_layers_of_p_eagle_are_told():
+    _, told = deploy(**WHERE, drafter="p-eagle")
+    assert told["draft_layers"] == "1 (as eagle3)"
+
+
 def test_heads_as_published():
     """Five layers over latents for Kimi-K3, whose recipe drafts 8; else what is usual is told."""
     given = {"target": "kimi-k3", "hardware": "b200", "tensor_parallel": 8}
