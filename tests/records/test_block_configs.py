@@ -10,6 +10,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.drafters import drafter_kind
+from specmodel.records.layers.batch import Layout
 
 QWEN = "qwen3-30b-a3b"
 LAYERS = {
@@ -177,6 +178,19 @@ def test_dspark_over_latents(head):
     assert made.rows == 36
 
 
+def test_a_quantised_head(head):
+    """Layers have the dtype of the record; the projection, the ends and the Markov head 16 bits."""
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (plain,), (narrow,) = (
+        d.architectures for d in (head(DSPARK), head(DSPARK, quantization_config=blocks))
+    )
+    assert narrow.weight_dtype == "fp8_block"
+    layout = Layout()
+    in_layers = 5 * (2048 * 4096 * 2 + 2 * 2048 * 512 + 3 * 2048 * 6144)
+    saved = plain.weight_bytes(layout) - narrow.weight_bytes(layout)
+    assert saved == pytest.approx(in_layers, rel=1e-3)
+
+
 def test_a_dense_head_for_deepseek_v4(head):
     """Speculators' for V4-Flash: one key head of 256 for 64 of queries, which every GPU has."""
     wide = LAYERS | {
@@ -242,7 +256,7 @@ def test_windows_of_layers(head, own, kinds, windows):
         ),
         (DFLASH, {"projector_type": "domino"}, "projector_type: got 'domino'; expected none"),
         (DFLASH, {"num_experts": 8}, "num_experts: got 8; expected none"),
-        (DFLASH, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config: .*none"),
+        (DFLASH, {"quantization_config": {"quant_method": "x"}}, "quantization_config.*: got 'x'"),
         (DFLASH, {"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected no such key"),
         (DFLASH, {"num_hidden_layers": 65}, "num_hidden_layers: got 65; expected at most 64"),
         (DSPARK, {"markov_rank": None}, "markov_rank: got None; expected a whole number"),
