@@ -191,6 +191,20 @@ def test_a_quantised_head(head):
     assert saved == pytest.approx(in_layers, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    "left_out", [[], ["lm_head", "fc"], ["re:.*fc", "markov_head*", "model.confidence_head.proj"]]
+)
+def test_what_only_such_heads_have_is_not_quantised(head, left_out):
+    """A pattern for it names no matrix of a layer."""
+    record = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": left_out}
+    (model,) = head(DSPARK, quantization_config=record).architectures
+    assert (model.weight_dtype, model.outer_dtype) == ("fp4", "bf16")
+    assert not model.own_dtypes
+    wider = record | {"ignore": [*left_out, "*self_attn*"]}
+    (model,) = head(DSPARK, quantization_config=wider).architectures
+    assert dict(model.own_dtypes) == {"attention_dtype": "bf16"}
+
+
 def test_a_dense_head_for_deepseek_v4(head):
     """Speculators' for V4-Flash: one key head of 256 for 64 of queries, which every GPU has."""
     wide = LAYERS | {

@@ -5,6 +5,7 @@ of a DeepSeek-V3. Heads are known by the names of their classes, as in the regis
 and SGLang 0.5.23 and in speculators 0.9.0.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -56,6 +57,16 @@ _OWN_KEYS = {
     "use_swa",
 }
 """Keys of `dflash_config` and `dspark_config` that are read, or change no shape."""
+
+_LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
+"""Keys of what is not quantised."""
+
+_OWN_MODULE = re.compile(
+    r"(?:re:)?\^?(?:\.\*)?\*?(?:model\.|encoder\.)?"
+    r"(?:lm_head|fc|main_proj|context_proj|hidden_norm|markov_head|confidence_head|mask_embedding)"
+    r"(?:\.\w+)*\.?\*?\$?"
+)
+"""Modules that only such heads have, and the LM head, as they are named there."""
 
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
 _UNKNOWN = ("projector_type", "conv_kernel_size", "selector_rank")
@@ -133,7 +144,8 @@ def block_head(
         for window in windows(reader, num_layers)
     ]
     markov = None if name in _DFLASH else _markov(reader, vocabulary_size)
-    dtypes, layers = checkpoint_dtypes(reader.config, argument, reader.dtype(), layers)
+    quantised = _without_own_modules(reader.config)
+    dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
     fields = {
         "hidden_size": width,
         "vocabulary_size": draft_vocabulary(reader, vocabulary_size),
@@ -177,6 +189,21 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     elif whole.get("swa_window_size") is not None:
         whole["sliding_window"] = whole["swa_window_size"]
     return Reader(whole, argument)
+
+
+def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration whose quantisation leaves out what layers of a model have, and ends.
+
+    What only such heads have is not quantised here, and the LM head is the target's.
+    """
+    record = config.get("quantization_config")
+    lists = {key: record.get(key) for key in _LEFT_OUT} if isinstance(record, dict) else {}
+    listed = {key: names for key, names in lists.items() if isinstance(names, list)}
+    kept = {
+        key: [*(name for name in names if not _OWN_MODULE.fullmatch(str(name))), "lm_head"]
+        for key, names in listed.items()
+    }
+    return {**config, "quantization_config": {**record, **kept}} if record and kept else {**config}
 
 
 def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
