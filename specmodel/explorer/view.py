@@ -18,7 +18,7 @@ from specmodel.cli.report import why
 from specmodel.cost.deploy import resolve
 from specmodel.prediction.predict import predict_deployed
 from specmodel.records.architecture import list_architectures, load_architecture
-from specmodel.records.drafter_names import LOOKUPS, NGRAM
+from specmodel.records.drafter_names import BLOCKS, LOOKUPS, NGRAM
 from specmodel.records.engine import load_engine
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def drafters_for(target: str) -> list[str]:
     Examples
     --------
     >>> drafters_for("llama-3.1-70b")
-    ['ngram', 'eagle', 'eagle3', 'mtp', 'llama-3.1-8b', 'llama-3.2-1b']
+    ['ngram', 'eagle', 'eagle3', 'mtp', 'dflash', 'dspark', 'llama-3.1-8b', 'llama-3.2-1b']
     """
     model = load_architecture(target)
     small = [
@@ -149,7 +149,7 @@ def drafters_for(target: str) -> list[str]:
         if other.vocabulary_size == model.vocabulary_size
         and other.total_parameters <= SMALL * model.active_parameters
     ]
-    return [NGRAM, "eagle", "eagle3", "mtp", *small]
+    return [NGRAM, "eagle", "eagle3", "mtp", *BLOCKS, *small]
 
 
 def png(shown: View) -> bytes:

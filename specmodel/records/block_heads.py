@@ -70,8 +70,8 @@ def dflash_drafter(
     num_layers
         Its layers, by default those of the head that is published for the target, or 5 [-].
     ffn_size
-        Width of a feed-forward block; by default the target's dense width, or 3 times the hidden
-        size where it has none [-].
+        Width of a feed-forward block; by default that of a dense target, or 3 times the hidden
+        size for an MoE, whose few dense layers are unlike others [-].
     num_taps
         Layers of the target that it reads [-].
     block_size
@@ -181,7 +181,8 @@ def p_eagle_drafter(
     (head,) = drafter.architectures
     named = head.model_copy(update={"name": f"{P_EAGLE} on {target.name}"})
     parts = ((named, masks_after_verified),)
-    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True)
+    told = (("draft_layers", "1 (as eagle3)"), *drafter.assumed)
+    return replace(drafter, name=P_EAGLE, parts=parts, is_chain=True, assumed=told)
 
 
 def pard_drafter(model: Architecture) -> Drafter:
@@ -309,7 +310,7 @@ def _dense_head(
     target: Architecture, kind: str, shape: PublishedBlock, ffn_size: int | None, num_taps: int
 ) -> tuple[Architecture, tuple[tuple[str, str], ...]]:
     """Return a head of dense layers with the target's vocabulary, and what was assumed of it."""
-    h, dense = target.hidden_size, dense_size(target)
+    h, dense = target.hidden_size, 0 if target.is_moe else dense_size(target)
     width = ffn_size or dense or 3 * h
     fields = {"vocabulary_size": target.vocabulary_size, "input_projection_size": num_taps * h}
     mixer = plain_attention(target) if shape.has_latents else grouped_attention(target)

@@ -263,6 +263,9 @@ POINTS = [
     (f"{NGRAM} --proposal-rate 1.5", "--proposal-rate", "got 1.5;"),
     (f"{GOOD} --proposal-rate 0.5", "--proposal-rate", "got 0.5;", "ngram"),
     (f"{GOOD} --drafter eagle --lookup-time 1e-3", "--lookup-time", "got 0.001;", "ngram"),
+    (f"{GOOD} --drafter dspark --draft-length 8", "--draft-length", "got 8;", "at most 7"),
+    (f"{GOOD} --drafter p-eagle --tree-width 4", "--tree-width", "got 4;", "no trees"),
+    (f"{GOOD} --drafter pard", "--drafter", "got 'pard';", "config.json with pard_token"),
 ]
 
 ACCEPTANCE = [

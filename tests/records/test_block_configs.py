@@ -8,7 +8,9 @@ import pytest
 from specmodel import dflash_drafter, dspark_drafter, load_architecture, load_drafter
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
+from specmodel.cost.latency import step_times
 from specmodel.records.drafters import drafter_kind
+from specmodel.records.layers.batch import Layout
 
 QWEN = "qwen3-30b-a3b"
 LAYERS = {
@@ -168,14 +170,60 @@ def test_dspark_over_latents(head):
     (model,) = drafter.architectures
     assert model.sequence_bytes(np.array(1.0), 8) == 5 * 576 * 2
     deployment, _ = deploy(target="kimi-k3", hardware="b200", tensor_parallel=8, drafter=drafter)
-    from specmodel.cost.latency import step_times
-
     times = step_times(
         deployment, batch_size=4.0, draft_length=8.0, verify_tokens=9.0, context_length=1000.0
     )
     made = times.draft_passes[0].each.work().components["context_projections"]
     assert made.weight_bytes == 2 * 5 * 576 * 7168
     assert made.rows == 36
+
+
+def test_a_quantised_head(head):
+    """Layers have the dtype of the record; the projection, the ends and the Markov head 16 bits."""
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (plain,), (narrow,) = (
+        d.architectures for d in (head(DSPARK), head(DSPARK, quantization_config=blocks))
+    )
+    assert narrow.weight_dtype == "fp8_block"
+    layout = Layout()
+    in_layers = 5 * (2048 * 4096 * 2 + 2 * 2048 * 512 + 3 * 2048 * 6144)
+    saved = plain.weight_bytes(layout) - narrow.weight_bytes(layout)
+    assert saved == pytest.approx(in_layers, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "left_out", [[], ["lm_head", "fc"], ["re:.*fc", "markov_head*", "model.confidence_head.proj"]]
+)
+def test_what_only_such_heads_have_is_not_quantised(head, left_out):
+    """A pattern for it names no matrix of a layer."""
+    record = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": left_out}
+    (model,) = head(DSPARK, quantization_config=record).architectures
+    assert (model.weight_dtype, model.outer_dtype) == ("fp4", "bf16")
+    assert not model.own_dtypes
+    wider = record | {"ignore": [*left_out, "*self_attn*"]}
+    (model,) = head(DSPARK, quantization_config=wider).architectures
+    assert dict(model.own_dtypes) == {"attention_dtype": "bf16"}
+
+
+def test_a_dense_head_for_deepseek_v4(head):
+    """Speculators' for V4-Flash: one key head of 256 for 64 of queries, which every GPU has."""
+    wide = LAYERS | {
+        "hidden_size": 4096,
+        "intermediate_size": 12_288,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "vocab_size": 129_280,
+    }
+    told = {"architectures": ["DSparkSpeculator"], "speculators_model_type": "dspark"}
+    nested = {"transformer_layer_config": wide, "markov_rank": 256, "draft_vocab_size": 129_280}
+    drafter = head(OF_SPECULATORS | told | nested, "deepseek-v4-flash", sample_from_anchor=True)
+    (model,) = drafter.architectures
+    kept = [float(model.sequence_bytes(np.array(1.0), degree)) for degree in (1, 4)]
+    assert kept == [5 * 2 * 256 * 2] * 2
+    given = {"target": "deepseek-v4-flash", "hardware": "b300", "tensor_parallel": 4}
+    deployment, _ = deploy(**given, drafter=drafter)
+    assert deployment.draft_layout.tensor_parallel == 4
 
 
 @pytest.mark.parametrize(
@@ -222,7 +270,7 @@ def test_windows_of_layers(head, own, kinds, windows):
         ),
         (DFLASH, {"projector_type": "domino"}, "projector_type: got 'domino'; expected none"),
         (DFLASH, {"num_experts": 8}, "num_experts: got 8; expected none"),
-        (DFLASH, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config: .*none"),
+        (DFLASH, {"quantization_config": {"quant_method": "x"}}, "quantization_config.*: got 'x'"),
         (DFLASH, {"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected no such key"),
         (DFLASH, {"num_hidden_layers": 65}, "num_hidden_layers: got 65; expected at most 64"),
         (DSPARK, {"markov_rank": None}, "markov_rank: got None; expected a whole number"),

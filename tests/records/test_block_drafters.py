@@ -330,6 +330,22 @@ def test_heads_of_targets_of_all_kinds_of_layers(name, drafter):
     assert MemoryUse(deployment, 1000, 6).draft_weight_bytes > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("llama-3.1-8b", "14336 (as the target)"), ("kimi-k3", "21504 (3 x hidden_size)")],
+)
+def test_width_of_blocks_is_a_rule_that_is_told(name, told):
+    drafter = dflash_drafter(load_architecture(name))
+    assert dict(drafter.assumed)["draft_ffn_size"] == told
+    given = dflash_drafter(load_architecture(name), ffn_size=1000)
+    assert "draft_ffn_size" not in dict(given.assumed)
+
+
+def test_layers_of_p_eagle_are_told():
+    _, told = deploy(**WHERE, drafter="p-eagle")
+    assert told["draft_layers"] == "1 (as eagle3)"
+
+
 def test_heads_as_published():
     """Five layers over latents for Kimi-K3, whose recipe drafts 8; else what is usual is told."""
     given = {"target": "kimi-k3", "hardware": "b200", "tensor_parallel": 8}

@@ -5,6 +5,7 @@ of a DeepSeek-V3. Heads are known by the names of their classes, as in the regis
 and SGLang 0.5.23 and in speculators 0.9.0.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from specmodel.records.hf.head_parts import (
     num_layers_of,
     windows,
 )
+from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
 
 _DFLASH = ("DFlashDraftModel", "DFlashSpeculator")
@@ -56,8 +58,18 @@ _OWN_KEYS = {
 }
 """Keys of `dflash_config` and `dspark_config` that are read, or change no shape."""
 
+_LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
+"""Keys of what is not quantised."""
+
+_OWN_MODULE = re.compile(
+    r"(?:re:)?\^?(?:\.\*)?\*?(?:model\.|encoder\.)?"
+    r"(?:lm_head|fc|main_proj|context_proj|hidden_norm|markov_head|confidence_head|mask_embedding)"
+    r"(?:\.\w+)*\.?\*?\$?"
+)
+"""Modules that only such heads have, and the LM head, as they are named there."""
+
 _TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
-_UNKNOWN = ("quantization_config", "projector_type", "conv_kernel_size", "selector_rank")
+_UNKNOWN = ("projector_type", "conv_kernel_size", "selector_rank")
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
 _LEFT_OVER = ("num_experts_per_tok", "mla_use_nope", "mla_use_output_gate", "mla_use_qk_norm")
 
@@ -117,7 +129,7 @@ def block_head(
     -----
     Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
     DSpark head does not say whether its last known token drafts, it does; one of speculators does
-    not.
+    not. The projection of features is taken to stay in 16 bits where layers are quantised.
     """
     reader, name = _flat(config, argument), config["architectures"][0]
     for key in (*_UNKNOWN, *_EXPERTS):
@@ -127,22 +139,20 @@ def block_head(
     check_target(reader, width, hidden_size, vocabulary_size)
     mixer = latent(reader) if name in _LATENT else grouped(reader, width)
     block = {"kind": "dense", "ffn_size": ffn_size(reader)}
-    layers: list[dict[str, Any]] = []
-    for window in windows(reader, num_layers):
-        own = mixer if window is None else mixer | {"window": window}
-        if layers and layers[-1]["mixer"] == own:
-            layers[-1]["count"] += 1
-        else:
-            layers.append({"count": 1, "mixer": own, "feed_forward": block})
+    layers = [
+        {"mixer": mixer if window is None else mixer | {"window": window}, "feed_forward": block}
+        for window in windows(reader, num_layers)
+    ]
     markov = None if name in _DFLASH else _markov(reader, vocabulary_size)
-    dtype = reader.dtype()
+    quantised = _without_own_modules(reader.config)
+    dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
     fields = {
         "hidden_size": width,
         "vocabulary_size": draft_vocabulary(reader, vocabulary_size),
         "input_projection_size": _num_taps(reader, num_layers) * hidden_size,
-        "layers": layers,
+        "layers": _grouped(layers),
         "markov": markov,
-        **dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype),
+        **dtypes,
     }
     from_anchor = _drafts_from_anchor(reader, name)
     size = _block_size(reader, name) - (not from_anchor)
@@ -179,6 +189,32 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     elif whole.get("swa_window_size") is not None:
         whole["sliding_window"] = whole["swa_window_size"]
     return Reader(whole, argument)
+
+
+def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration whose quantisation leaves out what layers of a model have, and ends.
+
+    What only such heads have is not quantised here, and the LM head is the target's.
+    """
+    record = config.get("quantization_config")
+    lists = {key: record.get(key) for key in _LEFT_OUT} if isinstance(record, dict) else {}
+    listed = {key: names for key, names in lists.items() if isinstance(names, list)}
+    kept = {
+        key: [*(name for name in names if not _OWN_MODULE.fullmatch(str(name))), "lm_head"]
+        for key, names in listed.items()
+    }
+    return {**config, "quantization_config": {**record, **kept}} if record and kept else {**config}
+
+
+def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return layers that are alike and follow each other together."""
+    groups: list[dict[str, Any]] = []
+    for parts in layers:
+        if groups and groups[-1] | parts == groups[-1]:
+            groups[-1]["count"] += 1
+        else:
+            groups.append({"count": 1} | parts)
+    return groups
 
 
 def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:
