@@ -132,6 +132,8 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
         yield from stored.work(runs[stored.stream], layers).items()
     if a.layer_inputs:
         yield from a.layer_inputs.work(run, a.num_layers).items()
+    if a.ngram_memory:
+        yield from a.ngram_memory.work(run).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:

@@ -149,6 +149,7 @@ def mtp_drafter(target: Architecture) -> Drafter:
         "input_projection_size": 2 * target.hidden_size,
         "mtp_layer": None,
         "layer_inputs": None,
+        "ngram_memory": None,
         "residuals": target.residuals if has_streams else None,
     }
     head = target.model_copy(update=changes | _mtp_dtypes(target))
