@@ -37,7 +37,7 @@ ASSISTANT = "assistant"
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
 
-Attention = GroupedAttention | LatentAttention | SparseAttention
+Attention = GroupedAttention | LatentAttention | SparseAttention | CompressedAttention
 """Mixers that a head may have; it never has a recurrent one."""
 
 
@@ -297,6 +297,8 @@ def _attention(target: Architecture) -> Attention:
             return mixer.model_copy(update={"has_indexer": True})
         if isinstance(mixer, LatentAttention):
             return mixer
+        if isinstance(mixer, CompressedAttention):
+            return mixer.window_alone
     raise InputError("target", target.name, "layers with attention, for a head to be built on")
 
 
@@ -305,9 +307,9 @@ def _plain_attention(target: Architecture) -> GroupedAttention | LatentAttention
 
     Where entries are compressed, it has heads of the usual size.
     """
-    if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
-        return _usual_heads(target.hidden_size)
     mixer = _attention(target)
+    if isinstance(mixer, CompressedAttention):
+        return _usual_heads(target.hidden_size)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
         return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})
