@@ -210,6 +210,8 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
         yield from a.layer_inputs.work(run, a.num_layers).items()
     if a.ngram_inputs:
         yield from a.ngram_inputs.work(run).items()
+    if a.ngram_memory:
+        yield from a.ngram_memory.work(run).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:

@@ -40,7 +40,13 @@ ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
 
-Attention = GroupedAttention | LatentAttention | SparseAttention | BlockSparseAttention
+Attention = (
+    GroupedAttention
+    | LatentAttention
+    | SparseAttention
+    | BlockSparseAttention
+    | CompressedAttention
+)
 """Mixers that a head may have; it never has a recurrent one."""
 
 
@@ -186,6 +192,7 @@ def own_layers_head(
         "mtp_layer": None,
         "layer_inputs": None,
         "ngram_inputs": None,
+        "ngram_memory": None,
         "residuals": target.residuals if has_streams else None,
     }
     return target.model_copy(update=changes | _mtp_dtypes(target))
@@ -358,6 +365,8 @@ def _attention(target: Architecture) -> Attention:
             return mixer.model_copy(update={"has_indexer": True})
         if isinstance(mixer, LatentAttention):
             return mixer
+        if isinstance(mixer, CompressedAttention):
+            return mixer.window_alone
     raise InputError("target", target.name, "layers with attention, for a head to be built on")
 
 
@@ -376,9 +385,9 @@ def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
     GroupedAttention or LatentAttention
         Over all entries.
     """
-    if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
-        return _usual_heads(target.hidden_size)
     mixer = _attention(target)
+    if isinstance(mixer, CompressedAttention):
+        return _usual_heads(target.hidden_size)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
         return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})

@@ -253,6 +253,7 @@ def plain(inner):
         "minimax_m3": "MiniMaxAI--MiniMax-M3",
         "minimax_m3_text": "MiniMaxAI--MiniMax-M3",
         "minimax_m3_vl_text": "transformers--minimax_m3_vl_text",
+        "deepseek_v41_text": "deepseek-ai--DeepSeek-V4.1-Flash",
     }
     return of(names[inner], model_type=inner)
 

@@ -62,7 +62,6 @@ OTHER_KINDS = {
         "mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "nemotron_h_puzzle",
     ),
     "attention and a state space side by side in a layer": ("falcon_h1",),
-    "entries that layers share (kv_source_layer_ids)": ("deepseek_v41",),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling2",),
 }  # fmt: skip
@@ -77,6 +76,7 @@ WRAPPERS = {
     "kimi_k25": ("kimi_k2", "deepseek_v3"),
     "kimi_k3": ("kimi_linear",),
     "glm5_next": ("glm5_next_text",),
+    "deepseek_v41": ("deepseek_v41_text",),
     "bailing_moe_v3_vl": ("bailing_hybrid",),
     "mistral3": ("mistral", "ministral3", "mistral4", "deepseek_v3"),
     "kimi_vl": ("deepseek_v3",),
