@@ -127,11 +127,13 @@ _DELTA = ("glm-5.3-flash", "kimi-k3", "kimi-linear-48b-a3b")
 """Likewise, after those, with Kimi delta attention."""
 _BLOCKS = ("minimax-m3",)
 """Likewise, after those, with block-sparse attention."""
-_GROUPS = (_GEOMETRIES, _STATE_SPACES, _DELTA, _BLOCKS)
+_LIGHTNING = ("minimax-text-01",)
+"""Likewise, after those, with linear attention that has no delta rule."""
+_GROUPS = (_GEOMETRIES, _STATE_SPACES, _DELTA, _BLOCKS, _LIGHTNING)
 _FIRST_ENGINES = ("ideal", "sglang", "vllm-moesd-2025")
 """Engines of the first rows; the others came later, and with them speeds of hosts."""
 _HOSTS = ["", "0.5", "", "2", "1"]
-_COUNTS = (200, 100, 60, 24, 30, 30, 12)
+_COUNTS = (200, 100, 60, 24, 30, 30, 12, 12)
 """Rows of the first architectures, of the later ones, of the engines that came later, of groups."""
 
 

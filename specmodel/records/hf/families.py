@@ -229,6 +229,16 @@ _MIMO_V2 = replace(
     harmless=(*_DEEPSEEK.harmless, "attention_chunk_size"),
 )
 
+_MINIMAX = Family(
+    experts="num_local_experts",
+    expert_size="intermediate_size",
+    dense_size=None,
+    kv_heads=8,
+    linear="lightning",
+    kinds=(FULL, LINEAR),
+    plan="by type",
+    harmless=("layernorm_linear_attention_alpha", "layernorm_linear_attention_beta"),
+)
 _MINIMAX_M3 = Family(
     experts="num_local_experts",
     expert_size="intermediate_size",
@@ -487,6 +497,9 @@ FAMILIES = {
         attention_types="attn_type_list",
         harmless=("layernorm_linear_attention_beta", "shared_moe_mode", *_MTP),
     ),
+    "minimax": _MINIMAX,
+    "minimax_m1": _MINIMAX,
+    "minimax_text_01": _MINIMAX,
     "minimax_m3": _MINIMAX_M3,
     "minimax_m3_vl": _MINIMAX_M3,
     "gpt_oss": Family(

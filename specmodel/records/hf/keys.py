@@ -52,9 +52,7 @@ ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME fo
 """Other names of a key, which must agree with it."""
 
 OTHER_KINDS = {
-    "linear attention": (
-        "minimax", "minimax_m1", "minimax_text_01", "bailing_moe_linear", "olmo_hybrid",
-    ),
+    "linear attention": ("bailing_moe_linear", "olmo_hybrid"),
     "state-space layers": (
         "mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "nemotron_h_puzzle",
     ),

@@ -139,6 +139,15 @@ def _gated_delta_net(reader: Reader) -> dict[str, Any]:
     return fields
 
 
+def _lightning(reader: Reader) -> dict[str, Any]:
+    """Return linear attention, with the heads that attention has."""
+    return {
+        "kind": "lightning_attention",
+        "num_heads": reader.whole("num_attention_heads"),
+        "head_dim": reader.whole("head_dim"),
+    }
+
+
 def _state_dtype(reader: Reader) -> str:
     """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
     state_dtype = reader.get("mamba_ssm_dtype") or "float32"
@@ -246,6 +255,7 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "mamba": mamba,
     "kimi delta": kimi_delta,
     "ling delta": ling_delta,
+    "lightning": _lightning,
 }
 """Readers of linear attention and state spaces, by how families name their sizes."""
 
@@ -340,6 +350,18 @@ def _by_rotary_embedding(
     return kinds
 
 
+def _by_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return layers by a list of ones for attention and zeros for linear attention, or as named."""
+    key = "attn_type_list"
+    if reader.get(key) is None:
+        return listed or _as_listed(reader, family, listed, num_layers)
+    types = reader.by_layer(key, num_layers, (0, 1))
+    kinds = [FULL if is_full else LINEAR for is_full in types]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", f"the layers with a 1 in {key} {FULL}")
+    return kinds
+
+
 def _as_listed(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return layers that must be listed, as the family has no rule that is known here."""
     del family
@@ -354,6 +376,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "listed": _as_listed,
     "MiMo": mimo_kinds,
     "blocks": block_sparse_kinds,
+    "by type": _by_type,
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,

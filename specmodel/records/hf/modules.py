@@ -89,6 +89,10 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
         (_of("mixer", "in_proj"), _of("mamba", "in_proj")),
         (_of("mixer", "out_proj"), _of("mamba", "out_proj")),
     ),
+    "lightning_attention": (
+        (_of("self_attn", "qkv_proj", "output_gate"),),
+        (_of("self_attn", "out_proj"),),
+    ),
     "kimi_delta_attention": (
         tuple(_of("self_attn", *_DELTA, *names) for names in _DELTA_GATES),
         (_of("self_attn", "o_proj"),),

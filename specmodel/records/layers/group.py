@@ -25,7 +25,12 @@ from specmodel.records.layers.block_sparse import BlockSparseAttention
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.grouped import GroupedAttention
-from specmodel.records.layers.recurrent import GatedDeltaNet, KimiDeltaAttention, Mamba2
+from specmodel.records.layers.recurrent import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    Mamba2,
+)
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
 
@@ -36,6 +41,7 @@ MixerPart = (
     | BlockSparseAttention
     | GatedDeltaNet
     | KimiDeltaAttention
+    | LightningAttention
     | Mamba2
 )
 Mixer = Annotated[MixerPart, Field(discriminator="kind")]
