@@ -15,7 +15,7 @@ from specmodel.records.hf.geometries import windowed_mtp_layer
 from specmodel.records.hf.heads import is_draft_head, mtp_fields
 from specmodel.records.hf.keys import WRAPPERS
 from specmodel.records.hf.kimi import residuals
-from specmodel.records.hf.mamba2 import num_layers
+from specmodel.records.hf.mamba2 import num_layers, refuse_quantised, share_norms
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
@@ -98,10 +98,12 @@ def architecture_fields(
         )
     if family.own_rules == "Gemma":
         fields |= gemma_fields(reader, layers)
+    share_norms(family, layers)
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]
     try:
+        refuse_quantised(reader, family, beside)
         dtypes, layers = checkpoint_dtypes(
             reader.config, argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
         )

@@ -326,6 +326,20 @@ FAMILIES = {
         plan="by number",
         harmless=_MAMBA,
     ),
+    "falcon_h1": Family(
+        kv_heads=8,
+        linear="falcon",
+        kinds=(FULL, LINEAR),
+        plan="side by side",
+        harmless=(
+            *_MAMBA,
+            "mamba_norm_before_gate",
+            "mamba_rms_norm",
+            "ssm_multipliers",
+            "ssm_in_multiplier",
+            "ssm_out_multiplier",
+        ),
+    ),
     "nemotron_h": Family(
         kv_heads=8,
         head_dim=128,

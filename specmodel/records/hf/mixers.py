@@ -14,11 +14,14 @@ from specmodel.records.hf.geometries import (
 from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta, ling_delta
 from specmodel.records.hf.mamba2 import (
     BLOCK_TYPES,
+    SIDE_BY_SIDE,
     by_block_type,
     by_name,
     by_number,
+    falcon,
     mamba,
     nemotron,
+    side_by_side,
 )
 from specmodel.records.hf.reader import Reader
 
@@ -253,6 +256,7 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "gated delta net": _gated_delta_net,
     "nemotron": nemotron,
     "mamba": mamba,
+    "falcon": falcon,
     "kimi delta": kimi_delta,
     "ling delta": ling_delta,
     "lightning": _lightning,
@@ -378,6 +382,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "blocks": block_sparse_kinds,
     "by type": _by_type,
     BLOCK_TYPES: by_block_type,
+    SIDE_BY_SIDE: side_by_side,
     "by name": by_name,
     "by number": by_number,
     "lists": by_lists,
