@@ -42,6 +42,9 @@ next larger one on, as they are launched one by one."""
 LONGEST = 200_000
 """Longest context taken [token]: one of a million was timed at a single sequence alone."""
 
+SHORTEST = 15
+"""Shortest context fitted [token]: those below take as long, and are judged alone."""
+
 EVERY = {"sglang": 2}
 """Of how many shapes one is fitted where an engine has few: SGLang's were timed with four."""
 
@@ -121,6 +124,7 @@ def block_sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     is_timed |= short_rows(streamed, table["latency"], device, share=LAUNCHED)
     shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
     is_fitted = mixed_third(table, SHAPE, EVERY.get(engine, 3))
+    is_timed &= ~is_fitted | (table["context_length"] >= SHORTEST)
     role = np.where(is_timed, np.where(is_fitted, "fit", "judge"), "skip")
     return table.assign(shape=shapes, role=role)
 

@@ -133,11 +133,14 @@ _ZERO_EXPERTS = ("longcat-flash",)
 """Likewise, with experts without weights."""
 _BLOCKS = ("minimax-m3",)
 """Likewise, with block-sparse attention."""
+_LIGHTNING = ("minimax-text-01",)
+"""Likewise, with linear attention that has no delta rule."""
 _GROUPS = (_GEOMETRIES, _STATE_SPACES, _DELTA, _CONVOLUTIONS, _COMPRESSED, _ZERO_EXPERTS, _BLOCKS)
+_GROUPS += (_LIGHTNING,)
 _FIRST_ENGINES = ("ideal", "sglang", "vllm-moesd-2025")
 """Engines of the first rows; the others came later, and with them speeds of hosts."""
 _HOSTS = ["", "0.5", "", "2", "1"]
-_COUNTS = (200, 100, 60, 24, 30, 30, 12, 20, 12, 12)
+_COUNTS = (200, 100, 60, 24, 30, 30, 12, 20, 12, 12, 12)
 """Rows of the first architectures, of the later ones, of the engines that came later, of groups."""
 
 

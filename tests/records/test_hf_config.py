@@ -897,7 +897,7 @@ NEAR = {
     "qwen3_vl": "qwen3_vl_text",
     "Mixtral": "mixtral",
     "Deepseek_V3": "deepseek_v3",
-    "_text": "qwen3_next",
+    "_text": "minimax_text_01",
     "": "afmoe.*llama.*qwen3_moe",
 }
 """Families that are not known, and what is named instead."""

@@ -41,6 +41,7 @@ STATES = {
     "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8": (402.65e6, 5.31e6),
     "moonshotai--Kimi-K3": (434.11e6, 15.26e6),
     "zai-org--GLM-5.3-Flash": (142.61e6, 5.01e6),
+    "MiniMaxAI--MiniMax-Text-01": (293.60e6, 0.0),
 }
 """Bytes of state and of convolution windows of a sequence, to four digits."""
 
@@ -91,7 +92,7 @@ def test_every_family_has_a_configuration_or_a_test_of_its_own():
     named = (config["model_type"] for config in inner if "model_type" in config)
     counted = {model_type.removesuffix("_text") for model_type in named}
     published = {"deepseek", "deepseek_v2", "mistral", "mixtral"}
-    read_as_another = {"mimo_v2", "longcat_flash_ngram", "inkling_model"}
+    read_as_another = {"mimo_v2", "longcat_flash_ngram", "inkling_model", "minimax_m1"}
     assert set(FAMILIES) <= counted | published | read_as_another
 
 
@@ -140,6 +141,7 @@ SHIPPED = {
     "kimi-k2.7-code": "nvidia--Kimi-K2.7-Code-NVFP4",
     "minimax-m2.7": "MiniMaxAI--MiniMax-M2.7",
     "minimax-m3": "MiniMaxAI--MiniMax-M3",
+    "minimax-text-01": "MiniMaxAI--MiniMax-Text-01",
     "gemma-4-26b-a4b": "google--gemma-4-26B-A4B",
     "gemma-4-31b": "nvidia--Gemma-4-31B-IT-NVFP4",
     "mimo-v2-flash": "XiaomiMiMo--MiMo-V2-Flash",

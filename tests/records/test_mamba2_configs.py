@@ -1,11 +1,14 @@
 """Configurations with layers of Mamba-2: plans, names of one thing, quantised lists, refusals."""
 
 import json
+from pathlib import Path
 
 import pytest
+from strategies import pass_of
 
 from specmodel.base.errors import InputError
 from specmodel.records.architecture import Architecture
+from specmodel.records.layers.batch import Layout
 
 NANO = {
     "model_type": "nemotron_h", "hidden_size": 2688, "vocab_size": 131072, "head_dim": 128,
@@ -28,6 +31,8 @@ GRANITE = {
 BAMBA = {key: value for key, value in GRANITE.items() if not key.startswith(("shared", "layer"))}
 BAMBA = {key: value for key, value in BAMBA.items() if "expert" not in key}
 BAMBA |= {"model_type": "bamba", "attn_layer_indices": [2]}
+TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
+FALCON = next(row for row in TABLE["read"] if "transformers--falcon_h1" in row["names"])["config"]
 NAMES = ["mamba", "moe", "mamba", "attention", "mlp"]
 
 
@@ -151,7 +156,14 @@ def test_granite_without_state_spaces(read):
         (BAMBA, {"attn_layer_indices": None}, "attn_layer_indices: got None"),
         (BAMBA, {"attn_layer_indices": [4]}, r"attn_layer_indices: got \[4\]"),
         (BAMBA, {"layer_types": ["mamba"] * 4}, "layer_types: got .*attn_layer_indices"),
-        (BAMBA | {"model_type": "falcon_h1"}, {}, "model_type: got 'falcon_h1'; .*side by side"),
+        (
+            FALCON,
+            {"layer_types": ["full_attention"] * 64},
+            "layer_types: got .*; expected none, as all",
+        ),
+        (FALCON, {"mamba_d_ssm": 1000}, "mamba_n_heads: got 128; .*mamba_d_ssm = 1000"),
+        (FALCON, {"mamba_d_head": 16}, "mamba_d_head: got 16; expected mamba_d_ssm / .* = 8, or"),
+        (FALCON, {"quantization_config": {"bits": 8}}, "quantization_config: got .*expected none"),
     ],
 )
 def test_other_state_spaces_that_do_not_add_up(read, config, changes, message):
@@ -237,3 +249,43 @@ def test_some_experts_alone_are_refused(read):
     beside = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head", *expert_names("up_proj")]}
     with pytest.raises(InputError, match="some in layer 1'; expected all modules of the experts"):
         read(NANO, beside)
+
+
+def test_attention_and_a_state_space_side_by_side(read):
+    """Each layer counts as two, of which the first has no norm and no block of its own."""
+    model = read(FALCON)
+    attention, rest = model.layers
+    assert [group.count for group in model.layers] == [32, 32]
+    assert (attention.mixer.kind, attention.feed_forward, attention.num_norms) == (
+        "attention", None, 0,
+    )  # fmt: skip
+    assert (rest.mixer.kind, rest.feed_forward.kind) == ("mamba2", "dense")
+    h, inner, state, heads = 4096, 1024, 256, 128
+    of_attention = h * (32 + 2 * 8) * 128 + 32 * 128 * h
+    into = h * (2 * inner + 2 * state + heads)
+    of_state = into + (inner + 2 * state) * 4 + 3 * heads + inner * (h + 1)
+    one = of_attention + of_state + 3 * h * 14336 + 2 * h
+    assert model.total_parameters == 32 * one + (2 * 128_000 + 1) * h
+    assert model.num_norms == 2 * 32 + 1
+
+
+def test_both_side_by_side_are_summed_over_gpus(read):
+    """Attention, state space and block each end on an all-reduce, as vLLM runs them."""
+    found = pass_of(read(FALCON), batch_size=2, layout=Layout(2)).components
+    assert found["all_reduce"].reductions == 3 * 32 + 1
+    assert found["attention_core"].cache_bytes > 0
+    assert found["recurrence"].cache_bytes == 2 * 32 * 1024 * 256 / 2 * 2 * 2
+
+
+def test_width_of_a_state_space_beside_attention_may_follow_the_model(read):
+    model = read(FALCON, mamba_d_ssm=None, mamba_d_head=64)
+    mixer = next(mixer for mixer in model.mixers if mixer.kind == "mamba2")
+    assert mixer.output_size == 2 * 4096
+
+
+def test_quantised_layers_side_by_side_take_a_given_dtype(tmp_path):
+    path = tmp_path / "config.json"
+    config = FALCON | {"quantization_config": {"quant_method": "fp8"}}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    model = Architecture.from_hf_config(path, weight_dtype="fp8")
+    assert (model.weight_dtype, model.num_norms) == ("fp8", 2 * 32 + 1)

@@ -19,7 +19,7 @@ from specmodel.records.hf.inkling import INKLING, inkling_fields
 from specmodel.records.hf.keys import FLAT, WRAPPERS
 from specmodel.records.hf.kimi import residuals
 from specmodel.records.hf.longcat import LONGCAT, check_quantisation, longcat_fields
-from specmodel.records.hf.mamba2 import num_layers
+from specmodel.records.hf.mamba2 import num_layers, refuse_quantised, share_norms
 from specmodel.records.hf.mixers import mixers
 from specmodel.records.hf.quantization import checkpoint_dtypes
 from specmodel.records.hf.reader import Reader
@@ -110,6 +110,7 @@ def architecture_fields(
         )
     if family.own_rules in _OWN_FIELDS:
         fields |= _OWN_FIELDS[family.own_rules](reader, layers)
+    share_norms(family, layers)
     dtype = reader.dtype()
     reader.refuse_other_keys(family)
     is_tied = fields["has_tied_embeddings"]
@@ -134,6 +135,7 @@ def _dtypes(
     """Return the dtypes that the checkpoint's records of quantisation give, and the layers."""
     if family.own_rules == LONGCAT:
         check_quantisation(reader, beside)
+    refuse_quantised(reader, family, beside)
     return checkpoint_dtypes(
         reader.config, reader.argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
     )

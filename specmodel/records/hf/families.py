@@ -280,6 +280,16 @@ _LFM2 = Family(
     own_rules="LFM2",
 )
 
+_MINIMAX = Family(
+    experts="num_local_experts",
+    expert_size="intermediate_size",
+    dense_size=None,
+    kv_heads=8,
+    linear="lightning",
+    kinds=(FULL, LINEAR),
+    plan="by type",
+    harmless=("layernorm_linear_attention_alpha", "layernorm_linear_attention_beta"),
+)
 _MINIMAX_M3 = Family(
     experts="num_local_experts",
     expert_size="intermediate_size",
@@ -380,6 +390,20 @@ FAMILIES = {
         kinds=(FULL, LINEAR, "attention", "mamba"),
         plan="by number",
         harmless=_MAMBA,
+    ),
+    "falcon_h1": Family(
+        kv_heads=8,
+        linear="falcon",
+        kinds=(FULL, LINEAR),
+        plan="side by side",
+        harmless=(
+            *_MAMBA,
+            "mamba_norm_before_gate",
+            "mamba_rms_norm",
+            "ssm_multipliers",
+            "ssm_in_multiplier",
+            "ssm_out_multiplier",
+        ),
     ),
     "nemotron_h": Family(
         kv_heads=8,
@@ -567,6 +591,9 @@ FAMILIES = {
         attention_types="attn_type_list",
         harmless=("layernorm_linear_attention_beta", "shared_moe_mode", *_MTP),
     ),
+    "minimax": _MINIMAX,
+    "minimax_m1": _MINIMAX,
+    "minimax_text_01": _MINIMAX,
     "minimax_m3": _MINIMAX_M3,
     "minimax_m3_vl": _MINIMAX_M3,
     "gpt_oss": Family(

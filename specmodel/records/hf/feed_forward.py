@@ -8,7 +8,7 @@ from specmodel.records.hf.gemma import gemma_blocks
 from specmodel.records.hf.inkling import INKLING, inkling_blocks
 from specmodel.records.hf.lfm2 import adjusted_ffn_size
 from specmodel.records.hf.longcat import LONGCAT, single_blocks
-from specmodel.records.hf.mamba2 import BLOCK_TYPES, MLP, MOE, block_types
+from specmodel.records.hf.mamba2 import BLOCK_TYPES, MLP, MOE, SIDE_BY_SIDE, block_types
 from specmodel.records.hf.nas import searched_blocks
 from specmodel.records.hf.reader import Reader
 
@@ -43,6 +43,8 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     kinds, count, size = [MLP] * num_layers, family.experts, family.expert_size
     if family.plan == BLOCK_TYPES:
         kinds = block_types(reader)
+    elif family.plan == SIDE_BY_SIDE:
+        kinds = ["", MLP] * (num_layers // 2)
     elif _has_experts(reader, family):
         kinds = [MLP if dense else MOE for dense in _dense_layers(reader, family, num_layers)]
     if count and size and _has_experts(reader, family):

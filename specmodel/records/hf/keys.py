@@ -55,13 +55,10 @@ ALIASES = {key: tuple(name for name in keys if name != key) for keys in _SAME fo
 """Other names of a key, which must agree with it."""
 
 OTHER_KINDS = {
-    "linear attention": (
-        "minimax", "minimax_m1", "minimax_text_01", "bailing_moe_linear", "olmo_hybrid",
-    ),
+    "linear attention": ("bailing_moe_linear", "olmo_hybrid"),
     "state-space layers": (
         "mamba", "mamba2", "falcon_mamba", "jamba", "zamba", "zamba2", "nemotron_h_puzzle",
     ),
-    "attention and a state space side by side in a layer": ("falcon_h1",),
     "streams and low-rank blocks beside its layers (altup_num_inputs, laurel_rank)": ("gemma3n",),
     "short convolutions in its layers": ("inkling2",),
 }  # fmt: skip

@@ -11,6 +11,10 @@ from specmodel.records.hf.reader import Reader
 BLOCK_TYPES = "block types"
 """Name of the rule for models whose layers have one purpose each."""
 
+SIDE_BY_SIDE = "side by side"
+"""Name of the rule for models whose layers have attention and a state space that read the same.
+Each counts as two layers, of which the first has attention alone and the second all else."""
+
 MOE, MLP = "moe", "mlp"
 _LETTERS = {"M": "mamba", "*": "attention", "E": MOE, "-": MLP}
 _NAMES = tuple(_LETTERS.values())
@@ -21,11 +25,13 @@ _MIXERS = {"mamba": LINEAR, "attention": FULL}
 
 
 def num_layers(reader: Reader, family: Family) -> int:
-    """Return the layers of a model, which may be listed and not counted [-]."""
+    """Return the layers of a model, which may be listed, and count as two if side by side [-]."""
     if family.plan == BLOCK_TYPES:
         return len(block_types(reader))
     if family.own_rules == LONGCAT:
         return num_single_layers(reader)
+    if family.plan == SIDE_BY_SIDE:
+        return 2 * reader.whole("num_hidden_layers")
     return reader.whole("num_hidden_layers")
 
 
@@ -102,6 +108,73 @@ def by_block_type(reader: Reader, family: Family, listed: list[str], num_layers:
     return [_MIXERS.get(block, "") for block in block_types(reader)]
 
 
+def side_by_side(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return attention and a state space in turn, which are two of a layer.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    listed
+        Kinds of layers that are listed, which must be none.
+    num_layers
+        Twice the layers of the model [-].
+
+    Returns
+    -------
+    list of str
+        Kind of each.
+
+    Raises
+    ------
+    InputError
+        If kinds of layers are listed.
+    """
+    del family
+    if listed:
+        raise reader.fault("layer_types", "none, as all layers have both")
+    return [FULL, LINEAR] * (num_layers // 2)
+
+
+def share_norms(family: Family, layers: list[dict[str, Any]]) -> None:
+    """Take the norm from attention that reads what a state space beside it reads.
+
+    Parameters
+    ----------
+    family
+        Whose layers may have both side by side.
+    layers
+        Fields of each layer, which are changed.
+    """
+    if family.plan == SIDE_BY_SIDE:
+        for layer in layers:
+            layer |= {} if layer["feed_forward"] else {"num_norms": 0}
+
+
+def refuse_quantised(reader: Reader, family: Family, beside: Mapping[str, Any] | None) -> None:
+    """Refuse a quantised model of such layers, as which its lists name is not known here.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Whose layers may have both side by side.
+    beside
+        Content of the ``hf_quant_config.json`` beside it, if there is one.
+
+    Raises
+    ------
+    InputError
+        If it is one.
+    """
+    if family.plan == SIDE_BY_SIDE and (reader.get("quantization_config") or beside):
+        expected = "none, as names of such layers are not known here: --weight-dtype says it"
+        raise reader.fault("quantization_config", expected)
+
+
 def by_name(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return listed kinds of layers, in which state spaces and attention may have short names."""
     del family
@@ -167,12 +240,39 @@ def mamba(reader: Reader) -> dict[str, Any]:
         If a size is missing or does not fit.
     """
     inner = reader.whole("mamba_expand", 2) * reader.whole("hidden_size")
+    return _by_inner_size(reader, inner, "mamba_expand x hidden_size")
+
+
+def falcon(reader: Reader) -> dict[str, Any]:
+    """Return the state space of a layer by the keys of Falcon-H1, whose width may be given.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+
+    Returns
+    -------
+    dict
+        Fields of the record of the mixer.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit.
+    """
+    if reader.get("mamba_d_ssm") is None:
+        return mamba(reader)
+    return _by_inner_size(reader, reader.whole("mamba_d_ssm"), "mamba_d_ssm")
+
+
+def _by_inner_size(reader: Reader, inner: int, name: str) -> dict[str, Any]:
     heads, head_dim = reader.whole("mamba_n_heads"), reader.get("mamba_d_head", "auto")
-    expected = f"a divisor of mamba_expand x hidden_size = {inner}"
+    expected = f"a divisor of {name} = {inner}"
     if inner % heads:
         raise reader.fault("mamba_n_heads", expected)
     if head_dim not in ("auto", None, inner // heads):
-        expected = f"mamba_expand x hidden_size / mamba_n_heads = {inner // heads}, or auto"
+        expected = f"{name} / mamba_n_heads = {inner // heads}, or auto"
         raise reader.fault("mamba_d_head", expected)
     keys = ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv")
     fields = _fields(reader, keys, inner // heads)

@@ -17,11 +17,14 @@ from specmodel.records.hf.kimi import by_groups, by_lists, gate_size, kimi_delta
 from specmodel.records.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
 from specmodel.records.hf.mamba2 import (
     BLOCK_TYPES,
+    SIDE_BY_SIDE,
     by_block_type,
     by_name,
     by_number,
+    falcon,
     mamba,
     nemotron,
+    side_by_side,
 )
 from specmodel.records.hf.nas import searched_mixers
 from specmodel.records.hf.reader import Reader
@@ -143,6 +146,15 @@ def _gated_delta_net(reader: Reader) -> dict[str, Any]:
     return fields
 
 
+def _lightning(reader: Reader) -> dict[str, Any]:
+    """Return linear attention, with the heads that attention has."""
+    return {
+        "kind": "lightning_attention",
+        "num_heads": reader.whole("num_attention_heads"),
+        "head_dim": reader.whole("head_dim"),
+    }
+
+
 def _state_dtype(reader: Reader) -> str:
     """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
     state_dtype = reader.get("mamba_ssm_dtype") or "float32"
@@ -251,9 +263,11 @@ _LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
     "gated delta net": _gated_delta_net,
     "nemotron": nemotron,
     "mamba": mamba,
+    "falcon": falcon,
     "kimi delta": kimi_delta,
     "ling delta": ling_delta,
     "short convolution": short_convolution,
+    "lightning": _lightning,
 }
 """Readers of linear attention and state spaces, by how families name their sizes."""
 
@@ -355,6 +369,18 @@ def _by_rotary_embedding(
     return kinds
 
 
+def _by_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return layers by a list of ones for attention and zeros for linear attention, or as named."""
+    key = "attn_type_list"
+    if reader.get(key) is None:
+        return listed or _as_listed(reader, family, listed, num_layers)
+    types = reader.by_layer(key, num_layers, (0, 1))
+    kinds = [FULL if is_full else LINEAR for is_full in types]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", f"the layers with a 1 in {key} {FULL}")
+    return kinds
+
+
 def _as_listed(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
     """Return layers that must be listed, as the family has no rule that is known here."""
     del family
@@ -371,7 +397,9 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "compress ratios": by_ratios,
     "blocks": block_sparse_kinds,
     "shared entries": by_shared_entries,
+    "by type": _by_type,
     BLOCK_TYPES: by_block_type,
+    SIDE_BY_SIDE: side_by_side,
     "by name": by_name,
     "by number": by_number,
     CONVOLUTIONS: by_convolution,

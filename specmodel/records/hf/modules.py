@@ -98,6 +98,10 @@ _MIXERS: dict[str, tuple[Namings, Namings]] = {
     ),
     "beside_attention": ((_of("self_attn", "r_proj"),), ()),
     "short_convolution": ((_of("conv", "in_proj"),), (_of("conv", "out_proj"),)),
+    "lightning_attention": (
+        (_of("self_attn", "qkv_proj", "output_gate"),),
+        (_of("self_attn", "out_proj"),),
+    ),
     "kimi_delta_attention": (
         tuple(_of("self_attn", *_DELTA, *names) for names in _DELTA_GATES),
         (_of("self_attn", "o_proj"),),

@@ -27,7 +27,12 @@ from specmodel.records.layers.convolutions import BesideAttention, ShortConvolut
 from specmodel.records.layers.dense import DenseFeedForward
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.grouped import GroupedAttention
-from specmodel.records.layers.recurrent import GatedDeltaNet, KimiDeltaAttention, Mamba2
+from specmodel.records.layers.recurrent import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    Mamba2,
+)
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
 
@@ -39,6 +44,7 @@ MixerPart = (
     | BlockSparseAttention
     | GatedDeltaNet
     | KimiDeltaAttention
+    | LightningAttention
     | Mamba2
     | ShortConvolution
     | BesideAttention

@@ -18,7 +18,13 @@ from specmodel.records.layers.batch import Pass
 from specmodel.records.layers.convolutions import RecurrentMixer, verified
 from specmodel.records.layers.work import Work
 
-__all__ = ["GatedDeltaNet", "KimiDeltaAttention", "Mamba2", "RecurrentMixer"]
+__all__ = [
+    "GatedDeltaNet",
+    "KimiDeltaAttention",
+    "LightningAttention",
+    "Mamba2",
+    "RecurrentMixer",
+]
 
 
 class GatedDeltaNet(RecurrentMixer):
@@ -273,6 +279,113 @@ class KimiDeltaAttention(RecurrentMixer):
         return self.conv_channels * self.conv_kernel
 
 
+class LightningAttention(RecurrentMixer):
+    """Linear attention over a square matrix of state for each head, which fades at a fixed rate.
+
+    One matrix before it makes queries, keys and values of all heads, another an output gate; one
+    follows it, after a norm. It has neither a convolution nor a delta rule, and learns no rate.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads, head_dim
+        Heads, and the width of each; a state is a square matrix of it for each head [-].
+    conv_kernel
+        1, as there is no convolution [token].
+    state_dtype
+        Dtype of the state.
+
+    Notes
+    -----
+    Nobody published timings of it: the law of recurrences is taken, with errors as large as for
+    Mamba-2. SGLang 0.5.23 keeps the state in 32 bits (``linear/lightning_backend.py``), vLLM 0.33
+    in the model's dtype unless told otherwise, for Ling-2.5; it dropped MiniMax-Text-01 and M1.
+
+    References
+    ----------
+    MiniMax, "MiniMax-01: Scaling Foundation Models with Lightning Attention," 2025.
+    """
+
+    kind: Literal["lightning_attention"] = "lightning_attention"
+    num_heads: Size
+    head_dim: Size
+    conv_kernel: Literal[1] = 1
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer [-]."""
+        return self.num_heads * self.head_dim**2
+
+    @property
+    def record_size(self) -> int:
+        """Elements that one layer records of a token: keys and values [-]."""
+        return 2 * self.output_size
+
+    @property
+    def conv_channels(self) -> int:
+        """None, as there is no convolution [-]."""
+        return 0
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the recurrence reads [-]."""
+        return self.num_heads * self.head_dim
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether the heads divide over GPUs."""
+        return not self.num_heads % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer, with those of the norm [-]."""
+        return (5 * hidden_size + 1) * self.output_size / tensor_parallel
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        h, width = stream.hidden_size, self.output_size / n
+        return {
+            "recurrent_projections": blocks.linear(
+                run.num_tokens,
+                weights=layers * self.weights(h, n),
+                values=layers * (2 * h + 5 * width),
+                value_bytes=stream.residual_bytes,
+                depth=layers * (2 * h + width),
+                kernels=3 * layers,
+                dtype=stream.arithmetic_dtype(stream.weight_dtype),
+                stored_dtype=stream.weight_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=layers * 9 * width,
+                value_bytes=stream.residual_bytes,
+                kernels=2 * layers,
+                dtype=stream.activation_dtype,
+            ),
+            "recurrence": without_delta(
+                blocks.recurrence(
+                    batch_size=run.replica.num_sequences,
+                    num_tokens=run.num_tokens,
+                    states_written=verified(run, run.states.written),
+                    num_key_heads=self.num_heads / n,
+                    num_value_heads=self.num_heads / n,
+                    sizes=(self.head_dim, self.head_dim),
+                    layers=layers,
+                    value_bytes=stream.residual_bytes,
+                    state_dtype=self.state_dtype,
+                    states_copied=verified(run, run.states.copied),
+                    record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
+                    gates=0,
+                )
+            ),
+        }
+
+
+def without_delta(recurrence: Work) -> Work:
+    """Return a recurrence without a delta rule: 6 FLOP for each element and token instead of 8."""
+    return replace(recurrence, flop=recurrence.flop * 0.75, kind="state_space")
+
+
 class Mamba2(RecurrentMixer):
     """State space with a matrix of state for each head, after a short convolution.
 
@@ -395,7 +508,7 @@ class Mamba2(RecurrentMixer):
         return {name: work for name, work in found.items() if work.kernels}
 
     def _recurrence(self, run: Pass, layers: int) -> Work:
-        """Return the work on the states, 6 FLOP for each element and token: no delta is formed."""
+        """Return the work on the states."""
         n = run.layout.tensor_parallel
         found = blocks.recurrence(
             batch_size=run.replica.num_sequences,
@@ -411,8 +524,7 @@ class Mamba2(RecurrentMixer):
             record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
             gates=1,
         )
-        flop = run.num_tokens * (6 * layers * self.state_size / n)
-        return replace(found, flop=flop, kind="state_space")
+        return without_delta(found)
 
     def _norm_reduction(self, run: Pass, layers: int) -> Work:
         """Sum squares over GPUs where heads of the only group are cut: 4 B a token and layer."""
