@@ -213,6 +213,12 @@ def test_no_server(url, said, measure):
     assert "secret" not in err
 
 
+def test_without_the_extra_it_says_what_to_install(measure, monkeypatch):
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    _, err = measure("http://localhost:1", status=2)
+    assert err.endswith("expected it to be installed: pip install 'specmodel[engine]'\n")
+
+
 def test_a_summary_that_is_there_is_not_lost(measure):
     Path("served.csv").write_text("mine\n")
     _, err = measure("http://localhost:1", status=2)

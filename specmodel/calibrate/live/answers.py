@@ -122,14 +122,14 @@ def read_answer(
 ) -> Answer:
     """Return an answer with what its body says, or what is wrong with it."""
     events = body.count(EVENT)
-    if streams and _DONE not in body[-64:]:
-        return replace(answer, events=events, fault=f"cut short after {events} events")
     if _ERROR in body:
         said = body[body.index(_ERROR) :].decode(errors="replace")
         return replace(answer, fault=f"an error in the stream: {cut(in_one_line(said))}")
+    if streams and _DONE not in body[-64:]:
+        return replace(answer, events=events, fault=f"cut short after {events} events")
     try:
         prompt, output = _usage(body, streams=streams)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, StopIteration):
         return replace(answer, fault="no usage in it, which says how many tokens it has")
     tokens = max(events - 2, 0)
     whole = replace(answer, prompt_tokens=prompt, output_tokens=output, events=tokens)
@@ -143,8 +143,7 @@ def read_answer(
 
 def _usage(body: bytes, *, streams: bool) -> tuple[int, int]:
     """Return tokens in and out, which the last event of a stream says that has a usage."""
-    found = body
-    if streams:
-        found = next(event for event in reversed(body.split(EVENT)) if b'"usage":{' in event)
-    usage = json.loads(found)["usage"]
+    events = reversed(body.split(EVENT)) if streams else [body]
+    usages = (json.loads(event)["usage"] for event in events if b'"usage"' in event)
+    usage = next(usage for usage in usages if usage)
     return int(usage["prompt_tokens"]), int(usage["completion_tokens"])

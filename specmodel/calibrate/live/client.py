@@ -320,8 +320,8 @@ async def connected(
     try:
         import aiohttp
     except ImportError:
-        expected = "aiohttp to be installed: pip install 'specmodel[engine]'"
-        raise InputError("measure-engine", None, expected) from None
+        expected = "it to be installed: pip install 'specmodel[engine]'"
+        raise InputError("aiohttp", "no such package", expected) from None
     from yarl import URL
 
     base = _base(url)
