@@ -286,7 +286,7 @@ class _Work:
             now = "a changing draft length" if length is None else f"draft length {length}"
             text = f"The server runs with {now}. To go on, restart it with"
             text += f" {self._launch(told.engine, number)}"
-            if text != shown:
+            if text != shown and self.options["wait"]:
                 click.echo(f"{text}\n(waiting; Ctrl-C keeps what is there)", err=True)
                 shown = text
             if time.monotonic() > end:
