@@ -138,16 +138,17 @@ def scraped_acceptance(
 
 def _read_scrape(path: str | Path, model: str | None) -> tuple[str, Counts]:
     """Return the model's name and the counters of its engines, each with all of them."""
-    where, samples = f"scrape {path}", list(_samples(Path(path)))
+    where = f"scrape {path}"
+    found = list(samples(read_text(Path(path), "scrape", "text"), where))
     models: dict[str, Counts] = defaultdict(dict)
-    for name, labels, value in samples:
+    for name, labels, value in found:
         if name in COUNTERS:
             model_name, series = _series(name, labels)
             if series in models[model_name]:
                 raise InputError(f"{where} {series[1]}", labels, "each series once")
             models[model_name][series] = value
     if not models:
-        is_vllm = any(name.startswith("vllm:") for name, _, _ in samples)
+        is_vllm = any(name.startswith("vllm:") for name, _, _ in found)
         reason = "there are none, so speculation may be off" if is_vllm else "it is no vLLM scrape"
         raise InputError("scrape", str(path), f"counters vllm:spec_decode_* ({reason})")
     if model is None and len(models) > 1:
@@ -190,11 +191,29 @@ def _check_complete(counts: Counts, where: str) -> None:
         check(f"{where} {counter}", counts[engine, counter], **bounds, whole=True)
 
 
-def _samples(path: Path) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the name, labels and value of all samples of a scrape."""
+def samples(text: str, where: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Yield the samples of a scrape.
+
+    Parameters
+    ----------
+    text
+        In Prometheus' text format.
+    where
+        What it is of, for an error.
+
+    Yields
+    ------
+    tuple
+        Name, labels and value [-].
+
+    Raises
+    ------
+    InputError
+        With the first line that is not in that format.
+    """
     from prometheus_client.parser import text_fd_to_metric_families
 
-    lines = read_text(path, "scrape", "text").split("\n")
+    lines = text.split("\n")
     numbers = iter(range(len(lines)))
     try:  # the parser does not say which line is at fault: it is the last one that it took
         for family in text_fd_to_metric_families(cast(Any, (lines[i] for i in numbers))):
@@ -203,7 +222,7 @@ def _samples(path: Path) -> Iterator[tuple[str, dict[str, str], float]]:
     except (ArithmeticError, LookupError, ValueError):
         number = next(numbers, len(lines))
         expected = "a line in Prometheus' text format"
-        raise InputError(f"scrape {path} line {number}", lines[number - 1], expected) from None
+        raise InputError(f"{where} line {number}", lines[number - 1], expected) from None
 
 
 def _growth(earlier: Counts, later: Counts) -> Counts:

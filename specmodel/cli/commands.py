@@ -16,7 +16,17 @@ from specmodel.cli.settings import SETTINGS, flag
 _COMMANDS = (
     *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "cost-table"),
     *("dataset", "decode"),
-    *("explain", "fit", "plot", "predict", "schedule", "sensitivity", "simulate", "sweep"),
+    *(
+        "explain",
+        "fit",
+        "measure-engine",
+        "plot",
+        "predict",
+        "schedule",
+        "sensitivity",
+        "simulate",
+        "sweep",
+    ),
     *("sweet-spot", "trace", "validate"),
 )
 """Commands in a module of their name."""

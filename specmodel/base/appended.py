@@ -1,0 +1,197 @@
+"""A CSV to which rows are appended as they are measured, and never lost.
+
+One process at a time; one that was killed left whole rows, and perhaps the beginning of one, which
+is cut off. Provenance is JSON beside it: what must not differ between rows, and a list of sessions.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from specmodel.base.errors import InputError
+from specmodel.base.files import write_text
+
+SYNC_INTERVAL = 1.0
+"""Rows reach the disk within this time even if the machine stops [s]."""
+
+
+class AppendedRows:
+    """Rows of a CSV, open for appending as a context manager.
+
+    Parameters
+    ----------
+    path
+        The CSV; made if it is not there, continued if it is.
+    columns
+        Its columns; what is not among them is refused, what is not given stays blank.
+    writer
+        What writes such rows, for messages.
+    identity
+        What must not differ between the rows of a file, such as device and versions.
+    session
+        What is recorded of this run beside it.
+
+    Raises
+    ------
+    InputError
+        If the file is of another identity or has other columns, is in use, or cannot be written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        columns: Sequence[str],
+        writer: str,
+        *,
+        identity: Mapping[str, Any],
+        session: Mapping[str, Any],
+    ) -> None:
+        self.path, self.columns, self._writer = Path(path), tuple(columns), writer
+        self.provenance_path = self.path.with_suffix(".json")
+        self.identity, self._session = dict(identity), dict(session)
+        self._header, self._synced = ",".join(columns) + "\n", 0.0
+
+    def read(self) -> list[dict[str, str]]:
+        """Return the whole rows that are there, without opening the file for appending.
+
+        Returns
+        -------
+        list of dict
+            A text by column; a cell that a damaged row lacks is None.
+
+        Raises
+        ------
+        InputError
+            If the file is no CSV of these columns, or of another identity.
+        """
+        self._provenance = self._checked_provenance()
+        text = _whole_lines(self.path)
+        if text is None:
+            raise self.error(f"rows as {self._writer} writes them, in UTF-8")
+        if text and not text.startswith(self._header):
+            expected = f"rows as {self._writer} writes them; this file has other columns"
+            raise self.error(expected)
+        return list(csv.DictReader(io.StringIO(text)))
+
+    def __enter__(self) -> Self:
+        from filelock import FileLock, Timeout
+
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(FileLock(self.path.with_name(f".{self.path.name}.lock"), 0))
+                self.read()
+                self._prepare()
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+                stack.callback(os.close, self._file)
+                text = _whole_lines(self.path) or ""
+                os.ftruncate(self._file, len(text.encode()))
+                os.lseek(self._file, 0, os.SEEK_END)
+            except Timeout:
+                raise self.error("one run at a time; another one is writing to it") from None
+            except OSError as error:
+                raise self.error(f"a file that can be written ({error.strerror})") from None
+            if not text:
+                self._write(self._header)
+            self._opened = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._opened, contextlib.suppress(OSError):
+            os.fsync(self._file)
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Append a row; what is not in the columns is refused.
+
+        Parameters
+        ----------
+        row
+            Values by column.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written, as on a full disk; rows before it are kept.
+        """
+        self._write(self.lines([row]))
+
+    def lines(self, rows: Iterable[Mapping[str, Any]]) -> str:
+        """Return rows as lines of CSV, without the header."""
+        text = io.StringIO()
+        csv.DictWriter(text, self.columns, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+    def error(self, expected: str) -> InputError:
+        """Return what says that the file is not as expected."""
+        return InputError("output", str(self.path), expected)
+
+    def _checked_provenance(self) -> dict[str, Any]:
+        """Return the provenance of the rows that are there, and this run's as its last session."""
+        path, has_rows = self.provenance_path, self.path.exists() and self.path.stat().st_size > 0
+        new = {"identity": self.identity, "sessions": [self._session]}
+        if not path.exists():
+            if has_rows:
+                raise self.error(f"its provenance {path.name} beside it, or another output")
+            return new
+        try:
+            provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            known = provenance["identity"]
+            provenance["sessions"].append(self._session)
+            differing = [name for name in self.identity if known.get(name) != self.identity[name]]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(
+                "output", str(path), f"provenance as {self._writer} writes it"
+            ) from None
+        if not has_rows:
+            return new
+        for name in differing:
+            expected = f"rows of {name} {self.identity[name]!r}, or another output; they are kept"
+            raise InputError("output", f"{self.path} of {name} {known.get(name)!r}", expected)
+        return provenance
+
+    def note_session(self, **facts: Any) -> None:
+        """Record facts of this run in the provenance, such as flags and when it ended."""
+        self._provenance["sessions"][-1] |= facts
+        text = json.dumps(self._provenance, indent=2, ensure_ascii=False) + "\n"
+        write_text(self.provenance_path, text)
+
+    def _prepare(self) -> None:
+        """Do what must be done with the file locked, before it is opened."""
+        self.note_session()
+
+    def _rewrite(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Put these rows in the place of those that are there."""
+        write_text(self.path, self._header + self.lines(rows))
+
+    def _write(self, text: str) -> None:
+        """Write text as a whole, or take back what was written of it."""
+        data = text.encode()
+        start = os.lseek(self._file, 0, os.SEEK_CUR)
+        try:
+            if os.write(self._file, data) < len(data):
+                raise OSError(28, "No space left on device")
+            now = time.monotonic()
+            if now - self._synced > SYNC_INTERVAL:
+                os.fsync(self._file)
+                self._synced = now
+        except OSError as error:
+            os.ftruncate(self._file, start)
+            os.lseek(self._file, start, os.SEEK_SET)
+            expected = f"room to write ({error.strerror}); rows so far are kept: run again"
+            raise self.error(expected) from None
+
+
+def _whole_lines(path: Path) -> str | None:
+    """Return the text up to its last line break; None if it is no text."""
+    if not path.exists():
+        return ""
+    try:
+        data = path.read_bytes()
+        return data[: data.rfind(b"\n") + 1].decode()
+    except (OSError, UnicodeDecodeError):
+        return None

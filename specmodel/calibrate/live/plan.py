@@ -1,0 +1,234 @@
+"""What is asked of a running engine: rounds of a draft length, runs of a load, requests of a run.
+
+A run keeps a number of requests in the engine at all times: as one ends, the next one of its slot
+begins. All slots begin together, with requests of graded lengths, so that from then on they end one
+after the other, as under steady traffic; a request that is timed decodes beside as many others as
+the load says, of which each is prefilled once in that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
+
+from specmodel.base.units import check
+
+WARM_UP_TOKENS = 8
+"""Output of a request that only warms up [token]."""
+
+MOST = 1_000_000
+"""Most tokens of a prompt or an output, and of requests at once [-]."""
+
+
+class Request(NamedTuple):
+    """One request of a run: the slot, its number there, what it is for, and its output [token]."""
+
+    slot: int
+    number: int
+    role: str
+    output_length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One load, kept up for a while.
+
+    Parameters
+    ----------
+    round
+        Number of the round from 0, in which the server is not restarted [-].
+    draft_length
+        What it should draft per sequence and step; 0 for no speculation [token].
+    concurrency
+        Requests at once [request].
+    prompt_length, output_length
+        Of each request [token].
+    repeat
+        Number of the repeat from 0 [-].
+    """
+
+    round: int
+    draft_length: int
+    concurrency: int
+    prompt_length: int
+    output_length: int
+    repeat: int
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """What tells it from other runs."""
+        return (
+            *(self.round, self.draft_length, self.concurrency),
+            *(self.prompt_length, self.output_length, self.repeat),
+        )
+
+
+class Budget(NamedTuple):
+    """Runs and requests, and tokens in and out."""
+
+    runs: int
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All that is to be measured.
+
+    Parameters
+    ----------
+    draft_lengths
+        Of the rounds, in their order; one that comes twice is measured twice [token].
+    concurrencies
+        Requests at once [request].
+    prompt_lengths, output_lengths
+        Of requests; each prompt length is measured with each output length [token].
+    repeats
+        Runs of each load in a round, interleaved [-].
+    requests
+        Requests that are timed in each slot of a run [request].
+
+    Raises
+    ------
+    InputError
+        If a number is none of these, an output has less than two tokens, or nothing is asked.
+    """
+
+    draft_lengths: Sequence[int]
+    concurrencies: Sequence[int]
+    prompt_lengths: Sequence[int]
+    output_lengths: Sequence[int]
+    repeats: int = 3
+    requests: int = 2
+
+    def __post_init__(self) -> None:
+        check("draft_length", self.draft_lengths, minimum=0, maximum=1000, whole=True)
+        for argument, numbers, least in (
+            ("concurrency", self.concurrencies, 1),
+            ("prompt_length", self.prompt_lengths, 1),
+            ("output_length", self.output_lengths, 2),
+            ("repeats", self.repeats, 1),
+            ("requests", self.requests, 1),
+        ):
+            check(argument, numbers, minimum=least, maximum=MOST, whole=True)
+
+    def runs(self, round_number: int) -> list[Run]:
+        """Return the runs of a round: all loads, then all of them again, as often as repeated."""
+        return [
+            Run(
+                round=round_number,
+                draft_length=self.draft_lengths[round_number],
+                concurrency=concurrency,
+                prompt_length=prompt,
+                output_length=output,
+                repeat=repeat,
+            )
+            for repeat in range(self.repeats)
+            for prompt in self.prompt_lengths
+            for output in self.output_lengths
+            for concurrency in self.concurrencies
+        ]
+
+    def left(self, done: Collection[tuple[int, ...]] = ()) -> dict[int, list[Run]]:
+        """Return the runs that are not done, by round; rounds with none are left out."""
+        rounds = {
+            number: [run for run in self.runs(number) if run.key not in done]
+            for number in range(len(self.draft_lengths))
+        }
+        return {number: runs for number, runs in rounds.items() if runs}
+
+
+def slots_of(run: Run, requests: int) -> list[list[Request]]:
+    """Return the requests of each slot of a run, in their order.
+
+    Parameters
+    ----------
+    run
+        The load.
+    requests
+        Requests of each slot that are timed [request].
+
+    Returns
+    -------
+    list of list of Request
+        By slot: one that leads in, of a length by the slot; those that are timed, of full length;
+        and one that makes up what the first was shorter, so that all slots end at about the same
+        time and those timed are never alone.
+    """
+    slots = []
+    for slot in range(run.concurrency):
+        lead = -(-run.output_length * (slot + 1) // run.concurrency)
+        last = run.output_length - lead
+        lengths = [("lead", lead), *[("timed", run.output_length)] * requests]
+        lengths += [("tail", last)] if last else []
+        slots.append([Request(slot, i, *length) for i, length in enumerate(lengths)])
+    return slots
+
+
+def warm_up_of(runs: Iterable[Run]) -> list[tuple[Run, list[Request]]]:
+    """Return requests that warm a server up for runs, all of a load at once, each load once."""
+    loads = {(run.concurrency, run.prompt_length): run for run in runs}
+    return [
+        (
+            run,
+            [
+                Request(slot, 0, "warm-up", min(run.output_length, WARM_UP_TOKENS))
+                for slot in range(run.concurrency)
+            ],
+        )
+        for run in loads.values()
+    ]
+
+
+def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
+    """Return what is asked of a server in all, warming up included.
+
+    Parameters
+    ----------
+    plan
+        For the requests of a run.
+    rounds
+        Runs that are left, by the number of their round [-].
+
+    Returns
+    -------
+    Budget
+        Exact but for prompts in text, whose lengths are met within some tokens.
+    """
+    count = prompts = outputs = 0
+    for runs in rounds.values():
+        asked = [(run, [*chain(*slots_of(run, plan.requests))]) for run in runs]
+        for run, requests in asked + warm_up_of(runs):
+            count += len(requests)
+            prompts += len(requests) * run.prompt_length
+            outputs += sum(request.output_length for request in requests)
+    return Budget(sum(map(len, rounds.values())), count, prompts, outputs)
+
+
+def seconds_of(
+    run: Run, requests: int, first_token: float, tpot: float, known: Mapping[tuple[int, ...], float]
+) -> float:
+    """Return how long a run will take, as long as one of its load did.
+
+    Parameters
+    ----------
+    run
+        The load.
+    requests
+        Requests of each slot that are timed [request].
+    first_token, tpot
+        Of a single request, for a load that was not run yet [s].
+    known
+        Seconds that runs took, by their keys without the repeat [s].
+
+    Returns
+    -------
+    float
+        Time of all its slots together; by the pace of a single request, at least [s].
+    """
+    if run.key[:-1] in known:
+        return known[run.key[:-1]]
+    return (requests + 2) * first_token + (requests + 1) * run.output_length * tpot

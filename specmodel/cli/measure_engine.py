@@ -1,0 +1,373 @@
+"""The command measure-engine: time a running server, for fit engine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specmodel.base.errors import InputError
+from specmodel.base.ranges import parse_values
+from specmodel.cli.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from specmodel.calibrate.live import Done, Log, Plan, Run, Server, Told
+
+_FIRST_LINE, _LINES = 10.0, 60.0
+"""Seconds until the time that is left is said, and between two such lines."""
+_POLL = 2.0
+"""Between two looks at a server that is to be restarted [s]."""
+_PROBE_TOKENS = 16
+"""Output of the request whose pace tells how long all will take [token]."""
+_LISTS = ("draft_length", "concurrency", "prompt_length", "output_length")
+
+
+@click.command("measure-engine", context_settings=SETTINGS)
+@click.argument("url")
+@click.option("--output", required=True, metavar="FILE.csv", help="Summary to write.")
+@click.option("--model", metavar="NAME", help="As served.  [default: the only one]")
+@click.option(
+    "--draft-length",
+    default="0",
+    metavar="VALUES",
+    help="Rounds: tokens drafted a step, 0 for none.  [default: 0]",
+)
+@click.option(
+    "--concurrency",
+    default="1,4,16",
+    metavar="VALUES",
+    help="Requests at once.  [default: 1,4,16]",
+)
+@click.option(
+    "--prompt-length",
+    default="1024",
+    metavar="VALUES",
+    help="Tokens of a prompt.  [default: 1024]",
+)
+@click.option(
+    "--output-length",
+    default="256",
+    metavar="VALUES",
+    help="Tokens of an answer.  [default: 256]",
+)
+@click.option("--repeats", default=3, help="Runs of each load, interleaved.  [default: 3]")
+@click.option("--requests", default=2, help="Timed requests of each slot.  [default: 2]")
+@click.option(
+    "--method",
+    default="eagle3",
+    metavar="NAME",
+    help="How the server drafts, for the options it is started with: eagle, eagle3, mtp,"
+    " draft_model, dflash or ngram.  [default: eagle3]",
+)
+@click.option("--draft-model", default="", metavar="NAME|PATH", help="What drafts, likewise.")
+@click.option("--temperature", type=float, help="Of sampling.  [default: the server's]")
+@click.option("--stream/--no-stream", default=True, help="Whether answers are streamed.")
+@click.option(
+    "--stream-interval",
+    type=click.IntRange(min=1),
+    help="Tokens of an event, where the server can be told: less work for both.",
+)
+@click.option(
+    "--prompt-form",
+    type=click.Choice(["ids", "text", "chat"]),
+    help="What prompts are.  [default: the first that the server takes]",
+)
+@click.option(
+    "--token-ids",
+    default="100:20000",
+    metavar="LOW:HIGH",
+    help="Bounds of the ids in prompts.  [default: 100:20000]",
+)
+@click.option(
+    "--api-key",
+    envvar="OPENAI_API_KEY",
+    metavar="KEY",
+    help="Better in the environment variable OPENAI_API_KEY.",
+)
+@click.option("--ca-file", metavar="FILE", help="Certificates to trust, of a server with its own.")
+@click.option("--timeout", default=600.0, help="Seconds for an answer.  [default: 600]")
+@click.option("--wait", default=60.0, help="Minutes for a restart.  [default: 60]")
+@click.option("--most-tokens", type=int, help="Refuse to ask for more, in and out.")
+@click.option("--most-minutes", type=float, help="Stop before a run that would take longer.")
+@click.option("--dry-run", is_flag=True, help="Print the budget and ask nothing of the server.")
+def measure_engine(url: str, output: str, **options: Any) -> None:
+    """Time a running vLLM, SGLang or server like them, for `fit engine`.
+
+    Each load keeps --concurrency requests in the server, which end one after the other as under
+    steady traffic. Every request is appended to FILE.rows.csv as it ends, and a run that was
+    interrupted is done again when the command is started again. The server's counters are read
+    before and after each run: they tell acceptance, and traffic of others, which is noted.
+
+    Draft lengths are rounds, between which you restart the server: the command prints with what
+    options, waits, and sees by its counters what it drafts. Needs the extra [engine].
+
+    \b
+    Examples:
+      specmodel measure-engine http://localhost:8000 --draft-length 0,3 \\
+          --method eagle3 --draft-model HEAD --output ./served.csv
+      specmodel fit engine ./served.csv --target gpt-oss-120b \\
+          --drafter eagle3 --hardware h200_sxm --output mine.toml
+    """
+    from specmodel.base.files import write_text
+    from specmodel.calibrate.live import Plan, launch_options, summary
+    from specmodel.cli.served import served_text
+
+    values = {name: parse_values(name, options[name]) for name in _LISTS}
+    plan = Plan(
+        draft_lengths=values["draft_length"],
+        concurrencies=values["concurrency"],
+        prompt_lengths=values["prompt_length"],
+        output_lengths=values["output_length"],
+        repeats=options["repeats"],
+        requests=options["requests"],
+    )
+    for engine in ("vllm", "sglang"):
+        launch_options(engine, 1, options["method"], options["draft_model"])
+    work = _Work(url, _rows_of(output), plan, options)
+    if options["dry_run"]:
+        click.echo(work.dry_text())
+        return
+    try:
+        rows = asyncio.run(work.measured())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        click.echo(f"\nInterrupted: {work.kept()}; the same command goes on from there.", err=True)
+        raise KeyboardInterrupt from None
+    table = summary(rows)
+    if table.empty:
+        raise InputError("most_minutes", options["most_minutes"], "minutes for a run at least")
+    write_text(output, table.to_csv(index=False, float_format="%.6g"))
+    click.echo(served_text(table))
+    click.echo(f"\n{work.kept()}.\nWritten: {output}")
+    if work.left:
+        runs = sum(map(len, work.left.values()))
+        click.echo(f"{runs} runs are left: the same command goes on with them.")
+    where = "--target ... --drafter ... --hardware ... --output ..."
+    click.echo(f"To fit: specmodel fit engine {output} \\\n    {where}")
+
+
+def _rows_of(output: str) -> Path:
+    """Return where the rows of a summary are, if it can be written."""
+    from specmodel.base.files import check_writable
+
+    path = Path(output)
+    if path.suffix != ".csv":
+        raise InputError("output", output, "a .csv file")
+    check_writable(path)
+    rows = path.with_suffix(".rows.csv")
+    if path.exists() and not rows.exists():
+        expected = f"a new file, or one whose rows {rows.name} are beside it; this one is kept"
+        raise InputError("output", output, expected)
+    return rows
+
+
+def _end_on_signals() -> None:
+    """Let the signal that ends a program end its work first, as Ctrl-C does."""
+    task = asyncio.current_task()
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # not on every system or thread
+        if task is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
+@dataclass
+class _Work:
+    """What is to be measured, and how far it has come."""
+
+    url: str
+    rows: Path
+    plan: Plan
+    options: dict[str, Any]
+    left: dict[int, list[Run]] = field(default_factory=dict)
+    known: dict[tuple[int, ...], float] = field(default_factory=dict)
+    pace: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        self.left = self.plan.left()
+        self.total = sum(map(len, self.left.values()))
+        self.begun = time.monotonic()
+        self._due = self.begun + _FIRST_LINE
+
+    async def measured(self) -> list[dict[str, str]]:
+        """Do what is left, round by round, and return all rows."""
+        from specmodel import __version__
+        from specmodel.calibrate.live import Log, connected
+
+        options = self.options
+        _end_on_signals()
+        async with connected(
+            self.url,
+            api_key=options["api_key"],
+            ca_file=options["ca_file"],
+            timeout=options["timeout"],
+            streams=options["stream"],
+            stream_interval=options["stream_interval"],
+            temperature=options["temperature"],
+        ) as server:
+            told = await server.told(options["model"])
+            self._check_fits(told)
+            session: dict[str, Any] = {"specmodel": __version__, "url": server.url}
+            session["streams"] = server.streams
+            session["temperature"] = server.temperature
+            session["started"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            identity = {"model": told.model, "engine": told.engine}
+            with Log(self.rows, identity, session) as log:
+                self.left = self.plan.left(log.done)
+                while self.left:
+                    number, told = await self._ready(server, told)
+                    if not await self._round(server, told, number, log):
+                        break
+                log.note_session(ended=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+                return log.rows
+
+    def kept(self) -> str:
+        """Return how many runs are in the table."""
+        done = self.total - sum(map(len, self.left.values()))
+        return f"{done} of {self.total} runs are in {self.rows}"
+
+    def dry_text(self) -> str:
+        """Return what is left and with what options the server is to be started for it."""
+        from specmodel.calibrate.live import Log
+
+        if self.rows.exists():
+            log = Log(self.rows, {}, {})
+            log.read()
+            self.left = self.plan.left(log.done)
+        lines = [self._budget_text()]
+        for number in self.left:
+            lines.append(f"Draft length {self.plan.draft_lengths[number]}: the server with")
+            lines += [f"  {name}: {self._launch(name, number)}" for name in ("vllm", "sglang")]
+        return "\n".join(lines)
+
+    def _launch(self, engine: str, number: int) -> str:
+        from specmodel.calibrate.live import launch_options
+
+        length = self.plan.draft_lengths[number]
+        return launch_options(engine, length, self.options["method"], self.options["draft_model"])
+
+    def _check_fits(self, told: Told) -> None:
+        """Refuse sequences and budgets that are too long, before anything is asked."""
+        longest = max(self.plan.prompt_lengths) + max(self.plan.output_lengths)
+        if told.context_length is not None and longest > told.context_length:
+            expected = f"at most {told.context_length} with the output, as the server has it"
+            raise InputError("prompt_length", longest, expected)
+        most, asked = self.options["most_tokens"], self._budget()
+        if most is not None and asked.prompt_tokens + asked.output_tokens > most:
+            expected = f"at least {asked.prompt_tokens + asked.output_tokens}, what this asks for"
+            raise InputError("most_tokens", most, expected)
+
+    def _budget(self) -> Any:
+        from specmodel.calibrate.live import budget
+
+        return budget(self.plan, self.left)
+
+    def _budget_text(self) -> str:
+        asked = self._budget()
+        rounds = f"{len(self.left)} round{'s' if len(self.left) != 1 else ''}"
+        return (
+            f"{asked.runs} of {self.total} runs left in {rounds}: {asked.requests:,} requests,"
+            f" {asked.prompt_tokens:,} tokens in and {asked.output_tokens:,} out"
+        )
+
+    async def _ready(self, server: Server, told: Told) -> tuple[int, Told]:
+        """Return a round that the server is ready for, once it is restarted for one."""
+        plan, shown, end = self.plan, "", time.monotonic() + 60.0 * self.options["wait"]
+        while True:
+            length = told.drafts.draft_length if told else None
+            for number in self.left:
+                if told and plan.draft_lengths[number] == length:
+                    return number, told
+            number = next(iter(self.left))
+            now = "a changing draft length" if length is None else f"draft length {length}"
+            text = f"The server runs with {now}. To go on, restart it with"
+            text += f" {self._launch(told.engine, number)}"
+            if text != shown and self.options["wait"]:
+                click.echo(f"{text}\n(waiting; Ctrl-C keeps what is there)", err=True)
+                shown = text
+            if time.monotonic() > end:
+                expected = f"{plan.draft_lengths[number]}: {self._launch(told.engine, number)}"
+                raise InputError("draft_length", length, f"{expected}; {self.kept()}")
+            await asyncio.sleep(min(_POLL, 30.0 * self.options["wait"]))
+            try:
+                told = await server.told(self.options["model"])
+            except InputError as error:
+                if error.argument != "url":
+                    raise
+                end = max(end, time.monotonic() + 1.0) if self.options["wait"] else end
+
+    async def _round(self, server: Server, told: Told, number: int, log: Log) -> bool:
+        """Do the runs of a round; tell whether there is time for more."""
+        from specmodel.calibrate.live import drive
+
+        prompts = await self._prompts(server)
+        await self._probe(server, prompts)
+        engine = f"{told.engine or 'server'} {told.version}".strip()
+        what = f"draft length {self.plan.draft_lengths[number]}, prompts as {server.form}"
+        minutes = f"at least {self._seconds_left() / 60:.1f} min at the pace of one request"
+        click.echo(f"{told.model}, {engine}, {what}\n{self._budget_text()};\n{minutes}", err=True)
+        most = self.options["most_minutes"]
+        async for done in drive(server, told, self.plan, self.left[number], log, prompts):
+            if done.is_run:
+                self._note(done)
+            if most is not None and self.left and not self._has_time(60.0 * most):
+                return False
+        return True
+
+    def _has_time(self, most: float) -> bool:
+        """Tell whether there is time for the next run."""
+        from specmodel.calibrate.live import seconds_of
+
+        run = next(run for runs in self.left.values() for run in runs)
+        needed = seconds_of(run, self.plan.requests, *self.pace, self.known)
+        return time.monotonic() - self.begun + needed <= most
+
+    async def _prompts(self, server: Server) -> Any:
+        """Return what makes prompts of the form that the server takes."""
+        import numpy as np
+
+        from specmodel.calibrate.live import fitted_words, random_ids, random_words
+
+        bounds = parse_values("token_ids", self.options["token_ids"].replace(":", ","))
+        if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
+            raise InputError("token_ids", self.options["token_ids"], "LOW:HIGH")
+        rng = np.random.default_rng()  # new ids each time: none are in a cache of prefixes
+        ids, words = random_ids(rng, *bounds), random_words(rng)
+        samples: dict[Any, Any] = {"ids": ids(8), "text": words(8), "chat": words(8)}
+        form = self.options["prompt_form"]
+        found = await server.find_form({form: samples[form]} if form else samples)
+        if found == "ids":
+            return ids
+        return await fitted_words(server, words, self.plan.prompt_lengths)
+
+    async def _probe(self, server: Server, prompts: Any) -> None:
+        """Measure the pace of a single request."""
+        prompt = prompts(min(self.plan.prompt_lengths))
+        answer = await server.complete(prompt, _PROBE_TOKENS)
+        if answer.fault:
+            raise InputError("answer", "of the first request", f"a whole one: {answer.fault}")
+        first = answer.first_token if answer.first_token == answer.first_token else 0.0
+        self.pace = (first, (answer.latency - first) / (_PROBE_TOKENS - 1))
+
+    def _seconds_left(self) -> float:
+        from specmodel.calibrate.live import seconds_of
+
+        runs = [run for runs in self.left.values() for run in runs]
+        return sum(seconds_of(run, self.plan.requests, *self.pace, self.known) for run in runs)
+
+    def _note(self, done: Done) -> None:
+        """Note that a run is done, and tell how much is left from time to time."""
+        number = done.run.round
+        self.left[number] = [run for run in self.left[number] if run != done.run]
+        self.left = {n: runs for n, runs in self.left.items() if runs}
+        self.known[done.run.key[:-1]] = done.seconds
+        now = time.monotonic()
+        if now >= self._due and self.left:
+            minutes = self._seconds_left() / 60
+            runs = f"{self.total - sum(map(len, self.left.values()))} of {self.total} runs"
+            click.echo(f"{runs}, {minutes:.1f} min left", err=True)
+            self._due = now + (_FIRST_LINE if sys.stderr.isatty() else _LINES)
