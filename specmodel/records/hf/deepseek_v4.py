@@ -193,6 +193,13 @@ def compressed_fields(reader: Reader, block: dict[str, Any] | None) -> dict[str,
     ------
     InputError
         If a size does not fit.
+
+    Notes
+    -----
+    The first layers (`num_hash_layers`, three) choose experts by a hash of the token instead of
+    scores. They have a router all the same, and are counted as the others: a hash of tokens that
+    differ chooses as evenly, and the share of experts that tokens of a sequence have in common is
+    not known apart. Its table, six numbers for each token of the vocabulary, is left out.
     """
     streams = reader.whole("hc_mult", minimum=2)
     fields: dict[str, Any] = {
