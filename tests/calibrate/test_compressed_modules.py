@@ -214,3 +214,30 @@ def test_chunks_of_a_prompt_that_no_fit_saw(tokens, hca, csa):
         kinds = ("compressed_attention", "compressed_indexer")
         found = sum(float(part.total_time) for part in parts.values() if part.kind in kinds) / 10
         assert 0.75 < found / measured < 1.25
+
+
+@pytest.mark.parametrize(("stack", "hardware", "hca", "csa"), [
+    ("trtllm", "b200", (68, 86, 110, 154, 236), (121, 149, 178, 244, 355)),
+    ("sglang", "h200_sxm", (68, 97, 160, 270, 493), (105, 142, 240, 364, 652)),
+])  # fmt: skip
+def test_batches_of_several_tokens_each_that_no_fit_saw(stack, hardware, hca, csa):
+    """DeepSeek-V4-Flash, 16 heads, contexts of 128: 4 or 8 tokens of 16, 64 and 256 sequences [us].
+
+    From ``dsv4_hca_context_module_perf`` and that of CSA, aiconfigurator-core 0.12.0. vLLM's run
+    kernels for prompts there, which its verify passes do not.
+    """
+    model = load_architecture("deepseek-v4-flash")
+    for ratio, measured in ((128, hca), (4, csa)):
+        layer = next(layer for layer in model.layers if layer.mixer.ratio == ratio)
+        alone = model.with_changes("target", {"layers": [layer.model_dump() | {"count": 10}]})
+        deployment, _ = deploy(target=alone, hardware=hardware, stack=stack, tensor_parallel=4)
+        group = sequence_group(
+            batch_size=[16, 64, 64, 256, 256],
+            tokens_per_sequence=[4, 4, 8, 4, 8],
+            context_length=128,
+        )
+        parts = target_pass(deployment, group).components
+        kinds = ("compressed_attention", "compressed_indexer")
+        found = sum(part.total_time for part in parts.values() if part.kind in kinds) / 10
+        ratio_of_times = found * 1e6 / np.array(measured)
+        assert ((ratio_of_times > 0.75) & (ratio_of_times < 1.2)).all(), ratio_of_times

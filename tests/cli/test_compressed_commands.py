@@ -65,3 +65,9 @@ def test_degrees_that_do_not_cut_output_groups_are_refused(run):
         f"predict --target deepseek-v4-flash --hardware b300 --batch-size 1 {given}", status=2
     )
     assert "tensor-parallel: got 16; expected a degree that cuts the compressed attention" in error
+
+
+def test_trees_are_refused(run):
+    given = "--drafter eagle3 --draft-length 3 --tokens-per-step 2 --batch-size 1"
+    error = run(f"predict {ON_B300} {given} --verify-tokens 24", status=2)
+    assert "verify-tokens: got 24; expected draft_length + 1, a chain: entries of DeepSeek" in error

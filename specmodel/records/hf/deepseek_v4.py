@@ -196,6 +196,13 @@ def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str,
     InputError
         If a size does not fit, or the checkpoint is quantised and nothing says what dtype experts
         have.
+
+    Notes
+    -----
+    The first layers (`num_hash_layers`, three) choose experts by a hash of the token instead of
+    scores. They have a router all the same, and are counted as the others: a hash of tokens that
+    differ chooses as evenly, and the share of experts that tokens of a sequence have in common is
+    not known apart. Its table, six numbers for each token of the vocabulary, is left out.
     """
     if reader.get("quantization_config") and not reader.is_family("deepseek_ref"):
         _check_expert_dtype(reader)
