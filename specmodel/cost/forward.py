@@ -118,13 +118,14 @@ def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
         "norms": norms(
             run.num_tokens,
             hidden_size=h,
-            norms=a.num_norms,
+            norms=a.num_norms - (a.residuals.fused_norms(a.num_blocks) if a.residuals else 0),
             residual_bytes=a.stream.residual_bytes,
             dtype=a.activation_dtype,
         ),
     }
     if a.residuals:
-        components["norms"] += a.residuals.work(run, a.num_layers, a.num_blocks)
+        mixed = a.residuals.work(run, a.num_layers, a.num_blocks)
+        _add(components, "norms" if mixed.kind == "elementwise" else "residual_streams", mixed)
     for name, work in _of_layers(a, run):
         _add(components, name, work)
     weights, logits = a.head_parameters / n, a.vocabulary_size / n
@@ -207,6 +208,8 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
         yield from stored.work(runs[stored.stream], layers).items()
     if a.layer_inputs:
         yield from a.layer_inputs.work(run, a.num_layers).items()
+    if a.ngram_memory:
+        yield from a.ngram_memory.work(run).items()
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:

@@ -32,6 +32,8 @@ def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
     """
     of_norms: tuple[str, str] = (FITTED_DTYPE, model.activation_dtype)
     found = {"elementwise": of_norms}
+    if model.residuals:
+        found[model.residuals.kernel_kind] = of_norms
     for part in model.parts:
         for kind, stored, arithmetic in _kernels_of_part(part):
             found.setdefault(kind, (stored, arithmetic))
@@ -54,6 +56,8 @@ def places_taken(kernels: Kernels, model: Architecture) -> list[tuple[str, str]]
         In the order of the parts; empty where the kernels are the data sheet's.
     """
     dtypes = [run for part in model.parts for run in _kernels_of_part(part)]
+    if model.residuals and model.residuals.kernel_kind in MAIN_KINDS:
+        dtypes.append((model.residuals.kernel_kind, FITTED_DTYPE, FITTED_DTYPE))
     places = [kernels.taken(*run) for run in dtypes]
     return list(dict.fromkeys(place for place in places if place))
 

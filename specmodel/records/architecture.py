@@ -18,7 +18,7 @@ from specmodel.records.hardware import Dtype
 from specmodel.records.kernels import StorageDtype
 from specmodel.records.layers.attention import Count, Size
 from specmodel.records.layers.batch import Layout, Stream
-from specmodel.records.layers.embeddings import LayerInputs
+from specmodel.records.layers.embeddings import LayerInputs, NgramMemory
 from specmodel.records.layers.feed_forward import RoutedExperts
 from specmodel.records.layers.group import (
     FeedForward,
@@ -89,6 +89,8 @@ class Architecture(Record):
         Whether all draft passes of a step use the selection of the first, in sparse attention.
     layer_inputs
         Embeddings of a token for each layer.
+    ngram_memory
+        Tables in which n-grams are looked up.
     reads_target_cache
         Whether it is a draft head that attends to caches of its target, and has none.
     residuals
@@ -120,6 +122,7 @@ class Architecture(Record):
     mtp_layer: LayerGroup | None = None
     shares_mtp_index: bool = False
     layer_inputs: LayerInputs | None = None
+    ngram_memory: NgramMemory | None = None
     reads_target_cache: bool = False
     residuals: Residuals | None = None
     markov: MarkovHead | None = None
@@ -410,8 +413,9 @@ class Architecture(Record):
         """All weights, tied ones counted once [-]."""
         h = self.hidden_size
         blocks = sum(part.parameters(h) * count for part, count in self.feed_forwards.items())
-        looked_up = self.markov.table_parameters if self.markov else 0
-        return self.outer_parameters + self._inner_parameters + blocks + looked_up
+        tables = self.ngram_memory.table_parameters if self.ngram_memory else 0
+        tables += self.markov.table_parameters if self.markov else 0
+        return self.outer_parameters + self._inner_parameters + blocks + tables
 
     @property
     def active_parameters(self) -> int:
@@ -435,7 +439,7 @@ class Architecture(Record):
         """
         h, n, stream = self.hidden_size, layout.tensor_parallel, self.stream
         own, plan = self.residuals, (self.num_layers, self.num_blocks)
-        inputs = self.layer_inputs
+        inputs, memory = self.layer_inputs, self.ngram_memory
         return (
             sum(part.weight_bytes(layout) * count for part, count in self.parts.items())
             + self.input_projection_size * h * stream.bytes_of(self.input_projection_dtype)
@@ -444,6 +448,7 @@ class Architecture(Record):
             + (inputs.weight_bytes(stream, self.num_layers, layout) if inputs else 0)
             + (own.weight_bytes(stream, *plan) if own else 0)
             + self._markov_parameters * stream.bytes_of(self.outer_dtype)
+            + (memory.weight_bytes(stream, layout) if memory else 0)
         )
 
     def sequence_bytes(self, entries: FloatArray, tensor_parallel: int = 1) -> FloatArray:
@@ -524,6 +529,7 @@ class Architecture(Record):
         inputs = self.layer_inputs.parameters(h, self.num_layers) if self.layer_inputs else 0
         own, plan = self.residuals, (self.num_layers, self.num_blocks)
         mixed = own.parameters(h, *plan) if own else 0
+        inputs += self.ngram_memory.parameters(h) if self.ngram_memory else 0
         chained = self.markov.parameters(h, self.vocabulary_size) if self.markov else 0
         return mixers + inputs + mixed + chained + (self.input_projection_size + self.num_norms) * h
 

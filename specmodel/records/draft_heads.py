@@ -184,6 +184,7 @@ def own_layers_head(
         "input_projection_size": input_projection_size,
         "mtp_layer": None,
         "layer_inputs": None,
+        "ngram_memory": None,
         "residuals": target.residuals if has_streams else None,
     }
     return target.model_copy(update=changes | _mtp_dtypes(target))

@@ -241,6 +241,7 @@ def plain(inner):
         "kimi_linear": "transformers--kimi_linear",
         "bailing_hybrid": "transformers--bailing_hybrid",
         "glm5_next_text": "zai-org--GLM-5.3-Flash",
+        "deepseek_v41_text": "deepseek-ai--DeepSeek-V4.1-Flash",
     }
     return of(names[inner], model_type=inner)
 

@@ -18,9 +18,9 @@ SUMS = PLAIN.with_changes(
 )
 
 
-def norms(model, **point):
+def norms(model, name="norms", **point):
     given = {"batch_size": 8, "context_length": 100} | point
-    return pass_of(model, **given).components["norms"]
+    return pass_of(model, **given).components[name]
 
 
 def test_weights_of_four_streams():
@@ -34,13 +34,30 @@ def test_weights_of_four_streams():
 
 
 def test_traffic_of_four_streams():
-    """Fused before and after: four streams and a result read, four streams and an input written."""
-    rows = norms(STREAMS).activation_bytes / 8 / (H * 2)
-    numbers = 2 * LAYERS * 2 * 24 / H
-    assert rows == pytest.approx(2 * LAYERS * (4 + 1 + 4 + 1) + 4 + numbers)
+    """Read twice before a block and written as one; read with its result, and written, after it."""
+    mixed, rows = norms(STREAMS, "residual_streams"), 8 * H * 2
+    assert mixed.activation_bytes / rows == 2 * LAYERS * (4 + 4 + 1 + 1 + 4 + 4)
+    assert mixed.flop == 8 * 2 * LAYERS * 2 * 24 * 4 * H
+    assert mixed.weight_bytes == 2 * LAYERS * 24 * 4 * H * 4
+    assert (mixed.kind, mixed.kernels) == ("hyper_connections", 2 * LAYERS * (4 + 1))
+    assert mixed.depth == 2 * LAYERS * 2 * 4 * H
+
+
+def test_norms_before_blocks_are_done_with_the_streams():
+    """The norm before the LM head is left."""
     assert norms(PLAIN).activation_bytes / 8 / (H * 2) == 4 * (2 * LAYERS + 1)
-    assert norms(STREAMS).flop - norms(PLAIN).flop == 8 * 2 * LAYERS * 2 * 24 * 4 * H
-    assert norms(STREAMS).kernels - norms(PLAIN).kernels == 2 * 2 * LAYERS
+    assert norms(STREAMS).activation_bytes / 8 / (H * 2) == 4
+    assert (norms(PLAIN).kernels, norms(STREAMS).kernels) == (2 * LAYERS + 1, 1)
+
+
+def test_streams_become_one_before_the_lm_head():
+    """By a smaller matrix of as many columns as streams, read likewise."""
+    headed = {"kind": "hyper_connections", "num_streams": 4, "has_head": True}
+    model = PLAIN.with_changes("target", {"residuals": headed})
+    assert model.total_parameters - STREAMS.total_parameters == 4 * 4 * H + 4 + 1
+    more, less = (norms(each, "residual_streams") for each in (model, STREAMS))
+    assert more.activation_bytes - less.activation_bytes == 8 * (4 + 4 + 1) * H * 2
+    assert more.flop - less.flop == 8 * 2 * 4 * 4 * H
 
 
 def test_earlier_sums_are_read_before_each_block():
@@ -51,8 +68,11 @@ def test_earlier_sums_are_read_before_each_block():
     assert SUMS.total_parameters - PLAIN.total_parameters == 2 * H * (2 * LAYERS + 1)
 
 
-def test_layers_for_several_tokens_have_one_stream():
+def test_layers_for_several_tokens_have_one_stream_unless_said():
     assert mtp_drafter(STREAMS).architectures[0].residuals is None
+    kept = {"kind": "hyper_connections", "num_streams": 4, "in_modules": True}
+    model = PLAIN.with_changes("target", {"residuals": kept})
+    assert mtp_drafter(model).architectures[0].residuals == model.residuals
 
 
 @pytest.mark.parametrize(("residuals", "message"), [

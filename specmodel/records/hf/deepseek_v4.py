@@ -1,4 +1,4 @@
-"""DeepSeek-V4 in a ``config.json``: which layers compress, what they select, and what is around."""
+"""DeepSeek-V4 and V4.1 in a ``config.json``: layers with entries, and what is around them."""
 
 from typing import Any
 
@@ -9,6 +9,10 @@ _RATIOS = {0: SLIDING, 4: COMPRESSED[0], 128: COMPRESSED[1]}
 """Kind of a layer by the tokens that one of its entries stands for; 0 for none."""
 
 _KEY = "compress_ratios"
+_SHARED = "deepseek_v41"
+_SHARED_RATIOS = (0, 1, 2)
+_SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
+"""Layers that make entries, and that select, where layers share these (V4.1)."""
 
 
 def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
@@ -36,24 +40,62 @@ def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int
         If a ratio is not known, there are not as many as layers, or the list says otherwise.
     """
     del family
-    ratios = reader.get(_KEY)
-    if ratios is None and listed:
+    if reader.get(_KEY) is None and listed:
         _check_rates(reader)
         return listed
+    kinds = [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", f"the kinds that {_KEY} gives")
+    return kinds
+
+
+def by_shared_entries(
+    reader: Reader, family: Family, listed: list[str], num_layers: int
+) -> list[str]:
+    """Return kinds of layers where compressed entries are made by some and read by those after.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    listed
+        What `layer_types` says, which must be nothing, as no names are known.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of str
+        A kind for each layer.
+
+    Raises
+    ------
+    InputError
+        If a ratio is not known, or kinds are listed.
+    """
+    del family
+    if listed:
+        raise reader.fault("layer_types", f"none, as {_KEY} says the kinds of these layers")
+    ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
+    return [COMPRESSED[0] if ratio else SLIDING for ratio in ratios]
+
+
+def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int]:
+    """Return the ratio of each layer; those of modules, which follow, must be 0."""
+    ratios = reader.get(_KEY)
     modules = reader.whole("num_nextn_predict_layers", 0, minimum=0)
     lengths = (num_layers, num_layers + modules)
     if not isinstance(ratios, list) or len(ratios) not in lengths:
         expected = f"{num_layers} ratios, one for each layer, and then one for each module"
         raise reader.fault(_KEY, expected)
-    if any(type(ratio) is not int or ratio not in _RATIOS for ratio in ratios):
-        known = ", ".join(map(str, _RATIOS))
-        raise reader.fault(_KEY, f"ratios of {known}, as others are not known here")
+    if any(type(ratio) is not int or ratio not in known for ratio in ratios):
+        each = ", ".join(map(str, known))
+        raise reader.fault(_KEY, f"ratios of {each}, as others are not known here")
     if any(ratios[num_layers:]):
         raise reader.fault(_KEY, "0 for modules, which have a window alone")
-    kinds = [_RATIOS[ratio] for ratio in ratios[:num_layers]]
-    if listed not in ([], kinds):
-        raise reader.fault("layer_types", f"the kinds that {_KEY} gives")
-    return kinds
+    return ratios[:num_layers]
 
 
 def compressed_mixers(
@@ -83,18 +125,48 @@ def compressed_mixers(
         If a size is missing or does not fit.
     """
     del family, window
+    if reader.is_family(_SHARED):
+        return _sharing_mixers(reader, len(kinds))
     made = {SLIDING: _heads(reader)}
     if COMPRESSED[0] in kinds:
-        index = {
-            "ratio": 4,
-            "has_overlap": True,
-            "index_topk": reader.whole("index_topk"),
-            "index_num_heads": reader.whole("index_n_heads"),
-            "index_head_dim": reader.whole("index_head_dim"),
-        }
-        made[COMPRESSED[0]] = made[SLIDING] | index
+        made[COMPRESSED[0]] = made[SLIDING] | {"ratio": 4, "has_overlap": True} | _index(reader)
     made[COMPRESSED[1]] = made[SLIDING] | {"ratio": 128}
     return [made[kind] for kind in kinds]
+
+
+def _index(reader: Reader) -> dict[str, int]:
+    """Return the sizes of an indexer."""
+    return {
+        "index_topk": reader.whole("index_topk"),
+        "index_num_heads": reader.whole("index_n_heads"),
+        "index_head_dim": reader.whole("index_head_dim"),
+    }
+
+
+def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
+    """Return the attention of each layer, of which some make entries, or select, for others.
+
+    A layer reads the entries of the last that makes some, and what the last has selected that does.
+    """
+    ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
+    makers, choosers = (reader.layer_numbers(key) or set[int]() for key in _SOURCES)
+    compressed = [i for i, ratio in enumerate(ratios) if ratio]
+    for key, found in zip(_SOURCES, (makers, choosers), strict=True):
+        if compressed and compressed[0] not in found:
+            raise reader.fault(key, f"layer {compressed[0]}, the first with entries, among them")
+        if not found <= {*compressed}:
+            raise reader.fault(key, f"layers with a ratio in {_KEY}")
+    if not makers <= choosers:
+        raise reader.fault(_SOURCES[1], f"the layers of {_SOURCES[0]} among them")
+    base, mixers = _heads(reader), list[dict[str, Any]]()
+    index = _index(reader) | {"is_index_compressed": False} if compressed else {}
+    for i, ratio in enumerate(ratios):
+        last = max((maker for maker in makers if maker <= i), default=i)
+        if ratio and ratio != ratios[last]:
+            raise reader.fault(_KEY, f"that of layer {last} for layer {i}, which reads its entries")
+        own = {"has_own_cache": i in makers, "has_indexer": i in choosers}
+        mixers.append(base | ({"ratio": ratio} | index | own if ratio else {}))
+    return mixers
 
 
 def compressed_fields(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any]:
@@ -118,15 +190,50 @@ def compressed_fields(reader: Reader, block: dict[str, Any] | None) -> dict[str,
         If a size does not fit.
     """
     streams = reader.whole("hc_mult", minimum=2)
-    return {
+    fields: dict[str, Any] = {
         "residuals": {
             "kind": "hyper_connections",
             "num_streams": streams,
             "has_head": True,
             "in_modules": True,
         },
+        **_memory(reader, streams),
+    }
+    if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
+        fields |= {"num_mtp_modules": 0}
+        block = _dspark_block(reader, block)
+    return fields | {
         "mtp_layer": {"count": 1, "mixer": _heads(reader), "feed_forward": block},
     }
+
+
+def _dspark_block(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the feed-forward block of a layer of a DSpark head, which may have fewer experts."""
+    keys = {"num_experts": "dspark_n_routed_experts"}
+    keys |= {"experts_per_token": "dspark_num_experts_per_tok"}
+    own = {name: reader.whole(key) for name, key in keys.items() if reader.get(key) is not None}
+    return block and block | own
+
+
+def _memory(reader: Reader, streams: int) -> dict[str, Any]:
+    """Return the tables of n-grams beside some layers, if there are any."""
+    layers = reader.layer_numbers("engram_layer_ids")
+    if not layers:
+        return {}
+    key = "engram_num_embeddings"
+    rows = reader.get(key)
+    if not isinstance(rows, list) or len(rows) != len(layers):
+        raise reader.fault(key, f"{len(layers)} numbers of rows, one for each of engram_layer_ids")
+    if any(type(n) is not int or n < 1 for n in rows):
+        raise reader.fault(key, "whole numbers above 0")
+    lengths = reader.whole("engram_max_ngram_size", minimum=2) - 1
+    memory = {
+        "num_rows": rows,
+        "row_size": reader.whole("engram_head_dim"),
+        "num_lookups": lengths * reader.whole("engram_n_heads"),
+        "num_outputs": streams + 1,
+    }
+    return {"ngram_memory": memory}
 
 
 def compressed_cache(reader: Reader) -> str:
@@ -140,7 +247,8 @@ def compressed_cache(reader: Reader) -> str:
     Returns
     -------
     str
-        As vLLM 0.33 has it (``models/deepseek_v4/attention.py``).
+        As vLLM 0.33 has it (``models/deepseek_v4/attention.py``). The entries of V4.1 have 8 bits
+        throughout, as on data-center Blackwell; other GPUs keep them as those of V4, 11 % larger.
 
     Raises
     ------
@@ -149,7 +257,7 @@ def compressed_cache(reader: Reader) -> str:
     """
     if reader.get("quantization_config") and not reader.is_family("deepseek_ref"):
         _check_expert_dtype(reader)
-    return "fp8"
+    return "mxfp8" if reader.is_family(_SHARED) else "fp8"
 
 
 def _check_expert_dtype(reader: Reader) -> None:

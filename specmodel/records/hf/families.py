@@ -357,6 +357,19 @@ FAMILIES = {
     "glm_moe_dsa": _SPARSE,
     "deepseek_v4": _DEEPSEEK_V4,
     "deepseek_ref": _DEEPSEEK_V4,
+    "deepseek_v41": replace(
+        _DEEPSEEK_V4,
+        plan="shared entries",
+        harmless=(
+            *_DEEPSEEK_V4.harmless,
+            "candidate_topk_blocks",
+            "engram_vocab_size",
+            "engram_pad_token_id",
+            "engram_compressed_vocab_size",
+            "dspark_n_routed_experts",
+            "dspark_num_experts_per_tok",
+        ),
+    ),
     "glm5_next": replace(
         _SPARSE,
         linear="kimi delta",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from specmodel.records.hf.deepseek_v4 import by_ratios, compressed_mixers
+from specmodel.records.hf.deepseek_v4 import by_ratios, by_shared_entries, compressed_mixers
 from specmodel.records.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
 from specmodel.records.hf.gemma import gemma_mixers
 from specmodel.records.hf.geometries import mimo_kinds, mimo_mixers
@@ -350,6 +350,7 @@ _RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
     "listed": _as_listed,
     "MiMo": mimo_kinds,
     "compress ratios": by_ratios,
+    "shared entries": by_shared_entries,
     BLOCK_TYPES: by_block_type,
     "by name": by_name,
     "by number": by_number,

@@ -263,9 +263,10 @@ class CompressedAttention(Record):
     def _wide_weights(self, hidden_size: int) -> int:
         """Return the weights that are not quantised: of compressors, and of index heads [-].
 
-        A compressor has a bias for each place in an entry, and a norm.
+        A compressor has a norm, and a bias for each place in an entry, but for those of V4.1, whose
+        index keys are made of entries.
         """
-        places = self.ratio if self.ratio > 1 else 0
+        places = self.ratio if self.ratio > 1 and self.is_index_compressed else 0
         norms = self.head_dim if self._makes_entries else 0
         found = hidden_size * self._compressor_values + places * sum(self._compressed_widths)
         if self._selects:

@@ -1,9 +1,14 @@
-"""Embeddings: tables that are looked up, one for the model, and maybe one for each layer (PLE).
+"""Embeddings: tables that are looked up, for the model, each layer (PLE), or n-grams (Engram).
 
 A pass reads a row of a table for each token: tables take memory, but hardly bandwidth.
 """
 
+from typing import Annotated
+
+from pydantic import Field
+
 from specmodel.base.records import Record
+from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.records.layers import blocks
 from specmodel.records.layers.attention import Size
 from specmodel.records.layers.batch import Layout, Pass, Stream
@@ -96,3 +101,82 @@ class LayerInputs(Record):
         """Return the weights that GPUs share, and those that each has, with the norm between."""
         one = hidden_size * self.size
         return num_layers * one, 2 * num_layers * one + self.size
+
+
+class NgramMemory(Record):
+    """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
+
+    A matrix for each of these layers makes a key for each residual stream of the rows, and a value
+    that is added by as much as key and stream agree.
+
+    Parameters
+    ----------
+    num_rows
+        Rows of the tables of each of these layers [-].
+    row_size
+        Width of a row [-].
+    num_lookups
+        Rows that a token reads in one of these layers: one for each hash of each length of
+        n-grams [-].
+    num_outputs
+        Widths of the model that the matrix makes: of keys and the value [-].
+    is_on_gpu
+        Whether GPUs hold the tables, each a share. Otherwise the host does, as vLLM 0.33 has it
+        unless told (``config/engram.py``): they take no memory here, and rows are fetched ahead.
+
+    Notes
+    -----
+    Rows have 8 bits, and scales for each 32. Not counted: norms, the convolution-free gate between,
+    and gathering what GPUs make of the rows.
+    """
+
+    num_rows: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=10**12)], ...], Field(min_length=1, strict=False)
+    ]
+    row_size: Size
+    num_lookups: Size
+    num_outputs: Size
+    is_on_gpu: bool = False
+
+    @property
+    def table_parameters(self) -> int:
+        """Weights that are looked up [-]."""
+        return sum(self.num_rows) * self.row_size
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        read = self.num_lookups * self.row_size
+        return len(self.num_rows) * read * self.num_outputs * hidden_size
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return what each GPU has of all of it [B]."""
+        matrices = self.parameters(stream.hidden_size) * stream.bytes_of(stream.weight_dtype)
+        tables = self.table_parameters * BYTES_PER_ELEMENT[_ROW_DTYPE] if self.is_on_gpu else 0
+        return (matrices + tables) / layout.tensor_parallel
+
+    def work(self, run: Pass) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, n, layers = run.stream, run.layout.tensor_parallel, len(self.num_rows)
+        read, made = self.num_lookups * self.row_size, self.num_outputs * stream.hidden_size
+        looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[_ROW_DTYPE])
+        matrices = blocks.linear(
+            run.num_tokens,
+            weights=self.parameters(stream.hidden_size) / n,
+            values=layers * (read + made / n),
+            value_bytes=stream.residual_bytes,
+            depth=layers * read,
+            kernels=layers,
+            dtype=stream.arithmetic_dtype(stream.weight_dtype),
+            stored_dtype=stream.weight_dtype,
+        )
+        gates = blocks.between(
+            run.num_tokens,
+            values=layers * (2 * made),
+            value_bytes=stream.residual_bytes,
+            kernels=layers,
+            dtype=stream.activation_dtype,
+        )
+        return {"ngram_memory": matrices + Work(activation_bytes=looked_up), "elementwise": gates}
+
+
+_ROW_DTYPE = "mxfp8"
