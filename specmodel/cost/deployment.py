@@ -14,6 +14,7 @@ from specmodel.records.engine import EngineProfile, Overheads
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.records.layers.batch import Layout
+from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.recurrent import RecurrentMixer
 from specmodel.records.layers.states import Rollback, Slots, StateKeeping
 
@@ -139,6 +140,12 @@ class Deployment:
         return next((m for m in models if _is_recurrent(m)), None)
 
     @cached_property
+    def compressed_model(self) -> Architecture | None:
+        """The first of target and draft models that makes entries of tokens in a row, if any."""
+        models = (self.target, *self.drafter.architectures)
+        return next((m for m in models if _makes_entries(m)), None)
+
+    @cached_property
     def layout(self) -> Layout:
         """How the target is spread over GPUs."""
         degrees = self.tensor_parallel, self.expert_parallel
@@ -197,6 +204,11 @@ class Deployment:
 def state_slots_of(stack: str | None) -> Slots:
     """Return what an engine reserves of recurrent states, by its name or its stack's."""
     return _STATE_SLOTS.get(stack or "", "aligned")
+
+
+def _makes_entries(model: Architecture) -> bool:
+    parts = (mixer for mixer in model.mixers if isinstance(mixer, CompressedAttention))
+    return any(mixer.ratio > 1 for mixer in parts)
 
 
 def _is_recurrent(model: Architecture) -> bool:

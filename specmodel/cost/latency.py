@@ -256,8 +256,14 @@ def step_times(
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
-    """Refuse a tree where some layer keeps a state, as a state has one past and no branches."""
+    """Refuse a tree where some layer keeps a state, as a state has one past and no branches.
+
+    So have entries that are made of several tokens.
+    """
     model = deployment.recurrent_model
+    why = "recurrent layers of {} carry one state from token to token"
+    if model is None:
+        model, why = deployment.compressed_model, "entries of {} are made of tokens in a row"
     if model is None:
         return
     is_tree = np.asarray(verify_tokens != gamma + 1)
@@ -265,8 +271,8 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
         bad = np.broadcast_to(verify_tokens, is_tree.shape)[is_tree].item(0)
         bad = int(bad) if bad == int(bad) else bad
         expected = (
-            f"draft_length + 1, a chain: recurrent layers of {model.name} carry one state from"
-            " token to token, so that branches of a tree cannot be verified together"
+            f"draft_length + 1, a chain: {why.format(model.name)}"
+            ", so that branches of a tree cannot be verified together"
         )
         raise InputError("verify_tokens", bad, expected)
     if deployment.tree_width > 1:

@@ -39,7 +39,7 @@ ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
 
 _NO_BLOCK = "none in the checkpoint, as if it had one"
 
-Attention = GroupedAttention | LatentAttention | SparseAttention
+Attention = GroupedAttention | LatentAttention | SparseAttention | CompressedAttention
 """Mixers that a head may have; it never has a recurrent one."""
 
 
@@ -354,6 +354,8 @@ def _attention(target: Architecture) -> Attention:
             return mixer.model_copy(update={"has_indexer": True})
         if isinstance(mixer, LatentAttention):
             return mixer
+        if isinstance(mixer, CompressedAttention):
+            return mixer.window_alone
     raise InputError("target", target.name, "layers with attention, for a head to be built on")
 
 
@@ -372,9 +374,9 @@ def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
     GroupedAttention or LatentAttention
         Over all entries.
     """
-    if any(isinstance(mixer, CompressedAttention) for mixer in target.mixers):
-        return _usual_heads(target.hidden_size)
     mixer = _attention(target)
+    if isinstance(mixer, CompressedAttention):
+        return _usual_heads(target.hidden_size)
     if isinstance(mixer, SparseAttention):
         sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
         return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})

@@ -11,7 +11,7 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
 from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.drafters import load_drafter
+from specmodel.records.drafters import load_drafter, mtp_drafter
 from specmodel.records.layers.batch import Layout
 
 TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
@@ -202,7 +202,12 @@ def test_tables_of_ngrams_are_capacity(read_shared):
 
 def test_modules_of_v41_are_a_block_for_another_drafter(read_shared):
     """DSpark's three layers are no module for multi-token prediction."""
-    assert read_shared().num_mtp_modules == 0
+    model = read_shared()
+    assert model.num_mtp_modules == 0
+    head = mtp_drafter(model)
+    assert head.assumed == (("mtp_block", "none in the checkpoint, as if it had one"),)
+    mixer = head.architectures[0].layers[0].mixer
+    assert mixer == next(iter(model.mixers))
     plain = read_shared(dspark_block_size=None)
     assert plain.num_mtp_modules == 3
     assert plain.mtp_layer.mixer.ratio == 0

@@ -182,7 +182,7 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
 
 
 def _windowed(reader: Reader) -> dict[str, Any]:
-    """Return the keys of windows as a model has them: in all layers with `use_swa`, or as listed."""
+    """Return the keys of windows as a model has them."""
     kinds, own = reader.config.get("layer_types"), reader.config.get("swa_window_size")
     window = own if own is not None else reader.config.get("sliding_window")
     is_listed = isinstance(kinds, list) and "sliding_attention" in kinds

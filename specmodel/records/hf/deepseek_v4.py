@@ -149,17 +149,9 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
     A layer reads the entries of the last that makes some, and what the last has selected that does.
     """
     ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
-    makers, choosers = (reader.layer_numbers(key) or set[int]() for key in _SOURCES)
-    compressed = [i for i, ratio in enumerate(ratios) if ratio]
-    for key, found in zip(_SOURCES, (makers, choosers), strict=True):
-        if compressed and compressed[0] not in found:
-            raise reader.fault(key, f"layer {compressed[0]}, the first with entries, among them")
-        if not found <= {*compressed}:
-            raise reader.fault(key, f"layers with a ratio in {_KEY}")
-    if not makers <= choosers:
-        raise reader.fault(_SOURCES[1], f"the layers of {_SOURCES[0]} among them")
+    makers, choosers = _sources(reader, [i for i, ratio in enumerate(ratios) if ratio])
     base, mixers = _heads(reader), list[dict[str, Any]]()
-    index = _index(reader) | {"is_index_compressed": False} if compressed else {}
+    index = _index(reader) | {"is_index_compressed": False} if makers else {}
     for i, ratio in enumerate(ratios):
         last = max((maker for maker in makers if maker <= i), default=i)
         if ratio and ratio != ratios[last]:
@@ -167,6 +159,19 @@ def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
         own = {"has_own_cache": i in makers, "has_indexer": i in choosers}
         mixers.append(base | ({"ratio": ratio} | index | own if ratio else {}))
     return mixers
+
+
+def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]:
+    """Return the layers that make entries, and those that select, of those with a ratio."""
+    makers, choosers = (reader.layer_numbers(key) or set[int]() for key in _SOURCES)
+    for key, found in zip(_SOURCES, (makers, choosers), strict=True):
+        if not found.issuperset(compressed[:1]):
+            raise reader.fault(key, f"layer {compressed[0]}, the first with entries, among them")
+        if not found.issubset(compressed):
+            raise reader.fault(key, f"layers with a ratio in {_KEY}")
+    if not makers <= choosers:
+        raise reader.fault(_SOURCES[1], f"the layers of {_SOURCES[0]} among them")
+    return makers, choosers
 
 
 def compressed_fields(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any]:
@@ -188,6 +193,13 @@ def compressed_fields(reader: Reader, block: dict[str, Any] | None) -> dict[str,
     ------
     InputError
         If a size does not fit.
+
+    Notes
+    -----
+    The first layers (`num_hash_layers`, three) choose experts by a hash of the token instead of
+    scores. They have a router all the same, and are counted as the others: a hash of tokens that
+    differ chooses as evenly, and the share of experts that tokens of a sequence have in common is
+    not known apart. Its table, six numbers for each token of the vocabulary, is left out.
     """
     streams = reader.whole("hc_mult", minimum=2)
     fields: dict[str, Any] = {

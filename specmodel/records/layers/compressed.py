@@ -108,6 +108,13 @@ class CompressedAttention(Record):
         return self
 
     @property
+    def window_alone(self) -> Self:
+        """The same heads over a window, without entries."""
+        none = dict.fromkeys(("ratio", "index_topk", "index_num_heads", "index_head_dim"), 0)
+        usual = {"has_overlap": False, "is_index_compressed": True}
+        return self.model_copy(update={**none, **usual, "has_own_cache": True, "has_indexer": True})
+
+    @property
     def output_size(self) -> int:
         """Width that the last matrix reads [-]."""
         return self.output_groups * self.output_lora_rank
