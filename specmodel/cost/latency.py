@@ -413,7 +413,8 @@ def draft_pass(
         Time by component; its work can be asked for.
     """
     d, engine = deployment, deployment.engine_seconds
-    popularity = d.popularity if d.drafter.is_head and model.is_moe else None
+    is_alike = d.drafter.is_head and model.is_moe and model.num_experts == d.target.num_experts
+    popularity = d.popularity if is_alike else None
     seconds = replace(
         engine,
         kernel_time=engine.kernel_time + engine.draft_kernel_time,

@@ -8,8 +8,10 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
+from specmodel.cost.deploy import deploy
+from specmodel.cost.latency import step_times
 from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.drafters import mtp_drafter
+from specmodel.records.drafters import load_drafter, mtp_drafter
 from specmodel.records.layers.batch import Layout
 
 TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
@@ -209,6 +211,24 @@ def test_modules_of_v41_are_a_block_for_another_drafter(read_shared):
     plain = read_shared(dspark_block_size=None)
     assert plain.num_mtp_modules == 3
     assert plain.mtp_layer.mixer.ratio == 0
+
+
+def test_dspark_of_v41_is_made_of_its_modules(read_shared):
+    """Three layers with a window and fewer experts, reading three layers: as config.json says."""
+    drafter = load_drafter("dspark", read_shared())
+    (head,) = drafter.architectures
+    (group,) = head.layers
+    assert (group.count, group.mixer.window, group.mixer.ratio) == (3, 128, 0)
+    assert (head.num_experts, head.experts_per_token) == (128, 3)
+    assert head.input_projection_size == 3 * 5120
+    assert head.ngram_memory is None
+    popularity = np.full(384, 6 / 384)
+    given = {"hardware": "b300", "tensor_parallel": 4, "popularity": popularity}
+    deployment, _ = deploy(target=read_shared(), drafter=drafter, **given)
+    times = step_times(
+        deployment, batch_size=8.0, draft_length=5.0, verify_tokens=6.0, context_length=1000.0
+    )
+    assert float(times.draft_time) > 0
 
 
 @pytest.mark.parametrize(("changes", "message"), [

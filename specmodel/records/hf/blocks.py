@@ -167,28 +167,29 @@ def _flat(config: Mapping[str, Any], argument: str) -> Reader:
     whole = {"model_type": "qwen3", **config}
     for key in ("transformer_layer_config", *_OWN_CONFIGS):
         nested = config.get(key)
-        if nested is not None and not isinstance(nested, dict):
+        if nested is None:
+            continue
+        if not isinstance(nested, dict):
             raise Reader(whole, argument).fault(key, "an object")
-        whole |= nested or {}
-        for inner in nested or {} if key in _OWN_CONFIGS else ():
-            if inner not in _OWN_KEYS:
-                known = ", ".join(sorted(_OWN_KEYS))
-                raise Reader({inner: (nested or {})[inner]}, f"{argument} {key}").fault(
-                    inner, known
-                )
+        unknown = (
+            [] if key not in _OWN_CONFIGS else [name for name in nested if name not in _OWN_KEYS]
+        )
+        for name in unknown:
+            raise Reader(nested, f"{argument} {key}").fault(name, ", ".join(sorted(_OWN_KEYS)))
+        whole |= nested
     whole["architectures"] = config["architectures"]
-    reader = Reader(whole, argument)
-    reader.get("sliding_window")
-    is_windowed = reader.flag("use_swa", False)
-    if is_windowed and "sliding_attention" not in (whole.get("layer_types") or ()):
-        window = whole.get("swa_window_size", whole.get("sliding_window"))
-        layers = ["sliding_attention"] * num_layers_of(reader)
-        whole |= {"layer_types": layers, "sliding_window": window, "use_sliding_window": True}
-    elif whole.get("layer_types") is None:
-        whole["use_sliding_window"] = False
-    elif whole.get("swa_window_size") is not None:
-        whole["sliding_window"] = whole["swa_window_size"]
-    return Reader(whole, argument)
+    return Reader(whole | _windowed(Reader(whole, argument)), argument)
+
+
+def _windowed(reader: Reader) -> dict[str, Any]:
+    """Return the keys of windows as a model has them."""
+    kinds, own = reader.config.get("layer_types"), reader.config.get("swa_window_size")
+    window = own if own is not None else reader.config.get("sliding_window")
+    is_listed = isinstance(kinds, list) and "sliding_attention" in kinds
+    if reader.flag("use_swa", False) and not is_listed:
+        kinds = ["sliding_attention"] * num_layers_of(reader)
+        return {"layer_types": kinds, "sliding_window": window, "use_sliding_window": True}
+    return {"use_sliding_window": False} if kinds is None else {"sliding_window": window}
 
 
 def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:

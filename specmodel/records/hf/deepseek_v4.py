@@ -218,11 +218,20 @@ def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str,
         **_memory(reader, streams),
         "kv_dtype": "mxfp8" if reader.is_family(_SHARED) else "fp8",
     }
-    if reader.get("dspark_block_size") is not None:  # the modules are a block for DSpark
-        return fields | {"num_mtp_modules": 0}
+    if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
+        fields |= {"num_mtp_modules": 0}
+        block = _dspark_block(reader, block)
     return fields | {
         "mtp_layer": {"count": 1, "mixer": _heads(reader), "feed_forward": block},
     }
+
+
+def _dspark_block(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the feed-forward block of a layer of a DSpark head, which may have fewer experts."""
+    keys = {"num_experts": "dspark_n_routed_experts"}
+    keys |= {"experts_per_token": "dspark_num_experts_per_tok"}
+    own = {name: reader.whole(key) for name, key in keys.items() if reader.get(key) is not None}
+    return block and block | own
 
 
 def _memory(reader: Reader, streams: int) -> dict[str, Any]:
