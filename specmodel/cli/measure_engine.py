@@ -18,6 +18,8 @@ from specmodel.base.ranges import parse_values
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from specmodel.calibrate.live import Done, Log, Plan, Run, Server, Told
 
 _FIRST_LINE, _LINES = 10.0, 60.0
@@ -115,8 +117,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
       specmodel fit engine ./served.csv --target gpt-oss-120b \\
           --drafter eagle3 --hardware h200_sxm --output mine.toml
     """
-    from specmodel.base.files import write_text
-    from specmodel.calibrate.live import Plan, launch_options, summary
+    from specmodel.calibrate.live import Plan, launch_options
     from specmodel.cli.served import served_text
 
     values = {name: parse_values(name, options[name]) for name in _LISTS}
@@ -135,14 +136,14 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
         click.echo(work.dry_text())
         return
     try:
-        rows = asyncio.run(work.measured())
+        asyncio.run(work.measured())
     except (KeyboardInterrupt, asyncio.CancelledError):
         click.echo(f"\nInterrupted: {work.kept()}; the same command goes on from there.", err=True)
         raise KeyboardInterrupt from None
-    table = summary(rows)
-    if table.empty:
+    finally:
+        table = _summarised(work.found, output)
+    if table is None:
         raise InputError("most_minutes", options["most_minutes"], "minutes for a run at least")
-    write_text(output, table.to_csv(index=False, float_format="%.6g"))
     click.echo(served_text(table))
     click.echo(f"\n{work.kept()}.\nWritten: {output}")
     if work.left:
@@ -167,6 +168,18 @@ def _rows_of(output: str) -> Path:
     return rows
 
 
+def _summarised(rows: list[dict[str, str]], output: str) -> pd.DataFrame | None:
+    """Write the summary of the runs that are done, and return it; None if there is none."""
+    from specmodel.base.files import write_text
+    from specmodel.calibrate.live import summary
+
+    table = summary(rows)
+    if table.empty:
+        return None
+    write_text(output, table.to_csv(index=False, float_format="%.6g"))
+    return table
+
+
 def _end_on_signals() -> None:
     """Let the signal that ends a program end its work first, as Ctrl-C does."""
     task = asyncio.current_task()
@@ -186,6 +199,7 @@ class _Work:
     left: dict[int, list[Run]] = field(default_factory=dict)
     known: dict[tuple[int, ...], float] = field(default_factory=dict)
     pace: tuple[float, float] = (0.0, 0.0)
+    found: list[dict[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.left = self.plan.left()
@@ -193,37 +207,30 @@ class _Work:
         self.begun = time.monotonic()
         self._due = self.begun + _FIRST_LINE
 
-    async def measured(self) -> list[dict[str, str]]:
-        """Do what is left, round by round, and return all rows."""
+    async def measured(self) -> None:
+        """Do what is left, round by round."""
         from specmodel import __version__
         from specmodel.calibrate.live import Log, connected
 
         options = self.options
+        how = {name: options[name] for name in ("stream_interval", "temperature")}
+        how["streams"] = options["stream"]
+        access = {name: options[name] for name in ("api_key", "ca_file", "timeout")}
         _end_on_signals()
-        async with connected(
-            self.url,
-            api_key=options["api_key"],
-            ca_file=options["ca_file"],
-            timeout=options["timeout"],
-            streams=options["stream"],
-            stream_interval=options["stream_interval"],
-            temperature=options["temperature"],
-        ) as server:
+        async with connected(self.url, **access, **how) as server:
             told = await server.told(options["model"])
-            self._check_fits(told)
-            session: dict[str, Any] = {"specmodel": __version__, "url": server.url}
-            session["streams"] = server.streams
-            session["temperature"] = server.temperature
+            self._check_length(told)
+            session = {"specmodel": __version__, "url": server.url}
             session["started"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            identity = {"model": told.model, "engine": told.engine}
+            identity = {"model": told.model, "engine": told.engine} | how
             with Log(self.rows, identity, session) as log:
-                self.left = self.plan.left(log.done)
+                self.found, self.left = log.rows, self.plan.left(log.done)
+                self._check_budget()
                 while self.left:
                     number, told = await self._ready(server, told)
                     if not await self._round(server, told, number, log):
                         break
                 log.note_session(ended=time.strftime("%Y-%m-%dT%H:%M:%S%z"))
-                return log.rows
 
     def kept(self) -> str:
         """Return how many runs are in the table."""
@@ -250,12 +257,15 @@ class _Work:
         length = self.plan.draft_lengths[number]
         return launch_options(engine, length, self.options["method"], self.options["draft_model"])
 
-    def _check_fits(self, told: Told) -> None:
-        """Refuse sequences and budgets that are too long, before anything is asked."""
+    def _check_length(self, told: Told) -> None:
+        """Refuse sequences that the server does not take."""
         longest = max(self.plan.prompt_lengths) + max(self.plan.output_lengths)
         if told.context_length is not None and longest > told.context_length:
             expected = f"at most {told.context_length} with the output, as the server has it"
             raise InputError("prompt_length", longest, expected)
+
+    def _check_budget(self) -> None:
+        """Refuse to ask for more tokens than are allowed."""
         most, asked = self.options["most_tokens"], self._budget()
         if most is not None and asked.prompt_tokens + asked.output_tokens > most:
             expected = f"at least {asked.prompt_tokens + asked.output_tokens}, what this asks for"
@@ -278,9 +288,9 @@ class _Work:
         """Return a round that the server is ready for, once it is restarted for one."""
         plan, shown, end = self.plan, "", time.monotonic() + 60.0 * self.options["wait"]
         while True:
-            length = told.drafts.draft_length if told else None
+            length = told.drafts.draft_length
             for number in self.left:
-                if told and plan.draft_lengths[number] == length:
+                if plan.draft_lengths[number] == length:
                     return number, told
             number = next(iter(self.left))
             now = "a changing draft length" if length is None else f"draft length {length}"
@@ -295,10 +305,9 @@ class _Work:
             await asyncio.sleep(min(_POLL, 30.0 * self.options["wait"]))
             try:
                 told = await server.told(self.options["model"])
-            except InputError as error:
+            except InputError as error:  # while it is down, it does not answer
                 if error.argument != "url":
                     raise
-                end = max(end, time.monotonic() + 1.0) if self.options["wait"] else end
 
     async def _round(self, server: Server, told: Told, number: int, log: Log) -> bool:
         """Do the runs of a round; tell whether there is time for more."""

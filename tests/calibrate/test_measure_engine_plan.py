@@ -237,6 +237,11 @@ def test_without_streams_the_engine_tells_the_time_of_a_token():
     assert "TPOT with prefill" in row["notes"]
 
 
+def test_a_request_whose_end_was_not_seen_tells_no_time():
+    late = {**rows()[1], "slot": "1", "latency": "3.5", "note": "late"}
+    assert summary([late, *rows()])["tpot_ms"][0] == pytest.approx(10.0)
+
+
 def test_an_attempt_that_was_interrupted_is_not_counted():
     begun = [{**row, "attempt": "2", "latency": "9.9"} for row in rows()[:2]]
     assert summary(begun + rows()).equals(summary(rows()))

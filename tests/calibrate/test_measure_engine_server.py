@@ -118,6 +118,25 @@ def test_a_nap_ends_before_the_answer_does():
     assert pace.nap(100, 20) == pytest.approx(15 * 0.01)
 
 
+def test_an_answer_that_ended_in_a_nap_is_told_and_all_learned_anew():
+    async def work(server):
+        async with connected(server.url) as client:
+            await client.told()
+            pace = Pace(tokens=1.0, seconds=0.02)  # as if it took ten times as long
+            late = await client.complete([1, 2], 60, pace=pace)
+            again = await client.complete([1, 2], 60, pace=pace)
+            return late, again, pace
+
+    with standing_in(step_time=0.002) as server:
+        late, again, pace = within(work(server))
+    assert late.is_late
+    assert late.latency > 0.5
+    assert not again.is_late
+    assert again.latency < 0.4
+    assert pace.seconds == pytest.approx((again.latency - again.first_token) / 59)
+    assert (late.fault, late.output_tokens) == ("", 60)
+
+
 def test_no_request_sees_less_than_the_load(tmp_path):
     seen = []
     with standing_in(step_time=0.004) as server:

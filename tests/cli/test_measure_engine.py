@@ -113,6 +113,7 @@ def test_the_round_that_the_server_is_ready_for_comes_first(measure):
         _, err = measure(server.url, options, status=2)
         assert "--draft-length: got 2; expected 0: (no --speculative-config)" in err
         assert "4 of 8 runs are in served.rows.csv" in err
+        assert pd.read_csv("served.csv")["draft_length"].tolist() == [2, 2]
         server.restart(draft_length=0)
         out, _ = measure(server.url, options)
     assert "8 of 8 runs are in served.rows.csv" in out
@@ -129,6 +130,8 @@ def test_what_is_done_is_not_done_again(measure):
         assert Path("served.csv").read_text() == before
         assert "requests" not in err
         measure(server.url, SMALL.replace("--repeats 2", "--repeats 3"))
+        _, said = measure(server.url, f"{SMALL} --no-stream", status=2)
+        assert "expected rows of streams False, or another output; they are kept" in said
     assert "4 of 4 runs" in out
     assert pd.read_csv("served.csv")["repeats"].tolist() == [3, 3]
 

@@ -46,6 +46,8 @@ class Answer:
         Of a stream, but for those that bring no token [-].
     fault
         What is wrong with it; empty if nothing is.
+    is_late
+        Whether it ended while the stream was left alone, and so before it was seen to.
     """
 
     started: float
@@ -55,6 +57,7 @@ class Answer:
     output_tokens: int = 0
     events: int = 0
     fault: str = ""
+    is_late: bool = False
 
 
 @dataclass(kw_only=True)
@@ -73,8 +76,10 @@ class Pace:
     seconds: float = inf
 
     def note(self, answer: Answer) -> None:
-        """Learn from an answer."""
-        if answer.events >= LIVE_EVENTS:
+        """Learn from an answer; one that was late tells that all must be learned anew."""
+        if answer.is_late:
+            self.tokens, self.seconds = 0.0, inf
+        elif answer.events >= LIVE_EVENTS:
             self.tokens = max(self.tokens, answer.output_tokens / answer.events)
             each = (answer.latency - answer.first_token) / (answer.events - 1)
             self.seconds = min(self.seconds, each)
@@ -100,8 +105,8 @@ class Pace:
 
 async def pieces_of(
     response: ClientResponse, length: int, pace: Pace | None
-) -> AsyncIterator[bytes]:
-    """Yield what comes after the first piece of a stream, sleeping through most of it."""
+) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yield what comes after the first piece of a stream, and if it ended in a nap, with naps."""
     events = 1
     while True:
         nap = pace.nap(length, events) if pace else 0.0
@@ -114,7 +119,7 @@ async def pieces_of(
         if not piece:
             return
         events += piece.count(EVENT)
-        yield piece
+        yield piece, bool(nap) and _DONE in piece
 
 
 def read_answer(

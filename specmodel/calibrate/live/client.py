@@ -202,7 +202,7 @@ class Server:
         streams = self.streams if streams is None else streams
         body = self._asked(prompt, output_length, streams=streams)
         started, begun = time.time(), time.perf_counter()
-        first, faults = float("nan"), ""
+        first, faults, is_late = float("nan"), "", False
         pieces: list[bytes] = []
         try:
             async with self.session.post(
@@ -211,8 +211,9 @@ class Server:
                 if response.status == 200 and streams:
                     pieces.append(await response.content.readany())
                     first = time.perf_counter() - begun
-                    async for piece in pieces_of(response, output_length, pace):
+                    async for piece, in_nap in pieces_of(response, output_length, pace):
                         pieces.append(piece)
+                        is_late = in_nap
                 else:
                     pieces.append(await response.read())
                 faults = "" if response.status == 200 else _refusal(response.status, pieces[0])
@@ -224,10 +225,11 @@ class Server:
                 events = b"".join(pieces).count(EVENT)
                 faults = f"cut short after {events} events, {faults}"
         latency, whole = time.perf_counter() - begun, b"".join(pieces)
-        answer = Answer(started=started, first_token=first, latency=latency, fault=faults)
-        return (
-            answer if faults else read_answer(answer, whole, output_length, pace, streams=streams)
-        )
+        times: dict[str, Any] = {"started": started, "first_token": first, "latency": latency}
+        answer = Answer(**times, fault=faults, is_late=is_late)
+        if faults:
+            return answer
+        return read_answer(answer, whole, output_length, pace, streams=streams)
 
     def _asked(self, prompt: Sequence[int] | str, length: int, *, streams: bool) -> dict[str, Any]:
         """Return the body of a request."""

@@ -224,7 +224,8 @@ class _Asking:
 
 def _facts(request: Request, answer: Answer) -> dict[str, Any]:
     """Return the columns of a request."""
-    own = {"slot": request.slot, "number": request.number, "note": answer.fault}
+    note = answer.fault or ("late" if answer.is_late else "")
+    own = {"slot": request.slot, "number": request.number, "note": note}
     names = ("first_token", "latency", "prompt_tokens", "output_tokens", "events")
     started = f"{answer.started:.3f}"
     return own | {name: getattr(answer, name) for name in names} | {"started": started}

@@ -107,11 +107,8 @@ def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> 
     seconds = sum(float(r["latency"]) for r in timed)
     rate = int(run["concurrency"]) * sum(int(r["output_tokens"]) for r in timed) / seconds
     tokens, steps, note = _steps(run, requests)
-    # without streams, what the engine says of the requests of the run
-    for tpot in (fmean(map(_tpot, timed)), float(run["engine_tpot"] or "nan")):
-        if tpot == tpot:
-            break
-    else:
+    tpot = _mean_tpot(run, timed)
+    if tpot != tpot:
         tpot, note = int(run["concurrency"]) / rate, "TPOT with prefill: no streams, no counters"
     return {
         "tpot": tpot,
@@ -123,9 +120,15 @@ def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> 
     }
 
 
+def _mean_tpot(run: Mapping[str, str], timed: Sequence[Mapping[str, str]]) -> float:
+    """Return the mean time of a token by the streams, or else by what the engine says [s]."""
+    seen = [tpot for tpot in map(_tpot, timed) if tpot == tpot]
+    return fmean(seen) if seen else float(run["engine_tpot"] or "nan")
+
+
 def _tpot(row: Mapping[str, str]) -> float:
     """Return the time of a token after the first [s]; NaN where the answer was not streamed."""
-    if not row["first_token"]:
+    if not row["first_token"] or row["note"]:  # or came late: when it ended was not seen
         return float("nan")
     decoding = float(row["latency"]) - float(row["first_token"])
     return decoding / (int(row["output_tokens"]) - 1)
