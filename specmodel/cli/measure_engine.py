@@ -117,6 +117,7 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
       specmodel fit engine ./served.csv --target gpt-oss-120b \\
           --drafter eagle3 --hardware h200_sxm --output mine.toml
     """
+    from specmodel.base.units import check
     from specmodel.calibrate.live import Plan, launch_options
     from specmodel.cli.served import served_text
 
@@ -129,6 +130,10 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
         repeats=options["repeats"],
         requests=options["requests"],
     )
+    for name in ("timeout", "most_minutes"):
+        check(name, 1.0 if options[name] is None else options[name], above=0.0, maximum=1e6)
+    for name in ("wait", "temperature"):
+        check(name, options[name] or 0.0, minimum=0.0, maximum=1e6)
     for engine in ("vllm", "sglang"):
         launch_options(engine, 1, options["method"], options["draft_model"])
     work = _Work(url, _rows_of(output), plan, options)
