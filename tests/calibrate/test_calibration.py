@@ -31,7 +31,8 @@ def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
             for kind in (kind for kind in MAIN_KINDS if getattr(stack, kind)):
                 fit = getattr(stack, kind)[fitted_dtype(kind)]
                 assert fit.num_judged >= fit.num_points  # equal where a table has two shapes
-                most = 0.3 if kind == "latent_attention" else 0.25  # Triton's on L40S
+                # Triton's on L40S, streams of TensorRT-LLM on Hopper
+                most = 0.3 if kind in ("latent_attention", "hyper_connections") else 0.25
                 assert 0.01 < np.hypot(fit.shape_spread, fit.row_spread) < most
 
 
