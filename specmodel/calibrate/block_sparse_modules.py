@@ -15,19 +15,9 @@ from numpy.typing import NDArray
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.fitting.kernels import KernelFitting
-from specmodel.calibrate.fitting.layers import TimedLayers
+from specmodel.calibrate.fitting.layers import TimedLayers, decode_pass, table_stream
 from specmodel.calibrate.published_roles import cold_rows, mixed_third, short_rows
 from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.layers.batch import (
-    ONE,
-    SINGLE_GPU,
-    ZERO,
-    Batch,
-    Pass,
-    Routing,
-    Stream,
-    sequence_group,
-)
 from specmodel.records.layers.block_sparse import BlockSparseAttention
 from specmodel.records.layers.work import Work
 
@@ -153,26 +143,7 @@ def block_modules_work(
         kv_heads = max(heads // HEADS_OF_GROUP, 1)
         own = {"num_heads": heads, "num_kv_heads": kv_heads, "index_num_heads": kv_heads}
         mixer = BlockSparseAttention.model_validate(_LAYER | own)
-        stream = Stream(
-            hidden_size=HIDDEN_SIZE,
-            weight_dtype=first["weight_dtype"],
-            expert_dtype=first["weight_dtype"],
-            outer_dtype="bf16",
-            activation_dtype=first["activation_dtype"],
-            kv_dtype=first["kv_dtype"],
-        )
-        sequences = sequence_group(
-            batch_size=rows["batch_size"].to_numpy(float),
-            context_length=rows["context_length"].to_numpy(float),
-        )
-        run = Pass(
-            stream,
-            Batch((sequences,)),
-            SINGLE_GPU,
-            Routing(ZERO),
-            ONE,
-            compute_capability=hardware.compute_capability,
-        )
+        run = decode_pass(rows, table_stream(rows, HIDDEN_SIZE), hardware)
         yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
 
 

@@ -16,20 +16,14 @@ from numpy.typing import NDArray
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.fitting.kernels import KernelFitting
-from specmodel.calibrate.fitting.layers import TimedLayers
+from specmodel.calibrate.fitting.layers import TimedLayers, decode_pass
 from specmodel.calibrate.published_roles import MAX_TOKENS, mixed_third
 from specmodel.records.architecture import load_architecture
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import FITTED_DTYPE
 from specmodel.records.layers.batch import (
-    ONE,
-    ZERO,
-    Batch,
     Layout,
-    Pass,
-    Routing,
     Stream,
-    sequence_group,
 )
 from specmodel.records.layers.compressed import CompressedAttention
 from specmodel.records.layers.residuals import HyperConnections
@@ -178,18 +172,8 @@ def compressed_work(
         model = load_architecture(FAMILIES[first["family"]])
         compressed = (mixer for mixer in model.mixers if isinstance(mixer, CompressedAttention))
         mixer = next(mixer for mixer in compressed if mixer.ratio == first["ratio"])
-        sequences = sequence_group(
-            batch_size=rows["batch_size"].to_numpy(float),
-            context_length=rows["context_length"].to_numpy(float),
-        )
-        run = Pass(
-            model.stream,
-            Batch((sequences,)),
-            Layout(mixer.num_heads // int(first["num_heads"])),
-            Routing(ZERO),
-            ONE,
-            compute_capability=hardware.compute_capability,
-        )
+        layout = Layout(mixer.num_heads // int(first["num_heads"]))
+        run = decode_pass(rows, model.stream, hardware, layout)
         yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
 
 

@@ -17,19 +17,9 @@ from numpy.typing import NDArray
 from specmodel.base.errors import InputError
 from specmodel.calibrate import datasets
 from specmodel.calibrate.fitting.kernels import KernelFitting
-from specmodel.calibrate.fitting.layers import TimedLayers
+from specmodel.calibrate.fitting.layers import TimedLayers, decode_pass, table_stream
 from specmodel.calibrate.published_roles import mixed_third
 from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.layers.batch import (
-    ONE,
-    SINGLE_GPU,
-    ZERO,
-    Batch,
-    Pass,
-    Routing,
-    Stream,
-    sequence_group,
-)
 from specmodel.records.layers.sparse import SparseAttention
 from specmodel.records.layers.work import Work
 
@@ -160,26 +150,7 @@ def modules_work(
         hidden_size, own = _FAMILIES[first["family"]]
         size = {"num_heads": int(first["num_heads"]), "has_indexer": bool(first["has_indexer"])}
         mixer = SparseAttention.model_validate(_LATENT | _INDEX | own | size)
-        stream = Stream(
-            hidden_size=hidden_size,
-            weight_dtype=first["weight_dtype"],
-            expert_dtype=first["weight_dtype"],
-            outer_dtype="bf16",
-            activation_dtype=first["activation_dtype"],
-            kv_dtype=first["kv_dtype"],
-        )
-        sequences = sequence_group(
-            batch_size=rows["batch_size"].to_numpy(float),
-            context_length=rows["context_length"].to_numpy(float),
-        )
-        run = Pass(
-            stream,
-            Batch((sequences,)),
-            SINGLE_GPU,
-            Routing(ZERO),
-            ONE,
-            compute_capability=hardware.compute_capability,
-        )
+        run = decode_pass(rows, table_stream(rows, hidden_size), hardware)
         yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
 
 

@@ -26,6 +26,17 @@ from specmodel.calibrate.fitting.result import (
 from specmodel.cost.passes import component_time
 from specmodel.records.hardware import HardwareProfile
 from specmodel.records.kernels import FITTED_DTYPE, KernelFit
+from specmodel.records.layers.batch import (
+    ONE,
+    SINGLE_GPU,
+    ZERO,
+    Batch,
+    Layout,
+    Pass,
+    Routing,
+    Stream,
+    sequence_group,
+)
 from specmodel.records.layers.work import Work
 
 SHARPNESSES = (1.0, 2.0, 4.0)
@@ -39,6 +50,48 @@ Works: TypeAlias = Sequence[tuple[NDArray[np.intp], list[Work]]]
 WorksOf: TypeAlias = Callable[
     [pd.DataFrame, HardwareProfile], Iterator[tuple[NDArray[np.intp], list[Work]]]
 ]
+
+
+def decode_pass(
+    rows: pd.DataFrame, stream: Stream, hardware: HardwareProfile, layout: Layout = SINGLE_GPU
+) -> Pass:
+    """Return the passes in which layers were timed: a token of each sequence, an element a row.
+
+    Parameters
+    ----------
+    rows
+        With ``batch_size`` and ``context_length``.
+    stream
+        Width and dtypes of what runs through the layers.
+    hardware
+        The GPU.
+    layout
+        How layers are cut.
+
+    Returns
+    -------
+    Pass
+        On one GPU.
+    """
+    sequences = sequence_group(
+        batch_size=rows["batch_size"].to_numpy(float),
+        context_length=rows["context_length"].to_numpy(float),
+    )
+    batch, capability = Batch((sequences,)), hardware.compute_capability
+    return Pass(stream, batch, layout, Routing(ZERO), ONE, compute_capability=capability)
+
+
+def table_stream(rows: pd.DataFrame, hidden_size: int) -> Stream:
+    """Return what runs through a layer of this width, in the dtypes of a table's first row."""
+    first = rows.iloc[0]
+    return Stream(
+        hidden_size=hidden_size,
+        weight_dtype=first["weight_dtype"],
+        expert_dtype=first["weight_dtype"],
+        outer_dtype="bf16",
+        activation_dtype=first["activation_dtype"],
+        kv_dtype=first["kv_dtype"],
+    )
 
 
 def predicted_time(

@@ -40,19 +40,24 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     if family.own_rules in _OWN:
         return _OWN[family.own_rules](reader, num_layers)
     made: dict[str, dict[str, Any]] = {}
-    kinds, count, size = [MLP] * num_layers, family.experts, family.expert_size
-    if family.plan == BLOCK_TYPES:
-        kinds = block_types(reader)
-    elif family.plan == SIDE_BY_SIDE:
-        kinds = ["", MLP] * (num_layers // 2)
-    elif _has_experts(reader, family):
-        kinds = [MLP if dense else MOE for dense in _dense_layers(reader, family, num_layers)]
+    kinds, count, size = _kinds(reader, family, num_layers), family.experts, family.expert_size
     if count and size and _has_experts(reader, family):
         made[MOE] = _experts(reader, family, count, size)
     if MLP in kinds:
         width = _dense_size(reader, family)
         made[MLP] = {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
     return [made.get(kind) for kind in kinds]
+
+
+def _kinds(reader: Reader, family: Family, num_layers: int) -> list[str]:
+    """Return the kind of block of each layer, of those that are known; others have none."""
+    if family.plan == BLOCK_TYPES:
+        return block_types(reader)
+    if family.plan == SIDE_BY_SIDE:
+        return ["", MLP] * (num_layers // 2)
+    if _has_experts(reader, family):
+        return [MLP if dense else MOE for dense in _dense_layers(reader, family, num_layers)]
+    return [MLP] * num_layers
 
 
 def _dense_size(reader: Reader, family: Family) -> int:
