@@ -79,6 +79,11 @@ def test_what_cannot_be_asked(name, value):
         plan(**{name: value})
 
 
+def test_more_than_anybody_asks():
+    with pytest.raises(InputError, match=r"repeats: got 100000; .* timed requests, of 100,000"):
+        plan(repeats=100_000)
+
+
 def scrape(counts, engine="vllm", draft_length=0, **changes):
     server = StandIn(engine=engine, draft_length=draft_length, counts=counts, started=5.0)
     vars(server).update(changes)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
+from specmodel.base.errors import InputError
 from specmodel.base.units import check
 
 WARM_UP_TOKENS = 8
@@ -20,6 +21,9 @@ WARM_UP_TOKENS = 8
 
 MOST = 1_000_000
 """Most tokens of a prompt or an output, and of requests at once [-]."""
+
+MOST_REQUESTS = 100_000
+"""Most requests of all runs together [request]."""
 
 
 class Request(NamedTuple):
@@ -94,7 +98,8 @@ class Plan:
     Raises
     ------
     InputError
-        If a number is none of these, an output has less than two tokens, or nothing is asked.
+        If a number is none of these, an output has less than two tokens, nothing is asked, or more
+        than `MOST_REQUESTS`.
     """
 
     draft_lengths: Sequence[int]
@@ -114,6 +119,11 @@ class Plan:
             ("requests", self.requests, 1),
         ):
             check(argument, numbers, minimum=least, maximum=MOST, whole=True)
+        loads = len(self.draft_lengths) * len(self.prompt_lengths) * len(self.output_lengths)
+        asked = sum(self.concurrencies) * loads * self.repeats * self.requests
+        if asked > MOST_REQUESTS:
+            expected = f"fewer, or fewer loads: {asked:,} timed requests, of {MOST_REQUESTS:,}"
+            raise InputError("repeats", self.repeats, expected)
 
     def runs(self, round_number: int) -> list[Run]:
         """Return the runs of a round: all loads, then all of them again, as often as repeated."""
