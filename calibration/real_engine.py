@@ -8,7 +8,8 @@ Steps, each a command of this file, with the same FOLDER (from a checkout, extra
     python calibration/real_engine.py judge FOLDER     # fits a third of it, predicts the rest
 
 `measure` starts and ends a server for each draft length and runs `specmodel measure-engine` on it,
-and goes on where it was interrupted. --command serves with another program than vLLM.
+and goes on where it was interrupted. --command starts vLLM in another way, as from an environment
+of its own, or another program; what is not known here goes to `measure-engine`.
 
 The drafter is the first layer of the target, whose later layers are damped: the more, the more
 often the drafter is right. Weights are random, so routing is nearly balanced.
@@ -185,24 +186,23 @@ def _answers() -> bool:
 
 def measure(folder: Path, command: str, lengths: Sequence[int], more: Sequence[str]) -> None:
     """Serve with each draft length and measure; what is there already is not measured again."""
-    listed = ",".join(map(str, lengths))
     for length in lengths:
         own = {"method": "draft_model", "model": f"{folder}/drafter"}
         told = json.dumps(own | {"num_speculative_tokens": length})
         words = command.format(folder=folder, port=PORT, draft_length=length)
-        if length and command == SERVE:
+        if length and "{draft_length}" not in command:
             words += f" --speculative-config '{told}'"
         ask = [
             *(sys.executable, "-m", "specmodel", "measure-engine", f"http://localhost:{PORT}"),
-            *("--output", f"{folder}/served.csv", "--draft-length", listed, "--wait", "0"),
+            *("--output", f"{folder}/served.{length}.csv", "--wait", "0"),
+            *("--draft-length", str(length)),
             *("--concurrency", ",".join(map(str, BATCHES)), "--output-length", str(OUTPUT)),
             *("--prompt-length", ",".join(map(str, PROMPTS)), "--token-ids", "3:8191"),
             *("--temperature", "0", "--method", "draft_model", *more),
         ]
         with served(words, folder / "server.log"):
-            # 2: the other rounds are left, for which the server is to be restarted
             status = subprocess.run(ask, check=False).returncode
-        if status not in (0, 2):
+        if status:
             raise SystemExit(status)
 
 
@@ -217,8 +217,9 @@ def judge(folder: Path, engine: str) -> pd.DataFrame:
         "hardware": f"{folder}/cpu.toml",
         "stack": "torch",
     }
-    table = pd.read_csv(folder / "served.csv")
-    runs = read_benchmarks([folder / "served.csv"])
+    paths = sorted(folder.glob("served.[0-9].csv"))
+    table = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
+    runs = read_benchmarks(paths)
     if len(runs) != len(table):
         raise SystemExit("the summary has rows that are no runs of their own")
     base = load_engine(engine)
@@ -301,14 +302,17 @@ def main() -> None:
     parser.add_argument("step", choices=["models", "measure", "judge"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--damping", type=float, default=DAMPING, help="of later layers")
-    parser.add_argument("--command", default=SERVE, help="that serves; {port}, {draft_length}")
+    parser.add_argument(
+        "--command", default=SERVE, help="that serves: vLLM, or with {draft_length}"
+    )
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="to draft; 0: plain")
     parser.add_argument("--engine", default="vllm", help="profile to start from")
     given, more = parser.parse_known_args()
     folder = given.folder.resolve()
     if given.step == "models":
         models(folder, given.damping)
     elif given.step == "measure":
-        measure(folder, given.command, LENGTHS, more)
+        measure(folder, given.command, [int(n) for n in given.lengths.split(",")], more)
     else:
         both = judge(folder, given.engine)
         write_text(folder / "judged.csv", both.to_csv(index=False, float_format="%.6g"))

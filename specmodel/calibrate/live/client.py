@@ -24,8 +24,6 @@ Form = Literal["ids", "text", "chat"]
 
 _BUFFER = 2**20
 """Bytes of an answer that the client keeps before it stops reading, more than come in a nap [B]."""
-_KEPT = 2.0
-"""Connections are used again within this time; servers close them after 5 [s]."""
 _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -338,7 +336,8 @@ async def connected(
         URL(base + "/"),
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 30.0)),
-        connector=aiohttp.TCPConnector(limit=0, ssl=trusted, keepalive_timeout=_KEPT),
+        # each request has a connection of its own: servers close those that wait for seconds
+        connector=aiohttp.TCPConnector(limit=0, ssl=trusted, force_close=True),
         read_bufsize=_BUFFER,
     ) as session:
         how: dict[str, Any] = {"stream_interval": stream_interval, "temperature": temperature}
