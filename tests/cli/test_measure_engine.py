@@ -234,8 +234,13 @@ def test_a_summary_that_is_there_is_not_lost(measure):
 
 
 def started(server, folder, options):
-    """The command as a process of its own."""
-    command = [sys.executable, "-m", "specmodel", "measure-engine", server.url]
+    """The command as a process of its own.
+
+    A shell's background has Ctrl-C ignored, and its children inherit that.
+    """
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = f"{heed}\nfrom specmodel.cli import run; raise SystemExit(run())"
+    command = [sys.executable, "-c", program, "measure-engine", server.url]
     command += ["--output", "served.csv", *shlex.split(options)]
     environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
     return subprocess.Popen(
@@ -253,7 +258,7 @@ def wait_for(what):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interruption_says_what_is_kept(name, tmp_path):
     path = tmp_path / "served.rows.csv"
-    with standing_in() as server, started(server, tmp_path, f"{SMALL} --repeats 9") as process:
+    with standing_in() as server, started(server, tmp_path, f"{SMALL} --repeats 99") as process:
         try:
             wait_for(lambda: path.exists() and ",run," in path.read_text())
             process.send_signal(getattr(signal, name))
@@ -262,7 +267,7 @@ def test_an_interruption_says_what_is_kept(name, tmp_path):
             process.kill()
     text = out.decode()
     assert process.returncode == 130
-    assert "of 18 runs are in served.rows.csv; the same command goes on from there." in text
+    assert "of 198 runs are in served.rows.csv; the same command goes on from there." in text
     assert "Traceback" not in text
     assert "exception" not in text
 
