@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,12 +115,11 @@ def read_scrape(text: str, where: str) -> Scrape | None:
     InputError
         If it is not in that format.
     """
-    sums: Counter[str] = Counter()
-    positions: Counter[int] = Counter()
+    sums, positions = defaultdict[str, float](float), defaultdict[int, float](float)
     for name, labels, value in samples(text, where):
-        sums[name] += value  # type: ignore[assignment] # floats are counted as well
+        sums[name] += value
         if name == BY_POSITION and labels.get("position", "").isdecimal():
-            positions[int(labels["position"])] += value  # type: ignore[assignment]
+            positions[int(labels["position"])] += value
     engines = {name.partition(":")[0] for name in sums} & set(COUNTERS)
     if not engines:
         return None

@@ -120,6 +120,7 @@ def architecture_fields(
         if not is_dtype_given:
             raise
         dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
+    # what a family says of its cache holds against the dtype of its checkpoint
     return dtypes | fields | {"layers": _grouped(layers)}
 
 

@@ -35,8 +35,6 @@ def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[
     InputError
         If a size is missing or does not fit, or keys contradict each other.
     """
-    if family.own_rules == "Gemma":
-        return [*gemma_blocks(reader, family, num_layers)]
     if family.own_rules in _OWN:
         return _OWN[family.own_rules](reader, num_layers)
     made: dict[str, dict[str, Any]] = {}
@@ -203,6 +201,7 @@ _RULES: dict[str, Callable[[Reader, Family, int], _Rule]] = {
 """Rules for which layers are dense."""
 
 _OWN: dict[str, Callable[[Reader, int], list[dict[str, Any] | None]]] = {
+    "Gemma": gemma_blocks,
     LONGCAT: single_blocks,
     INKLING: inkling_blocks,
     "search": searched_blocks,

@@ -50,15 +50,13 @@ def gemma_mixers(
     return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
 
 
-def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any]]:
+def gemma_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
     """Return the feed-forward block of each layer: dense, and experts beside it where there are.
 
     Parameters
     ----------
     reader
         The configuration.
-    family
-        How its family names the parts of the shape.
     num_layers
         Layers [-].
 
@@ -72,7 +70,6 @@ def gemma_blocks(reader: Reader, family: Family, num_layers: int) -> list[dict[s
     InputError
         If a size is missing or does not fit, or keys contradict each other.
     """
-    del family
     ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
     is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
     if not reader.flag("enable_moe_block", False):
