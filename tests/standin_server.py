@@ -306,14 +306,15 @@ class Door:
         if wants_key and headers.get("authorization") != f"Bearer {server.key}":
             _send(writer, 401, {"error": "Unauthorized"})
             return True
+        stays = headers.get("connection", "").lower() != "close"
         if method == "POST":
-            return await self.post(writer, path, json.loads(body), headers)
+            return await self.post(writer, path, json.loads(body), headers) and stays
         own = own_words(server, path)
         if path == "/metrics" and server.has_metrics:
             _send(writer, 200, metrics(server))
         else:
             _send(writer, 404 if own is None else 200, own or {"detail": "Not Found"})
-        return True
+        return stays
 
     async def post(self, writer, path, body, headers):
         self.asked += 1

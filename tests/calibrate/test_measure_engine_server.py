@@ -24,7 +24,8 @@ from specmodel.calibrate.live import (
     random_words,
     summary,
 )
-from specmodel.calibrate.live.answers import MOST_EVENTS, Answer, Pace
+from specmodel.calibrate.live import answers
+from specmodel.calibrate.live.answers import MOST_BYTES, Answer, Volume
 from specmodel.calibrate.live.log import counted_rows
 
 LIMIT = 30.0
@@ -106,35 +107,66 @@ def test_naps_and_few_events_change_no_time(interval, tmp_path):
     assert events == {120 if interval is None else 1 + -(-119 // 8)}
 
 
-def test_a_nap_ends_before_the_answer_does():
-    pace = Pace()
-    assert pace.nap(100, 1) == 0.0  # nothing is known yet
-    one = {"started": 0.0, "first_token": 1.0, "prompt_tokens": 9}
-    pace.note(Answer(latency=1.99, output_tokens=100, events=100, **one))
-    assert pace.nap(100, 20) == pytest.approx(40 * 0.01)
-    assert pace.nap(100, 97) == 0.0
-    assert pace.nap(10_000, 20) == pytest.approx(MOST_EVENTS * 0.01)
-    pace.note(Answer(latency=2.47, output_tokens=100, events=50, **one))  # two tokens an event
-    assert pace.nap(100, 20) == pytest.approx(15 * 0.01)
+def test_half_of_what_is_left_is_left_alone():
+    volume = Volume()
+    assert volume.left_alone(100, 300) == 1  # nothing is known yet
+    one = {"started": 0.0, "first_token": 1.0, "latency": 2.0, "prompt_tokens": 9}
+    volume.note(Answer(output_tokens=100, events=100, **one), 30_000)
+    assert volume.left_alone(100, 6_000) == 12_000
+    assert volume.left_alone(100, 29_000) == 1
+    assert volume.left_alone(10_000, 6_000) == MOST_BYTES
+    volume.note(Answer(output_tokens=100, events=50, **one), 15_000)  # two tokens an event
+    assert volume.left_alone(100, 6_000) == 4_500
 
 
-def test_an_answer_that_ended_in_a_nap_is_told_and_all_learned_anew():
+@pytest.mark.parametrize("closes", [True, False])
+def test_answers_shorter_than_expected_are_late_only_where_connections_go_on(closes):
     async def work(server):
         async with connected(server.url) as client:
             await client.told()
-            pace = Pace(tokens=1.0, seconds=0.02)  # as if it took ten times as long
-            late = await client.complete([1, 2], 60, pace=pace)
-            again = await client.complete([1, 2], 60, pace=pace)
-            return late, again, pace
+            if not closes:
+                client.session.connector._force_close = False
+            volume = Volume(per_token=20_000.0, per_event=20_000.0)  # a hundred times as much
+            answers = [await client.complete([1, 2], 60, volume=volume) for _ in range(2)]
+            return *answers, volume
 
     with standing_in(step_time=0.002) as server:
-        late, again, pace = within(work(server))
-    assert late.is_late
-    assert late.latency > 0.5
-    assert not again.is_late
+        first, again, volume = within(work(server))
+    assert (first.is_late, again.is_late) == (not closes, False)
+    assert (first.latency > 0.5) == (not closes)
     assert again.latency < 0.4
-    assert pace.seconds == pytest.approx((again.latency - again.first_token) / 59)
-    assert (late.fault, late.output_tokens) == ("", 60)
+    assert 0.0 < volume.per_token < 1_000.0
+    assert (first.fault, first.output_tokens) == ("", 60)
+
+
+def test_a_stream_that_is_left_alone_wakes_no_reader():
+    pieces = []
+
+    async def work(server):
+        async with connected(server.url) as client:
+            await client.told()
+            volume = Volume()
+            for _ in range(2):
+                before = len(pieces)
+                await client.complete([1, 2], 200, volume=volume)
+                yield len(pieces) - before
+
+    async def both(server):
+        return [count async for count in work(server)]
+
+    read = answers._piece
+
+    async def counted(response, least):
+        pieces.append(least)
+        return await read(response, least)
+
+    answers._piece = counted
+    try:
+        with standing_in(step_time=0.002) as server:
+            first, again = within(both(server))
+    finally:
+        answers._piece = read
+    assert again < first / 4
 
 
 def test_no_request_sees_less_than_the_load(tmp_path):

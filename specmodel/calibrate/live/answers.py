@@ -1,15 +1,18 @@
 """Answers of a server, and streams of them, which are read with little work.
 
 A stream is not read event by event, which would cost the machine of an engine on a CPU a good part
-of a step. Between the first and the last events the socket is left to the kernel, which keeps what
-comes: half of the way that is left by the events seen so far is slept through at a time, until so
-little is left that each event is read as it comes.
+of a step. The kernel keeps what comes and wakes the reader once there is enough of it: half of the
+bytes that are left of an answer, by the answers so far, until so few are left that each event is
+read as it comes. It wakes the reader at the end of the connection too, so that an answer that is
+shorter than expected is not seen late.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
+from contextlib import suppress
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from math import inf
@@ -20,10 +23,12 @@ from specmodel.base.errors import cut, in_one_line
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-MOST_EVENTS = 128
-"""Most events that are left to the kernel at a time, whose buffers are not endless [-]."""
+MOST_BYTES = 32 * 1024
+"""Most that is left to the kernel at a time, whose buffers are not endless [byte]."""
 LIVE_EVENTS = 4
 """So many events before the expected end, each is read as it comes [-]."""
+LOOK = 2.0
+"""Longest that a stream is left alone [s]."""
 EVENT, _DONE, _ERROR = b"data: ", b"data: [DONE]", b'data: {"error"'
 """How events of a stream begin, the one that ends it, and one that tells an error."""
 
@@ -47,7 +52,8 @@ class Answer:
     fault
         What is wrong with it; empty if nothing is.
     is_late
-        Whether it ended while the stream was left alone, and so before it was seen to.
+        Whether it ended while the stream was left alone on a connection that goes on, and so before
+        it was seen to.
     """
 
     started: float
@@ -61,69 +67,86 @@ class Answer:
 
 
 @dataclass(kw_only=True)
-class Pace:
-    """How the events of streams come, by answers so far; before the first, none is slept through.
+class Volume:
+    """How many bytes streams have, by answers so far; before the first, all are read as they come.
 
     Parameters
     ----------
-    tokens
-        Most that an event brought, on average over an answer [token].
-    seconds
-        Least between two events, likewise [s].
+    per_token
+        Least of an answer, on average over its tokens [byte].
+    per_event
+        Most, on average over its events [byte].
     """
 
-    tokens: float = 0.0
-    seconds: float = inf
+    per_token: float = inf
+    per_event: float = 0.0
 
-    def note(self, answer: Answer) -> None:
-        """Learn from an answer; one that was late tells that all must be learned anew."""
-        if answer.is_late:
-            self.tokens, self.seconds = 0.0, inf
-        elif answer.events >= LIVE_EVENTS:
-            self.tokens = max(self.tokens, answer.output_tokens / answer.events)
-            each = (answer.latency - answer.first_token) / (answer.events - 1)
-            self.seconds = min(self.seconds, each)
+    def note(self, answer: Answer, size: int) -> None:
+        """Learn from an answer of so many bytes."""
+        if answer.events:
+            self.per_token = min(self.per_token, size / answer.output_tokens)
+            self.per_event = max(self.per_event, size / answer.events)
 
-    def nap(self, length: int, events: int) -> float:
-        """Return how long a stream can be left alone: half of what is left of it at least.
+    def left_alone(self, length: int, received: int) -> int:
+        """Return how much of a stream the kernel may keep: half of what is left, near its end all.
 
         Parameters
         ----------
         length
             Tokens of the answer [token].
-        events
-            That came [-].
+        received
+            What came [byte].
 
         Returns
         -------
-        float
-            0 where the next event is waited for [s].
+        int
+            1 where the next event is waited for [byte].
         """
-        left = length / self.tokens - events if self.tokens else 0.0
-        return min(left / 2, MOST_EVENTS) * self.seconds if left > LIVE_EVENTS else 0.0
+        if not self.per_event:
+            return 1
+        left = length * self.per_token - received
+        is_near = left <= LIVE_EVENTS * self.per_event
+        return 1 if is_near else int(min(left / 2, MOST_BYTES))
 
 
 async def pieces_of(
-    response: ClientResponse, length: int, pace: Pace | None
+    response: ClientResponse, length: int, received: int, volume: Volume | None
 ) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield what comes after the first piece of a stream, and if it ended in a nap, with naps."""
-    events = 1
+    """Yield what comes after the first bytes of a stream, and with them if it was seen late."""
     while True:
-        nap = pace.nap(length, events) if pace else 0.0
-        if nap and response.connection and response.connection.transport:
-            transport = response.connection.transport
-            transport.pause_reading()
-            await asyncio.sleep(nap)
-            transport.resume_reading()
-        piece = await response.content.readany()
+        least = volume.left_alone(length, received) if volume else 1
+        piece, is_late = await _piece(response, least)
         if not piece:
             return
-        events += piece.count(EVENT)
-        yield piece, bool(nap) and _DONE in piece
+        received += len(piece)
+        yield piece, is_late and _DONE in piece
+
+
+async def _piece(response: ClientResponse, least: int) -> tuple[bytes, bool]:
+    """Return what comes next once it is so many bytes, and if that was waited for in vain."""
+    _wake_at(response, least)
+    timer = asyncio.timeout(LOOK if least > 1 else None)
+    try:
+        async with timer:
+            return await response.content.readany(), False
+    except TimeoutError:
+        if not timer.expired():
+            raise
+    _wake_at(response, 1)
+    return await response.content.readany(), True
+
+
+def _wake_at(response: ClientResponse, least: int) -> None:
+    """Have the kernel keep what comes until it is so many bytes, where it can."""
+    transport = response.connection.transport if response.connection else None
+    own = transport.get_extra_info("socket") if transport else None
+    if own is not None:
+        with suppress(OSError, AttributeError):
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
 
 
 def read_answer(
-    answer: Answer, body: bytes, length: int, pace: Pace | None, *, streams: bool
+    answer: Answer, body: bytes, length: int, volume: Volume | None, *, streams: bool
 ) -> Answer:
     """Return an answer with what its body says, or what is wrong with it."""
     events = body.count(EVENT)
@@ -141,8 +164,8 @@ def read_answer(
     if output != length:
         fault = f"{output} of {length} tokens (does the server heed ignore_eos?)"
         return replace(whole, fault=fault)
-    if pace:
-        pace.note(whole)
+    if volume:
+        volume.note(whole, len(body))
     return whole
 
 

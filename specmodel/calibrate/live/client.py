@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from specmodel.base.errors import InputError, cut, in_one_line, nearest
-from specmodel.calibrate.live.answers import EVENT, Answer, Pace, pieces_of, read_answer
+from specmodel.calibrate.live.answers import EVENT, Answer, Volume, pieces_of, read_answer
 from specmodel.calibrate.live.engines import Scrape, Speculation, read_scrape, speculation
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Server:
         output_length: int,
         *,
         name: str = "",
-        pace: Pace | None = None,
+        volume: Volume | None = None,
         streams: bool | None = None,
     ) -> Answer:
         """Ask for an answer of so many tokens and measure when it comes.
@@ -184,7 +184,7 @@ class Server:
             Tokens that it should have, whatever they are [token].
         name
             Of the request, for the logs of the server.
-        pace
+        volume
             Of answers so far, to which this one is added; every event is read as it comes if not
             given.
         streams
@@ -209,9 +209,10 @@ class Server:
                 if response.status == 200 and streams:
                     pieces.append(await response.content.readany())
                     first = time.perf_counter() - begun
-                    async for piece, in_nap in pieces_of(response, output_length, pace):
+                    received = len(pieces[0])
+                    more = pieces_of(response, output_length, received, volume)
+                    async for piece, is_late in more:  # noqa: B007 - of the last one
                         pieces.append(piece)
-                        is_late = in_nap
                 else:
                     pieces.append(await response.read())
                 faults = "" if response.status == 200 else _refusal(response.status, pieces[0])
@@ -227,7 +228,7 @@ class Server:
         answer = Answer(**times, fault=faults, is_late=is_late)
         if faults:
             return answer
-        return read_answer(answer, whole, output_length, pace, streams=streams)
+        return read_answer(answer, whole, output_length, volume, streams=streams)
 
     def _asked(self, prompt: Sequence[int] | str, length: int, *, streams: bool) -> dict[str, Any]:
         """Return the body of a request."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from specmodel.base.errors import InputError
-from specmodel.calibrate.live.answers import Answer, Pace
+from specmodel.calibrate.live.answers import Answer, Volume
 from specmodel.calibrate.live.client import Server, Told
 from specmodel.calibrate.live.engines import Scrape, growth
 from specmodel.calibrate.live.log import Log
@@ -200,7 +200,7 @@ class _Asking:
     prompts: Prompts
 
     def __post_init__(self) -> None:
-        self.pace = Pace()
+        self.volume = Volume()
         self.own = dict.fromkeys(("requests", "prompt_tokens", "output_tokens"), 0)
 
     async def each(self, run: Run, requests: Sequence[Request], attempt: int) -> None:
@@ -208,7 +208,7 @@ class _Asking:
             prompt = self.prompts(run.prompt_length)
             name = "-".join(map(str, (*run.key, attempt, *request[:3])))
             answer = await self.server.complete(
-                prompt, request.output_length, name=f"specmodel-{name}", pace=self.pace
+                prompt, request.output_length, name=f"specmodel-{name}", volume=self.volume
             )
             self.log.add(run, request.role, _facts(request, answer), attempt)
             if answer.fault:
