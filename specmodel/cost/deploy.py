@@ -162,14 +162,17 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
         engine = engine.on_host(_single("host_speed", given))
     hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
     hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    if hardware.kind == "cpu":  # its host is the processor that computes
+        engine = engine.model_copy(update={"hides_host": "none"})
     dtypes = _dtypes(given, hardware)
     load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
     target = _record(chosen["target"], Architecture, load)
     target = _alike(target, dtypes)
     target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
+    drafter = _drafter(given, target).run_by(engine.draft_model_first)
     deployment = Deployment(
         target=target,
-        drafter=_drafter(given, target).with_changes(f"{prefix}drafter", changes["drafter"]),
+        drafter=drafter.with_changes(f"{prefix}drafter", changes["drafter"]),
         hardware=hardware,
         engine=engine,
         kernels=choose_kernels(hardware, given.get("stack"), engine.stack),

@@ -347,6 +347,30 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     return time if deployment.engine.hides_host == "none" else time.beside_host()
 
 
+def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime | None:
+    """Return the time of the pass in which a draft model reads a prompt, likewise.
+
+    Parameters
+    ----------
+    deployment, prompt_length
+        As `prefill_pass` takes them.
+
+    Returns
+    -------
+    PassTime or None
+        None for look-ups, and for heads, whose layer beside the target's many is not counted.
+    """
+    drafter = deployment.drafter
+    if drafter.is_head or drafter.is_lookup:
+        return None
+    replicas = deployment.layout.replicas
+    prompts = sequence_group(
+        batch_size=replicas, tokens_per_sequence=prompt_length, logits_per_sequence=1
+    )
+    time = draft_pass(deployment, drafter.architectures[0], prompts)
+    return time if deployment.engine.hides_host == "none" else time.beside_host()
+
+
 def carried_prefill(
     prefill_time: FloatArray, batch_size: FloatArray, output_length: FloatArray
 ) -> FloatArray:
@@ -377,8 +401,7 @@ def carried_prefill(
     there are fewer steps, and each carries that many times as much. Replicas with data-parallel
     attention prefill side by side, each the prompts of its own requests. Fitted to published decode
     times of whole engines, the coefficient is 0.90 to 1.03; 1 is taken. One prompt is taken to
-    wait for no other, and a step with a chunk of a prompt to take as long as both apart. What a
-    drafter does with a prompt is not counted.
+    wait for no other, and a step with a chunk of a prompt to take as long as both apart.
 
     Examples
     --------

@@ -111,7 +111,7 @@ COLUMNS = (
         beside=("tpot",),
     ),
     _time("verify_time", "verify pass", lambda e: e.verify_time),
-    _time("draft_time", "all drafting of a step", lambda e: e.times.draft_time),
+    _time("draft_time", "all drafting of a step", lambda e: e.draft_time),
     _time("reject_time", "rejection sampling of a step", lambda e: e.times.reject_time),
     _time("step_time", "drafting, verification and rejection", lambda e: e.step_time),
     Column(

@@ -20,6 +20,7 @@ from specmodel.cost.latency import (
     KernelErrors,
     StepTimes,
     carried_prefill,
+    draft_prefill_pass,
     prefill_pass,
     step_times,
 )
@@ -60,6 +61,8 @@ class Evaluation:
         Longest draft considered for the best one [token].
     prefill
         Pass of one prompt on each replica where steps carry prefill, else None.
+    draft_prefill
+        The same of a draft model.
     """
 
     deployment: Deployment
@@ -70,15 +73,23 @@ class Evaluation:
     step_error: FloatArray | float = 1.0
     max_draft_length: int = 1
     prefill: PassTime | None = None
+    draft_prefill: PassTime | None = None
 
     @cached_property
     def carried(self) -> FloatArray | float:
         """Prefill of other requests for each token that a request makes [s]."""
-        if self.prefill is None:
+        return self._carried(self.prefill)
+
+    @cached_property
+    def carried_by_draft(self) -> FloatArray | float:
+        """The same of a draft model, in steps that draft [s]."""
+        return self._carried(self.draft_prefill) * (self.points["draft_length"] > 0)
+
+    def _carried(self, prefill: PassTime | None) -> FloatArray | float:
+        if prefill is None:
             return 0.0
         batch_size = self.deployment.layout.requests_of_replica(self.points["batch_size"])
-        output_length = self.points["output_length"]
-        return carried_prefill(self.prefill.total_time, batch_size, output_length)
+        return carried_prefill(prefill.total_time, batch_size, self.points["output_length"])
 
     @property
     def forward_time(self) -> FloatArray:
@@ -92,11 +103,21 @@ class Evaluation:
         verify = self.times.verify_time
         return verify if self.prefill is None else verify + self.tokens_per_step * self.carried
 
+    @property
+    def draft_time(self) -> FloatArray:
+        """All drafting of a step, and the prefill of a draft model [s]."""
+        draft = self.times.draft_time
+        if self.draft_prefill is None:
+            return draft
+        return draft + self.tokens_per_step * self.carried_by_draft
+
     @cached_property
     def step_time(self) -> FloatArray:
         """Drafting, verification, rejection and the prefill that the step carries [s]."""
         step = self._unloaded_step_time
-        return step if self.prefill is None else step + self.tokens_per_step * self.carried
+        if self.prefill is None:
+            return step
+        return step + self.tokens_per_step * (self.carried + self.carried_by_draft)
 
     @cached_property
     def _unloaded_step_time(self) -> FloatArray:
@@ -143,7 +164,8 @@ class Evaluation:
     def break_even_acceptance_rate(self) -> FloatArray:
         """Rate from which speculation pays; NaN where none does, and for trees [-].
 
-        A loaded engine has that of an idle one: prefill adds the same to every token.
+        A loaded engine has that of an idle one: prefill adds the same to every token, but for that
+        of a draft model, which is left out here.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
@@ -157,7 +179,8 @@ class Evaluation:
         """Return what a step takes beyond a plain one, by cause, errors of an engine aside [s]."""
         growth = self.times.growth_by_cause() | {"prefill": np.zeros(())}
         if self.prefill:
-            growth["prefill"] = np.asarray((self.tokens_per_step - 1) * self.carried)
+            more = (self.tokens_per_step - 1) * self.carried
+            growth["prefill"] = np.asarray(more + self.tokens_per_step * self.carried_by_draft)
         return growth
 
     @property
@@ -260,6 +283,11 @@ def evaluate(
     if prefill is None and "prompt_length" in points:
         prefill = prefill_pass(deployment, points["prompt_length"])
         prefill = prefill.scaled(errors.verify, errors.deployment) if errors else prefill
+    draft_prefill = None
+    if "prompt_length" in points:
+        draft_prefill = draft_prefill_pass(deployment, points["prompt_length"])
+        if draft_prefill and errors:
+            draft_prefill = draft_prefill.scaled(errors.draft, errors.deployment)
     tokens = _tokens_where_proposed(points, acceptance, deployment)
     rate = deployment.drafter.proposal_rate
     return Evaluation(
@@ -271,6 +299,7 @@ def evaluate(
         step_error=step_error,
         max_draft_length=max_draft_length,
         prefill=prefill,
+        draft_prefill=draft_prefill,
     )
 
 

@@ -81,6 +81,23 @@ def verified_first(
     )
 
 
+def next_and_verified_first(
+    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
+) -> tuple[DraftPasses, ...]:
+    """Return the passes of `verified_first`, whose first carries the token to go on from beside."""
+    first, rest = verified_first(model, draft_length, drafted_tokens)
+    return replace(first, tokens_per_sequence=drafted_tokens + 2), rest
+
+
+MODEL_RULES: dict[str, Rule] = {
+    "one token": one_at_a_time,
+    "verified": verified_first,
+    "verified and next": next_and_verified_first,
+}
+"""What engines give a draft model first in a step: of a model as small as most are, the last token
+alone costs as much until batches are large; of one that is a MoE it costs less."""
+
+
 def features_first(
     model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
 ) -> tuple[DraftPasses, ...]:
@@ -291,6 +308,12 @@ class Drafter:
     def architectures(self) -> tuple[Architecture, ...]:
         """What runs on the GPU."""
         return tuple(architecture for architecture, _ in self.parts)
+
+    def run_by(self, first: str) -> "Drafter":
+        """Return it as an engine runs it that gives a draft model so much first (`MODEL_RULES`)."""
+        if self.is_head or self.is_lookup or self.is_chain:
+            return self
+        return replace(self, parts=tuple((model, MODEL_RULES[first]) for model, _ in self.parts))
 
     def passes(
         self, draft_length: Numeric, verify_tokens: Numeric | None = None

@@ -187,6 +187,11 @@ class EngineProfile(Record):
         `tree_time` [-].
     gpu_time_factor
         How many times as long the GPU takes as its kernels were fitted to take [-].
+    draft_model_first
+        What a draft model is given first in a step (`draft_passes.MODEL_RULES`): its last token, or
+        all that were just verified, accepted or not, as vLLM 0.33 (``v1/spec_decode``, with the
+        next one beside) and SGLang 0.5.23 (``speculative/standalone_worker_v2``) run it. Heads are
+        given the verified ones by all engines.
     state_slots
         What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
         the engine whose kernels it runs if None.
@@ -209,6 +214,7 @@ class EngineProfile(Record):
     hides_host: Hiding = "none"
     host_speed: Factor = 1.0
     gpu_time_factor: Factor = 1.0
+    draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
     state_slots: Slots | None = None
     fit: EngineFit | None = None
 

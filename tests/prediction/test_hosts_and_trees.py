@@ -1,6 +1,7 @@
 """The speed of the host and the width of trees as arguments, right and wrong."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,3 +119,12 @@ def test_replays_walk_no_trees() -> None:
     tree = replace(chain, tree_width=4)
     with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, a chain: .*"):
         replay_times(tree, max_draft_length=3, context_length=100)
+
+
+def test_nothing_runs_beside_the_host_where_it_computes_itself() -> None:
+    profile = Path(__file__).parents[2] / "calibration/results/intel_xeon_2_threads/cpu.toml"
+    own: dict[str, Any] = {"target": "qwen2-57b-a14b", "engine": "vllm"}
+    assert deploy(**own, hardware="h200_sxm")[0].engine.hides_host == "all"
+    deployment, _ = deploy(**own, hardware=profile)
+    assert deployment.engine.hides_host == "none"
+    assert deployment.engine.pass_time == load_engine("vllm").pass_time

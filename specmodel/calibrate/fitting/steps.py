@@ -13,7 +13,12 @@ from specmodel.base.units import FloatArray
 from specmodel.calibrate.serving.tables import Served
 from specmodel.cost.deploy import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import carried_prefill, prefill_pass, step_times
+from specmodel.cost.latency import (
+    carried_prefill,
+    draft_prefill_pass,
+    prefill_pass,
+    step_times,
+)
 from specmodel.records.engine import EngineProfile, Overheads, load_engine
 
 HOST_SECONDS = (
@@ -32,7 +37,7 @@ class MeasuredSteps:
     plain_time, verify_time, draft_time
         Of a plain pass, of the verify pass and of all draft passes, on the GPU [s].
     prefill_time
-        Of one prompt, on the GPU [s].
+        Of one prompt, on the GPU, and by the draft model in runs with one [s].
     prefills
         Prompts of other requests for each token that a request makes [-].
     draft_passes, draft_length, requests, tokens_per_step
@@ -166,6 +171,9 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
     if "prompt_length" not in points:
         return {"prefill_time": 1.0, "prefills": 0.0}
     prefill = prefill_pass(deployment, points["prompt_length"]).gpu_time
+    drafts = draft_prefill_pass(deployment, points["prompt_length"])
+    if drafts and points["draft_length"] > 0:
+        prefill = prefill + drafts.gpu_time
     own = deployment.layout.requests_of_replica(points["batch_size"])
     prefills = carried_prefill(np.ones(()), own, points["output_length"])
     return {"prefill_time": float(prefill), "prefills": float(prefills)}

@@ -1,0 +1,66 @@
+"""What engines have a draft model do beside a token a pass: what was verified, and prompts."""
+
+import numpy as np
+import pytest
+
+from specmodel import predict
+from specmodel.base.errors import InputError
+from specmodel.cost.deploy import deploy
+from specmodel.cost.latency import draft_prefill_pass, prefill_pass
+from specmodel.records.engine import load_engine
+
+WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}
+FIRST = {"ideal": (1, 1), "vllm-moesd-2025": (1, 1), "sglang": (5, 1), "vllm": (6, 1)}
+"""Tokens of the first pass of four drafted tokens, and of the others, by engine."""
+
+
+@pytest.mark.parametrize("engine", FIRST)
+def test_engines_give_a_draft_model_first_what_they_do(engine):
+    deployment, _ = deploy(**WHERE, engine=engine)
+    tokens = []
+    for part in deployment.drafter.passes(4):
+        tokens += [float(part.tokens_per_sequence)] * int(part.count)
+    first, later = FIRST[engine]
+    assert tokens == [first, later, later, later]
+
+
+def test_a_user_may_say_what_an_engine_gives_first():
+    engine = load_engine("vllm")
+    other = engine.model_copy(update={"draft_model_first": "one token"})
+    own = {**WHERE, "batch_size": 8, "draft_length": 4, "acceptance": 0.8}
+    more, less = (predict(**own, engine=e).draft_time for e in (engine, other))
+    assert less < more
+
+
+def test_heads_and_look_ups_run_alike_everywhere():
+    for drafter in ("eagle3", "ngram"):
+        own = {**WHERE, "drafter": drafter}
+        one, other = (deploy(**own, engine=name)[0].drafter for name in ("vllm", "ideal"))
+        tokens = [
+            [float(p.tokens_per_sequence) for p in drafts.passes(3)] for drafts in (one, other)
+        ]
+        assert tokens[0] == tokens[1]
+        assert draft_prefill_pass(deploy(**own)[0], 1024) is None
+
+
+@pytest.mark.parametrize("draft_length", [0, 3])
+def test_steps_that_draft_carry_prompts_of_the_draft_model(draft_length):
+    own = WHERE | {"batch_size": 8, "draft_length": draft_length, "acceptance": 0.8}
+    idle = predict(**own, context_length=1088)
+    loaded = predict(**own, context_length=1088, prompt_length=1024, output_length=128)
+    deployment, _ = deploy(**WHERE)
+    both = float(prefill_pass(deployment, 1024).total_time)
+    if draft_length:
+        both += float(draft_prefill_pass(deployment, 1024).total_time)
+    tokens = float(idle.tokens_per_step)
+    grown = float(loaded.step_time - idle.step_time)
+    assert grown == pytest.approx(tokens * 7 / 128 * both, rel=1e-9)
+    parts = [loaded.draft_time, loaded.verify_time, loaded.reject_time]
+    assert np.sum(parts) == pytest.approx(float(loaded.step_time), rel=1e-9)
+
+
+def test_an_unknown_way_is_one_line(tmp_path):
+    text = 'schema_version = 1\nname = "x"\nsource = "y"\ndraft_model_first = "two tokens"\n'
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(InputError, match="draft_model_first: got 'two tokens'"):
+        deploy(**WHERE, engine=tmp_path / "x.toml")
