@@ -26,6 +26,8 @@ class StandIn:
     draft_length: int = 0
     accepted: tuple = (0,)
     """Accepted tokens of the drafts of a request, one after the other, again and again."""
+    drafts_up_to: int = 10**9
+    """Largest batch size at which it drafts, as by a schedule."""
     model: str = "stand-in"
     forms: tuple = ("ids", "text", "chat")
     key: str = ""
@@ -85,15 +87,15 @@ async def run_engine(server, running):
         end += server.step_time + new * server.prefill_time
         await asyncio.sleep(max(end - clock(), 0.0))
         for request in batch:
-            _step(server, request)
+            _step(server, request, drafts=len(batch) <= server.drafts_up_to)
             if request.made == request.length and request in running:
                 running.remove(request)
 
 
-def _step(server, request):
+def _step(server, request, *, drafts):
     """Give a request the tokens of one step."""
     tokens = 1
-    if request.made and server.draft_length:
+    if request.made and server.draft_length and drafts:
         accepted = server.accepted[request.steps % len(server.accepted)]
         tokens, request.steps = 1 + accepted, request.steps + 1
         server.add("drafts")

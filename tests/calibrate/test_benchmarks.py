@@ -481,3 +481,13 @@ def test_keys_are_those_that_sglang_writes():
     server = own_source("sglang", "sglang/srt/arg_groups/field_order.py")
     ours = {key for key in sglang()["server_info"] if key.startswith("speculative_")}
     assert all(f'"{key}"' in server for key in (*ours, "model_path"))
+
+
+def test_the_batch_of_a_step_that_a_table_tells_is_taken(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "concurrency,tokens_per_s,tpot_ms,step_batch\n16,127,123.5,15.84\n16,126,123.6,\n"
+    )
+    told, other = read_benchmarks([path])
+    assert told.batch_size == 15.84
+    assert other.batch_size == pytest.approx(seen_batch(126 * 0.1236, 16))

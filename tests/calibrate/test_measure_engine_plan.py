@@ -215,6 +215,14 @@ def test_steps_are_those_that_the_engine_counted():
     assert (row["draft_length"], row["verify_tokens"], row["usable"]) == (3, 4, True)
 
 
+def test_the_others_of_a_request_miss_the_one_step_in_which_they_are_prefilled():
+    (row,) = summary([{**row, "concurrency": "4"} for row in rows()]).to_dict("records")
+    # ten tokens after the first, two a step: the others are in five of six
+    assert row["step_batch"] == pytest.approx(1 + 3 * 5 / 6)
+    (row,) = summary(rows()).to_dict("records")
+    assert row["step_batch"] == 1.0
+
+
 def test_steps_without_a_draft_are_counted_by_their_tokens():
     (row,) = summary(rows(drafts=4, draft_tokens=12, accepted_tokens=10)).to_dict("records")
     assert row["tokens_per_step"] == pytest.approx(20 / (4 + 6))

@@ -17,6 +17,7 @@ from specmodel.base.errors import InputError
 from specmodel.calibrate.live import (
     Log,
     Plan,
+    answers,
     connected,
     drive,
     fitted_words,
@@ -24,7 +25,6 @@ from specmodel.calibrate.live import (
     random_words,
     summary,
 )
-from specmodel.calibrate.live import answers
 from specmodel.calibrate.live.answers import MOST_BYTES, Answer, Volume
 from specmodel.calibrate.live.log import counted_rows
 
@@ -97,7 +97,7 @@ def test_steps_carry_the_prefill_of_the_others(tmp_path):
 
 
 @pytest.mark.parametrize("interval", [None, 8])
-def test_naps_and_few_events_change_no_time(interval, tmp_path):
+def test_streams_left_alone_and_few_events_change_no_time(interval, tmp_path):
     with standing_in(step_time=0.005) as server:
         rows = measure(server, tmp_path, output_lengths=[120], requests=2, stream_interval=interval)
     (row,) = summary(rows).to_dict("records")
@@ -243,6 +243,25 @@ def test_drafts_that_are_not_counted_are_refused(tmp_path):
         pytest.raises(InputError, match="draft_length: got 3; expected 0"),
     ):
         measure(server, tmp_path, draft_length=3, before=stop)
+
+
+def test_loads_at_which_a_schedule_drafts_nothing_are_measured_and_no_run_to_fit(tmp_path):
+    with standing_in(draft_length=3, accepted=(3,), drafts_up_to=2) as server:
+        rows = measure(server, tmp_path, draft_length=3, concurrencies=[1, 4], requests=2)
+    few, many = summary(rows).to_dict("records")
+    assert (few["tokens_per_step"], few["usable"], few["notes"]) == (4.0, True, "")
+    assert many["tpot_ms"] > 2 * few["tpot_ms"]
+    assert "% of steps drafted nothing" in many["notes"]  # the last ones of a run are alone
+    assert not many["usable"]
+
+
+def test_a_server_that_drafts_nothing_at_a_load_is_no_run_to_fit(tmp_path):
+    with standing_in(draft_length=3, drafts_up_to=0) as server:
+        rows = measure(server, tmp_path, draft_length=3)
+    (row,) = summary(rows).to_dict("records")
+    assert (row["tokens_per_step"], row["usable"]) == (1.0, False)
+    assert row["notes"] == "100% of steps drafted nothing"
+    assert row["step_ms"] == row["tpot_ms"]
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from contextlib import suppress
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING

@@ -271,8 +271,11 @@ async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict
 
 
 def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
-    """Refuse a run that should have drafted and counted no draft."""
-    if run.draft_length and not grown.get("drafts"):
+    """Refuse a run that should have drafted where drafts are not counted.
+
+    A vLLM that counts positions drafts at some loads: at this one its schedule may say 0.
+    """
+    if run.draft_length and not grown.get("drafts") and "position 0" not in grown:
         raise _uncounted(run.draft_length)
 
 

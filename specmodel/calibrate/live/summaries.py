@@ -18,10 +18,13 @@ LOAD = KEY[:-1]
 COLUMNS = (
     *("id", "engine", "engine_version", "model", "draft_length", "topk", "verify_tokens"),
     *("concurrency", "prompt_length", "output_length", "tokens_per_step", "step_ms", "tpot_ms"),
-    *("tokens_per_s", "ttft_ms", "step_spread", "accepted_by_position", "repeats", "requests"),
-    *("usable", "notes"),
+    *("tokens_per_s", "ttft_ms", "step_batch", "step_spread", "accepted_by_position"),
+    *("repeats", "requests", "usable", "notes"),
 )
 """Columns of a summary."""
+
+MOST_UNDRAFTED = 0.1
+"""Share of steps without a draft that a run of one draft length may have [-]."""
 
 _FOREIGN = ("of others", "not counted")
 """Notes of runs that others have disturbed."""
@@ -42,12 +45,20 @@ def summary(rows: Iterable[Mapping[str, str]]) -> pd.DataFrame:
         median over repeats of the mean over timed requests, `step_ms` likewise of TPOT x tokens
         per step, `step_spread` how much repeats of it differ, (most - least) / median. Repeats
         with traffic of others are left out where there are others; the row is not usable else.
+    `step_batch` is the batch that a request sees in a step, itself included.
 
     Notes
     -----
     Tokens per step are those that came out after the first of each request, by the steps of
     requests that the engine counted. Those of vLLM that had no draft, as an n-gram look-up leaves,
     are not counted, and are what remains of the tokens but one for each draft and those accepted.
+    The others of a request are in its steps but where they are prefilled themselves, which is taken
+    to be one step of theirs in a request's time: long prompts make that step long, but no more of
+    them.
+
+    Where more than `MOST_UNDRAFTED` of the steps are such, as under a schedule of draft lengths,
+    the row is of no one draft length and not usable for a fit; its times and rates are what users
+    of that server see.
     """
     groups: dict[tuple[str, ...], list[tuple[Mapping[str, str], list[Any]]]] = defaultdict(list)
     for run, requests in counted_rows(rows):
@@ -63,6 +74,8 @@ def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[A
     found = pd.DataFrame([_measured(run, requests) for run, requests in kept])
     timed = [r for _, requests in kept for r in requests if r["role"] == "timed"]
     last = kept[-1][0]
+    per_step = found["tokens"].sum() / found["steps"].sum()
+    steps = (int(load["output_length"]) - 1) / per_step
     notes = {*found["note"], *"; ".join(run["note"] for run, _ in runs).split("; ")} - {""}
     return {
         "id": "-".join(["run", load["round"], *(load[n] for n in LOAD[1:])]),
@@ -74,14 +87,20 @@ def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[A
         "concurrency": int(load["concurrency"]),
         "prompt_length": fmean(float(r["prompt_tokens"]) for r in timed),
         "output_length": int(load["output_length"]),
-        "tokens_per_step": found["tokens"].sum() / found["steps"].sum(),
+        "tokens_per_step": per_step,
         **_times(found),
+        "step_batch": 1.0 + (int(load["concurrency"]) - 1.0) * steps / (steps + 1.0),
         "accepted_by_position": _by_position([run for run, _ in kept]),
         "repeats": len(kept),
         "requests": len(timed),
-        "usable": bool(clean),
+        "usable": bool(clean) and not _is_scheduled(found),
         "notes": "; ".join(sorted(notes)),
     }
+
+
+def _is_scheduled(found: pd.DataFrame) -> bool:
+    """Return whether runs drafted in some of their steps only."""
+    return bool(found["undrafted"].sum() > MOST_UNDRAFTED * found["steps"].sum())
 
 
 def _undisturbed(runs: Sequence[tuple[Mapping[str, str], list[Any]]]) -> Sequence[Any]:
@@ -106,7 +125,7 @@ def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> 
     timed = [r for r in requests if r["role"] == "timed"]
     seconds = sum(float(r["latency"]) for r in timed)
     rate = int(run["concurrency"]) * sum(int(r["output_tokens"]) for r in timed) / seconds
-    tokens, steps, note = _steps(run, requests)
+    tokens, steps, undrafted, note = _steps(run, requests)
     tpot = _mean_tpot(run, timed)
     if tpot != tpot:
         tpot, note = int(run["concurrency"]) / rate, "TPOT with prefill: no streams, no counters"
@@ -116,6 +135,7 @@ def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> 
         "tokens_per_s": rate,
         "tokens": tokens,
         "steps": steps,
+        "undrafted": undrafted,
         "note": note,
     }
 
@@ -136,18 +156,23 @@ def _tpot(row: Mapping[str, str]) -> float:
 
 def _steps(
     run: Mapping[str, str], requests: Sequence[Mapping[str, str]]
-) -> tuple[float, float, str]:
-    """Return tokens after the first ones, the steps that made them, and what is odd about it."""
+) -> tuple[float, float, float, str]:
+    """Return tokens after the first, the steps that made them, those without a draft, and notes."""
     if not int(run["draft_length"]):
         own = float(sum(int(r["output_tokens"]) - 1 for r in requests))
-        return own, own, ""
+        return own, own, 0.0, ""
     names = ("output_tokens", "requests", "drafts", "draft_tokens", "accepted_tokens")
     made, count, drafts, drafted, accepted = (float(run[name] or 0) for name in names)
-    tokens, mean = made - count, drafted / drafts
-    undrafted = tokens - accepted - drafts if accepted else 0.0
-    is_odd = bool(drafted) and abs(mean - int(run["draft_length"])) > NEAR_WHOLE
-    note = f"drafts of {mean:.3g} tokens, not all of {run['draft_length']}" if is_odd else ""
-    return tokens, drafts + max(undrafted, 0.0), note
+    tokens = made - count
+    is_told = bool(accepted or not drafts)  # SGLang does not count accepted tokens
+    undrafted = max(tokens - accepted - drafts, 0.0) if is_told else 0.0
+    steps, notes = drafts + undrafted, []
+    if undrafted > MOST_UNDRAFTED * steps:
+        notes.append(f"{undrafted / steps:.0%} of steps drafted nothing")
+    if drafted and abs(drafted / drafts - int(run["draft_length"])) > NEAR_WHOLE:
+        mean = f"{drafted / drafts:.3g} tokens"
+        notes.append(f"drafts of {mean}, not all of {run['draft_length']}")
+    return tokens, steps, undrafted, "; ".join(notes)
 
 
 def _by_position(runs: Sequence[Mapping[str, str]]) -> str:

@@ -71,8 +71,9 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     said of itself; otherwise `Run.drafting` sets it. For the batch see `seen_batch`.
 
     A row of a table may hold a plain run (base_ columns) and a speculative one (spec_ columns), or
-    one of them; tokens per second are those of all requests. Its batch is the concurrency that it
-    names, or by `seen_batch` where it has both tokens per second and the time of a token or step.
+    one of them; tokens per second are those of all requests. Its batch is its column step_batch, as
+    `specmodel measure-engine` writes it, or else the concurrency that it names, or by `seen_batch`
+    where it has both tokens per second and the time of a token or step.
     Rows that a column usable calls false are passed over.
     """
     if not paths:
@@ -296,12 +297,13 @@ def _row_runs(values: Mapping[str, Any], source: str) -> Iterator[Run]:
     speedup = _cell(values, "speedup", source)
     if not base and not drafted and speedup is None:
         raise InputError(source, "no measured number", FORMATS)
+    batch = _cell(values, "step_batch", source)
     if base:
-        yield _timed(base, own)
+        yield _timed(base, own, batch)
     if drafted or speedup is not None:
         own |= _row_drafting(values, source)
     if drafted:
-        yield _timed(drafted, own)
+        yield _timed(drafted, own, batch)
     if speedup is not None and not (base and drafted):
         yield Run(**own, quantity="speedup", value=speedup, batch_size=_nominal(own))
 
@@ -344,8 +346,8 @@ def _row_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     }
 
 
-def _timed(measured: Mapping[str, float], own: Mapping[str, Any]) -> Run:
-    """Return a run with the time of a step by what the row has of it."""
+def _timed(measured: Mapping[str, float], own: Mapping[str, Any], batch: float | None) -> Run:
+    """Return a run with the time of a step, and its batch, by what the row has of them."""
     tokens, rate = own.get("tokens_per_step", 1.0), measured.get("tokens_per_s", 0.0)
     if "step_ms" in measured:
         step = measured["step_ms"] / 1e3
@@ -353,8 +355,9 @@ def _timed(measured: Mapping[str, float], own: Mapping[str, Any]) -> Run:
         step = measured["tpot_ms"] / 1e3 * tokens
     else:
         step = _nominal(own) * tokens / measured["tokens_per_s"]
-    has_both = rate > 0.0 and len(measured) > 1
-    batch = _batch(rate * step / tokens, own) if has_both else _nominal(own)
+    if batch is None:
+        has_both = rate > 0.0 and len(measured) > 1
+        batch = _batch(rate * step / tokens, own) if has_both else _nominal(own)
     return Run(**own, quantity="step_time", value=step, batch_size=batch)
 
 
