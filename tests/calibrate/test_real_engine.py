@@ -1,0 +1,153 @@
+"""The script of the loop with a real engine: with a server that stands in, and with vLLM itself."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("aiohttp")
+pytest.importorskip("filelock")
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "calibration"
+STANDIN = Path(__file__).parents[1] / "standin_server.py"
+LOADS = ["--concurrency", "1,4", "--prompt-length", "16,32", "--output-length", "12"]
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import random_moe
+    import real_judge
+
+    return random_moe, real_judge
+
+
+def run(folder, step, *more):
+    """What a step of the script says."""
+    command = [sys.executable, str(SCRIPTS / "real_engine.py"), step, str(folder), *more]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr[-2000:]
+    return done.stdout
+
+
+def configured(folder, random_moe, **changes):
+    """A folder with what `judge` reads beside the measurements."""
+    for kind, layers in (("target", 8), ("drafter", 1)):
+        (folder / kind).mkdir()
+        config = random_moe.CONFIG | {"num_hidden_layers": layers} | changes
+        (folder / kind / "config.json").write_text(json.dumps(config))
+    profile = SCRIPTS / "results/intel_xeon_2_threads/cpu.toml"
+    shutil.copy(profile, folder / "cpu.toml")
+
+
+@pytest.mark.slow
+def test_all_steps_run_against_a_server_that_stands_in(tmp_path, scripts):
+    configured(tmp_path, scripts[0])
+    command = f"{shlex.quote(sys.executable)} {shlex.quote(str(STANDIN))} --port {{port}}"
+    command += " --step-time 0.02 --draft-length {draft_length}"
+    serving = ("--command", command, *LOADS, "--repeats", "1")
+    run(tmp_path, "measure", "--lengths", "0,2", *serving)
+    said = run(tmp_path, "judge").splitlines()
+    assert [line.split(":")[0].strip() for line in said] == [
+        "not fitted   3 loads",
+        "fitted       1 loads",
+    ]
+    assert (tmp_path / "judged.png").stat().st_size > 10_000
+    loads = pd.read_csv(tmp_path / "loads.csv")
+    assert list(loads["draft_length"]) == [0] * 4 + [2] * 4
+    assert loads.groupby("draft_length")["is_fitted"].sum().tolist() == [1, 1]
+    # a step of the stand-in is 20 ms, whether it drafts or not: loads fitted are met
+    fitted = loads[loads["is_fitted"]]
+    assert (fitted["predicted"] / fitted["measured"]).tolist() == pytest.approx([1.0] * 2, rel=0.1)
+    ranges = [[1, 3, 2], [4, 16, 1]]
+    told = {"method": "draft_model", "num_speculative_tokens": 2}
+    told["num_speculative_tokens_per_batch_size"] = ranges
+    (tmp_path / "schedule.json").write_text(json.dumps(told))
+    with pytest.raises(AssertionError, match="not one of the draft lengths measured"):
+        run(tmp_path, "schedule", *serving)
+    told["num_speculative_tokens_per_batch_size"] = [[1, 3, 2], [4, 16, 0]]
+    (tmp_path / "schedule.json").write_text(json.dumps(told))
+    said = run(tmp_path, "schedule", *serving)
+    assert "throughput against length 0" in said
+    table = pd.read_csv(tmp_path / "scheduled.csv")
+    assert table["draft_length"].tolist() == [2, 2, 0, 0]
+
+
+def test_a_schedule_is_read_as_vllm_reads_it(scripts):
+    judge = scripts[1]
+    drafts = {"num_speculative_tokens": 5}
+    assert judge.scheduled_length(drafts, 7) == 5
+    drafts["num_speculative_tokens_per_batch_size"] = [[1, 2, 5], [3, 6, 2], [9, 12, 1]]
+    lengths = [judge.scheduled_length(drafts, batch) for batch in (1, 2, 3, 6, 8, 9, 12, 40)]
+    assert lengths == [5, 5, 2, 2, 2, 1, 1, 1]
+
+
+def test_shares_accepted_become_conditional_rates(tmp_path, scripts):
+    rows = "draft_length,accepted_by_position\n2,0.9 0.45\n2,0.7 0.35\n"
+    (tmp_path / "served.2.csv").write_text(rows)
+    (tmp_path / "served.1.csv").write_text("draft_length,accepted_by_position\n1,0.2\n")
+    assert scripts[1].measured_acceptance(tmp_path) == pytest.approx([0.8, 0.5])
+
+
+def test_weights_are_as_many_as_the_architecture_has(tmp_path, scripts):
+    pytest.importorskip("torch")
+    from math import prod
+
+    from specmodel.records.architecture import load_architecture
+
+    moe = scripts[0]
+    small = moe.CONFIG | {"num_hidden_layers": 2, "num_experts": 4, "vocab_size": 64}
+    moe.models(tmp_path, small)
+    path = tmp_path / "target/config.json"
+    count = sum(prod(shape) for shape in moe.shapes(small).values())
+    read = load_architecture(path)
+    norms = 2 * (2 * small["hidden_size"] + 2 * small["head_dim"]) + small["hidden_size"]
+    assert read.total_parameters == pytest.approx(count - norms, rel=1e-3)
+    with (tmp_path / "target/model.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    assert max(ends) == 2 * count
+
+
+SMALL = {"num_experts": 16, "num_hidden_layers": 4, "hidden_size": 512, "vocab_size": 2048}
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_real_vllm_is_measured_fitted_predicted_and_scheduled(tmp_path, scripts):
+    """With `vllm` on the path, or a command that starts it in SPECMODEL_VLLM."""
+    pytest.importorskip("torch")
+    start = os.environ.get("SPECMODEL_VLLM", "vllm")
+    if shutil.which(shlex.split(start)[0]) is None:
+        pytest.skip("no vllm here")
+    moe, judge = scripts
+    configured(tmp_path, moe, **SMALL)
+    moe.models(tmp_path, moe.CONFIG | SMALL)
+    command = f"{start} serve {{folder}}/target --port {{port}} --served-model-name target"
+    command += " --dtype bfloat16 --max-model-len 512 --max-num-seqs 4 --enforce-eager"
+    loads = ["--concurrency", "1,4", "--prompt-length", "32,64", "--output-length", "48"]
+    serving = ("--command", command, *loads, "--token-ids", "3:2047", "--repeats", "2")
+    run(tmp_path, "measure", "--lengths", "0,2", *serving)
+    run(tmp_path, "judge")
+    judged = pd.read_csv(tmp_path / "judged.csv")
+    assert judged["tokens_per_step"].between(1.2, 3.0).all()
+    assert (~judged["is_fitted"]).sum() == 3
+    assert judged["ratio_error"].abs().mean() < 0.2
+    drafts = {"method": "draft_model", "num_speculative_tokens": 2}
+    drafts["num_speculative_tokens_per_batch_size"] = [[1, 2, 2], [3, 4, 0]]
+    (tmp_path / "schedule.json").write_text(json.dumps(drafts))
+    run(tmp_path, "schedule", *serving)
+    table = pd.read_csv(tmp_path / "served.schedule.csv").set_index("concurrency")
+    assert (table.loc[1, "tokens_per_step"] > 1.2).all()
+    assert (table.loc[4, "tokens_per_step"] < 1.2).all()
+    assert judge.scheduled_length(drafts, 4) == 0
