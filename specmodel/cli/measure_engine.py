@@ -88,6 +88,11 @@ _LISTS = ("draft_length", "concurrency", "prompt_length", "output_length")
     help="Bounds of the ids in prompts.  [default: 100:20000]",
 )
 @click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Of prompts, for draft lengths to meet the same ones; without prefix caching.",
+)
+@click.option(
     "--api-key",
     envvar="OPENAI_API_KEY",
     metavar="KEY",
@@ -225,7 +230,7 @@ class _Work:
         async with connected(self.url, **access, **how) as server:
             told = await server.told(options["model"])
             self._check_length(told)
-            session = {"specmodel": __version__, "url": server.url}
+            session = {"specmodel": __version__, "url": server.url, "seed": options["seed"]}
             session["started"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             identity = {"model": told.model, "engine": told.engine} | how
             with Log(self.rows, identity, session) as log:
@@ -342,15 +347,14 @@ class _Work:
 
     async def _prompts(self, server: Server) -> Any:
         """Return what makes prompts of the form that the server takes."""
-        import numpy as np
-
         from specmodel.calibrate.live import fitted_words, random_ids, random_words
 
         bounds = parse_values("token_ids", self.options["token_ids"].replace(":", ","))
         if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
             raise InputError("token_ids", self.options["token_ids"], "LOW:HIGH")
-        rng = np.random.default_rng()  # new ids each time: none are in a cache of prefixes
-        ids, words = random_ids(rng, *bounds), random_words(rng)
+        seed = self.options["seed"]  # without, new ones each time: none are in a cache of prefixes
+        lowest, highest = map(int, bounds)
+        ids, words = random_ids(lowest, highest, seed), random_words(seed)
         samples: dict[Any, Any] = {"ids": ids(8), "text": words(8), "chat": words(8)}
         form = self.options["prompt_form"]
         found = await server.find_form({form: samples[form]} if form else samples)

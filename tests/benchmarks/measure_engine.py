@@ -13,8 +13,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-
 from specmodel.base.errors import InputError
 from specmodel.calibrate.live import Log, Plan, connected, drive, random_ids, summary
 
@@ -36,7 +34,7 @@ async def cost(step_time: float, interval: int | None) -> tuple[float, float]:
                 break
             except InputError:
                 await asyncio.sleep(0.2)
-        prompts = random_ids(np.random.default_rng(), 100, 20_000)
+        prompts = random_ids(100, 20_000)
         with tempfile.TemporaryDirectory() as folder, Log(Path(folder) / "a.csv", {}, {}) as log:
             async for done in drive(server, told, plan, plan.runs(0), log, prompts):
                 if done.is_run:

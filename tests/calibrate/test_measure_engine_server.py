@@ -43,7 +43,7 @@ def within(work):
     return asyncio.run(limited())
 
 
-def measure(server, folder, *, draft_length=0, before=None, requests=1, **changes):
+def measure(server, folder, *, draft_length=0, before=None, requests=1, seed=None, **changes):
     """Rows of a measurement of a server."""
     options = {n: changes.pop(n) for n in ("streams", "stream_interval") if n in changes}
 
@@ -51,7 +51,7 @@ def measure(server, folder, *, draft_length=0, before=None, requests=1, **change
         plan = Plan(draft_lengths=[draft_length], requests=requests, **SMALL | changes)
         async with connected(server.url, timeout=10.0, **options) as client:
             told = await client.told()
-            prompts = random_ids(np.random.default_rng(), 100, 200)
+            prompts = random_ids(100, 200, seed)
             with Log(folder / "rows.csv", {"model": told.model}, {}) as log:
                 async for done in drive(client, told, plan, plan.runs(0), log, prompts):
                     if before and not done.is_run:
@@ -286,7 +286,7 @@ def test_the_form_of_prompts_is_found_and_their_length_met(forms):
     async def work(server):
         async with connected(f"{server.url}/v1/") as client:
             await client.told()
-            words = random_words(np.random.default_rng())
+            words = random_words()
             samples = {"ids": [1, 2], "text": "the of", "chat": "the of"}
             form = await client.find_form(samples)
             if form == "ids":
@@ -307,7 +307,7 @@ def test_a_chat_takes_no_prompt_shorter_than_its_frame():
         async with connected(server.url) as client:
             await client.told()
             await client.find_form({"chat": "the"})
-            await fitted_words(client, random_words(np.random.default_rng()), [3])
+            await fitted_words(client, random_words(), [3])
 
     with (
         standing_in(forms=("chat",)) as server,
@@ -324,6 +324,20 @@ def test_prompts_are_new_each_time(tmp_path):
     assert {len(prompt) for prompt in prompts} == {16}
     assert min(map(min, prompts)) >= 100
     assert max(map(max, prompts)) <= 200
+
+
+def test_with_a_seed_draft_lengths_meet_the_same_requests(tmp_path):
+    asked = []
+    for length in (0, 2):
+        (tmp_path / str(length)).mkdir()
+        with standing_in(draft_length=length, accepted=(1,)) as server:
+            own = {"concurrencies": [1, 3], "repeats": 2, "draft_length": length}
+            measure(server, tmp_path / str(length), seed=7, **own)
+        asked.append(sorted(map(tuple, server.prompts)))
+        assert len(set(asked[-1])) == len(asked[-1])
+    assert asked[0] == asked[1]
+    assert random_words(7)(9, (1,)) == random_words(7)(9, (1,)) != random_words(7)(9, (2,))
+    assert random_words()(9) != random_words()(9)
 
 
 def test_a_server_with_a_certificate_of_its_own(tmp_path):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 MOST_BYTES = 32 * 1024
-"""Most that is left to the kernel at a time, whose buffers are not endless [byte]."""
+"""Most that is left to the kernel at a time, whose buffers are not endless [B]."""
 LIVE_EVENTS = 4
 """So many events before the expected end, each is read as it comes [-]."""
 LOOK = 2.0
@@ -73,9 +73,9 @@ class Volume:
     Parameters
     ----------
     per_token
-        Least of an answer, on average over its tokens [byte].
+        Least of an answer, on average over its tokens [B].
     per_event
-        Most, on average over its events [byte].
+        Most, on average over its events [B].
     """
 
     per_token: float = inf
@@ -95,12 +95,12 @@ class Volume:
         length
             Tokens of the answer [token].
         received
-            What came [byte].
+            What came [B].
 
         Returns
         -------
         int
-            1 where the next event is waited for [byte].
+            1 where the next event is waited for [B].
         """
         if not self.per_event:
             return 1

@@ -23,7 +23,7 @@ Form = Literal["ids", "text", "chat"]
 
 
 _BUFFER = 2**20
-"""Bytes of an answer that the client keeps before it stops reading, more than the kernel does [B]."""
+"""Bytes of an answer that the client keeps before it stops reading: more than the kernel [B]."""
 _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
 
 

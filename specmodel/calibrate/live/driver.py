@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from specmodel.calibrate.live.answers import Answer, Volume
 from specmodel.calibrate.live.client import Server, Told
 from specmodel.calibrate.live.engines import Scrape, growth
 from specmodel.calibrate.live.log import Log
-from specmodel.calibrate.live.plan import Plan, Request, Run, slots_of, warm_up_of
+from specmodel.calibrate.live.plan import ROLES, Plan, Request, Run, slots_of, warm_up_of
 
 SETTLED = 3.0
 """Longest wait for the counters of requests that have ended, and for a server to be idle [s]."""
@@ -30,8 +30,12 @@ WORDS = (
 )
 """One token each in the vocabularies of most models, with the blank before it."""
 
-Prompts = Callable[[int], "Sequence[int] | str"]
-"""Makes a new prompt of so many tokens, unlike any before."""
+
+class Prompts(Protocol):
+    """Makes a prompt of so many tokens for the request of a key; another key is another prompt."""
+
+    def __call__(self, length: int, key: Sequence[int] = ()) -> Sequence[int] | str:
+        """Return the prompt, token ids or text."""
 
 
 @dataclass(frozen=True)
@@ -44,27 +48,40 @@ class Done:
     is_run: bool
 
 
-def random_ids(rng: np.random.Generator, lowest: int, highest: int) -> Prompts:
+def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
     """Return what makes prompts of random token ids.
 
     Parameters
     ----------
-    rng
-        Of the ids.
     lowest, highest
         Bounds of ids, both included [-].
+    seed
+        With which a key has the same prompt each time; without, none comes twice [-].
 
     Returns
     -------
-    Callable
-        From tokens to a prompt.
+    Prompts
+        From tokens and a key to a prompt.
     """
-    return lambda length: rng.integers(lowest, highest, length, endpoint=True).tolist()
+
+    def prompt(length: int, key: Sequence[int] = ()) -> list[int]:
+        ids = _drawn(seed, key).integers(lowest, highest, length, endpoint=True)
+        return list(ids.tolist())
+
+    return prompt
 
 
-def random_words(rng: np.random.Generator) -> Prompts:
-    """Return what makes prompts of so many random common words."""
-    return lambda length: " ".join(rng.choice(WORDS, max(length, 1)).tolist())
+def random_words(seed: int | None = None) -> Prompts:
+    """Return what makes prompts of so many random common words, likewise."""
+
+    def prompt(length: int, key: Sequence[int] = ()) -> str:
+        return " ".join(_drawn(seed, key).choice(WORDS, max(length, 1)).tolist())
+
+    return prompt
+
+
+def _drawn(seed: int | None, key: Sequence[int]) -> np.random.Generator:
+    return np.random.default_rng(None if seed is None else [seed, *key])
 
 
 async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -> Prompts:
@@ -90,7 +107,7 @@ async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -
         If a prompt is longer than that with a single word in it: what a chat adds.
     """
     counts = {length: await _words_of(server, words, length) for length in set(lengths)}
-    return lambda length: words(counts[length])
+    return lambda length, key=(): words(counts[length], key)
 
 
 async def _words_of(server: Server, words: Prompts, length: int) -> int:
@@ -205,7 +222,9 @@ class _Asking:
 
     async def each(self, run: Run, requests: Sequence[Request], attempt: int) -> None:
         for request in requests:
-            prompt = self.prompts(run.prompt_length)
+            # the load and the request, whatever is drafted
+            key = (*run.key[2:], ROLES.index(request.role), request.slot, request.number)
+            prompt = self.prompts(run.prompt_length, key)
             name = "-".join(map(str, (*run.key, attempt, *request[:3])))
             answer = await self.server.complete(
                 prompt, request.output_length, name=f"specmodel-{name}", volume=self.volume

@@ -26,6 +26,10 @@ MOST_REQUESTS = 100_000
 """Most requests of all runs together [request]."""
 
 
+ROLES = ("warm-up", "lead", "timed", "tail")
+"""What requests are for: only those that are timed see the load from beginning to end."""
+
+
 class Request(NamedTuple):
     """One request of a run: the slot, its number there, what it is for, and its output [token]."""
 
