@@ -129,7 +129,7 @@ def figure(both: pd.DataFrame, path: Path) -> None:
     from matplotlib.figure import Figure
 
     prompts, lengths = sorted(both["prompt"].unique()), sorted(both["draft_length"].unique())
-    drawn = Figure(figsize=(3.4 * len(prompts), 3.0), layout="constrained")
+    drawn = Figure(figsize=(3.0 * len(prompts) + 1.2, 3.0), layout="constrained")
     panels = drawn.subplots(1, len(prompts), squeeze=False, sharey=True)[0]
     for axes, prompt in zip(panels, prompts, strict=True):
         for place, length in enumerate(lengths):
@@ -141,8 +141,8 @@ def figure(both: pd.DataFrame, path: Path) -> None:
                 y = 1 / part["ratio_idle_measured"][seen == is_seen]
                 axes.plot(x[seen == is_seen], y, "o", color=color, markerfacecolor=fill, ms=4)
         _by_batch(axes, both["concurrency"], prompt)
-    panels[0].set_ylabel("plain step / step with drafts")
-    panels[-1].legend(fontsize=7, title="lines: predicted\nfilled: fitted", title_fontsize=7)
+    panels[0].set_ylabel("plain step / step with a draft")
+    _explained(drawn, panels[0], "lines: predicted\nfilled: fitted")
     drawn.savefig(path, dpi=150)
 
 
@@ -152,6 +152,13 @@ def _by_batch(axes: Any, batches: pd.Series | pd.Index, prompt: int) -> None:
     axes.minorticks_off()
     axes.set_xticks(sorted(set(batches)), labels=[f"{n:g}" for n in sorted(set(batches))])
     axes.set(title=f"prompts of {prompt} tokens", xlabel="batch size")
+
+
+def _explained(drawn: Any, axes: Any, title: str) -> None:
+    """Give a figure a legend beside its panels."""
+    handles, labels = axes.get_legend_handles_labels()
+    small = {"fontsize": 7, "title_fontsize": 7}
+    drawn.legend(handles, labels, loc="outside right center", title=title, **small)
 
 
 # A schedule
@@ -230,7 +237,7 @@ def figure_of_schedule(found: pd.DataFrame, path: Path) -> None:
     from matplotlib.figure import Figure
 
     prompts = sorted(found.index.unique("prompt"))
-    drawn = Figure(figsize=(3.4 * len(prompts), 3.0), layout="constrained")
+    drawn = Figure(figsize=(3.0 * len(prompts) + 1.2, 3.0), layout="constrained")
     panels = drawn.subplots(1, len(prompts), squeeze=False, sharey=True)[0]
     alone = [name for name in found if str(name).startswith("length_")]
     for axes, prompt in zip(panels, prompts, strict=True):
@@ -245,7 +252,7 @@ def figure_of_schedule(found: pd.DataFrame, path: Path) -> None:
         axes.axhline(1.0, color="0.5", lw=0.5)
         _by_batch(axes, part.index, prompt)
     panels[0].set_ylabel("speedup")
-    panels[-1].legend(fontsize=7, title="grey: each length alone", title_fontsize=7)
+    _explained(drawn, panels[0], "grey: each\nlength alone")
     drawn.savefig(path, dpi=150)
 
 

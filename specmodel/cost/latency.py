@@ -341,9 +341,7 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
     0.148
     """
     tokens = check("prompt_length", prompt_length, minimum=1)
-    replicas = deployment.layout.replicas
-    prompts = sequence_group(batch_size=replicas, tokens_per_sequence=tokens, logits_per_sequence=1)
-    time = target_pass(deployment, prompts)
+    time = target_pass(deployment, _prompts(deployment, tokens))
     return time if deployment.engine.hides_host == "none" else time.beside_host()
 
 
@@ -363,12 +361,16 @@ def draft_prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTi
     drafter = deployment.drafter
     if drafter.is_head or drafter.is_lookup:
         return None
-    replicas = deployment.layout.replicas
-    prompts = sequence_group(
-        batch_size=replicas, tokens_per_sequence=prompt_length, logits_per_sequence=1
-    )
+    prompts = _prompts(deployment, prompt_length)
     time = draft_pass(deployment, drafter.architectures[0], prompts)
     return time if deployment.engine.hides_host == "none" else time.beside_host()
+
+
+def _prompts(deployment: Deployment, tokens: Numeric) -> SequenceGroup:
+    """Return a prompt of so many tokens on each replica."""
+    return sequence_group(
+        batch_size=deployment.layout.replicas, tokens_per_sequence=tokens, logits_per_sequence=1
+    )
 
 
 def carried_prefill(

@@ -1,13 +1,20 @@
 """The results that are committed: complete, fitted as they say, and within the figures stated."""
 
+import csv
+import importlib
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from specmodel.calibrate.fitting import fit_kernels
+from specmodel.calibrate.live import summary
 from specmodel.calibrate.measure.suite import REPEATS, suite
 from specmodel.calibrate.measurements import read_measurements
+from specmodel.records.engine import load_engine
 from specmodel.records.hardware import load_hardware
 
 RESULTS = Path(__file__).parents[2] / "calibration" / "results"
@@ -63,3 +70,47 @@ def test_recorded_unions_are_within_four_standard_errors_of_the_law() -> None:
     unions = pd.read_csv(CPU / "closed_loop_unions.csv")
     assert len(unions) >= 20
     assert (unions["standard_errors"] <= 4).all()
+
+
+VLLM = RESULTS / "vllm_cpu_1_thread"
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(RESULTS.parent))
+    return importlib.import_module("real_judge")
+
+
+def test_a_real_vllm_is_predicted_within_the_figures(judge: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "loop"
+    shutil.copytree(VLLM, folder)
+    judge.judge(folder, "vllm")
+    judged = pd.read_csv(folder / "judged.csv")
+    recorded = pd.read_csv(VLLM / "judged.csv")
+    assert judged["ratio_error"].to_numpy() == pytest.approx(recorded["ratio_error"], abs=2e-4)
+    unseen = judged[~judged["is_fitted"]]
+    assert len(unseen) == 35
+    assert set(unseen["draft_length"]) == {1, 2, 3, 4, 5}
+    assert unseen["ratio_error"].abs().mean() <= 0.08
+    assert unseen["speedup_error"].abs().mean() <= 0.10
+    was, now = load_engine(VLLM / "engine.toml"), load_engine(folder / "engine.toml")
+    assert now.gpu_time_factor == pytest.approx(was.gpu_time_factor, rel=1e-3)
+
+
+def test_summaries_are_what_their_rows_give() -> None:
+    for path in VLLM.rglob("served.*.rows.csv"):
+        with path.open(newline="") as file:
+            table = summary(list(csv.DictReader(file)))
+        was = pd.read_csv(path.with_name(path.name.replace(".rows", "")))
+        assert table["step_ms"].to_numpy() == pytest.approx(was["step_ms"], rel=1e-5)
+        assert table["repeats"].tolist() == was["repeats"].tolist()
+
+
+def test_the_schedule_was_drafted_by(judge: Any) -> None:
+    drafts = json.loads((VLLM / "schedule.json").read_text())
+    served = pd.read_csv(VLLM / "served.schedule.csv")
+    for row in served.to_dict("records"):
+        length = judge.scheduled_length(drafts, row["concurrency"])
+        shares = [float(share) for share in str(row["accepted_by_position"]).split()]
+        assert max(shares[length:], default=0.0) < 0.05
+        assert min(shares[:length]) > 0.5
