@@ -2,7 +2,7 @@
 
 Steps, each a command of this file, with the same FOLDER (from a checkout, extra [engine]):
 
-    specmodel calibrate --device cpu --output FOLDER/cpu.toml
+    specmodel calibrate --device cpu --output FOLDER/cpu.toml  # a FOLDER that exists
     python calibration/real_engine.py models FOLDER    # an MoE of random weights and its drafter
     python calibration/real_engine.py measure FOLDER   # serves them with vLLM, length by length
     python calibration/real_engine.py judge FOLDER     # fits a third of it, predicts the rest
