@@ -16,7 +16,6 @@ by FOLDER/schedule.json if there is one, for a schedule of one's own.
 
 import argparse
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -47,10 +46,9 @@ READY = 1200.0
 @contextmanager
 def served(command: str, log: Path) -> Iterator[None]:
     """Run a server until it is no longer needed, from when it answers."""
-    environment = {"VLLM_CPU_KVCACHE_SPACE": "2", **os.environ}
     with (
         log.open("ab") as out,
-        subprocess.Popen(shlex.split(command), stdout=out, stderr=out, env=environment) as process,
+        subprocess.Popen(shlex.split(command), stdout=out, stderr=out) as process,
     ):
         try:
             end = time.monotonic() + READY
