@@ -83,7 +83,7 @@ class Evaluation:
     @cached_property
     def carried_by_draft(self) -> FloatArray | float:
         """The same of a draft model, in steps that draft [s]."""
-        return self._carried(self.draft_prefill) * (self.points["draft_length"] > 0)
+        return np.where(self.points["draft_length"] > 0, self._carried(self.draft_prefill), 0.0)
 
     def _carried(self, prefill: PassTime | None) -> FloatArray | float:
         if prefill is None:
