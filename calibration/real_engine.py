@@ -82,8 +82,9 @@ def measure(folder: Path, command: str, lengths: Sequence[int], more: Sequence[s
 
 def schedule(folder: Path, command: str, more: Sequence[str]) -> None:
     """Write a schedule for the engine as fitted, unless there is one, and measure it served so."""
-    path, rates = folder / "schedule.json", measured_acceptance(folder)
+    path = folder / "schedule.json"
     if not path.exists():
+        rates = measured_acceptance(folder)
         ask = [
             *(sys.executable, "-m", "specmodel", "schedule", "--for", "vllm", "--fragment-only"),
             *("--target", f"{folder}/target/config.json", "--engine", f"{folder}/engine.toml"),

@@ -169,7 +169,7 @@ def measured_acceptance(folder: Path) -> list[float]:
     table = pd.read_csv(max(folder.glob("served.[1-9].csv")))
     by_row = table["accepted_by_position"].str.split(expand=True).astype(float)
     shares = [1.0, *by_row.mean()]
-    return [min(later / earlier, 1.0) for earlier, later in pairwise(shares)]
+    return [min(later / earlier, 1.0) if earlier else 0.0 for earlier, later in pairwise(shares)]
 
 
 def judge_schedule(folder: Path) -> str:
