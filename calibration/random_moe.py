@@ -22,15 +22,6 @@ CONFIG: dict[str, Any] = {
 """Eight layers of 32 experts: 0.9 GB in bf16, nearly all of them experts."""
 
 
-HYBRID: dict[str, Any] = CONFIG | {
-    "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next",
-    "shared_expert_intermediate_size": 512, "full_attention_interval": 4,
-    "layer_types": [*["linear_attention"] * 3, "full_attention"] * 2,
-    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-    "linear_num_key_heads": 8, "linear_num_value_heads": 16, "partial_rotary_factor": 0.25,
-}  # fmt: skip
-"""The same with a gated delta net in three layers of four and a shared expert, as Qwen3-Next."""
-
 DAMPING = 0.01
 """Of the outputs of later layers: drafts of one token are right nine times out of ten."""
 
@@ -62,15 +53,6 @@ def models(
     ):
         describe(folder / kind, own_config)
         save({name: weight.to(torch.bfloat16) for name, weight in kept.items()}, folder / kind)
-
-
-def hybrid(folder: Path) -> None:
-    """Write what describes a hybrid and a drafter that is never right, for an engine's own weights.
-
-    vLLM makes them with ``--load-format dummy``.
-    """
-    describe(folder / "target", HYBRID)
-    describe(folder / "drafter", CONFIG | {"num_hidden_layers": 1})
 
 
 def describe(folder: Path, config: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from random_moe import DAMPING, hybrid, models
+from random_moe import DAMPING, models
 from real_judge import judge, judge_schedule, measured_acceptance
 
 from specmodel.base.files import write_text
@@ -128,7 +128,6 @@ def main() -> None:
     parser.add_argument("step", choices=["models", "measure", "judge", "schedule"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--damping", type=float, default=DAMPING, help="of later layers")
-    parser.add_argument("--hybrid", action="store_true", help="layers with a state, no weights")
     parser.add_argument(
         "--command", default=SERVE, help="that serves: vLLM, or with {draft_length}"
     )
@@ -136,9 +135,7 @@ def main() -> None:
     parser.add_argument("--engine", default="vllm", help="profile to start from")
     given, more = parser.parse_known_args()
     folder = given.folder.resolve()
-    if given.step == "models" and given.hybrid:
-        hybrid(folder)
-    elif given.step == "models":
+    if given.step == "models":
         models(folder, damping=given.damping)
     elif given.step == "measure":
         measure(folder, given.command, [int(n) for n in given.lengths.split(",")], more)
