@@ -1,14 +1,16 @@
-"""A Qwen3-MoE of random weights, a drafter that is its first layers, and a tokenizer, as files.
+"""A Qwen3-MoE of random weights and a drafter that is its first layers, as files.
 
 Later layers of the target are damped: the more, the more often the drafter is right. Weights are
 random, so routing is nearly balanced.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
-from specmodel.base.files import write_text
+from random_weights import describe, drawn, save
+
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of weights by their names in a checkpoint, or after the name of their layer."""
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "torch_dtype": "bfloat16",
@@ -21,7 +23,6 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 """Eight layers of 32 experts: 0.9 GB in bf16, nearly all of them experts."""
 
-
 DAMPING = 0.01
 """Of the outputs of later layers: drafts of one token are right nine times out of ten."""
 
@@ -33,18 +34,9 @@ def models(
     draft_layers: int = 1,
 ) -> None:
     """Write the target, the drafter that is its first layers, and a tokenizer of both."""
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    weights = {
-        name: torch.empty(shape).normal_(0.0, shape[-1] ** -0.5, generator=generator)
-        if len(shape) > 1
-        else torch.ones(shape)
-        for name, shape in shapes(config).items()
-    }
+    weights = drawn(shapes(config))
     for name, weight in weights.items():
-        is_output = name.endswith(("o_proj.weight", "down_proj.weight"))
-        if is_output and int(name.split(".")[2]) >= draft_layers:
+        if name.endswith(OUTPUTS) and _layer(name) >= draft_layers:
             weight *= damping
     first = {n: w for n, w in weights.items() if ".layers." not in n or _layer(n) < draft_layers}
     for kind, own_config, kept in (
@@ -52,68 +44,58 @@ def models(
         ("drafter", config | {"num_hidden_layers": draft_layers}, first),
     ):
         describe(folder / kind, own_config)
-        save({name: weight.to(torch.bfloat16) for name, weight in kept.items()}, folder / kind)
+        save(kept, folder / kind)
 
 
-def describe(folder: Path, config: dict[str, Any]) -> None:
-    """Write a configuration and a tokenizer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "config.json", json.dumps(config, indent=2))
-    for name, text in tokenizer(config["vocab_size"]).items():
-        write_text(folder / name, json.dumps(text))
+OUTPUTS = ("o_proj.weight", "out_proj.weight", "down_proj.weight")
+"""Ends of names of matrices whose products are added to what a layer was given."""
 
 
 def _layer(name: str) -> int:
     return int(name.split(".")[2])
 
 
-def shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def shapes(config: dict[str, Any]) -> Shapes:
     """Return the shape of each weight of a Qwen3-MoE, by its name in a checkpoint."""
-    h, w, d = config["hidden_size"], config["moe_intermediate_size"], config["head_dim"]
+    found = ends(config)
+    for layer in range(config["num_hidden_layers"]):
+        block = {**norms(config), **attention(config), **experts(config)}
+        found |= {f"model.layers.{layer}.{name}": shape for name, shape in block.items()}
+    return found
+
+
+def ends(config: dict[str, Any]) -> Shapes:
+    """Return shapes of what comes before and after the layers."""
+    vocabulary, h = config["vocab_size"], config["hidden_size"]
+    embedding = {f"{name}.weight": (vocabulary, h) for name in ("model.embed_tokens", "lm_head")}
+    return {**embedding, "model.norm.weight": (h,)}
+
+
+def norms(config: dict[str, Any]) -> Shapes:
+    """Return shapes of a layer's norms."""
+    h = config["hidden_size"]
+    return {f"{name}.weight": (h,) for name in ("input_layernorm", "post_attention_layernorm")}
+
+
+def attention(config: dict[str, Any], gates: int = 0) -> Shapes:
+    """Return shapes of grouped-query attention, with so many gates beside each query."""
+    h, d = config["hidden_size"], config["head_dim"]
     q, kv = (d * config[f"num_{kind}_heads"] for kind in ("attention", "key_value"))
-    vocabulary = config["vocab_size"]
-    found = {"model.embed_tokens": (vocabulary, h), "model.norm": (h,), "lm_head": (vocabulary, h)}
-    for layer in (f"model.layers.{i}" for i in range(config["num_hidden_layers"])):
-        found |= {
-            f"{layer}.{name}": (h,) for name in ("input_layernorm", "post_attention_layernorm")
-        }
-        attention = {"q_proj": (q, h), "k_proj": (kv, h), "v_proj": (kv, h), "o_proj": (h, q)}
-        attention |= {"q_norm": (d,), "k_norm": (d,)}
-        found |= {f"{layer}.self_attn.{name}": shape for name, shape in attention.items()}
-        found[f"{layer}.mlp.gate"] = (config["num_experts"], h)
-        for expert in range(config["num_experts"]):
-            block = {"gate_proj": (w, h), "up_proj": (w, h), "down_proj": (h, w)}
-            found |= {f"{layer}.mlp.experts.{expert}.{n}": shape for n, shape in block.items()}
-    return {f"{name}.weight": shape for name, shape in found.items()}
+    own = {"q_proj": (q * (1 + gates), h), "k_proj": (kv, h), "v_proj": (kv, h), "o_proj": (h, q)}
+    own |= {"q_norm": (d,), "k_norm": (d,)}
+    return {f"self_attn.{name}.weight": shape for name, shape in own.items()}
 
 
-def save(weights: dict[str, Any], folder: Path) -> None:
-    """Write weights in bf16 as a file of safetensors: a header in JSON, then the bytes."""
-    import torch
-
-    header, end = {}, 0
-    for name, weight in weights.items():
-        start, end = end, end + 2 * weight.numel()
-        shape = list(weight.shape)
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
-    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
-    text += b" " * (-len(text) % 8)
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for weight in weights.values():
-            file.write(weight.contiguous().view(torch.uint8).numpy().tobytes())
+def experts(config: dict[str, Any]) -> Shapes:
+    """Return shapes of a router and its experts."""
+    h, w, n = (config[k] for k in ("hidden_size", "moe_intermediate_size", "num_experts"))
+    found: Shapes = {"mlp.gate.weight": (n, h)}
+    for expert in range(n):
+        found |= feed_forward(f"mlp.experts.{expert}", h, w)
+    return found
 
 
-def tokenizer(size: int) -> dict[str, Any]:
-    """Return files of a tokenizer of so many words, t0 and t1 at the beginning and the end."""
-    words = {f"t{i}": i for i in range(size)}
-    whole = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
-        "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None,
-        "decoder": None, "model": {"type": "WordLevel", "vocab": words, "unk_token": "t2"},
-    }  # fmt: skip
-    ends = {"bos_token": "t0", "eos_token": "t1", "unk_token": "t2"}
-    return {
-        "tokenizer.json": whole,
-        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", **ends},
-    }
+def feed_forward(name: str, hidden_size: int, width: int) -> Shapes:
+    """Return shapes of a gated feed-forward network."""
+    up = {f"{name}.{part}_proj.weight": (width, hidden_size) for part in ("gate", "up")}
+    return {**up, f"{name}.down_proj.weight": (hidden_size, width)}

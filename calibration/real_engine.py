@@ -3,11 +3,12 @@
 Steps, each a command of this file, with the same FOLDER (from a checkout, extra [engine]):
 
     specmodel calibrate --device cpu --output FOLDER/cpu.toml  # a FOLDER that exists
-    python calibration/real_engine.py models FOLDER    # an MoE of random weights and its drafter
+    python calibration/real_engine.py models FOLDER    # random weights: an MoE and its drafter
     python calibration/real_engine.py measure FOLDER   # serves them with vLLM, length by length
     python calibration/real_engine.py judge FOLDER     # fits a third of it, predicts the rest
     python calibration/real_engine.py schedule FOLDER  # schedules draft lengths, serves by that
 
+`models --kind hybrid` makes a target of gated delta nets instead, which brings its drafter.
 `measure` starts and ends a server for each draft length and runs `specmodel measure-engine` on it,
 and goes on where it was interrupted. --command starts vLLM in another way, as from an environment
 of its own, or another program; what is not known here goes to `measure-engine`. `schedule` serves
@@ -27,8 +28,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from random_moe import DAMPING, models
-from real_judge import judge, judge_schedule, measured_acceptance
+import random_hybrid
+import random_moe
+from real_judge import drafter_named, judge, judge_schedule, measured_acceptance
 
 from specmodel.base.files import write_text
 
@@ -41,6 +43,14 @@ SERVE = (
 """How the target is served; --speculative-config follows where it drafts."""
 READY = 1200.0
 """Longest wait for a server [s]."""
+KINDS = {"moe": random_moe, "hybrid": random_hybrid}
+"""Modules that make models."""
+
+
+def drafter(folder: Path) -> dict[str, Any]:
+    """Return what vLLM is told of the drafter: a model of its own, or else the target's block."""
+    own = folder / "drafter"
+    return {"method": "draft_model", "model": f"{own}"} if own.exists() else {"method": "mtp"}
 
 
 @contextmanager
@@ -76,7 +86,7 @@ def _answers() -> bool:
 def measure(folder: Path, command: str, lengths: Sequence[int], more: Sequence[str]) -> None:
     """Serve with each draft length and measure; what is there already is not measured again."""
     for length in lengths:
-        drafts = {"method": "draft_model", "num_speculative_tokens": length} if length else {}
+        drafts = {"num_speculative_tokens": length} if length else {}
         _measured(folder, command, drafts, f"served.{length}.csv", more)
 
 
@@ -88,7 +98,7 @@ def schedule(folder: Path, command: str, more: Sequence[str]) -> None:
         ask = [
             *(sys.executable, "-m", "specmodel", "schedule", "--for", "vllm", "--fragment-only"),
             *("--target", f"{folder}/target/config.json", "--engine", f"{folder}/engine.toml"),
-            *("--drafter", f"{folder}/drafter/config.json", "--hardware", f"{folder}/cpu.toml"),
+            *("--drafter", drafter_named(folder), "--hardware", f"{folder}/cpu.toml"),
             *("--stack", "torch", "--context-length", ",".join(map(str, PROMPTS))),
             *("--acceptance-by-position", ",".join(f"{rate:.4f}" for rate in rates)),
             *("--max-draft-length", str(len(rates)), "--max-batch-size", str(max(BATCHES))),
@@ -105,17 +115,16 @@ def _measured(
     folder: Path, command: str, drafts: Mapping[str, Any], name: str, more: Sequence[str]
 ) -> None:
     """Start a server that drafts so, and measure it."""
-    length = drafts.get("num_speculative_tokens", 0)
+    length, told = drafts.get("num_speculative_tokens", 0), drafter(folder)
     words = command.format(folder=folder, port=PORT, draft_length=length)
     if length and "{draft_length}" not in command:
-        told = json.dumps({**drafts, "model": f"{folder}/drafter"})
-        words += f" --speculative-config '{told}'"
+        words += f" --speculative-config '{json.dumps({**drafts, **told})}'"
     ask = [
         *(sys.executable, "-m", "specmodel", "measure-engine", f"http://localhost:{PORT}"),
         *("--output", f"{folder}/{name}", "--wait", "0", "--draft-length", str(length)),
         *("--concurrency", ",".join(map(str, BATCHES)), "--output-length", str(OUTPUT)),
         *("--prompt-length", ",".join(map(str, PROMPTS)), "--token-ids", "3:8191"),
-        *("--temperature", "0", "--method", "draft_model", "--requests", "1", *more),
+        *("--temperature", "0", "--method", told["method"], "--requests", "1", *more),
     ]
     with served(words, folder / "server.log"):
         status = subprocess.run(ask, check=False).returncode
@@ -127,7 +136,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("step", choices=["models", "measure", "judge", "schedule"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--damping", type=float, default=DAMPING, help="of later layers")
+    parser.add_argument("--kind", choices=list(KINDS), default="moe", help="of models")
+    parser.add_argument("--damping", type=float, help="of layers whose outputs it makes small")
     parser.add_argument(
         "--command", default=SERVE, help="that serves: vLLM, or with {draft_length}"
     )
@@ -136,7 +146,8 @@ def main() -> None:
     given, more = parser.parse_known_args()
     folder = given.folder.resolve()
     if given.step == "models":
-        models(folder, damping=given.damping)
+        kind = KINDS[given.kind]
+        kind.models(folder, damping=given.damping or kind.DAMPING)
     elif given.step == "measure":
         measure(folder, given.command, [int(n) for n in given.lengths.split(",")], more)
     elif given.step == "judge":

@@ -33,7 +33,7 @@ def judge(folder: Path, engine: str) -> str:
     """
     where = {
         "target": f"{folder}/target/config.json",
-        "drafter": f"{folder}/drafter/config.json",
+        "drafter": drafter_named(folder),
         "hardware": f"{folder}/cpu.toml",
         "stack": "torch",
     }
@@ -66,6 +66,12 @@ def judge(folder: Path, engine: str) -> str:
     _save(both, folder / "judged.csv")
     figure(both, folder / "judged.png")
     return told(both)
+
+
+def drafter_named(folder: Path) -> str:
+    """Return the drafter as specmodel is told: a model of its own, or else the target's block."""
+    own = folder / "drafter/config.json"
+    return str(own) if own.exists() else "mtp"
 
 
 def _steps(rows: Sequence[Any], profile: EngineProfile) -> MeasuredSteps:
