@@ -64,7 +64,7 @@ def _open_closed_streams() -> None:
                 os.close(opened)
             mode = "r" if number == 0 else "w"
             # a stream has a number and no path, and stays open as long as the program
-            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - see above
 
 
 def _plain(error: UnicodeEncodeError) -> tuple[str, int]:

@@ -16,16 +16,10 @@ from specmodel.algebra.acceptance import Acceptance, mean_tokens_per_step
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import (
-    KernelErrors,
-    StepTimes,
-    carried_prefill,
-    draft_prefill_pass,
-    prefill_pass,
-    step_times,
-)
+from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime, time_by_cause
+from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.records.layers.work import CAUSES
 
 LIMITS = (*CAUSES, "none")

@@ -94,7 +94,7 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
         KV entries of each sequence before the step, broadcasting [token].
     prompt_length, output_length
         Tokens of a prompt and tokens that each request makes, where steps carry the prefill of
-        other requests (`cost.latency.carried_prefill`); none is carried by default [token].
+        other requests (`cost.prefill.carried_prefill`); none is carried by default [token].
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
     tree_width

@@ -15,7 +15,7 @@ from specmodel.calibrate.serving.first_token import (
 )
 from specmodel.cli.commands import carry_out
 from specmodel.cost.deploy import deploy
-from specmodel.cost.latency import prefill_pass
+from specmodel.cost.prefill import prefill_pass
 from specmodel.records.engine import first_token_constants
 
 LONG = ROW | {

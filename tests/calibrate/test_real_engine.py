@@ -133,7 +133,7 @@ def test_a_real_vllm_is_measured_fitted_predicted_and_scheduled(tmp_path, script
     pytest.importorskip("torch")
     start = os.environ.get("SPECMODEL_VLLM", "vllm")
     if shutil.which(shlex.split(start)[0]) is None:
-        pytest.skip("no vllm here")
+        pytest.skip("needs vllm on the path, or a command that starts it in SPECMODEL_VLLM")
     moe, judge = scripts
     configured(tmp_path, moe, **SMALL)
     moe.models(tmp_path, moe.CONFIG | SMALL)

@@ -5,8 +5,8 @@ import pytest
 
 import specmodel
 from specmodel.answers import explain, pass_components
-from specmodel.cost.latency import prefill_pass
 from specmodel.cost.passes import time_by_cause
+from specmodel.cost.prefill import prefill_pass
 from specmodel.prediction.evaluate import evaluate
 
 WHERE = {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "tensor_parallel": 2}

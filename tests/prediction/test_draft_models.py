@@ -6,7 +6,7 @@ import pytest
 from specmodel import predict
 from specmodel.base.errors import InputError
 from specmodel.cost.deploy import deploy
-from specmodel.cost.latency import draft_prefill_pass, prefill_pass
+from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
 from specmodel.records.engine import load_engine
 
 WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}

@@ -6,7 +6,8 @@ import pytest
 from specmodel.algebra.experts import correlated_active_experts, expert_use
 from specmodel.cost.deploy import deploy
 from specmodel.cost.forward import pass_work
-from specmodel.cost.latency import prefill_pass, target_pass
+from specmodel.cost.latency import target_pass
+from specmodel.cost.prefill import prefill_pass
 from specmodel.records.architecture import load_architecture
 from specmodel.records.layers.batch import sequence_group
 

@@ -13,12 +13,8 @@ from specmodel.base.units import FloatArray
 from specmodel.calibrate.serving.tables import Served
 from specmodel.cost.deploy import resolve
 from specmodel.cost.deployment import Deployment
-from specmodel.cost.latency import (
-    carried_prefill,
-    draft_prefill_pass,
-    prefill_pass,
-    step_times,
-)
+from specmodel.cost.latency import step_times
+from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
 from specmodel.records.engine import EngineProfile, Overheads, load_engine
 
 HOST_SECONDS = (

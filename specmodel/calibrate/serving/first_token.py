@@ -15,7 +15,7 @@ from specmodel.calibrate.serving.judge import alike
 from specmodel.calibrate.serving.spellings import stack_of
 from specmodel.calibrate.serving.tables import Served, ServingTable
 from specmodel.cost.deploy import resolve
-from specmodel.cost.latency import prefill_pass
+from specmodel.cost.prefill import prefill_pass
 from specmodel.prediction.decode import decode_deployed
 from specmodel.records.engine import first_token_constants
 
