@@ -117,6 +117,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     deployment, _ = resolve(values | {"engine": profile}, prefix="set ")
     write_text(output, toml_text(profile) + "\n")
     notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
+    notes += [wrap(_excess_text(update.excess_speedup))] if update.excess_speedup else []
     parts = [
         f"{heading(deployment)}\n{wrap(f'From the profile {base.name}: {told}.')}",
         _runs_table(runs, update),
@@ -196,6 +197,16 @@ def _short(source: str) -> str:
     """Return the end of where a run was read."""
     name = Path(source).name
     return name if len(name) <= 26 else f"...{name[-23:]}"
+
+
+def _excess_text(excess: float) -> str:
+    """Return that plain steps and those with a draft cannot both be met."""
+    how, takes = ("high", "more") if excess > 0 else ("low", "less")
+    return (
+        f"Warning: speedups of these runs come out {abs(excess):.0%} too {how}, beyond what errors"
+        f" of kernels and runs explain: steps with a draft take this engine {takes} time than its"
+        " profile and the kernels know of, and predictions for other loads may be as wrong."
+    )
 
 
 def _moved_text(moved: Sequence[Moved]) -> str:

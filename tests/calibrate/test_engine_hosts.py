@@ -112,8 +112,31 @@ def test_a_planted_host_is_found_and_its_intervals_hold() -> None:
         scores.append(np.log(item.after / values["host_speed"]) / item.spread_after)
         assert item.spread_after < item.spread_before
         np.testing.assert_allclose(found.predicted, found.measured, rtol=4 * RUN_SPREAD)
+        assert found.excess_speedup == 0
     assert 0.65 <= np.mean(np.abs(scores) < 1.2816) <= 0.95  # 80 % of 40, within 2.4 deviations
     assert abs(np.mean(scores)) < 0.5
+
+
+@pytest.mark.parametrize("quantity", ["step_time", "speedup"])
+@pytest.mark.parametrize(("slower", "low", "high"), [(1.0, 0, 0), (2.0, 0.5, 1.1)])
+def test_what_no_overhead_explains_is_said_and_widens_intervals(
+    quantity: str, slower: float, low: float, high: float
+) -> None:
+    """All steps with a draft take twice as long, on a host that is known not to be why."""
+    known = {"fit.varied": ["host_speed"], "fit.covariance": [[1e-4]]}
+    base = load_engine("vllm").with_changes("engine", known)
+    lengths = (0, 3) if quantity == "step_time" else (3,)
+    runs = [row(base, b, n, quantity=quantity) for b in (64, 128, 256) for n in lengths]
+    times = measured_steps(runs).predicted(base.overheads)
+    longer = slower if quantity == "step_time" else 1 / slower
+    runs = [replace(run, measured=float(t) * (longer if run.points["draft_length"] else 1.0))
+            for run, t in zip(runs, times, strict=True)]  # fmt: skip
+    found = update_engine(runs, base, date="2026-11-23")
+    assert low <= found.excess_speedup <= high
+    missed = np.sqrt(np.mean(np.log(found.predicted / found.measured) ** 2))
+    assert found.profile.fit is not None
+    spread = found.profile.fit.spread
+    assert spread == pytest.approx(max(missed, np.hypot(0.06, 0.05)), rel=1e-3)
 
 
 def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:

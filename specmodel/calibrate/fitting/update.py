@@ -69,6 +69,9 @@ class EngineUpdate:
         What the shipped profile and the new one make of each run [s] [-].
     measured
         What was measured [s] [-].
+    excess_speedup
+        By how much the new one has speedups of these runs too high on average, if by more than
+        errors of kernels and runs explain, else 0 [-].
     """
 
     profile: EngineProfile
@@ -76,6 +79,7 @@ class EngineUpdate:
     before: FloatArray
     predicted: FloatArray
     measured: FloatArray
+    excess_speedup: float
 
 
 def update_engine(
@@ -124,17 +128,18 @@ def update_engine(
     start = np.array([getattr(base, name) for name in names])
     values = start * np.exp(logs)
     posterior = posterior[: len(names), : len(names)]
+    predicted = steps.predicted(_overheads(base, dict(zip(names, values, strict=True))))
+    missed = np.log(predicted / steps.measured)
     record: dict[str, Any] = {
         "date": date,
         "num_points": len(rows),
         "varied": list(names),
         "covariance": [[rounded(value) for value in row] for row in posterior],
-        "spread": rounded(np.hypot(RUN_SPREAD, VERIFY_SPREAD)),
+        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), np.sqrt((missed**2).mean()))),
         "outside_spread": ENGINE_SPREAD,
         "left_out_error": {},
         "fitted_on": fitted_on(rows, steps, version),
     }
-    predicted = steps.predicted(_overheads(base, dict(zip(names, values, strict=True))))
     record["mean_error"] = rounded(np.abs(predicted / steps.measured - 1).mean())
     _check_units(rows, predicted / steps.measured)
     numbers = {name: rounded(value) for name, value in zip(names, values, strict=True)}
@@ -148,7 +153,23 @@ def update_engine(
         before=steps.predicted(_overheads(base, {})),
         predicted=predicted,
         measured=steps.measured,
+        excess_speedup=_excess_speedup(steps, missed),
     )
+
+
+def _excess_speedup(steps: MeasuredSteps, missed: FloatArray) -> float:
+    """Return by how much speedups are too high where that is no chance, else 0."""
+    is_plain = (steps.draft_length == 0) & ~steps.is_ratio
+    is_drafting = (steps.draft_length > 0) & ~steps.is_ratio
+    found, errors = missed[steps.is_ratio], 1.0 / max(steps.is_ratio.sum(), 1)
+    if is_plain.any() and is_drafting.any():
+        found = np.append(found, missed[is_plain].mean() - missed[is_drafting])
+        errors = 1.0 / is_plain.sum() + 1.0 / found.size
+    if not found.size:
+        return 0.0
+    excess = float(found.mean())
+    explained = 2.0 * np.hypot(VERIFY_SPREAD, RUN_SPREAD * np.sqrt(errors))
+    return float(np.expm1(excess)) if abs(excess) > explained else 0.0
 
 
 def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
