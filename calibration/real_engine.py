@@ -1,6 +1,6 @@
 """The loop with an engine that nobody here wrote: vLLM on a CPU, measured, fitted and predicted.
 
-Steps, each a command of this file, with the same FOLDER (from a checkout, extra [engine]):
+Steps, each a command of this file, with the same FOLDER (from a checkout, extras [engine,plots]):
 
     specmodel calibrate --device cpu --output FOLDER/cpu.toml  # a FOLDER that exists
     python calibration/real_engine.py models FOLDER    # random weights: an MoE and its drafter

@@ -116,6 +116,7 @@ def carried_prefill(
 
     Examples
     --------
+    >>> import numpy as np
     >>> float(carried_prefill(np.array(0.1), np.array(101.0), np.array(1000.0)).round(3))
     0.01
     """
