@@ -158,7 +158,7 @@ def update_engine(
 
 
 def _excess_speedup(steps: MeasuredSteps, missed: FloatArray) -> float:
-    """Return by how much speedups are too high where that is no chance, else 0."""
+    """Return by how much speedups are too high where chance does not explain it, else 0."""
     is_plain = (steps.draft_length == 0) & ~steps.is_ratio
     is_drafting = (steps.draft_length > 0) & ~steps.is_ratio
     found, errors = missed[steps.is_ratio], 1.0 / max(steps.is_ratio.sum(), 1)
