@@ -48,9 +48,11 @@ KINDS = {"moe": random_moe, "hybrid": random_hybrid}
 
 
 def drafter(folder: Path) -> dict[str, Any]:
-    """Return what vLLM is told of the drafter: a model of its own, or else the target's block."""
-    own = folder / "drafter"
-    return {"method": "draft_model", "model": f"{own}"} if own.exists() else {"method": "mtp"}
+    """Return what vLLM is told of the drafter."""
+    name = drafter_named(folder)
+    if name == "mtp":
+        return {"method": name}
+    return {"method": "draft_model", "model": str(Path(name).parent)}
 
 
 @contextmanager
@@ -147,7 +149,10 @@ def main() -> None:
     folder = given.folder.resolve()
     if given.step == "models":
         kind = KINDS[given.kind]
-        kind.models(folder, damping=given.damping or kind.DAMPING)
+        if kind is random_hybrid and drafter_named(folder) != "mtp":
+            raise SystemExit(f"{folder}: expected a folder without the drafter of another target")
+        damping = kind.DAMPING if given.damping is None else given.damping
+        kind.models(folder, damping=damping)
     elif given.step == "measure":
         measure(folder, given.command, [int(n) for n in given.lengths.split(",")], more)
     elif given.step == "judge":

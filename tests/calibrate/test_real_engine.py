@@ -95,6 +95,13 @@ def test_a_schedule_is_read_as_vllm_reads_it(scripts):
     assert lengths == [5, 5, 2, 2, 2, 1, 1, 1]
 
 
+def test_a_hybrid_is_not_put_beside_the_drafter_of_another(tmp_path, scripts):
+    configured(tmp_path, scripts[0])
+    with pytest.raises(AssertionError, match="without the drafter of another target"):
+        run(tmp_path, "models", "--kind", "hybrid")
+    assert not (tmp_path / "target/model.safetensors").exists()
+
+
 def test_shares_accepted_become_conditional_rates(tmp_path, scripts):
     rows = "draft_length,accepted_by_position\n2,0.9 0.45\n2,0.7 0.35\n"
     (tmp_path / "served.2.csv").write_text(rows)
