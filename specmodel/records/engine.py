@@ -126,7 +126,8 @@ class EngineFit(Record):
     left_out_error
         The same on rows left out, by the column whose values were left out in turn [-].
     spread
-        Standard deviation of ln(measured / predicted) of rows left out [-].
+        Standard deviation of ln(measured / predicted) of rows left out; of an engine moved to runs
+        of one host, at least that of their speedups [-].
     varied
         Overheads that were fitted; the others were held.
     covariance

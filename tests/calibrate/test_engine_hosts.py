@@ -12,7 +12,7 @@ import pytest
 
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
-from specmodel.calibrate.fitting import fit_engine, fit_population, update_engine
+from specmodel.calibrate.fitting import EngineUpdate, fit_engine, fit_population, update_engine
 from specmodel.calibrate.fitting.own_speed import own_speeds
 from specmodel.calibrate.fitting.population import RUN_SPREAD, VARIED
 from specmodel.calibrate.fitting.steps import measured_steps
@@ -117,26 +117,84 @@ def test_a_planted_host_is_found_and_its_intervals_hold() -> None:
     assert abs(np.mean(scores)) < 0.5
 
 
-@pytest.mark.parametrize("quantity", ["step_time", "speedup"])
-@pytest.mark.parametrize(("slower", "low", "high"), [(1.0, 0, 0), (2.0, 0.5, 1.1)])
-def test_what_no_overhead_explains_is_said_and_widens_intervals(
-    quantity: str, slower: float, low: float, high: float
-) -> None:
-    """All steps with a draft take twice as long, on a host that is known not to be why."""
+def of_known_host(
+    slower: float, *, quantity: str = "step_time", batches: tuple[int, ...] = (64, 128, 256),
+    **deployment: Any,
+) -> tuple[list[Served], EngineProfile]:  # fmt: skip
+    """Runs whose steps with a draft take so many times as long as the profile of their host has."""
     known = {"fit.varied": ["host_speed"], "fit.covariance": [[1e-4]]}
     base = load_engine("vllm").with_changes("engine", known)
     lengths = (0, 3) if quantity == "step_time" else (3,)
-    runs = [row(base, b, n, quantity=quantity) for b in (64, 128, 256) for n in lengths]
+    runs = [row(base, b, n, quantity=quantity) for b in batches for n in lengths]
+    runs = [replace(run, deployment={**run.deployment, **deployment}) for run in runs]
     times = measured_steps(runs).predicted(base.overheads)
-    longer = slower if quantity == "step_time" else 1 / slower
-    runs = [replace(run, measured=float(t) * (longer if run.points["draft_length"] else 1.0))
-            for run, t in zip(runs, times, strict=True)]  # fmt: skip
+    drafted = slower if quantity == "step_time" else 1 / slower
+    factors = [drafted if run.points["draft_length"] else 1.0 for run in runs]
+    measured = [float(t) * factor for t, factor in zip(times, factors, strict=True)]
+    return [replace(run, measured=t) for run, t in zip(runs, measured, strict=True)], base
+
+
+def missed_speedups(found: EngineUpdate) -> np.ndarray:
+    """Logarithms of predicted over measured speedups of runs that go plain, drafting, plain, ..."""
+    logs = np.log(found.predicted / found.measured)
+    return np.asarray(logs[0::2] - logs[1::2])
+
+
+@pytest.mark.parametrize("quantity", ["step_time", "speedup"])
+@pytest.mark.parametrize(
+    ("slower", "low", "high"), [(1.0, 0, 0), (1.08, 0, 0), (2.0, 0.5, 1.1), (0.5, -0.55, -0.3)]
+)
+def test_what_no_overhead_explains_is_said_and_widens_intervals(
+    quantity: str, slower: float, low: float, high: float
+) -> None:
+    """Steps with a draft take twice or half as long, on a host that is known not to be why."""
+    runs, base = of_known_host(slower, quantity=quantity)
     found = update_engine(runs, base, date="2026-11-23")
     assert low <= found.excess_speedup <= high
-    missed = np.sqrt(np.mean(np.log(found.predicted / found.measured) ** 2))
+    missed = missed_speedups(found)
+    if quantity == "speedup":
+        missed = np.log(found.predicted / found.measured)
     assert found.profile.fit is not None
-    spread = found.profile.fit.spread
-    assert spread == pytest.approx(max(missed, np.hypot(0.06, 0.05)), rel=1e-3)
+    expected = max(np.sqrt(np.mean(missed**2)), np.hypot(0.06, 0.05))
+    assert found.profile.fit.spread == pytest.approx(expected, rel=1e-3)
+    if high:
+        assert np.expm1(missed.mean()) == pytest.approx(found.excess_speedup)
+
+
+def test_the_target_that_is_worst_off_is_told() -> None:
+    """Errors of two targets that cancel are not none."""
+    slow, base = of_known_host(2.0)
+    fast, _ = of_known_host(0.6, target="qwen3-235b-a22b", tensor_parallel=8)
+    found = update_engine(slow + fast, base, date="2026-11-23")
+    missed = missed_speedups(found)
+    assert found.excess_speedup == pytest.approx(np.expm1(missed[:3].mean()))
+    assert missed[:3].mean() > 0.4
+    assert missed[3:].mean() < -0.2
+
+
+def test_steps_of_other_loads_tell_of_no_speedup() -> None:
+    runs, base = of_known_host(2.0, batches=(64, 256))
+    apart = [runs[0], runs[3]]  # a plain one of 64 and one with a draft of 256
+    found = update_engine(apart, base, date="2026-11-23")
+    assert found.excess_speedup == 0
+    missed = np.log(found.predicted / found.measured)
+    assert found.profile.fit is not None
+    assert found.profile.fit.spread == pytest.approx(np.sqrt(np.mean(missed**2)), rel=1e-3)
+
+
+def test_intervals_of_an_engine_hold_what_it_misses_other_loads_by() -> None:
+    """All steps with a draft take 1.4 times as long: 80 % intervals of loads not fitted say so."""
+    fitted, base = of_known_host(1.4)
+    found = update_engine(fitted, base, date="2026-11-23").profile
+    others, _ = of_known_host(1.4, batches=(48, 96, 192))
+    assert found.fit is not None
+    for plain, drafted in zip(others[0::2], others[1::2], strict=True):
+        speedup = drafted.tokens_per_step * plain.measured / drafted.measured
+        p = predict(
+            **{**drafted.deployment, "engine": found}, **drafted.points, interval=True,
+            acceptance=Acceptance(tokens_per_step=drafted.tokens_per_step),
+        )  # fmt: skip
+        assert p.intervals["speedup"].low < speedup < p.intervals["speedup"].high
 
 
 def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:

@@ -17,6 +17,7 @@ from specmodel.calibrate.fitting.population import (
     VERIFY_SPREAD,
 )
 from specmodel.calibrate.fitting.result import rounded
+from specmodel.calibrate.fitting.speedup_errors import speedup_errors, worst_excess
 from specmodel.calibrate.fitting.steps import MeasuredSteps, fitted_on, measured_steps
 from specmodel.calibrate.serving.tables import Served
 from specmodel.records.engine import FACTORS, EngineProfile, Overheads
@@ -70,8 +71,8 @@ class EngineUpdate:
     measured
         What was measured [s] [-].
     excess_speedup
-        By how much the new one has speedups of these runs too high on average, if by more than
-        errors of kernels and runs explain, else 0 [-].
+        By how much the new one has speedups of these runs too high on average, negative if too
+        low, of the target of which it is most; 0 if errors of kernels and runs explain it [-].
     """
 
     profile: EngineProfile
@@ -114,7 +115,9 @@ def update_engine(
     Bayes' rule with normal logarithms. The seconds of the profile, the speed of the host and the
     time of the GPU have the spreads of the profile; steps with a draft of each deployment may have
     errors of kernels of their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two
-    runs, one plain and one with a draft, mostly tell the speed of the host.
+    runs, one plain and one with a draft, mostly tell the speed of the host. The spread that is
+    recorded is that of these errors or, if larger, what the speedups of these runs are missed by
+    (the runs themselves where they tell of no speedup).
     """
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
@@ -130,12 +133,14 @@ def update_engine(
     posterior = posterior[: len(names), : len(names)]
     predicted = steps.predicted(_overheads(base, dict(zip(names, values, strict=True))))
     missed = np.log(predicted / steps.measured)
+    errors = speedup_errors(rows, missed).values()
+    logs_missed = [error for own in errors for error in own.logs] or missed.tolist()
     record: dict[str, Any] = {
         "date": date,
         "num_points": len(rows),
         "varied": list(names),
         "covariance": [[rounded(value) for value in row] for row in posterior],
-        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), np.sqrt((missed**2).mean()))),
+        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), _rms(logs_missed))),
         "outside_spread": ENGINE_SPREAD,
         "left_out_error": {},
         "fitted_on": fitted_on(rows, steps, version),
@@ -153,23 +158,12 @@ def update_engine(
         before=steps.predicted(_overheads(base, {})),
         predicted=predicted,
         measured=steps.measured,
-        excess_speedup=_excess_speedup(steps, missed),
+        excess_speedup=worst_excess(errors),
     )
 
 
-def _excess_speedup(steps: MeasuredSteps, missed: FloatArray) -> float:
-    """Return by how much speedups are too high where chance does not explain it, else 0."""
-    is_plain = (steps.draft_length == 0) & ~steps.is_ratio
-    is_drafting = (steps.draft_length > 0) & ~steps.is_ratio
-    found, errors = missed[steps.is_ratio], 1.0 / max(steps.is_ratio.sum(), 1)
-    if is_plain.any() and is_drafting.any():
-        found = np.append(found, missed[is_plain].mean() - missed[is_drafting])
-        errors = 1.0 / is_plain.sum() + 1.0 / found.size
-    if not found.size:
-        return 0.0
-    excess = float(found.mean())
-    explained = 2.0 * np.hypot(VERIFY_SPREAD, RUN_SPREAD * np.sqrt(errors))
-    return float(np.expm1(excess)) if abs(excess) > explained else 0.0
+def _rms(values: Sequence[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
