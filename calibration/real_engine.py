@@ -1,6 +1,7 @@
 """The loop with an engine that nobody here wrote: vLLM on a CPU, measured, fitted and predicted.
 
-Steps, each a command of this file, with the same FOLDER (from a checkout, extras [engine,plots]):
+Steps, each a command of this file, with the same FOLDER (from a checkout; the extras calibrate,
+engine and plots):
 
     specmodel calibrate --device cpu --output FOLDER/cpu.toml  # a FOLDER that exists
     python calibration/real_engine.py models FOLDER    # random weights: an MoE and its drafter
@@ -120,13 +121,14 @@ def _measured(
     length, told = drafts.get("num_speculative_tokens", 0), drafter(folder)
     words = command.format(folder=folder, port=PORT, draft_length=length)
     if length and "{draft_length}" not in command:
-        words += f" --speculative-config '{json.dumps({**drafts, **told})}'"
+        words += f" --speculative-config '{json.dumps({**told, **drafts})}'"
     ask = [
         *(sys.executable, "-m", "specmodel", "measure-engine", f"http://localhost:{PORT}"),
         *("--output", f"{folder}/{name}", "--wait", "0", "--draft-length", str(length)),
         *("--concurrency", ",".join(map(str, BATCHES)), "--output-length", str(OUTPUT)),
         *("--prompt-length", ",".join(map(str, PROMPTS)), "--token-ids", "3:8191"),
-        *("--temperature", "0", "--method", told["method"], "--requests", "1", *more),
+        *("--temperature", "0", "--method", drafts.get("method", told["method"])),
+        *("--requests", "1", *more),
     ]
     with served(words, folder / "server.log"):
         status = subprocess.run(ask, check=False).returncode

@@ -65,7 +65,9 @@ def judge(folder: Path, engine: str) -> str:
     _save(found, folder / "loads.csv")
     _save(both, folder / "judged.csv")
     figure(both, folder / "judged.png")
-    return told(both)
+    excess = update.excess_speedup
+    warning = f"\nspeedups of the loads fitted: {excess:+.0%}, which nothing known explains"
+    return told(both) + (warning if excess else "")
 
 
 def drafter_named(folder: Path) -> str:
