@@ -117,7 +117,7 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     deployment, _ = resolve(values | {"engine": profile}, prefix="set ")
     write_text(output, toml_text(profile) + "\n")
     notes = [wrap(f"Note: {run.batch_note}.") for run in runs if run.batch_note]
-    notes += [wrap(_excess_text(update.excess_speedup))] if update.excess_speedup else []
+    notes += [wrap(text) for text in _unlike_texts(update)]
     parts = [
         f"{heading(deployment)}\n{wrap(f'From the profile {base.name}: {told}.')}",
         _runs_table(runs, update),
@@ -199,14 +199,24 @@ def _short(source: str) -> str:
     return name if len(name) <= 26 else f"...{name[-23:]}"
 
 
-def _excess_text(excess: float) -> str:
-    """Return that plain steps and those with a draft cannot both be met."""
-    how, takes = ("high", "more") if excess > 0 else ("low", "less")
-    return (
-        f"Warning: speedups of these runs come out {abs(excess):.0%} too {how}, beyond what errors"
-        f" of kernels and runs explain: steps with a draft take this engine {takes} time than its"
-        " profile and the kernels know of, and predictions for other loads may be as wrong."
-    )
+def _unlike_texts(update: EngineUpdate) -> list[str]:
+    """Return what runs tell that hosts known do not, and that it is not all."""
+    texts = []
+    if update.is_unlike_known:
+        per_request = float(update.profile.overheads.on_host().reject_time_per_request)
+        texts.append(
+            f"Note: {seconds(per_request)} for each request of a step with a draft explain these"
+            " runs better than any host like known ones."
+        )
+    if excess := update.excess_speedup:
+        how, takes = ("high", "more") if excess > 0 else ("low", "less")
+        texts.append(
+            f"Warning: speedups of these runs come out {abs(excess):.0%} too {how}, beyond what"
+            f" errors of kernels and runs explain: steps with a draft take this engine {takes} time"
+            " than its profile and the kernels know of, and predictions for other loads may be as"
+            " wrong."
+        )
+    return texts
 
 
 def _moved_text(moved: Sequence[Moved]) -> str:

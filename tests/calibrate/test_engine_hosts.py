@@ -182,6 +182,57 @@ def test_steps_of_other_loads_tell_of_no_speedup() -> None:
     assert found.profile.fit.spread == pytest.approx(np.sqrt(np.mean(missed**2)), rel=1e-3)
 
 
+def of_two_knowns() -> EngineProfile:
+    """An engine whose host, and time for each request, are known within a percent and a tenth."""
+    names = ["host_speed", "reject_time_per_request"]
+    known = {"fit.varied": names, "fit.covariance": [[1e-4, 0.0], [0.0, 1e-2]]}
+    return load_engine("vllm").with_changes("engine", known)
+
+
+@pytest.mark.parametrize("times", [1.0, 20.0])
+def test_a_time_per_request_that_no_known_host_takes_is_found(times: float) -> None:
+    """Loads that were not fitted are met, of smaller and of larger batches."""
+    base = of_two_knowns()
+    planted = times * base.reject_time_per_request
+    engine = base.with_changes("engine", {"reject_time_per_request": planted})
+
+    def steps(*batches: int) -> list[Served]:
+        runs = [row(base, batch, length) for batch in batches for length in (0, 1, 3)]
+        made = measured_steps(runs).predicted(engine.overheads).tolist()
+        return [replace(run, measured=time) for run, time in zip(runs, made, strict=True)]
+
+    found = update_engine(steps(16, 64), base, date="2026-11-23")
+    assert found.is_unlike_known == (times > 1)
+    assert found.excess_speedup == 0
+    assert found.profile.reject_time_per_request == pytest.approx(planted, rel=0.05)
+    others = steps(2, 256)
+    met = measured_steps(others).predicted(found.profile.overheads)
+    np.testing.assert_allclose(met, [run.measured for run in others], rtol=0.05)
+
+
+def test_what_a_time_per_request_does_not_explain_moves_none() -> None:
+    """Steps with a draft of one request take twice as long, those of 64 as long as predicted."""
+    base = of_two_knowns()
+    runs = [row(base, batch, length) for batch in (1, 64) for length in (0, 3)]
+    times = measured_steps(runs).predicted(base.overheads) * [1.0, 2.5, 1.0, 1.0]
+    runs = [replace(run, measured=time) for run, time in zip(runs, times.tolist(), strict=True)]
+    found = update_engine(runs, base, date="2026-11-23")
+    assert found.excess_speedup > 0
+    assert not found.is_unlike_known
+    moved = found.profile.reject_time_per_request / base.reject_time_per_request
+    assert 0.7 < moved < 1.5
+
+
+def test_published_hosts_are_like_one_another() -> None:
+    """What no host among them takes is asked for by none of them."""
+    rows = [run for run in read_serving(PAIRS).rows if run.deployment["engine"] in ENGINES]
+    for host in dict.fromkeys(run.labels["host"] for run in rows):
+        own_rows = [run for run in rows if run.labels["host"] == host]
+        engine = load_engine(str(own_rows[-1].deployment["engine"]))
+        found = update_engine(own_rows, engine, date="2026-11-23")
+        assert not found.is_unlike_known, host
+
+
 def test_intervals_of_an_engine_hold_what_it_misses_other_loads_by() -> None:
     """All steps with a draft take 1.4 times as long: 80 % intervals of loads not fitted say so."""
     fitted, base = of_known_host(1.4)

@@ -32,12 +32,15 @@ class SpeedupErrors:
     plain: set[int] = field(default_factory=set)
 
     @property
-    def excess(self) -> float:
-        """Mean of the logarithms if errors of kernels and runs do not explain it, else 0 [-]."""
+    def mean(self) -> float:
+        """Mean of the logarithms [-]."""
+        return float(np.mean(self.logs))
+
+    @property
+    def score(self) -> float:
+        """The mean in standard deviations that errors of kernels and runs give it [-]."""
         runs = 1 / len(self.logs) + (1 / len(self.plain) if self.plain else 0.0)
-        explained = 2.0 * np.hypot(VERIFY_SPREAD, RUN_SPREAD * np.sqrt(runs))
-        mean = float(np.mean(self.logs))
-        return mean if abs(mean) > explained else 0.0
+        return self.mean / float(np.hypot(VERIFY_SPREAD, RUN_SPREAD * np.sqrt(runs)))
 
 
 def speedup_errors(rows: Sequence[Served], missed: FloatArray) -> dict[str, SpeedupErrors]:
@@ -66,9 +69,15 @@ def speedup_errors(rows: Sequence[Served], missed: FloatArray) -> dict[str, Spee
     return found
 
 
+def worst_score(errors: Iterable[SpeedupErrors]) -> float:
+    """Return the score of that of the errors that is worst; 0 if there are none [-]."""
+    return max((own.score for own in errors), key=abs, default=0.0)
+
+
 def worst_excess(errors: Iterable[SpeedupErrors]) -> float:
-    """Return by how much speedups of the target that is worst off are too high [-]."""
-    return float(np.expm1(max((own.excess for own in errors), key=abs, default=0.0)))
+    """Return by how much speedups of the worst with a score above 2 are too high; else 0 [-]."""
+    means = (own.mean for own in errors if abs(own.score) > 2)
+    return float(np.expm1(max(means, key=abs, default=0.0)))
 
 
 def _target(row: Served) -> str:

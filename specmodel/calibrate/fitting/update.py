@@ -17,7 +17,7 @@ from specmodel.calibrate.fitting.population import (
     VERIFY_SPREAD,
 )
 from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.fitting.speedup_errors import speedup_errors, worst_excess
+from specmodel.calibrate.fitting.speedup_errors import speedup_errors, worst_excess, worst_score
 from specmodel.calibrate.fitting.steps import MeasuredSteps, fitted_on, measured_steps
 from specmodel.calibrate.serving.tables import Served
 from specmodel.records.engine import FACTORS, EngineProfile, Overheads
@@ -28,6 +28,16 @@ MOST_APART = 5.0
 
 OPEN = 0.8
 """What keeps more than this share of its spread was not determined by the runs [-]."""
+
+PER_REQUEST = "reject_time_per_request"
+"""What differs most between engines: an early vLLM took ten times as long as today's (MoESD), and
+one on a CPU a hundred times, as it verified states of a hybrid one sequence after another."""
+
+UNKNOWN_SPREAD = 5.0
+"""Standard deviation of the logarithm of a time of which nothing is known [-]."""
+
+STILL_MISSED = 0.75
+"""Share of what known hosts miss that is left, at most, where `PER_REQUEST` explains it [-]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,6 +83,9 @@ class EngineUpdate:
     excess_speedup
         By how much the new one has speedups of these runs too high on average, negative if too
         low, of the target of which it is most; 0 if errors of kernels and runs explain it [-].
+    is_unlike_known
+        Whether it takes a time for each request of a step with a draft that is unlike that of all
+        known hosts, which explain these runs less well.
     """
 
     profile: EngineProfile
@@ -81,6 +94,7 @@ class EngineUpdate:
     predicted: FloatArray
     measured: FloatArray
     excess_speedup: float
+    is_unlike_known: bool
 
 
 def update_engine(
@@ -115,55 +129,101 @@ def update_engine(
     Bayes' rule with normal logarithms. The seconds of the profile, the speed of the host and the
     time of the GPU have the spreads of the profile; steps with a draft of each deployment may have
     errors of kernels of their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two
-    runs, one plain and one with a draft, mostly tell the speed of the host. The spread that is
-    recorded is that of these errors or, if larger, what the speedups of these runs are missed by
-    (the runs themselves where they tell of no speedup).
+    runs, one plain and one with a draft, mostly tell the speed of the host. Where this leaves
+    speedups that are missed by more than the standard deviation of these errors, `PER_REQUEST` may
+    be anything, if that explains at least a quarter. The spread that is recorded is that of these
+    errors or, if larger, what the speedups of these runs are missed by (the runs themselves where
+    they tell of no speedup).
     """
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
     if base.fit is None:
         raise InputError("engine", base.name, "a profile that was fitted, such as vllm or sglang")
-    names, covariance = _prior(base)
     rows = [_with_engine(row, base) for row in rows]
-    steps = measured_steps(rows)
-    solved = _solve(steps, names, base, covariance, _groups(rows))
-    logs, posterior = solved.x[: len(names)], np.linalg.inv(solved.jac.T @ solved.jac)
-    start = np.array([getattr(base, name) for name in names])
-    values = start * np.exp(logs)
-    posterior = posterior[: len(names), : len(names)]
-    predicted = steps.predicted(_overheads(base, dict(zip(names, values, strict=True))))
-    missed = np.log(predicted / steps.measured)
-    errors = speedup_errors(rows, missed).values()
-    logs_missed = [error for own in errors for error in own.logs] or missed.tolist()
+    steps, (names, prior) = measured_steps(rows), _prior(base)
+    found = _posterior(rows, steps, base, names, prior)
+    _check_units(rows, found.predicted / steps.measured)
+    if is_unlike_known := abs(found.score) > 1 and PER_REQUEST in names:
+        free = prior + np.diag([UNKNOWN_SPREAD**2 * (name == PER_REQUEST) for name in names])
+        freed = _posterior(rows, steps, base, names, free, start_log=UNKNOWN_SPREAD)
+        if is_unlike_known := abs(freed.score) < STILL_MISSED * abs(found.score):
+            found, prior = freed, free
+    ratios = found.predicted / steps.measured
     record: dict[str, Any] = {
         "date": date,
         "num_points": len(rows),
         "varied": list(names),
-        "covariance": [[rounded(value) for value in row] for row in posterior],
-        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), _rms(logs_missed))),
+        "covariance": [[rounded(value) for value in row] for row in found.covariance],
+        "mean_error": rounded(np.abs(ratios - 1).mean()),
+        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), found.spread)),
         "outside_spread": ENGINE_SPREAD,
         "left_out_error": {},
         "fitted_on": fitted_on(rows, steps, version),
     }
-    record["mean_error"] = rounded(np.abs(predicted / steps.measured - 1).mean())
-    _check_units(rows, predicted / steps.measured)
-    numbers = {name: rounded(value) for name, value in zip(names, values, strict=True)}
-    own = np.sqrt([np.diagonal(covariance), np.diagonal(posterior)])
+    start = [getattr(base, name) for name in names]
+    numbers = {name: rounded(value) for name, value in zip(names, found.values, strict=True)}
+    own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
     return EngineUpdate(
         profile=base.with_changes("engine", numbers | {"fit": record}),
         moved=tuple(
             Moved(name=n, before=float(b), after=float(a), spread_before=x, spread_after=y)
-            for n, b, a, x, y in zip(names, start, values, *own.tolist(), strict=True)
+            for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
         ),
         before=steps.predicted(_overheads(base, {})),
-        predicted=predicted,
+        predicted=found.predicted,
         measured=steps.measured,
-        excess_speedup=worst_excess(errors),
+        excess_speedup=found.excess,
+        is_unlike_known=is_unlike_known,
     )
 
 
-def _rms(values: Sequence[float]) -> float:
-    return float(np.sqrt(np.mean(np.square(values))))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Posterior:
+    """What runs make of what may move: its values, the covariance of their logarithms, and fit."""
+
+    values: FloatArray
+    covariance: FloatArray
+    predicted: FloatArray
+    spread: float
+    score: float
+    excess: float
+
+
+def _posterior(
+    rows: Sequence[Served],
+    steps: MeasuredSteps,
+    base: EngineProfile,
+    names: Sequence[str],
+    prior: FloatArray,
+    start_log: float = 0.0,
+) -> _Posterior:
+    """Return what runs make of the base; `start_log` is where `PER_REQUEST` is sought from."""
+    from scipy.optimize import least_squares
+
+    start = np.array([getattr(base, name) for name in names])
+    root, groups, size = np.linalg.inv(np.linalg.cholesky(prior)), _groups(rows), len(names)
+
+    def predicted(x: FloatArray, kernels: FloatArray | float = 1.0) -> FloatArray:
+        values = dict(zip(names, start * np.exp(x[:size]), strict=True))
+        return steps.predicted(_overheads(base, values), kernels)
+
+    def residuals(x: FloatArray) -> FloatArray:
+        missed = np.log(predicted(x, np.exp(x[size:])[groups]) / steps.measured) / RUN_SPREAD
+        return np.concatenate([missed, root @ x[:size], x[size:] / VERIFY_SPREAD])
+
+    from_here = [start_log * (name == PER_REQUEST) for name in names] + [0.0] * (groups.max() + 1)
+    solved = least_squares(residuals, from_here)
+    missed = np.log(predicted(solved.x) / steps.measured)
+    errors = speedup_errors(rows, missed).values()
+    logs = [error for own in errors for error in own.logs] or missed
+    return _Posterior(
+        values=start * np.exp(solved.x[:size]),
+        covariance=np.linalg.inv(solved.jac.T @ solved.jac)[:size, :size],
+        predicted=predicted(solved.x),
+        spread=float(np.sqrt(np.mean(np.square(logs)))),
+        score=worst_score(errors),
+        excess=worst_excess(errors),
+    )
 
 
 def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
@@ -178,28 +238,6 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     for place, name in enumerate(added, size):
         covariance[place, place] = FACTOR_SPREADS[name] ** 2
     return (*names, *added), covariance
-
-
-def _solve(
-    steps: MeasuredSteps,
-    names: Sequence[str],
-    base: EngineProfile,
-    covariance: FloatArray,
-    groups: np.ndarray,
-) -> Any:
-    from scipy.optimize import least_squares
-
-    start = np.array([getattr(base, name) for name in names])
-    root = np.linalg.inv(np.linalg.cholesky(covariance))
-    size = len(names)
-
-    def residuals(x: FloatArray) -> FloatArray:
-        values = dict(zip(names, start * np.exp(x[:size]), strict=True))
-        predicted = steps.predicted(_overheads(base, values), np.exp(x[size:])[groups])
-        missed = np.log(predicted / steps.measured) / RUN_SPREAD
-        return np.concatenate([missed, root @ x[:size], x[size:] / VERIFY_SPREAD])
-
-    return least_squares(residuals, np.zeros(size + groups.max() + 1))
 
 
 def _overheads(base: EngineProfile, values: dict[str, Any]) -> Overheads:
