@@ -16,7 +16,7 @@ import pandas as pd
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate.fitting import update_engine
+from specmodel.calibrate.fitting import EngineUpdate, update_engine
 from specmodel.calibrate.fitting.steps import MeasuredSteps, measured_steps
 from specmodel.calibrate.serving import read_benchmarks, served_runs
 from specmodel.records.engine import EngineProfile, load_engine
@@ -65,9 +65,17 @@ def judge(folder: Path, engine: str) -> str:
     _save(found, folder / "loads.csv")
     _save(both, folder / "judged.csv")
     figure(both, folder / "judged.png")
-    excess = update.excess_speedup
-    warning = f"\nspeedups of the loads fitted: {excess:+.0%}, which nothing known explains"
-    return told(both) + (warning if excess else "")
+    return told(both) + _unlike_known(update)
+
+
+def _unlike_known(update: EngineUpdate) -> str:
+    """Return lines on what known hosts do not explain, if anything."""
+    taken, lines = 1e3 * update.profile.overheads.on_host().reject_time_per_request, ""
+    if update.is_unlike_known:
+        lines += f"\na request of a step with a draft: {taken:.2g} ms, unlike on known hosts"
+    if excess := update.excess_speedup:
+        lines += f"\nspeedups of the loads fitted: {excess:+.0%}, which nothing known explains"
+    return lines
 
 
 def drafter_named(folder: Path) -> str:

@@ -120,25 +120,29 @@ def test_the_schedule_was_drafted_by(judge: Any) -> None:
 HYBRID = RESULTS / "vllm_cpu_hybrid"
 
 
-def test_a_hybrid_on_vllm_is_predicted_as_is_stated(judge: Any, tmp_path: Path) -> None:
-    """Its speedups come out too high: on a CPU vLLM runs gated delta nets in its own way."""
+@pytest.mark.parametrize(
+    ("name", "number", "ratio", "worst", "said"),
+    [
+        ("vllm_cpu_hybrid", 12, 0.053, 0.112, ("in 8 of 10; noise 3.8%", "draft: 3.6 ms")),
+        ("vllm_cpu_hybrid_12_layers", 14, 0.047, 0.118, ("in 7 of 7;", "draft: 7.9 ms")),
+    ],
+)
+def test_hybrids_on_vllm_are_predicted_as_is_stated(
+    judge: Any, tmp_path: Path, name: str, number: int, ratio: float, worst: float, said: Any
+) -> None:
+    """On a CPU vLLM verifies states of one request after another: the fit finds that time."""
     folder = tmp_path / "loop"
-    shutil.copytree(HYBRID, folder)
-    said = judge.judge(folder, "vllm")
-    assert "sign right in 4 of 10; noise 3.8%" in said
-    assert "speedups of the loads fitted: +19%" in said
-    was, now = load_engine(HYBRID / "engine.toml"), load_engine(folder / "engine.toml")
-    assert was.fit is not None
-    assert now.fit is not None
-    assert now.fit.spread == pytest.approx(was.fit.spread, rel=1e-3)
-    judged, recorded = (pd.read_csv(path / "judged.csv") for path in (folder, HYBRID))
+    shutil.copytree(RESULTS / name, folder)
+    lines = judge.judge(folder, "vllm")
+    assert all(text in lines for text in said)
+    assert "nothing known explains" not in lines
+    judged, recorded = (pd.read_csv(path / "judged.csv") for path in (folder, RESULTS / name))
     assert judged["ratio_error"].to_numpy() == pytest.approx(recorded["ratio_error"], abs=2e-4)
     unseen = judged[~judged["is_fitted"]]
-    assert len(unseen) == 12
-    assert unseen["ratio_error"].abs().mean() == pytest.approx(0.123, abs=0.005)
-    assert unseen["ratio_error"].min() == pytest.approx(-0.213, abs=0.005)
-    assert (unseen["ratio_error"] < 0).all()
-    assert unseen["speedup_error"].mean() == pytest.approx(0.144, abs=0.005)
+    assert len(unseen) == number
+    assert unseen["ratio_error"].abs().mean() == pytest.approx(ratio, abs=0.003)
+    assert unseen["ratio_error"].abs().max() == pytest.approx(worst, abs=0.003)
+    assert unseen["speedup_error"].abs().mean() <= 0.06
 
 
 def test_a_user_with_that_hybrid_is_told(
@@ -150,4 +154,5 @@ def test_a_user_with_that_hybrid_is_told(
     served = [str(HYBRID / f"served.{length}.csv") for length in (0, 1, 3)]
     assert cli.main(["fit", "engine", *served, *words, "--stack", "torch"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "Warning: speedups of these runs come out 18% too high, beyond what errors" in out
+    assert "Note: 5.17ms for each request of a step with a draft explain these runs better" in out
+    assert "Warning" not in out
