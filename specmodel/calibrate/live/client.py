@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import ssl
@@ -24,6 +25,8 @@ Form = Literal["ids", "text", "chat"]
 
 _BUFFER = 2**20
 """Bytes of an answer that the client keeps before it stops reading: more than the kernel [B]."""
+_TLS_CLOSES = 0.25
+"""Time that connections with TLS take to close, which aiohttp does not wait for [s]."""
 _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -333,16 +336,21 @@ async def connected(
         except (OSError, ssl.SSLError) as error:
             raise InputError("ca_file", ca_file, f"certificates in PEM ({error})") from None
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    async with aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         URL(base + "/"),
         headers=headers,
         timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 30.0)),
         # each request has a connection of its own: servers close those that wait for seconds
         connector=aiohttp.TCPConnector(limit=0, ssl=trusted, force_close=True),
         read_bufsize=_BUFFER,
-    ) as session:
-        how: dict[str, Any] = {"stream_interval": stream_interval, "temperature": temperature}
+    )
+    how: dict[str, Any] = {"stream_interval": stream_interval, "temperature": temperature}
+    try:
         yield Server(session=session, url=base, streams=streams, **how)
+    finally:
+        await session.close()
+        if base.startswith("https:"):
+            await asyncio.sleep(_TLS_CLOSES)
 
 
 def _base(url: str) -> str:
