@@ -24,18 +24,18 @@ import torch
 from torch import Tensor
 
 import specmodel
-from specmodel import plots
+from decoder import Decoder, Pass, Speculator, State, decode, speculate
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import correlated_active_experts
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
-from specmodel.calibrate.measure.decoder import Decoder, Pass, Speculator, State, decode, speculate
-from specmodel.calibrate.measure.device import find_device
-from specmodel.calibrate.measure.layers import has_grouped_kernel
-from specmodel.cost.deploy import deploy
-from specmodel.records.architecture import Architecture
-from specmodel.records.hardware import HardwareProfile, load_hardware
+from specmodel.cost.deploying import deploy
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.measure.kernels.device import find_device
+from specmodel.measure.kernels.layers import has_grouped_kernel
+from specmodel.models.architecture import Architecture
+from specmodel.show import plots
 
 CORRELATION = 0.3
 DRAWS = 12

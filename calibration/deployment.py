@@ -8,14 +8,9 @@ fitted to the others, and how much of the ratios of plain passes intervals of ra
 
 import sys
 
-from specmodel.calibrate.serving import judge_serving, read_serving
-from specmodel.calibrate.serving.spread import (
-    coverage_left_out,
-    fit_spread,
-    least_spreads,
-    ratios_of_passes,
-)
+from specmodel.fit.measured import judge_serving, read_serving
 from specmodel.prediction.intervals import CENTRAL, DEPLOYMENT_SPREAD
+from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes
 
 
 def main(path: str) -> None:

@@ -17,12 +17,12 @@ import pandas as pd
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate.fitting import Population, fit_population
-from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.fitting.steps import fitted_on, measured_steps
-from specmodel.calibrate.serving.judge import judge_serving
-from specmodel.calibrate.serving.tables import Served, ServingTable, read_serving
-from specmodel.records.engine import FOLDER, EngineProfile, load_engine
+from specmodel.fit import Population, fit_population
+from specmodel.fit.measured.judge import judge_serving
+from specmodel.fit.measured.tables import Served, ServingTable, read_serving
+from specmodel.fit.result import rounded
+from specmodel.fit.steps import fitted_on, measured_steps
+from specmodel.machines.engine import FOLDER, EngineProfile, load_engine
 
 TABLE = Path(__file__).parent / "tables" / "engine_pairs.csv"
 

@@ -10,10 +10,10 @@ from datetime import date
 import pandas as pd
 
 from specmodel.base.files import write_text
-from specmodel.calibrate.serving import judge_first_tokens, read_serving
-from specmodel.calibrate.serving.first_token import LEAST_PROMPT, MOST_REQUESTS, fit_constant
-from specmodel.calibrate.serving.spellings import stack_of
-from specmodel.records.engine import FIRST_TOKENS
+from specmodel.fit.measured import judge_first_tokens, read_serving
+from specmodel.fit.measured.first_token import LEAST_PROMPT, MOST_REQUESTS, fit_constant
+from specmodel.fit.measured.spellings import stack_of
+from specmodel.machines.engine import FIRST_TOKENS
 
 HEAD = f"""\
 # What an engine adds to the time to the first token beside its passes [s]: the constant of least

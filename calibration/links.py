@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from published.all_reduces import COLUMNS, LinkFitting, errors_of, fit_all_reduces
+from published.datasets import list_tables, read_timings, source_name
 from specmodel.base.files import write_text
-from specmodel.calibrate.datasets import list_tables, read_timings, source_name
-from specmodel.calibrate.fitting.links import COLUMNS, LinkFitting, errors_of, fit_all_reduces
-from specmodel.calibrate.fitting.result import ROBUST_SCALE, rounded
-from specmodel.records.all_reduces import AllReduceFit
-from specmodel.records.hardware import Link, list_hardware, load_hardware
-from specmodel.records.kernels import TYPICAL
-from specmodel.records.profiles import with_all_reduces
+from specmodel.fit.result import ROBUST_SCALE, rounded
+from specmodel.machines.all_reduces import AllReduceFit
+from specmodel.machines.hardware import Link, list_hardware, load_hardware
+from specmodel.machines.kernels import TYPICAL
+from specmodel.machines.profiles import with_all_reduces
 
 PROFILES = Path(__file__).parents[1] / "hw_profiles"
 SIZES = (2**11, 2**28)

@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.calibrate.serving import ServingTable, judge_serving, read_serving
-from specmodel.calibrate.serving.tables import Served
-from specmodel.cost.deploy import resolve
-from specmodel.prediction.predict import predict_deployed
-from specmodel.records.architecture import load_architecture
-from specmodel.records.unions import fitted_correlations
+from specmodel.answers.unions import fitted_correlations
+from specmodel.cost.deploying import resolve
+from specmodel.fit.measured import ServingTable, judge_serving, read_serving
+from specmodel.fit.measured.tables import Served
+from specmodel.models.architecture import load_architecture
+from specmodel.prediction.predicting import predict_deployed
 
 EXPONENTS = [round(0.1 * i, 1) for i in range(9)]
 DRAFT_LENGTH = 3

@@ -17,7 +17,11 @@ from scipy.optimize import brentq, minimize
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.replay.traces.statistics import DRAFT_LENGTHS, TraceStatistics, trace_statistics
+from specmodel.replay.traces.statistics import (
+    DRAFT_LENGTHS,
+    TraceStatistics,
+    trace_statistics,
+)
 from specmodel.replay.traces.synthetic import FOLDER, AcceptanceProcess, sample_trace
 
 TABLE = Path(__file__).parent / "tables/acceptance.csv"

@@ -32,7 +32,6 @@ from typing import Any
 import random_hybrid
 import random_moe
 from real_judge import drafter_named, judge, judge_schedule, measured_acceptance
-
 from specmodel.base.files import write_text
 
 LENGTHS, BATCHES, PROMPTS, OUTPUT = (0, 1, 2, 3, 4, 5), (1, 2, 4, 8, 16), (128, 1024), 96

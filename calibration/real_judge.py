@@ -16,10 +16,10 @@ import pandas as pd
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate.fitting import EngineUpdate, update_engine
-from specmodel.calibrate.fitting.steps import MeasuredSteps, measured_steps
-from specmodel.calibrate.serving import read_benchmarks, served_runs
-from specmodel.records.engine import EngineProfile, load_engine
+from specmodel.fit import EngineUpdate, update_engine
+from specmodel.fit.measured import read_benchmarks, served_runs
+from specmodel.fit.steps import MeasuredSteps, measured_steps
+from specmodel.machines.engine import EngineProfile, load_engine
 
 LOAD = ["concurrency", "prompt"]
 """Columns that tell loads apart."""

@@ -17,23 +17,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from published import block_sparse_modules as msa, compressed_modules as v4, sparse_modules as dsa
+from published.datasets import list_tables, source_name
+from published.layers import predicted_time
+from published.tables import SERVERS
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate import block_sparse_modules as msa
-from specmodel.calibrate import compressed_modules as v4
-from specmodel.calibrate import sparse_modules as dsa
-from specmodel.calibrate.datasets import list_tables, source_name
-from specmodel.calibrate.fitting.kernels import KernelFitting, normal_spreads, shape_errors
-from specmodel.calibrate.fitting.layers import predicted_time
-from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.published import SERVERS
-from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
-from specmodel.records.profiles import hardware_text, with_stack
+from specmodel.fit.kernels import KernelFitting, normal_spreads, shape_errors
+from specmodel.fit.result import rounded
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
+from specmodel.machines.profiles import hardware_text, with_stack
 
 ROOT = Path(__file__).parents[1]
-PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
 SHARPNESS = 2.0
 """Exponent of typical layers, the one fitted to most [-]."""
 

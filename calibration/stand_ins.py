@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from typical import Fitted, is_judged, means
 
+from published.datasets import source_name
+from published.tables import STACKS
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.calibrate.datasets import source_name
-from specmodel.calibrate.fitting.kernels import judge, normal_spreads
-from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.measurements import groups, judged_rows, read_measurements
-from specmodel.calibrate.published import STACKS
-from specmodel.records.hardware import load_hardware
-from specmodel.records.kernels import FittedStack, KernelFit, fitted_dtype
-from specmodel.records.profiles import hardware_text, with_stack
-from specmodel.records.stand_ins import CANDIDATES, Ranking, StandIns, candidates
+from specmodel.fit.kernels import judge, normal_spreads
+from specmodel.fit.result import rounded
+from specmodel.machines.hardware import load_hardware
+from specmodel.machines.kernels import FittedStack, KernelFit, fitted_dtype
+from specmodel.machines.profiles import hardware_text, with_stack
+from specmodel.machines.stand_ins import CANDIDATES, Ranking, StandIns, candidates
+from specmodel.measure.measurements import groups, judged_rows, read_measurements
+from typical import Fitted, is_judged, means
 
 ROOT = Path(__file__).parents[1]
-PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/records/data"
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
 MOST_ROWS = 1500
 """Rows of a table that are judged, evenly spaced [-]."""
 OF_ONE_STACK = ("recurrence", "kimi_recurrence", "elementwise")

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from published.mixers import RECURRENCES
+from published.tables import NORMS
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.calibrate.fitting.kernels import PARAMETERS, judge, normal_spreads, shape_errors
-from specmodel.calibrate.fitting.result import rounded
-from specmodel.calibrate.measurements import groups, judged_rows
-from specmodel.calibrate.published import NORMS
-from specmodel.calibrate.published_mixers import RECURRENCES
-from specmodel.records.hardware import HardwareProfile
-from specmodel.records.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
+from specmodel.fit.kernels import PARAMETERS, judge, normal_spreads, shape_errors
+from specmodel.fit.result import rounded
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.machines.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
+from specmodel.measure.measurements import groups, judged_rows
 
 NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
 KIMI_IS = "; Kimi's recurrence of {stack} {version}"

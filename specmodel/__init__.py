@@ -3,123 +3,99 @@
 Names load on first use, so that importing the package costs nothing. See `predict`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    from specmodel.algebra.acceptance import Acceptance
-    from specmodel.base.errors import InputError
-    from specmodel.cost.deploy import deploy
-    from specmodel.cost.deployment import Deployment
-    from specmodel.prediction.decode import decode
-    from specmodel.prediction.outcome import Prediction
-    from specmodel.prediction.predict import predict
-    from specmodel.records.acceptance_presets import list_acceptance, load_acceptance
-    from specmodel.records.architecture import Architecture, list_architectures, load_architecture
-    from specmodel.records.drafters import (
-        Drafter,
-        dflash_drafter,
-        dspark_drafter,
-        eagle3_drafter,
-        eagle_drafter,
-        list_drafters,
-        load_drafter,
-        model_drafter,
-        mtp_drafter,
-        ngram_drafter,
-        p_eagle_drafter,
-        parallel_drafter,
-        pard_drafter,
-        suffix_drafter,
+    from specmodel import (
+        answers as answers,
+        cost as cost,
+        fit as fit,
+        measure as measure,
+        replay as replay,
+        show as show,
     )
-    from specmodel.records.engine import EngineProfile, list_engines, load_engine
-    from specmodel.records.hardware import HardwareProfile, list_hardware, load_hardware
+    from specmodel.algebra import experts as experts, moesd as moesd, speculation as speculation
+    from specmodel.algebra.acceptance import Acceptance as Acceptance
+    from specmodel.answers import sensitivity as sensitivity, sweeps as sweeps
+    from specmodel.base.errors import InputError as InputError
+    from specmodel.cost.deploying import deploy as deploy
+    from specmodel.cost.deployment import Deployment as Deployment
+    from specmodel.drafters.acceptance import (
+        list_acceptance as list_acceptance,
+        load_acceptance as load_acceptance,
+    )
+    from specmodel.drafters.blocks import (
+        dflash_drafter as dflash_drafter,
+        dspark_drafter as dspark_drafter,
+        p_eagle_drafter as p_eagle_drafter,
+        pard_drafter as pard_drafter,
+    )
+    from specmodel.drafters.by_name import (
+        list_drafters as list_drafters,
+        load_drafter as load_drafter,
+        model_drafter as model_drafter,
+        ngram_drafter as ngram_drafter,
+        suffix_drafter as suffix_drafter,
+    )
+    from specmodel.drafters.heads import (
+        eagle3_drafter as eagle3_drafter,
+        eagle_drafter as eagle_drafter,
+        mtp_drafter as mtp_drafter,
+        parallel_drafter as parallel_drafter,
+    )
+    from specmodel.drafters.passes import Drafter as Drafter
+    from specmodel.machines.engine import (
+        EngineProfile as EngineProfile,
+        list_engines as list_engines,
+        load_engine as load_engine,
+    )
+    from specmodel.machines.hardware import (
+        HardwareProfile as HardwareProfile,
+        list_hardware as list_hardware,
+        load_hardware as load_hardware,
+    )
+    from specmodel.models.architecture import (
+        Architecture as Architecture,
+        list_architectures as list_architectures,
+        load_architecture as load_architecture,
+    )
+    from specmodel.prediction.decoding import decode as decode
+    from specmodel.prediction.outcome import Prediction as Prediction
+    from specmodel.prediction.predicting import predict as predict
+    from specmodel.show import explorer as explorer, plots as plots
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Acceptance",
-    "Architecture",
-    "Deployment",
-    "Drafter",
-    "EngineProfile",
-    "HardwareProfile",
-    "InputError",
-    "Prediction",
-    "decode",
-    "deploy",
-    "dflash_drafter",
-    "dspark_drafter",
-    "eagle3_drafter",
-    "eagle_drafter",
-    "list_acceptance",
-    "list_architectures",
-    "list_drafters",
-    "list_engines",
-    "list_hardware",
-    "load_acceptance",
-    "load_architecture",
-    "load_drafter",
-    "load_engine",
-    "load_hardware",
-    "model_drafter",
-    "mtp_drafter",
-    "ngram_drafter",
-    "p_eagle_drafter",
-    "parallel_drafter",
-    "pard_drafter",
-    "predict",
-    "suffix_drafter",
-]
-
-_HOMES = {
-    "algebra.acceptance": ("Acceptance",),
-    "records.acceptance_presets": ("list_acceptance", "load_acceptance"),
-    "records.architecture": ("Architecture", "list_architectures", "load_architecture"),
-    "records.drafters": (
-        "Drafter",
-        "dflash_drafter",
-        "dspark_drafter",
-        "eagle3_drafter",
-        "eagle_drafter",
-        "list_drafters",
-        "load_drafter",
-        "model_drafter",
-        "mtp_drafter",
-        "ngram_drafter",
-        "p_eagle_drafter",
-        "parallel_drafter",
-        "pard_drafter",
-        "suffix_drafter",
-    ),
-    "records.engine": ("EngineProfile", "list_engines", "load_engine"),
-    "base.errors": ("InputError",),
-    "records.hardware": ("HardwareProfile", "list_hardware", "load_hardware"),
-    "cost.deploy": ("deploy",),
-    "cost.deployment": ("Deployment",),
-    "prediction.decode": ("decode",),
-    "prediction.outcome": ("Prediction",),
-    "prediction.predict": ("predict",),
-}
-_MODULES = {
-    "speculation": "algebra.speculation",
-    "experts": "algebra.experts",
-    "moesd": "algebra.moesd",
-    **{room: room for room in ("answers", "calibrate", "cost", "explorer", "plots")},
-    **{room: room for room in ("replay", "sensitivity", "sweeps")},
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"{__name__}.{_MODULES[name]}")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    algebra__acceptance="Acceptance",
+    algebra__experts="",
+    algebra__moesd="",
+    algebra__speculation="",
+    answers="",
+    answers__sensitivity="",
+    answers__sweeps="",
+    base__errors="InputError",
+    cost="",
+    cost__deploying="deploy",
+    cost__deployment="Deployment",
+    drafters__acceptance="list_acceptance load_acceptance",
+    drafters__blocks="dflash_drafter dspark_drafter p_eagle_drafter pard_drafter",
+    drafters__by_name="list_drafters load_drafter model_drafter ngram_drafter suffix_drafter",
+    drafters__heads="eagle3_drafter eagle_drafter mtp_drafter parallel_drafter",
+    drafters__passes="Drafter",
+    fit="",
+    machines__engine="EngineProfile list_engines load_engine",
+    machines__hardware="HardwareProfile list_hardware load_hardware",
+    measure="",
+    models__architecture="Architecture list_architectures load_architecture",
+    prediction__decoding="decode",
+    prediction__outcome="Prediction",
+    prediction__predicting="predict",
+    replay="",
+    show="",
+    show__explorer="",
+    show__plots="",
+)

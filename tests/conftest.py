@@ -1,6 +1,37 @@
-"""Settings of property tests, the same for all."""
+"""Settings of property tests, the same for all, and a GPU that stands in for a real one."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("specmodel", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("specmodel")
+
+
+@pytest.fixture
+def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[object, object]]:
+    """A GPU that stands in and its group, the host's clock beside its own, few calls a timing."""
+    torch = pytest.importorskip("torch")
+    from cuda_install import standing_in
+
+    from specmodel.measure.kernels import bench, collectives
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # threads that wait for each other on a busy machine take long
+    (tmp_path / "bin").mkdir()
+    with standing_in(tmp_path / "bin") as (gpu, group):
+        clock = SimpleNamespace(perf_counter=lambda: gpu.host, monotonic=lambda: gpu.host)
+        monkeypatch.setattr(bench, "time", clock)
+        monkeypatch.setattr(collectives, "time", clock)
+        monkeypatch.setattr(bench, "MOST_CALLS", 3)
+        yield gpu, group
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def gpu(lent: tuple[object, object]) -> object:
+    """A GPU that stands in."""
+    return lent[0]

@@ -148,7 +148,7 @@ def standing_in(folder: Path, **options: Any) -> Iterator[tuple[Gpu, Group]]:
 
 def _forget() -> None:
     """Let the package forget what it keeps of a device."""
-    from specmodel.calibrate.measure import device, layers
+    from specmodel.measure.kernels import device, layers
 
     layers._numbers.cache_clear()
     device._identity.cache_clear()

@@ -2,7 +2,7 @@
 
 import json
 
-from specmodel.records.architecture import Architecture
+from specmodel.models.architecture import Architecture
 
 LAYERS = {
     # hidden, GDN layers, key and value heads, attention heads and KV heads, feed-forward, tied

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 from specmodel.algebra.roofline import KernelParameters
-from specmodel.calibrate.fitting.kernels import predicted_time
-from specmodel.records.hardware import load_hardware
+from specmodel.fit.kernels import predicted_time
+from specmodel.machines.hardware import load_hardware
 
 H200 = load_hardware("h200_sxm")
 KINDS = ("experts", "gemm", "attention", "latent_attention", "recurrence")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from specmodel import InputError, list_architectures, list_engines, list_hardware
-from specmodel.cost.deploy import resolve
+from specmodel.answers.sweeps import sweep
+from specmodel.cost.deploying import resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predict import predict_deployed
-from specmodel.sweeps import sweep
+from specmodel.prediction.predicting import predict_deployed
 
 AT_ONCE = 20
 """Points of each random deployment."""

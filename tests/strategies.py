@@ -3,10 +3,10 @@
 from hypothesis import strategies as st
 
 from specmodel.cost.forward import pass_work
-from specmodel.records.architecture import Architecture
-from specmodel.records.hardware import HardwareProfile
-from specmodel.records.layers.batch import Layout, sequence_group
-from specmodel.records.layers.work import PassWork
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.work import PassWork
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture
 
 LATENTS = st.fixed_dictionaries(
     {

@@ -85,7 +85,7 @@ def test_a_notebook_runs_with_the_wheel_in_another_folder(path: Path, elsewhere)
 def test_what_a_notebook_reads_is_what_was_measured() -> None:
     import pandas as pd
 
-    from specmodel.calibrate.measurements import read_measurements
+    from specmodel.measure.measurements import read_measurements
 
     copied = ROOT / "notebooks/measured"
     measured = ROOT / "calibration/results/intel_xeon_2_threads"

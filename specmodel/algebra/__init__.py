@@ -1,1 +1,29 @@
 """The papers as pure functions of numbers: speculation, acceptance, experts, the roofline."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.algebra import (
+        collectives as collectives,
+        experts as experts,
+        moesd as moesd,
+        ranks as ranks,
+        roofline as roofline,
+        routing as routing,
+        speculation as speculation,
+    )
+    from specmodel.algebra.acceptance import Acceptance as Acceptance
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    acceptance="Acceptance",
+    collectives="",
+    experts="",
+    moesd="",
+    ranks="",
+    roofline="",
+    routing="",
+    speculation="",
+)

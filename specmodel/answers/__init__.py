@@ -1,35 +1,47 @@
 """Answers: where speculation pays, with which draft length, from which acceptance, and why."""
 
-from specmodel.answers.cost_tables import CostTable, cost_table, sglang_costs
-from specmodel.answers.curves import (
-    SweetSpot,
-    best_draft_lengths,
-    break_even,
-    compare,
-    sweet_spot,
-    sweet_spots,
-)
-from specmodel.answers.dialects import DIALECTS, Dialect, dialect
-from specmodel.answers.explain import Explanation, explain, pass_components
-from specmodel.answers.schedule import Schedule, draft_length_schedule, draft_ranges
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "DIALECTS",
-    "CostTable",
-    "Dialect",
-    "Explanation",
-    "Schedule",
-    "SweetSpot",
-    "best_draft_lengths",
-    "break_even",
-    "compare",
-    "cost_table",
-    "dialect",
-    "draft_length_schedule",
-    "draft_ranges",
-    "explain",
-    "pass_components",
-    "sglang_costs",
-    "sweet_spot",
-    "sweet_spots",
-]
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.answers import sensitivity as sensitivity, sweeps as sweeps
+    from specmodel.answers.cost_tables import (
+        CostTable as CostTable,
+        cost_table as cost_table,
+        sglang_costs as sglang_costs,
+    )
+    from specmodel.answers.curves import (
+        SweetSpot as SweetSpot,
+        best_draft_lengths as best_draft_lengths,
+        break_even as break_even,
+        compare as compare,
+        sweet_spot as sweet_spot,
+        sweet_spots as sweet_spots,
+    )
+    from specmodel.answers.dialects import (
+        DIALECTS as DIALECTS,
+        Dialect as Dialect,
+        dialect as dialect,
+    )
+    from specmodel.answers.explaining import (
+        Explanation as Explanation,
+        explain as explain,
+        pass_components as pass_components,
+    )
+    from specmodel.answers.schedule import (
+        Schedule as Schedule,
+        draft_length_schedule as draft_length_schedule,
+        draft_ranges as draft_ranges,
+    )
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    cost_tables="CostTable cost_table sglang_costs",
+    curves="SweetSpot best_draft_lengths break_even compare sweet_spot sweet_spots",
+    dialects="DIALECTS Dialect dialect",
+    explaining="Explanation explain pass_components",
+    schedule="Schedule draft_length_schedule draft_ranges",
+    sensitivity="",
+    sweeps="",
+)

@@ -17,7 +17,7 @@ from specmodel.algebra.speculation import check_draft_length
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.latency import step_times, target_pass
-from specmodel.records.layers.batch import sequence_group
+from specmodel.layers.batch import sequence_group
 
 if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
@@ -124,7 +124,7 @@ def cost_table(
 
     Examples
     --------
-    >>> from specmodel.cost.deploy import deploy
+    >>> from specmodel.cost.deploying import deploy
     >>> d, _ = deploy(target="llama-3.1-8b", hardware="h100_sxm", drafter="parallel")
     >>> t = cost_table(d, draft_length=7, batch_size=[1, 64], context_length=1024)
     >>> t.step_time.shape, bool((np.diff(t.step_time) >= 0).all())

@@ -1,1 +1,19 @@
-"""What knows nothing of models or GPUs: errors, units, checked numbers, files and texts."""
+"""What knows nothing of models or GPUs: errors, units, numbers, records, files and texts."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.base.dtypes import BYTES_PER_ELEMENT as BYTES_PER_ELEMENT
+    from specmodel.base.errors import InputError as InputError
+    from specmodel.base.records import Record as Record
+    from specmodel.base.units import check as check, format_si as format_si
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    dtypes="BYTES_PER_ELEMENT",
+    errors="InputError",
+    records="Record",
+    units="check format_si",
+)

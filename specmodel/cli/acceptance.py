@@ -9,7 +9,7 @@ from specmodel.base.text import align, wrap
 from specmodel.cli.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from specmodel.calibrate.scrapes import MeasuredAcceptance
+    from specmodel.measure.scrapes import MeasuredAcceptance
 
 _NGRAM = (
     "Steps without a draft are not counted. With --drafter ngram, give predict the first line below"
@@ -35,7 +35,7 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
       curl -s http://localhost:8000/metrics > after.prom
       specmodel acceptance ./before.prom ./after.prom
     """
-    from specmodel.calibrate.scrapes import scraped_acceptance
+    from specmodel.measure.scrapes import scraped_acceptance
 
     for path in (file, later):
         if path == "-" or (path and "://" in path):
@@ -46,7 +46,7 @@ def acceptance(file: str, later: str | None, model: str | None, *, as_json: bool
 
 
 def _json(measured: "MeasuredAcceptance") -> str:
-    from specmodel.cli.report import json_text
+    from specmodel.show.report import json_text
 
     figures = {f: v.tolist() if hasattr(v, "tolist") else v for f, v in vars(measured).items()}
     name = {"model_name": figures.pop("model_name")}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks
-from specmodel.cli import report, settings
+from specmodel.cli import settings
+from specmodel.show import report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +101,7 @@ def drafted_from(options: dict[str, Any]) -> Prediction:
 def lengths_from(options: dict[str, Any]) -> Prediction:
     """Return the prediction that the options ask for, draft lengths from 1 up along an axis."""
     from specmodel.cli.options import acceptance_from, longest_draft, predict_from
-    from specmodel.records.drafters import longest_block
+    from specmodel.drafters.by_name import longest_block
 
     asked, block = options["max_draft_length"], longest_block(options["drafter"], options["target"])
     longest = longest_draft(acceptance_from(options), asked, block)
@@ -108,13 +109,6 @@ def lengths_from(options: dict[str, Any]) -> Prediction:
     prediction = predict_from(options | lengths)
     assumed = {"max_draft_length": longest} if asked is None else {}
     return replace(prediction, assumptions=prediction.assumptions | assumed)
-
-
-def page(prediction: Prediction, verdict: str, *parts: str) -> str:
-    """Return the page of an answer, whose verdict says first if nothing fits in memory."""
-    if (prediction.batch_size > prediction.max_batch_size).all():
-        verdict = f"Nothing fits in memory. If it did: {verdict[:1].lower()}{verdict[1:]}"
-    return report.page(prediction, [verdict, *report.behind(prediction.deployment)], *parts)
 
 
 def by_batch_size(
@@ -138,11 +132,6 @@ def fitting(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["fits"]] if rows["fits"].any() else rows
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a dict for each row."""
-    return cast(list[dict[str, Any]], frame.to_dict("records"))
-
-
 def _json(predictions: Mapping[str, Prediction], frame: pd.DataFrame) -> str:
     """Return rows as JSON with what they are about; what has no meaning is null, never NaN."""
     from specmodel.prediction.columns import COLUMN_UNITS
@@ -150,5 +139,5 @@ def _json(predictions: Mapping[str, Prediction], frame: pd.DataFrame) -> str:
     cases = [{"alternative": name} | report.case_fields(p) for name, p in predictions.items()]
     known = COLUMN_UNITS | _UNITS
     units = {name: known[name] for name in frame if name in known}
-    rows = records(frame.astype(object).where(frame.notna(), None))
+    rows = report.records(frame.astype(object).where(frame.notna(), None))
     return report.json_text({"cases": cases, "units": units, "rows": rows})

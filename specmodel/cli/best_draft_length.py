@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.ranges import ranges_text
-from specmodel.cli import answers, report, settings
+from specmodel.cli import answers, settings
+from specmodel.show import report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,13 +32,13 @@ def best_draft_length(**options: Any) -> answers.Answer:
 
     p = answers.lengths_from(options)
     best = best_draft_lengths(p)
-    return {"": p}, best, lambda: answers.page(p, verdict(best, p), table(best))
+    return {"": p}, best, lambda: report.answer_page(p, verdict(best, p), table(best))
 
 
 def verdict(best: pd.DataFrame, prediction: Prediction) -> str:
     """Return in a sentence which lengths are best."""
     pays, denial = report.verbs(prediction.deployment)
-    rows = [row | {"draft_length": None} for row in answers.records(answers.fitting(best))]
+    rows = [row | {"draft_length": None} for row in report.records(answers.fitting(best))]
     top = max(rows, key=lambda row: row["speedup"])
     if round(top["speedup"], 2) <= 1:
         return f"Speculation {denial} with any draft length: at most {top['speedup']:.2f}x."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specmodel.cli import answers, report
+from specmodel.cli import answers
+from specmodel.show import report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ def break_even(**options: Any) -> answers.Answer:
     # the rate that is needed does not depend on the one predicted with: any will do
     p = answers.drafted_from(options | {"acceptance_rate": 0.0})
     least = curves.break_even(p)
-    return {"": p}, least, lambda: answers.page(p, verdict(least, p), table(least))
+    return {"": p}, least, lambda: report.answer_page(p, verdict(least, p), table(least))
 
 
 def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
@@ -37,7 +38,7 @@ def verdict(least: pd.DataFrame, prediction: Prediction) -> str:
     kept = answers.fitting(least).rename(columns={"break_even_acceptance_rate": "rate"})
     least_rates = kept.groupby(["batch_size", "context_length"])["rate"].min()
     easiest = least_rates.reset_index().assign(draft_length=None)
-    rows, able = answers.records(easiest), answers.records(easiest.dropna(subset="rate"))
+    rows, able = report.records(easiest), report.records(easiest.dropna(subset="rate"))
     if not able:
         return "No acceptance rate makes speculation pay."
     low, high = (f(able, key=lambda row: row["rate"]) for f in (min, max))

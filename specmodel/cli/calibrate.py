@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import click
 
 from specmodel.base.text import wrap
-from specmodel.calibrate.measure.suite import COMPONENTS
 from specmodel.cli.settings import SETTINGS
+from specmodel.measure.kernels.suite import COMPONENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from specmodel.calibrate.fitting import KernelFitting
-    from specmodel.calibrate.measure.calibration import Calibration
-    from specmodel.calibrate.measure.session import Progress
-    from specmodel.calibrate.measure.suite import Device, Length
-    from specmodel.records.hardware import Link
+    from specmodel.fit import KernelFitting
+    from specmodel.fit.calibration import Calibration
+    from specmodel.machines.hardware import Link
+    from specmodel.measure.kernels.session import Progress
+    from specmodel.measure.kernels.suite import Device, Length
 
 _FIRST_LINE, _LINES = 10.0, 60.0
 """Where there is no terminal: seconds until the pace is said, and between two such lines."""
@@ -65,11 +65,11 @@ def calibrate(
     """
     from specmodel import __version__
     from specmodel.base.files import write_text
-    from specmodel.calibrate.measure.calibration import calibrate_rows, check_output
-    from specmodel.calibrate.measure.device import find_device
-    from specmodel.calibrate.measure.session import run_suite
     from specmodel.cli.fit import fit_text
-    from specmodel.records.hardware import load_hardware
+    from specmodel.fit.calibration import calibrate_rows, check_output
+    from specmodel.machines.hardware import load_hardware
+    from specmodel.measure.kernels.device import find_device
+    from specmodel.measure.kernels.session import run_suite
 
     rows = check_output(output)
     if hardware is not None:
@@ -101,9 +101,9 @@ def calibrate(
 
 def _left_text(rows: Path, device: Device, length: Length, again: tuple[str, ...]) -> str:
     """Return what is left to time, a line a point."""
-    from specmodel.calibrate.measure.device import find_device
-    from specmodel.calibrate.measure.rows import RowFile
-    from specmodel.calibrate.measure.session import left_to_time
+    from specmodel.measure.kernels.device import find_device
+    from specmodel.measure.kernels.rows import RowFile
+    from specmodel.measure.kernels.session import left_to_time
 
     file = None
     if rows.exists():

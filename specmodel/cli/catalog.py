@@ -12,8 +12,8 @@ import click
 import specmodel
 from specmodel.base.errors import InputError, nearest
 from specmodel.base.text import align
-from specmodel.cli.report import off_by
 from specmodel.cli.settings import SETTINGS
+from specmodel.show.report import off_by
 
 if TYPE_CHECKING:
     from specmodel.base.records import Record
@@ -67,7 +67,7 @@ def _engine_rows() -> Iterable[Row]:
 
 
 def _drafter_rows() -> Iterable[Row]:
-    from specmodel.records.drafters import describe_drafter
+    from specmodel.drafters.by_name import describe_drafter
 
     for name in specmodel.list_drafters():
         yield {"name": name, "what": describe_drafter(name)}
@@ -75,7 +75,7 @@ def _drafter_rows() -> Iterable[Row]:
 
 
 def _acceptance_rows() -> Iterable[Row]:
-    from specmodel.records.published_drafters import published_acceptance
+    from specmodel.drafters.published import published_acceptance
 
     for published in sorted(published_acceptance(), key=lambda each: each.name):
         tokens = published.tokens_per_step
@@ -98,18 +98,6 @@ def _preset_rows() -> Iterable[Row]:
         yield row
 
 
-def _table_rows() -> Iterable[Row]:
-    """Yield stacks with published expert timings, and whether the profile has them fitted."""
-    from specmodel.calibrate.datasets import list_tables
-
-    table = list_tables()
-    rows = table[table["operation"] == "moe"][["hardware", "framework", "version"]]
-    for name, stack, version in rows.itertuples(index=False, name=None):
-        fitted = specmodel.load_hardware(name).fitted.get(stack)
-        is_shipped = "fitted" if fitted and fitted.version == version else ""
-        yield {"hardware": name, "stack": stack, "version": version, "shipped": is_shipped}
-
-
 _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "hardware": lambda: map(_hardware_row, specmodel.list_hardware()),
     "architectures": lambda: map(_architecture_row, specmodel.list_architectures()),
@@ -117,14 +105,17 @@ _ROWS: dict[str, Callable[[], Iterable[Row]]] = {
     "drafters": _drafter_rows,
     "acceptance": _acceptance_rows,
     "presets": _preset_rows,
-    "tables": _table_rows,
 }
 
 
 @click.command("list", context_settings=SETTINGS)
-@click.argument("kind", type=click.Choice(list(_ROWS)))
+@click.argument("kind", type=click.Choice([*_ROWS, "tables"]), metavar="{" + "|".join(_ROWS) + "}")
 def list_command(kind: str) -> None:
     """List what ships with the package."""
+    if kind not in _ROWS:
+        raise InputError(
+            "kind", kind, "python calibration/dataset.py of a checkout, which lists them"
+        )
     rows = list(_ROWS[kind]())
     names = list(rows[0])
     columns = [(name, [row[name] for row in rows]) for name in names]
@@ -187,7 +178,7 @@ def _find(name: str) -> Record:
 def _notes(record: Record) -> Row:
     """Return what follows from a record, by title."""
     if isinstance(record, specmodel.Architecture):
-        from specmodel.records.published_drafters import usual_drafter
+        from specmodel.drafters.published import usual_drafter
 
         active = f"{record.active_parameters:.4g} (LM head in, input embedding out)"
         usual = usual_drafter(record)

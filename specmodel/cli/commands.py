@@ -15,24 +15,17 @@ from specmodel.cli.settings import SETTINGS, flag
 
 _COMMANDS = (
     *("acceptance", "best-draft-length", "break-even", "calibrate", "compare", "cost-table"),
-    *("dataset", "decode"),
-    *(
-        "explain",
-        "fit",
-        "measure-engine",
-        "plot",
-        "predict",
-        "schedule",
-        "sensitivity",
-        "simulate",
-        "sweep",
-    ),
+    *("decode", "explain", "fit", "measure-engine", "plot", "predict", "schedule", "sensitivity"),
+    *("simulate", "sweep"),
     *("sweet-spot", "trace", "validate"),
 )
 """Commands in a module of their name."""
 _HOME = {name: name.replace("-", "_") for name in _COMMANDS} | dict.fromkeys(
     ("list", "show"), "catalog"
 )
+
+_MOVED = {"dataset": "python calibration/dataset.py of a checkout, where it is now"}
+"""Commands that were here, and what to type instead."""
 
 
 class _Commands(click.Group):
@@ -53,7 +46,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _HOME and not args[0].startswith("-"):
-            raise InputError("command", args[0], nearest(args[0], _HOME))
+            raise InputError("command", args[0], _MOVED.get(args[0]) or nearest(args[0], _HOME))
         return super().resolve_command(ctx, args)
 
 

@@ -12,7 +12,8 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, ranges_text, runs
 from specmodel.base.text import wrap
-from specmodel.cli import answers, report
+from specmodel.cli import answers
+from specmodel.show import report
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +56,8 @@ def compare(**options: Any) -> answers.Answer:
 
 def alternatives_from(options: dict[str, Any]) -> dict[str, Prediction]:
     """Return a prediction for each combination, by those of its names that others do not share."""
-    from specmodel.cost.deploy import LOOKUP
-    from specmodel.records.drafter_names import LOOKUPS
+    from specmodel.cost.deploying import LOOKUP
+    from specmodel.drafters.names import LOOKUPS
 
     names = ("target", "drafter", "hardware", "engine")
     lists = {name: _listed(name, options[name]) for name in names}

@@ -10,8 +10,9 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_values
 from specmodel.base.text import align_blocks, wrap
-from specmodel.cli import report, settings
+from specmodel.cli import settings
 from specmodel.prediction.table import seconds
+from specmodel.show import report
 
 if TYPE_CHECKING:
     from specmodel.answers.cost_tables import CostTable
@@ -109,7 +110,7 @@ def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
     """Return what the options of the command line ask for; a file that is needed must be one."""
     from specmodel.answers.cost_tables import cost_table
     from specmodel.cli.options import deployment_from, with_engine_of_dialect
-    from specmodel.prediction.predict import predict_deployed
+    from specmodel.prediction.predicting import predict_deployed
 
     name = options["dialect"]
     if name == "vllm" and (options["form"] or needs_file):
@@ -142,7 +143,7 @@ def costs_from(options: dict[str, Any], *, needs_file: bool = False) -> Costs:
 def _axes(options: dict[str, Any]) -> tuple[int, list[int], list[int]]:
     """Return the draft length, batch sizes and contexts, not too many of them in all."""
     from specmodel.cli.options import MAX_POINTS
-    from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
+    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
     lengths = parse_values("draft_length", options["draft_length"])
     if len(lengths) != 1:
@@ -168,7 +169,7 @@ def _assumed(options: dict[str, Any], contexts: list[int], *, has_form: bool) ->
 def _for_sglang(table: CostTable, options: dict[str, Any]) -> tuple[str, float]:
     """Return SGLang's file, and how far a step that it reads off is from its own, at most."""
     from specmodel.answers.cost_tables import costs_step_time, costs_text, sglang_costs
-    from specmodel.records.drafters import drafter_kind
+    from specmodel.drafters.by_name import drafter_kind
 
     if drafter_kind(options["drafter"], options["target"]) not in ("dspark", "parallel"):
         expected = "dspark or parallel with --for sglang, which reads a table for DSPARK only"

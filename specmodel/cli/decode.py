@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specmodel.cli import report, settings
+from specmodel.cli import settings
 from specmodel.cli.predict import component_tables, to_csv, to_json
 from specmodel.prediction.table import Row, seconds, table
+from specmodel.show import report
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction

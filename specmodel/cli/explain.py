@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.text import Columns, align_blocks
-from specmodel.cli import answers, report, settings
+from specmodel.cli import answers, settings
+from specmodel.show import report
 
 if TYPE_CHECKING:
     from specmodel.answers import Explanation
@@ -38,7 +39,7 @@ def explain(**options: Any) -> answers.Answer:
           --hardware h200_sxm --engine sglang --batch-size 1,16,128 \\
           --draft-length 3 --acceptance-rate 0.7
     """
-    from specmodel.answers.explain import explain as explained
+    from specmodel.answers.explaining import explain as explained
 
     p = answers.drafted_from(options)
     most, expected = (
@@ -50,7 +51,7 @@ def explain(**options: Any) -> answers.Answer:
     if p.speedup.size > most:
         raise InputError("batch_size", f"{p.speedup.size} points", expected)
     found = explained(p)
-    return {"": p}, found.to_frame(), lambda: answers.page(p, verdict(found), tables(found))
+    return {"": p}, found.to_frame(), lambda: report.answer_page(p, verdict(found), tables(found))
 
 
 def verdict(explanation: Explanation) -> str:

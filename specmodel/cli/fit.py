@@ -16,7 +16,7 @@ from specmodel.cli.settings import SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from specmodel.calibrate.fitting import KernelFitting
+    from specmodel.fit import KernelFitting
 
 
 class FitGroup(click.Group):
@@ -69,10 +69,10 @@ def kernels(
     """
     from specmodel.base.files import write_text
     from specmodel.base.records import spellings
-    from specmodel.calibrate.fitting.kernels import fit_kernels, fitted_stack
-    from specmodel.calibrate.measurements import read_measurements
-    from specmodel.records.hardware import load_hardware
-    from specmodel.records.profiles import hardware_text, with_stack
+    from specmodel.fit.kernels import fit_kernels, fitted_stack
+    from specmodel.machines.hardware import load_hardware
+    from specmodel.machines.profiles import hardware_text, with_stack
+    from specmodel.measure.measurements import read_measurements
 
     check_apart(output, measurements)
     table = read_measurements(measurements)

@@ -11,16 +11,16 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.text import align, wrap
 from specmodel.cli import settings
-from specmodel.cli.report import assumed_text, heading, seconds
+from specmodel.show.report import assumed_text, heading, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
-    from specmodel.calibrate.fitting import EngineFitting, EngineUpdate
-    from specmodel.calibrate.fitting.update import Moved
-    from specmodel.calibrate.serving import Run
+    from specmodel.fit import EngineFitting, EngineUpdate
+    from specmodel.fit.measured import Run
+    from specmodel.fit.update import Moved
 
 _WITH_VARY = ("name", "engine", "stack", "source", "version", "vary", "leave_out")
 _DRAFTING = ("draft_length", "tree_width", "verify_tokens")
@@ -84,16 +84,16 @@ def _from_runs(paths: Sequence[str], output: str, options: dict[str, Any]) -> st
     """Move a profile to a user's runs, write it and say what became of it."""
     from specmodel.base.files import write_text
     from specmodel.base.records import toml_text
-    from specmodel.calibrate.fitting import update_engine
-    from specmodel.calibrate.serving import (
+    from specmodel.cli.options import settings_from
+    from specmodel.cost.deploying import resolve
+    from specmodel.fit import update_engine
+    from specmodel.fit.measured import (
         check_model,
         need_plain,
         read_benchmarks,
         served_runs,
     )
-    from specmodel.cli.options import settings_from
-    from specmodel.cost.deploy import resolve
-    from specmodel.records.engine import load_engine
+    from specmodel.machines.engine import load_engine
 
     _check_given(options)
     runs = [_with_length(run, options) for run in read_benchmarks(paths)]
@@ -149,7 +149,7 @@ def _with_length(run: Run, options: dict[str, Any]) -> Run:
 
 def _start(runs: Sequence[Run], options: dict[str, Any]) -> tuple[str, str]:
     """Return the profile to start from, and why that one."""
-    from specmodel.calibrate.serving.spellings import profile_of
+    from specmodel.fit.measured.spellings import profile_of
 
     if options["engine"]:
         return options["engine"], "as told"
@@ -246,8 +246,8 @@ def _by_name(paths: Sequence[str], output: str, options: dict[str, Any]) -> str:
     """Fit overheads by name to one table, write the engine and say how well they fit."""
     from specmodel.base.files import write_text
     from specmodel.base.records import toml_text
-    from specmodel.calibrate.fitting.engine import fit_engine, read_serving
-    from specmodel.records.engine import load_engine
+    from specmodel.fit.engine import fit_engine, read_serving
+    from specmodel.machines.engine import load_engine
 
     if len(paths) > 1:
         raise InputError("measurements", " ".join(paths), "one table with --vary")

@@ -20,7 +20,7 @@ from specmodel.cli.settings import SETTINGS
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specmodel.calibrate.live import Done, Log, Plan, Run, Server, Told
+    from specmodel.measure.live import Done, Log, Plan, Run, Server, Told
 
 _FIRST_LINE, _LINES = 10.0, 60.0
 """Seconds until the time that is left is said, and between two such lines."""
@@ -123,8 +123,8 @@ def measure_engine(url: str, output: str, **options: Any) -> None:
           --drafter eagle3 --hardware h200_sxm --output mine.toml
     """
     from specmodel.base.units import check
-    from specmodel.calibrate.live import Plan, launch_options
     from specmodel.cli.served import served_text
+    from specmodel.measure.live import Plan, launch_options
 
     values = {name: parse_values(name, options[name]) for name in _LISTS}
     plan = Plan(
@@ -181,7 +181,7 @@ def _rows_of(output: str) -> Path:
 def _summarised(rows: list[dict[str, str]], output: str) -> pd.DataFrame | None:
     """Write the summary of the runs that are done, and return it; None if there is none."""
     from specmodel.base.files import write_text
-    from specmodel.calibrate.live import summary
+    from specmodel.measure.live import summary
 
     table = summary(rows)
     if table.empty:
@@ -220,7 +220,7 @@ class _Work:
     async def measured(self) -> None:
         """Do what is left, round by round."""
         from specmodel import __version__
-        from specmodel.calibrate.live import Log, connected
+        from specmodel.measure.live import Log, connected
 
         options = self.options
         how = {name: options[name] for name in ("stream_interval", "temperature")}
@@ -249,7 +249,7 @@ class _Work:
 
     def dry_text(self) -> str:
         """Return what is left and with what options the server is to be started for it."""
-        from specmodel.calibrate.live import Log
+        from specmodel.measure.live import Log
 
         if self.rows.exists():
             log = Log(self.rows, {}, {})
@@ -262,7 +262,7 @@ class _Work:
         return "\n".join(lines)
 
     def _launch(self, engine: str, number: int) -> str:
-        from specmodel.calibrate.live import launch_options
+        from specmodel.measure.live import launch_options
 
         length = self.plan.draft_lengths[number]
         return launch_options(engine, length, self.options["method"], self.options["draft_model"])
@@ -282,7 +282,7 @@ class _Work:
             raise InputError("most_tokens", most, expected)
 
     def _budget(self) -> Any:
-        from specmodel.calibrate.live import budget
+        from specmodel.measure.live import budget
 
         return budget(self.plan, self.left)
 
@@ -321,7 +321,7 @@ class _Work:
 
     async def _round(self, server: Server, told: Told, number: int, log: Log) -> bool:
         """Do the runs of a round; tell whether there is time for more."""
-        from specmodel.calibrate.live import drive
+        from specmodel.measure.live import drive
 
         prompts = await self._prompts(server)
         await self._probe(server, prompts)
@@ -339,7 +339,7 @@ class _Work:
 
     def _has_time(self, most: float) -> bool:
         """Tell whether there is time for the next run."""
-        from specmodel.calibrate.live import seconds_of
+        from specmodel.measure.live import seconds_of
 
         run = next(run for runs in self.left.values() for run in runs)
         needed = seconds_of(run, self.plan.requests, *self.pace, self.known)
@@ -347,7 +347,7 @@ class _Work:
 
     async def _prompts(self, server: Server) -> Any:
         """Return what makes prompts of the form that the server takes."""
-        from specmodel.calibrate.live import fitted_words, random_ids, random_words
+        from specmodel.measure.live import fitted_words, random_ids, random_words
 
         bounds = parse_values("token_ids", self.options["token_ids"].replace(":", ","))
         if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
@@ -372,7 +372,7 @@ class _Work:
         self.pace = (first, (answer.latency - first) / (_PROBE_TOKENS - 1))
 
     def _seconds_left(self) -> float:
-        from specmodel.calibrate.live import seconds_of
+        from specmodel.measure.live import seconds_of
 
         runs = [run for runs in self.left.values() for run in runs]
         return sum(seconds_of(run, self.plan.requests, *self.pace, self.known) for run in runs)

@@ -16,10 +16,10 @@ from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_numbers, parse_values
 from specmodel.base.units import check
 from specmodel.cli.settings import OPTIONS, flag
-from specmodel.cost.deploy import RECORDS, resolve
+from specmodel.cost.deploying import RECORDS, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predict import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
+from specmodel.prediction.predicting import DEFAULT_MAX_DRAFT_LENGTH, predict_deployed
 
 MAX_POINTS = 200_000
 """Most operating points that one call prints [-]."""
@@ -46,7 +46,7 @@ def predict_from(options: dict[str, Any]) -> Prediction:
 def decode_from(options: dict[str, Any]) -> Prediction:
     """Return what is asked for of plain decoding, on the axes of `predict_from`."""
     grid = _grid_from(options)
-    from specmodel.prediction.decode import decode_deployed
+    from specmodel.prediction.decoding import decode_deployed
 
     return decode_deployed(*deployment_from(options), interval=options["interval"], **grid)
 
@@ -114,7 +114,7 @@ def _given_acceptance(options: dict[str, Any]) -> dict[str, Any]:
 
 def published_from(options: dict[str, Any]) -> Acceptance:
     """Return the acceptance that is published of one target with one drafter, or under a name."""
-    from specmodel.records.acceptance_presets import load_acceptance
+    from specmodel.drafters.acceptance import load_acceptance
 
     for name in ("target", "drafter"):
         if "," in options[name]:

@@ -65,8 +65,8 @@ def plot(
           | specmodel plot speedup - --output ./speedup.pdf
       specmodel plot active-experts --output unions.svg
     """
-    from specmodel.plots import KINDS
-    from specmodel.plots.figures import COLUMN_WIDTH, check_figure, save_figure
+    from specmodel.show.plots import KINDS
+    from specmodel.show.plots.figures import COLUMN_WIDTH, check_figure, save_figure
 
     name = kind.replace("-", "_")
     if name not in KINDS:
@@ -89,12 +89,12 @@ def plot(
 def _table(kind: str, path: str | None) -> "pd.DataFrame":
     """Return the table from the file or pipe, or the one of the package."""
     from specmodel.base.tables import parse_csv, read_table
-    from specmodel.plots.frames import ARGUMENT, TEXT
+    from specmodel.show.plots.frames import ARGUMENT, TEXT
 
     if path is None:
         if kind != "active_experts":
             raise InputError(ARGUMENT, None, "a CSV file, or - for a pipe")
-        from specmodel.records.unions import measured_unions
+        from specmodel.answers.unions import measured_unions
 
         return measured_unions()
     if path == "-":

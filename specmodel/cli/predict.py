@@ -8,8 +8,9 @@ import click
 
 from specmodel.base.ranges import ranges_text, runs
 from specmodel.base.text import Columns, align
-from specmodel.cli import report, settings
+from specmodel.cli import settings
 from specmodel.prediction.table import SECONDS, Row, cell, table, varies
+from specmodel.show import report
 
 if TYPE_CHECKING:
     from specmodel.prediction.outcome import Prediction

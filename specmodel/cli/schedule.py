@@ -10,8 +10,9 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import MAX_VALUES, parse_values, ranges_text, runs
 from specmodel.base.text import align, wrap
-from specmodel.cli import report, settings
-from specmodel.cli.report import cells
+from specmodel.cli import settings
+from specmodel.show import report
+from specmodel.show.report import cells
 
 if TYPE_CHECKING:
     from specmodel.answers import Dialect, Schedule
@@ -144,9 +145,9 @@ def plan_from(options: dict[str, Any]) -> Plan:
         predict_from,
         with_engine_of_dialect,
     )
-    from specmodel.cost.deploy import slots_text
-    from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
-    from specmodel.records.drafters import longest_block
+    from specmodel.cost.deploying import slots_text
+    from specmodel.drafters.by_name import longest_block
+    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
     form, drafter = _form(options)
     options, told = with_engine_of_dialect(options)
@@ -201,7 +202,7 @@ def _warnings(prediction: Prediction, longest: int) -> tuple[str, ...]:
 def _form(options: dict[str, Any]) -> tuple[Dialect, str]:
     """Return how the engine takes a schedule, and the kind of a drafter whose length it varies."""
     from specmodel.answers.dialects import dialect
-    from specmodel.records.drafters import drafter_kind
+    from specmodel.drafters.by_name import drafter_kind
 
     name, drafter = options["dialect"], options["drafter"]
     form = dialect(name, options["engine_version"])

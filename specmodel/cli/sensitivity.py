@@ -10,15 +10,16 @@ import click
 from specmodel.base.errors import InputError
 from specmodel.base.ranges import parse_named_range
 from specmodel.base.text import Columns, align, table_width, wrap
-from specmodel.cli import report, settings
-from specmodel.cli.answers import records
+from specmodel.cli import settings
+from specmodel.show import report
+from specmodel.show.report import records
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from specmodel.answers.sensitivity.inputs import OperatingPoint
+    from specmodel.answers.sensitivity.uncertainty import Range
     from specmodel.cost.deployment import Deployment
-    from specmodel.sensitivity.inputs import OperatingPoint
-    from specmodel.sensitivity.uncertainty import Range
 
 _POINT = ("batch_size", "draft_length", "context_length")
 
@@ -126,14 +127,14 @@ def sensitivity_from(options: dict[str, Any]) -> Sensitivity:
     """Return the analyses that the options of the command line ask for."""
     import numpy as np
 
+    from specmodel.answers.sensitivity import analyses
+    from specmodel.answers.sensitivity.evaluation import evaluate
+    from specmodel.answers.sensitivity.inputs import OperatingPoint
+    from specmodel.answers.sensitivity.uncertainty import uncertain_ranges
     from specmodel.base.units import check
     from specmodel.cli.options import acceptance_from, deployment_from
     from specmodel.cost.memory import MemoryUse
-    from specmodel.prediction.predict import DEFAULT_CONTEXT_LENGTH
-    from specmodel.sensitivity import analyses
-    from specmodel.sensitivity.evaluation import evaluate
-    from specmodel.sensitivity.inputs import OperatingPoint
-    from specmodel.sensitivity.uncertainty import uncertain_ranges
+    from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH
 
     seed = int(check("seed", options["seed"], minimum=0, whole=True))
     given = _given_ranges(options["ranges"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import Columns, align, wrap
-from specmodel.cli.report import seconds
+from specmodel.show.report import seconds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from specmodel.base.text import align, wrap
-from specmodel.cli.report import json_text
+from specmodel.show.report import json_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from specmodel.calibrate.serving.tables import Served
+    from specmodel.fit.measured.tables import Served
 
 _MOST_NAMED = 5
 _MEANS = ("mean", "median")
@@ -35,9 +35,9 @@ def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFra
     tuple
         Page, JSON, and rows as `judge_serving` or `judge_first_tokens` gives them.
     """
-    from specmodel.calibrate.serving.first_token import judge_first_tokens
-    from specmodel.calibrate.serving.judge import judge_serving, serving_errors
-    from specmodel.calibrate.serving.tables import read_serving
+    from specmodel.fit.measured.first_token import judge_first_tokens
+    from specmodel.fit.measured.judge import judge_serving, serving_errors
+    from specmodel.fit.measured.tables import read_serving
 
     table = read_serving(path)
     speeds = _own_speeds([] if ttft else table.rows)
@@ -70,7 +70,7 @@ def serving_page(path: str, *, ttft: bool = False) -> tuple[str, str, pd.DataFra
 
 def _own_speeds(rows: Sequence[Served]) -> pd.DataFrame:
     """Return how fast hosts were by their own rows; none where a table names no host."""
-    from specmodel.calibrate.fitting.own_speed import own_speeds
+    from specmodel.fit.own_speed import own_speeds
 
     return own_speeds(rows)
 
@@ -113,7 +113,7 @@ def _left_out(judged: pd.DataFrame) -> dict[str, float]:
 
 
 def _stack(engine: str) -> str:
-    from specmodel.calibrate.serving.spellings import stack_of
+    from specmodel.fit.measured.spellings import stack_of
 
     return stack_of(engine)
 

@@ -9,7 +9,7 @@ import click
 
 import specmodel
 from specmodel.base.errors import InputError
-from specmodel.records.drafter_names import DRAFTERS
+from specmodel.drafters.names import DRAFTERS
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
 

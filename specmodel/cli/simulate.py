@@ -96,11 +96,7 @@ def _own_options(command: Command) -> Command:
     " module:Class; settings after colons.  [default: none, fixed:1 to fixed:3, best-fixed,"
     " cascade, oracle]",
 )
-@click.option(
-    "--suite",
-    type=click.Choice(["cascade"]),
-    help="Redo the evaluation of a paper; engine vllm-moesd-2025, context 512 if not given.",
-)
+@click.option("--suite", hidden=True)
 @_own_options
 @detail_options()
 @click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
@@ -124,15 +120,11 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
     """
     check_forms(as_json, as_csv)
     if suite is not None:
-        from specmodel.cli.suite import replay_suite
-
-        replay_suite(options, as_json=as_json, as_csv=as_csv)
-        return
+        raise InputError("suite", suite, "python calibration/cascade.py of a checkout")
     import numpy as np
 
     from specmodel.base.files import write_text
-    from specmodel.replay import simulate as replay
-    from specmodel.replay import summarise
+    from specmodel.replay import simulate as replay, summarise
     from specmodel.replay.choices import choose
 
     _check_files(options)
@@ -148,7 +140,7 @@ def simulate(*, as_json: bool, as_csv: bool, suite: str | None, **options: Any) 
         records = replay(source, times, chosen, **luck, **shared)
     summary = summarise(records, np.random.default_rng(options["seed"]))
     if steps is not None:
-        from specmodel.plots.figures import TWO_COLUMNS, save_figure
+        from specmodel.show.plots.figures import TWO_COLUMNS, save_figure
 
         save_figure("timeline", steps, options["timeline"], "timeline", width=TWO_COLUMNS)
     if options["records"] is not None:
@@ -187,7 +179,7 @@ def _check_files(options: dict[str, Any]) -> None:
     """Refuse files that cannot be written, before anything is computed."""
     from specmodel.base.files import check_writable
     from specmodel.cli.trace import refuse_inputs
-    from specmodel.plots.figures import check_figure
+    from specmodel.show.plots.figures import check_figure
 
     if options["timeline"] is not None:
         check_figure("timeline", options["timeline"])
@@ -251,7 +243,7 @@ def _times(
     import numpy as np
 
     from specmodel.cli.options import deployment_from
-    from specmodel.cost.deploy import NAMES
+    from specmodel.cost.deploying import NAMES
     from specmodel.replay import read_replay_times, replay_times
     from specmodel.replay.times import DEFAULT_DRAFTER_UPKEEP
 
@@ -329,7 +321,7 @@ def _json(said: dict[str, Any], times: "ReplayTimes", summary: "pd.DataFrame") -
     """Return everything for a program; numbers in full, in SI units."""
     import numpy as np
 
-    from specmodel.cli.report import json_text
+    from specmodel.show.report import json_text
 
     seconds = {name: np.asarray(value).tolist() for name, value in vars(times).items()}
     return json_text(said | {"step_times": seconds, "policies": plain_rows(summary)})
@@ -338,7 +330,7 @@ def _json(said: dict[str, Any], times: "ReplayTimes", summary: "pd.DataFrame") -
 def _text(said: dict[str, Any], times: "ReplayTimes", summary: "pd.DataFrame") -> str:
     """Return everything for people: the relative step times, which decide, come first."""
     from specmodel.base.units import format_si
-    from specmodel.cli.report import assumed_text
+    from specmodel.show.report import assumed_text
 
     costs = ", ".join(f"{cost:.2f}" for cost in times.step_time / times.forward_time)
     plain = format_si(times.forward_time, "s")

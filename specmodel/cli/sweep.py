@@ -15,7 +15,7 @@ from specmodel.base.errors import InputError
 from specmodel.cli.settings import OPTIONS, SETTINGS, option
 
 if TYPE_CHECKING:
-    from specmodel.sweeps import Plan
+    from specmodel.answers.sweeps import Plan
 
 MOST_WITHOUT_YES = 1_000_000_000
 """Most points that are computed without being asked twice [-]."""
@@ -92,8 +92,8 @@ def sweep(
           --acceptance-rate 0.7 \\
           --set hardware.memory.peak_bytes_per_s=4.8e12,8e12
     """
+    from specmodel.answers.sweeps import SweepInterrupted, csv_chunks, sweep_to_file
     from specmodel.cli.options import published_from
-    from specmodel.sweeps import SweepInterrupted, csv_chunks, sweep_to_file
 
     plan = _plan(**options)
     if options["acceptance"] is not None:
@@ -125,8 +125,8 @@ def sweep(
 
 def _plan(*, columns: str | None, interval: bool, skip_impossible: bool, **options: Any) -> "Plan":
     """Return the sweep that the options ask for; an error of ``--set`` says so."""
+    from specmodel.answers.sweeps import plan_sweep
     from specmodel.cli.options import axes_from
-    from specmodel.sweeps import plan_sweep
 
     try:
         return plan_sweep(

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from specmodel.base.ranges import ranges_text
-from specmodel.base.text import Columns, align
-from specmodel.cli import answers, report, settings
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from specmodel.prediction.outcome import Prediction
+from specmodel.cli import answers, settings
+from specmodel.show import report
+from specmodel.show.sweet_spots import table, verdict
 
 
 @answers.command(
@@ -32,38 +27,4 @@ def sweet_spot(**options: Any) -> answers.Answer:
 
     p = answers.drafted_from(options)
     spots = sweet_spots(p)
-    return {"": p}, spots, lambda: answers.page(p, verdict(spots, p), table(spots))
-
-
-def verdict(spots: pd.DataFrame, prediction: Prediction) -> str:
-    """Return in a sentence or two where speculation pays most."""
-    pays, denial = report.verbs(prediction.deployment)
-    rows = answers.records(spots)
-    best = max(rows, key=lambda row: row["peak_speedup"])
-    where = report.place(best | {"batch_size": best["peak_batch_size"]}, rows)
-    if round(best["peak_speedup"], 2) <= 1:
-        return f"Speculation {denial}: at most {best['peak_speedup']:.2f}x, at {where}."
-    return (
-        f"Speculation {pays} most at {where}: {best['peak_speedup']:.2f}x. It {pays} at"
-        f" {best['paying']}, and by {best['peak_speedup'] / 2**0.5:.2f}x (peak/√2) or more at"
-        f" {_near_peak(best)}. Considered: up to {best['largest_batch_size']}."
-    )
-
-
-def table(spots: pd.DataFrame) -> str:
-    """Return the sweet spots, a row for each curve."""
-    rows = answers.records(spots)
-    near = [_near_peak(row) if row["peak_speedup"] > 1 else "-" for row in rows]
-    columns: Columns = [
-        ("draft\nlength", list(map(str, spots["draft_length"]))),
-        ("context", list(map(str, spots["context_length"]))),
-        ("peak\nspeedup", list(map("{:.2f}".format, spots["peak_speedup"]))),
-        ("at batch\nsize", list(map(str, spots["peak_batch_size"]))),
-        ("peak/√2\nat", near),
-        ("pays at", [ranges or "-" for ranges in spots["paying"]]),
-    ]
-    return align(columns, left=["pays at"])
-
-
-def _near_peak(row: dict[str, Any]) -> str:
-    return ranges_text([(row["near_peak_first"], row["near_peak_last"])])
+    return {"": p}, spots, lambda: report.answer_page(p, verdict(spots, p), table(spots))

@@ -54,10 +54,10 @@ def validate(  # noqa: PLR0913 - the options of a command
     With --ttft, rows of plain decoding with measured_ttft_ms, at most 4
     requests at once and prompts of at least 4000 tokens are judged by that.
     """
-    from specmodel.calibrate.measurements import read_measurements
-    from specmodel.calibrate.validation import ALL_ROWS, error_table, predict_measured
-    from specmodel.plots.figures import save_figure
-    from specmodel.records.hardware import load_hardware
+    from specmodel.fit.validation import ALL_ROWS, error_table, predict_measured
+    from specmodel.machines.hardware import load_hardware
+    from specmodel.measure.measurements import read_measurements
+    from specmodel.show.plots.figures import save_figure
 
     if max_error is not None and not 0 <= max_error < math.inf:
         raise InputError("max_error", max_error, "a number of at least 0")
@@ -92,7 +92,7 @@ def _judge_engines(
 ) -> None:
     """Print the errors on a table of measured engines."""
     from specmodel.cli.serving import serving_page
-    from specmodel.plots.figures import save_figure
+    from specmodel.show.plots.figures import save_figure
 
     page, document, judged = serving_page(path, ttft=ttft)
     if figure is not None:

@@ -1,1 +1,23 @@
 """What a pass takes: its work, its seconds, and the memory it needs."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.cost.deploying import deploy as deploy
+    from specmodel.cost.deployment import Deployment as Deployment
+    from specmodel.cost.forward import pass_work as pass_work
+    from specmodel.cost.latency import StepTimes as StepTimes, step_times as step_times
+    from specmodel.cost.memory import MemoryUse as MemoryUse
+    from specmodel.cost.passes import PassTime as PassTime, pass_time as pass_time
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    deploying="deploy",
+    deployment="Deployment",
+    forward="pass_work",
+    latency="StepTimes step_times",
+    memory="MemoryUse",
+    passes="PassTime pass_time",
+)

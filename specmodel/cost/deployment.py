@@ -8,15 +8,15 @@ import numpy as np
 from specmodel.algebra.routing import check_popularity
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, check
-from specmodel.records.architecture import Architecture
-from specmodel.records.drafters import Drafter
-from specmodel.records.engine import EngineProfile, Overheads
-from specmodel.records.hardware import HardwareProfile
-from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
-from specmodel.records.layers.batch import Layout
-from specmodel.records.layers.compressed import CompressedAttention
-from specmodel.records.layers.recurrent import RecurrentMixer
-from specmodel.records.layers.states import Rollback, Slots, StateKeeping
+from specmodel.drafters.by_name import Drafter
+from specmodel.layers.batch import Layout
+from specmodel.layers.compressed import CompressedAttention
+from specmodel.layers.recurrent import RecurrentMixer
+from specmodel.layers.states import Rollback, Slots, StateKeeping
+from specmodel.machines.engine import EngineProfile, Overheads
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
+from specmodel.models.architecture import Architecture
 
 _STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
 """What engines reserve of recurrent states, by their stack; others are taken to do as vLLM does."""

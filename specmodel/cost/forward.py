@@ -12,27 +12,21 @@ from dataclasses import replace
 import numpy as np
 
 from specmodel.algebra import ranks
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric
-from specmodel.records.architecture import Architecture
-from specmodel.records.draft_passes import Part
-from specmodel.records.layers import blocks, messages
-from specmodel.records.layers.attention import LatentHeads, between_matrices
-from specmodel.records.layers.batch import (
-    SINGLE_GPU,
-    Batch,
-    Layout,
-    Pass,
-    Routing,
-    SequenceGroup,
-)
-from specmodel.records.layers.compressed import CompressedAttention
-from specmodel.records.layers.embeddings import look_up
-from specmodel.records.layers.group import MixerPart
-from specmodel.records.layers.grouped import GroupedAttention
-from specmodel.records.layers.residuals import norms
-from specmodel.records.layers.states import NATIVE, StateKeeping
-from specmodel.records.layers.work import PassWork, Work
+from specmodel.base.units import FloatArray, Numeric
+from specmodel.drafters.passes import Part
+from specmodel.layers import blocks, messages
+from specmodel.layers.attention import LatentHeads, between_matrices
+from specmodel.layers.batch import SINGLE_GPU, Batch, Layout, Pass, Routing, SequenceGroup
+from specmodel.layers.compressed import CompressedAttention
+from specmodel.layers.embeddings import look_up
+from specmodel.layers.group import MixerPart
+from specmodel.layers.grouped import GroupedAttention
+from specmodel.layers.residuals import norms
+from specmodel.layers.states import NATIVE, StateKeeping
+from specmodel.layers.work import PassWork, Work
+from specmodel.models.architecture import Architecture
 
 
 def pass_work(
@@ -88,8 +82,8 @@ def pass_work(
 
     Examples
     --------
-    >>> from specmodel.records.architecture import load_architecture
-    >>> from specmodel.records.layers.batch import sequence_group
+    >>> from specmodel.models.architecture import load_architecture
+    >>> from specmodel.layers.batch import sequence_group
     >>> one = sequence_group(batch_size=1, context_length=1000)
     >>> float(pass_work(load_architecture("mixtral-8x7b"), one).active_experts.round(9))
     2.0

@@ -5,16 +5,10 @@ from functools import lru_cache
 import numpy as np
 
 from specmodel.cost.deployment import Deployment
-from specmodel.records.architecture import Architecture
-from specmodel.records.kernels import FITTED_DTYPE, MAIN_KINDS, KernelFit, Kernels
-from specmodel.records.layers.batch import (
-    SINGLE_GPU,
-    Batch,
-    Pass,
-    Routing,
-    sequence_group,
-)
-from specmodel.records.layers.group import Stored
+from specmodel.layers.batch import SINGLE_GPU, Batch, Pass, Routing, sequence_group
+from specmodel.layers.group import Stored
+from specmodel.machines.kernels import FITTED_DTYPE, MAIN_KINDS, KernelFit, Kernels
+from specmodel.models.architecture import Architecture
 
 
 def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:

@@ -13,10 +13,10 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.passes import PassTime, growth_by_cause, pass_time
-from specmodel.records.architecture import Architecture
-from specmodel.records.draft_passes import DraftPasses, Part
-from specmodel.records.engine import Hiding, Overheads
-from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
+from specmodel.drafters.passes import DraftPasses, Part
+from specmodel.layers.batch import Layout, SequenceGroup, sequence_group
+from specmodel.machines.engine import Hiding, Overheads
+from specmodel.models.architecture import Architecture
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -5,12 +5,18 @@ from functools import cached_property
 
 import numpy as np
 
-from specmodel.base.units import BYTES_PER_ELEMENT, FloatArray, Numeric, check, format_si
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.units import (
+    FloatArray,
+    Numeric,
+    check,
+    format_si,
+)
 from specmodel.cost.deployment import Deployment
-from specmodel.records.architecture import Architecture
-from specmodel.records.layers.batch import Layout
-from specmodel.records.layers.compressed import CompressedAttention
-from specmodel.records.layers.recurrent import RecurrentMixer
+from specmodel.layers.batch import Layout
+from specmodel.layers.compressed import CompressedAttention
+from specmodel.layers.recurrent import RecurrentMixer
+from specmodel.models.architecture import Architecture
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,10 +10,10 @@ from specmodel.algebra.collectives import all_reduce_time
 from specmodel.algebra.overlap import exposed_share
 from specmodel.algebra.roofline import KernelParameters, smooth_maximum
 from specmodel.base.units import FloatArray
-from specmodel.records.engine import Overheads
-from specmodel.records.hardware import HardwareProfile
-from specmodel.records.kernels import DATA_SHEET_KERNELS, Kernels
-from specmodel.records.layers.work import CAUSES, PassWork, Work
+from specmodel.layers.work import CAUSES, PassWork, Work
+from specmodel.machines.engine import Overheads
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 
 NO_OVERHEADS = Overheads()
 """Of an engine that takes no time of its own."""

@@ -4,7 +4,7 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import draft_pass, target_pass
 from specmodel.cost.passes import PassTime
-from specmodel.records.layers.batch import SequenceGroup, sequence_group
+from specmodel.layers.batch import SequenceGroup, sequence_group
 
 
 def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
@@ -41,7 +41,7 @@ def prefill_pass(deployment: Deployment, prompt_length: Numeric) -> PassTime:
 
     Examples
     --------
-    >>> from specmodel.cost.deploy import deploy
+    >>> from specmodel.cost.deploying import deploy
     >>> d, _ = deploy(target="llama-3.1-8b", hardware="h100_sxm", stack="datasheet")
     >>> float(prefill_pass(d, 8192).total_time.round(3))
     0.148

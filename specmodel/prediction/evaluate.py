@@ -20,7 +20,7 @@ from specmodel.cost.latency import KernelErrors, StepTimes, step_times
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime, time_by_cause
 from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
-from specmodel.records.layers.work import CAUSES
+from specmodel.layers.work import CAUSES
 
 LIMITS = (*CAUSES, "none")
 """What `limited_by` may say."""

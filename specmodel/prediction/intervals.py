@@ -14,10 +14,10 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.kinds import fits_taken
 from specmodel.cost.latency import KernelErrors
+from specmodel.machines.engine import FACTORS, Overheads
+from specmodel.machines.kernels import KINDS, KernelFit, Kernels
 from specmodel.prediction.columns import COLUMNS, Column
 from specmodel.prediction.evaluate import evaluate
-from specmodel.records.engine import FACTORS, Overheads
-from specmodel.records.kernels import KINDS, KernelFit, Kernels
 
 DRAWS = 400
 """Draws [-]."""

@@ -120,7 +120,7 @@ def replay_times(
 
     Examples
     --------
-    >>> from specmodel.cost.deploy import deploy
+    >>> from specmodel.cost.deploying import deploy
     >>> d, _ = deploy(target="mixtral-8x7b", hardware="rtx_6000_ada", drafter="ngram")
     >>> times = replay_times(d, max_draft_length=3, context_length=1024)
     >>> (times.step_time / times.forward_time).round(1).tolist()

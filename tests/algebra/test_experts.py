@@ -3,13 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from published_tables import read_table
 
 from specmodel.algebra import experts, routing
+from specmodel.answers.unions import fitted_correlations, measured_unions
 from specmodel.base.errors import InputError
-from specmodel.records.unions import fitted_correlations, measured_unions
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])
 CORRELATIONS = st.floats(0, 1)

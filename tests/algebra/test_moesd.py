@@ -4,8 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from specmodel.algebra import experts, moesd
 from specmodel.algebra.moesd import MoESDParameters

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from specmodel.algebra import acceptance as forms
-from specmodel.algebra import speculation
+from specmodel.algebra import acceptance as forms, speculation
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 

@@ -8,8 +8,7 @@ from math import factorial
 import numpy as np
 import pytest
 from hybrids import hybrid
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from specmodel import InputError, load_architecture, ngram_drafter, predict
 from specmodel.answers import (
@@ -20,7 +19,12 @@ from specmodel.answers import (
     sweet_spot,
     sweet_spots,
 )
-from specmodel.answers.explain import SPEEDUP_TERMS, VERIFY_TERMS, coalition_sums, shapley_values
+from specmodel.answers.explaining import (
+    SPEEDUP_TERMS,
+    VERIFY_TERMS,
+    coalition_sums,
+    shapley_values,
+)
 
 QWEN = {
     "target": "qwen2-57b-a14b",
@@ -433,6 +437,6 @@ def test_explaining_many_points_takes_room_for_few(monkeypatch):
     peak = tracemalloc.get_traced_memory()[1] / many.speedup.size
     tracemalloc.stop()
     assert peak < 2500, "bytes a point; all coalitions of all points at once take 6,000"
-    monkeypatch.setattr(import_module("specmodel.answers.explain"), "CHUNK", 7)
+    monkeypatch.setattr(import_module("specmodel.answers.explaining"), "CHUNK", 7)
     for name, values in explain(grid("eagle", batch_size=range(1, 41))).speedup.items():
         np.testing.assert_allclose(values, found[name][:, :40], rtol=1e-12, atol=1e-12)

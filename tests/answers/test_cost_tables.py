@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engine_modules import own_module
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from specmodel.answers.cost_tables import (
     FORMS,
@@ -20,10 +19,10 @@ from specmodel.answers.cost_tables import (
     sglang_costs,
 )
 from specmodel.base.errors import InputError
-from specmodel.cost.deploy import deploy
-from specmodel.prediction.decode import decode_deployed
-from specmodel.prediction.predict import predict_deployed
-from specmodel.records.engine import load_engine
+from specmodel.cost.deploying import deploy
+from specmodel.machines.engine import load_engine
+from specmodel.prediction.decoding import decode_deployed
+from specmodel.prediction.predicting import predict_deployed
 
 DEPLOYMENTS = {
     "moe": {"target": "qwen3-30b-a3b", "hardware": "h200_sxm", "engine": "sglang"},

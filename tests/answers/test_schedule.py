@@ -9,8 +9,7 @@ import re
 import numpy as np
 import pytest
 from engine_modules import own_module
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import specmodel
 from specmodel.answers import (

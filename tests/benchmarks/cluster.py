@@ -15,8 +15,8 @@ from pathlib import Path
 
 from distributed import Client, LocalCluster
 
-from specmodel.sweeps import Plan, plan_sweep, sweep_to_file
-from specmodel.sweeps.columns import parquet_bytes
+from specmodel.answers.sweeps import Plan, plan_sweep, sweep_to_file
+from specmodel.answers.sweeps.columns import parquet_bytes
 
 ROUNDS = 3
 BOUND = 1.6

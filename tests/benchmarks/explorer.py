@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 
-from specmodel.explorer import explorer
+from specmodel.show.explorer import explorer
 
 BOUND = 0.2
 MOVES = [

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from specmodel.base.errors import InputError
-from specmodel.calibrate.live import Log, Plan, connected, drive, random_ids, summary
+from specmodel.measure.live import Log, Plan, connected, drive, random_ids, summary
 
 PORT = 8199
 SERVER = Path(__file__).parents[1] / "standin_server.py"

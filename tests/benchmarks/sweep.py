@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from specmodel.sweeps import Plan, plan_sweep, sweep_to_file
-from specmodel.sweeps.columns import arrow_table, parquet_bytes, part_columns
+from specmodel.answers.sweeps import Plan, plan_sweep, sweep_to_file
+from specmodel.answers.sweeps.columns import arrow_table, parquet_bytes, part_columns
 
 
 def plan_of(millions: float) -> Plan:

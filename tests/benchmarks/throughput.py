@@ -14,8 +14,8 @@ from collections.abc import Callable
 import numpy as np
 
 from specmodel import deploy, load_architecture, load_engine, predict
-from specmodel.sensitivity.evaluation import evaluate
-from specmodel.sensitivity.inputs import OperatingPoint
+from specmodel.answers.sensitivity.evaluation import evaluate
+from specmodel.answers.sensitivity.inputs import OperatingPoint
 
 OVERHEADS = {
     "kernel_time": 4e-6,

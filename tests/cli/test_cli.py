@@ -19,7 +19,7 @@ from specmodel import cli
 from specmodel.algebra.acceptance import FORMS
 from specmodel.cli.commands import main_group
 from specmodel.cli.settings import OPTIONS
-from specmodel.cost.deploy import NAMES
+from specmodel.cost.deploying import NAMES
 
 PREDICT = (
     "predict --target qwen3-30b-a3b --drafter eagle --hardware h200_sxm"

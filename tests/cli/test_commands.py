@@ -14,14 +14,14 @@ import specmodel
 from specmodel import cli
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
-from specmodel.calibrate.fitting import fit_engine, fit_kernels
-from specmodel.calibrate.fitting.engine import BOUNDS, COLUMNS, QUANTITIES
-from specmodel.calibrate.fitting.kernels import PARAMETERS, SHARPNESSES, predicted_time
-from specmodel.calibrate.measurements import check_measurements, read_measurements
-from specmodel.calibrate.validation import predict_measured
-from specmodel.cost.deploy import deploy
-from specmodel.records.engine import load_engine
-from specmodel.records.hardware import FOLDER, load_hardware
+from specmodel.cost.deploying import deploy
+from specmodel.fit import fit_engine, fit_kernels
+from specmodel.fit.engine import BOUNDS, COLUMNS, QUANTITIES
+from specmodel.fit.kernels import PARAMETERS, SHARPNESSES, predicted_time
+from specmodel.fit.validation import predict_measured
+from specmodel.machines.engine import load_engine
+from specmodel.machines.hardware import FOLDER, load_hardware
+from specmodel.measure.measurements import check_measurements, read_measurements
 
 # kernels: what is planted comes back
 
@@ -816,7 +816,7 @@ def test_validate_draws(name, start, do) -> None:
 
 def test_the_figure_shows_every_judged_point_in_seconds() -> None:
     figure = pytest.importorskip("matplotlib.figure")
-    from specmodel.plots import predicted_against_measured
+    from specmodel.show.plots import predicted_against_measured
 
     table = check_measurements(pd.concat([planted(kind) for kind in KINDS]))
     judged = predict_measured(table, H200)
@@ -854,7 +854,7 @@ def test_parquet_says_what_to_install(command, refuse, monkeypatch) -> None:
     "command", ["dataset h200_sxm trtllm 1.3.0rc20 --output out.csv", "list tables"]
 )
 def test_published_tables_say_what_to_install(command, refuse, monkeypatch) -> None:
-    monkeypatch.setattr("specmodel.calibrate.datasets.find_spec", lambda _name: None)
+    monkeypatch.setattr("published.datasets.find_spec", lambda _name: None)
     line = refuse(command)
     assert "aiconfigurator_core" in line
     assert "pip install 'specmodel[datasets]'" in line

@@ -20,10 +20,10 @@ pytest.importorskip("filelock")
 from standin_server import standing_in
 
 from specmodel import cli
-from specmodel.calibrate.live import Plan
-from specmodel.calibrate.live.log import KEY, counted_rows
-from specmodel.calibrate.live.plan import slots_of
-from specmodel.calibrate.serving import read_benchmarks
+from specmodel.fit.measured import read_benchmarks
+from specmodel.measure.live import Plan
+from specmodel.measure.live.log import KEY, counted_rows
+from specmodel.measure.live.plan import slots_of
 
 SMALL = "--concurrency 1,3 --prompt-length 16 --output-length 16 --repeats 2 --requests 1"
 LIMIT = 60.0

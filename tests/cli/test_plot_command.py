@@ -87,7 +87,7 @@ def test_the_outcome_is_passed_on(run, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
     told = {}
     monkeypatch.setattr(
-        "specmodel.plots.figures.save_figure", lambda *_, **given: told.update(given)
+        "specmodel.show.plots.figures.save_figure", lambda *_, **given: told.update(given)
     )
     assert run("plot tornado table.csv --output a.pdf --outcome target-efficiency")[0] == 0
     assert told["outcome"] == "target_efficiency"
@@ -109,7 +109,7 @@ def test_rows_can_be_chosen(where, left, run, monkeypatch) -> None:
     pytest.importorskip("matplotlib")
     drawn = []
     monkeypatch.setattr(
-        "specmodel.plots.figures.save_figure", lambda _, table, *__, **___: drawn.append(table)
+        "specmodel.show.plots.figures.save_figure", lambda _, table, *__, **___: drawn.append(table)
     )
     rows = [(t, n, b) for t in "ab" for n in range(1, 9) for b in (1, 8)]
     table = pd.DataFrame(rows, columns=["target", "draft_length", "batch_size"])

@@ -7,7 +7,7 @@ import pytest
 
 import specmodel
 from specmodel import cli
-from specmodel.records.drafter_names import DRAFTERS
+from specmodel.drafters.names import DRAFTERS
 
 WHERE = "--target deepseek-v3 --drafter mtp --hardware b200 --tensor-parallel 8"
 NAMED = f"{WHERE} --acceptance glm-5.2-mtp"

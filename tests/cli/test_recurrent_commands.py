@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from hybrids import hybrid, toml_of
 
-from specmodel import cli, plots
-from specmodel.records.architecture import load_architecture
-from specmodel.records.layers.work import Kind
+from specmodel import cli
+from specmodel.layers.work import Kind
+from specmodel.models.architecture import load_architecture
+from specmodel.show import plots
 
 POINT = "--batch-size 1,128 --draft-length 3 --acceptance-rate 0.8"
 

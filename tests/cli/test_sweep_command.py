@@ -17,8 +17,7 @@ import pandas as pd
 import pytest
 
 from specmodel import cli
-from specmodel.sweeps import csv_chunks, plan_sweep, sweep
-from specmodel.sweeps import plan as planning
+from specmodel.answers.sweeps import csv_chunks, plan as planning, plan_sweep, sweep
 
 BASE = (
     "sweep --target mixtral-8x7b --drafter ngram --hardware h200_sxm --batch-size 1,8"
@@ -35,7 +34,7 @@ AXES = {
 }
 LARGE = GOOD + " --batch-size 1:2000 --context-length 1:1000 --columns speedup"
 PLAN = {"batch_size": range(1, 2001), "context_length": range(1, 1001)}
-CUT = "import specmodel.sweeps.plan as planning; planning.PART = 4000"
+CUT = "import specmodel.answers.sweeps.plan as planning; planning.PART = 4000"
 OUTPUTS = ("one.csv", "one.parquet", "parts/")
 
 
@@ -316,7 +315,7 @@ def test_yes_starts_what_is_huge(tmp_path, run, monkeypatch):
         assert plan.num_points == 2_000_000_000
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("specmodel.sweeps.files.results", interrupt)
+    monkeypatch.setattr("specmodel.answers.sweeps.files.results", interrupt)
     status, out, err = run(f"{LARGE} --draft-length 1:1000 --yes --output {tmp_path}/one.csv")
     assert (status, out) == (130, "")
     assert err == "specmodel: interrupted: nothing was written yet\n"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from published_tables import read_table
 
-from specmodel.cost.deploy import deploy
+from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 
 ROWS = read_table("draft_rounds.csv")

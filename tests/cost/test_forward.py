@@ -2,20 +2,19 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import architectures, hardware, layouts, pass_of, with_windows
 
 from specmodel.algebra.roofline import smooth_maximum
 from specmodel.algebra.routing import zipf_popularity
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.units import BYTES_PER_ELEMENT
 from specmodel.cost.passes import growth_by_cause, pass_time
-from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.engine import Overheads
-from specmodel.records.hardware import HardwareProfile, load_hardware
-from specmodel.records.layers.batch import Layout
-from specmodel.records.layers.work import PassWork
+from specmodel.layers.batch import Layout
+from specmodel.layers.work import PassWork
+from specmodel.machines.engine import Overheads
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.models.architecture import Architecture, load_architecture
 
 LAUNCHES = Overheads(kernel_time=1e-6)
 

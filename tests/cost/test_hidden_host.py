@@ -10,8 +10,8 @@ from specmodel import deploy, predict
 from specmodel.answers import cost_table, explain
 from specmodel.base.errors import InputError
 from specmodel.cost.latency import step_times
-from specmodel.prediction.decode import decode
-from specmodel.records.engine import EngineProfile, load_engine
+from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.prediction.decoding import decode
 
 HOST = {"pass_time": 2e-3, "draft_pass_time": 5e-4, "reject_time": 1e-3}
 HOST |= {"reject_time_per_request": 4e-5, "tree_time": 3e-4}

@@ -10,15 +10,15 @@ from strategies import pass_of
 from test_parallel import assert_mean, busiest, draw_counts, uniform_counts
 
 from specmodel.algebra import routing
-from specmodel.base.units import BYTES_PER_ELEMENT
-from specmodel.cost.deploy import deploy
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
-from specmodel.prediction.decode import decode
-from specmodel.prediction.predict import predict
-from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.hardware import load_hardware
-from specmodel.records.layers.batch import Layout, sequence_group
-from specmodel.records.layers.work import PassWork, Work
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.work import PassWork, Work
+from specmodel.machines.hardware import load_hardware
+from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.prediction.decoding import decode
+from specmodel.prediction.predicting import predict
 
 ROUTED = "routed_experts"
 EXPERTS_OF_QWEN = 48 * 128 * 3 * 2048 * 768

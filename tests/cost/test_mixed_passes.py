@@ -2,19 +2,18 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import architectures, hardware, layouts
 
 from specmodel.algebra.routing import zipf_popularity
-from specmodel.cost.deploy import deploy
+from specmodel.cost.deploying import deploy
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import target_pass
 from specmodel.cost.passes import pass_time
-from specmodel.records.architecture import Architecture, load_architecture
-from specmodel.records.hardware import HardwareProfile
-from specmodel.records.layers.batch import Layout, SequenceGroup, sequence_group
-from specmodel.records.layers.work import PassWork, Work
+from specmodel.layers.batch import Layout, SequenceGroup, sequence_group
+from specmodel.layers.work import PassWork, Work
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.models.architecture import Architecture, load_architecture
 
 DECODE = {"batch_size": 6, "tokens_per_sequence": 4, "context_length": 3000}
 CHUNK = {

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import pass_of
 
 from specmodel.algebra import experts, routing
@@ -20,13 +19,13 @@ from specmodel.algebra.ranks import (
     busiest_tokens,
 )
 from specmodel.base.errors import InputError
-from specmodel.cost.deploy import deploy
-from specmodel.prediction.predict import predict
-from specmodel.records.architecture import load_architecture
-from specmodel.records.drafters import ngram_drafter
-from specmodel.records.hardware import load_hardware
-from specmodel.records.layers.batch import Layout
-from specmodel.records.layers.work import PassWork
+from specmodel.cost.deploying import deploy
+from specmodel.drafters.by_name import ngram_drafter
+from specmodel.layers.batch import Layout
+from specmodel.layers.work import PassWork
+from specmodel.machines.hardware import load_hardware
+from specmodel.models.architecture import load_architecture
+from specmodel.prediction.predicting import predict
 
 ROUTED = "routed_experts"
 

@@ -3,18 +3,24 @@
 import numpy as np
 import pytest
 from hybrids import hybrid
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import pass_of
 
-from specmodel import Acceptance, deploy, load_architecture, load_engine, ngram_drafter, predict
+from specmodel import (
+    Acceptance,
+    deploy,
+    load_architecture,
+    load_engine,
+    ngram_drafter,
+    predict,
+)
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
-from specmodel.records.layers.batch import Layout, sequence_group
-from specmodel.records.layers.recurrent import GatedDeltaNet
-from specmodel.records.layers.states import StateKeeping
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.recurrent import GatedDeltaNet
+from specmodel.layers.states import StateKeeping
 
 BIG, MIDDLE, SMALL = "Qwen3.5-397B-A17B", "Qwen3.5-122B-A10B", "Qwen3.5-35B-A3B"
 STATE = 64 * 128 * 128 * 4

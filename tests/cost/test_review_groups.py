@@ -6,8 +6,8 @@ import pytest
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
-from specmodel.records.architecture import load_architecture
-from specmodel.records.layers.batch import Layout, sequence_group
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.models.architecture import load_architecture
 
 
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "llama-4-scout"])

@@ -5,10 +5,10 @@ import pytest
 from published_tables import read_table
 
 from specmodel.algebra.acceptance import Acceptance
+from specmodel.machines.engine import load_engine
+from specmodel.models.architecture import load_architecture
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predict import predict
-from specmodel.records.architecture import load_architecture
-from specmodel.records.engine import load_engine
+from specmodel.prediction.predicting import predict
 
 BATCH = np.unique(np.geomspace(1, 4096, 300).round())
 KERNELS = {"datasheet": {"stack": "datasheet"}, "fitted": {}, "vllm": {"engine": "vllm-moesd-2025"}}

@@ -26,7 +26,7 @@ def test_a_deployment_without_drafter_has_the_weights_of_the_target_alone():
     assert beside.has_drafter
     assert not {"draft_dtype", "proposal_rate", "lookup_time"} & assumed.keys()
     with pytest.raises(specmodel.InputError, match="lookup_time"):
-        specmodel.cost.deploy.resolve({**WHERE, "lookup_time": 1e-3})
+        specmodel.cost.deploying.resolve({**WHERE, "lookup_time": 1e-3})
 
 
 def test_a_draft_without_drafter_is_refused():

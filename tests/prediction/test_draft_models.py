@@ -5,9 +5,9 @@ import pytest
 
 from specmodel import predict
 from specmodel.base.errors import InputError
-from specmodel.cost.deploy import deploy
+from specmodel.cost.deploying import deploy
 from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
-from specmodel.records.engine import load_engine
+from specmodel.machines.engine import load_engine
 
 WHERE = {"target": "qwen2-57b-a14b", "drafter": "qwen2-0.5b", "hardware": "h200_sxm"}
 FIRST = {"ideal": (1, 1), "vllm-moesd-2025": (1, 1), "sglang": (5, 1), "vllm": (6, 1)}

@@ -9,11 +9,11 @@ import pytest
 
 from specmodel import Acceptance, InputError, load_engine, predict
 from specmodel.answers import explain
-from specmodel.cost.deploy import deploy
-from specmodel.prediction.decode import decode
-from specmodel.records.engine import ON_HOST
+from specmodel.answers.sweeps import plan_sweep
+from specmodel.cost.deploying import deploy
+from specmodel.machines.engine import ON_HOST
+from specmodel.prediction.decoding import decode
 from specmodel.replay import replay_times
-from specmodel.sweeps import plan_sweep
 
 WHERE: dict[str, Any] = {"target": "mixtral-8x7b", "hardware": "h200_sxm"}
 POINT: dict[str, Any] = {"drafter": "eagle3", "draft_length": 3, "batch_size": [1, 16]}

@@ -5,19 +5,25 @@ import dataclasses
 import numpy as np
 import pytest
 
+from published import datasets
+from published.mixers import recurrence
 from specmodel import deploy, list_architectures, load_architecture
 from specmodel.algebra.acceptance import Acceptance
-from specmodel.calibrate import datasets
-from specmodel.calibrate.fitting.kernels import predicted_time
-from specmodel.calibrate.published_mixers import recurrence
-from specmodel.cli.report import behind
-from specmodel.cost.deploy import Deployment
+from specmodel.cost.deploying import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.cost.kinds import kernels_of
+from specmodel.fit.kernels import predicted_time
+from specmodel.layers.batch import sequence_group
+from specmodel.machines.hardware import load_hardware
+from specmodel.machines.kernels import (
+    UNTIMED,
+    FittedStack,
+    KernelFit,
+    Kernels,
+    stack_kernels,
+)
 from specmodel.prediction import intervals
-from specmodel.records.hardware import load_hardware
-from specmodel.records.kernels import UNTIMED, FittedStack, KernelFit, Kernels, stack_kernels
-from specmodel.records.layers.batch import sequence_group
+from specmodel.show.report import behind
 
 FIT = {
     "launch_time": 1e-6,
@@ -67,12 +73,12 @@ def test_latent_attention_takes_the_attention_of_its_stack_and_then_its_own():
 
 
 def test_a_recurrence_without_any_fit_streams_as_a_matrix_does(monkeypatch):
-    monkeypatch.setattr("specmodel.records.kernels.load_typical", lambda: stack(gemm={}))
+    monkeypatch.setattr("specmodel.machines.kernels.load_typical", lambda: stack(gemm={}))
     kernels = stack_kernels("made", stack(gemm={"memory_efficiency": 0.6}))
     assert kernels.parameters("recurrence", "fp32", "bf16").memory_efficiency == 0.6
     assert kernels.kind_of_errors("recurrence") == "gemm"
     typical = stack(gemm={}, recurrence={"memory_efficiency": 0.9})
-    monkeypatch.setattr("specmodel.records.kernels.load_typical", lambda: typical)
+    monkeypatch.setattr("specmodel.machines.kernels.load_typical", lambda: typical)
     kernels = stack_kernels("made", stack(gemm={"memory_efficiency": 0.6}))
     assert kernels.parameters("recurrence", "fp32", "bf16").memory_efficiency == 0.9
     assert kernels.parameters("recurrence", "bf16", "bf16").memory_efficiency == 0.9
@@ -127,7 +133,7 @@ def test_words_tell_the_kinds_that_the_target_runs():
 
 
 def test_assumptions_say_what_stands_in_and_bounds_of_kinds_that_run():
-    from specmodel.cost.deploy import assumed_of_kernels as assumed
+    from specmodel.cost.deploying import assumed_of_kernels as assumed
 
     bound = {"at_bound": ["memory_efficiency"], "varied": ["memory_efficiency"]}
     bound |= {"covariance": [[0.01]]}

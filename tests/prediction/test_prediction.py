@@ -5,30 +5,29 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import pass_of, with_windows
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.algebra.experts import expert_use
 from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.errors import InputError
-from specmodel.cost.deploy import deploy, resolve
+from specmodel.cost.deploying import deploy, resolve
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
 from specmodel.cost.passes import PassTime
+from specmodel.drafters import by_name as drafters
+from specmodel.layers.batch import sequence_group
+from specmodel.layers.work import CAUSES
+from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.machines.hardware import load_hardware
+from specmodel.models.architecture import load_architecture
 from specmodel.prediction import intervals
 from specmodel.prediction.columns import COLUMN_UNITS
 from specmodel.prediction.outcome import Prediction
-from specmodel.prediction.predict import predict
+from specmodel.prediction.predicting import predict
 from specmodel.prediction.table import table
-from specmodel.records import drafters
-from specmodel.records.architecture import load_architecture
-from specmodel.records.engine import EngineProfile, load_engine
-from specmodel.records.hardware import load_hardware
-from specmodel.records.layers.batch import sequence_group
-from specmodel.records.layers.work import CAUSES
 
 ENGINE = EngineProfile(
     schema_version=1, name="test", source="invented for tests", kernel_time=2e-6, pass_time=3e-4,

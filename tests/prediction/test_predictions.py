@@ -20,8 +20,8 @@ from specmodel import (
     list_hardware,
     load_architecture,
 )
-from specmodel.cost.deploy import resolve
-from specmodel.prediction.predict import predict_deployed
+from specmodel.cost.deploying import resolve
+from specmodel.prediction.predicting import predict_deployed
 
 TABLE = Path(__file__).parents[1] / "data" / "predictions.csv"
 HEAD = "# Predictions of this package: a drift alarm, no truth, by test_predictions.py.\n"

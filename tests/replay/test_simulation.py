@@ -10,12 +10,22 @@ import pandas as pd
 import pytest
 from readable_cascade import ReadableCascade
 
+from cascade_suite import (
+    CHOICES,
+    PAPER,
+    TASKS,
+    SuiteSettings,
+    cascade_suite,
+    suite_choices,
+    suite_claims,
+    task_process,
+)
 from specmodel import predict
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
-from specmodel.cost.deploy import deploy
-from specmodel.records.architecture import load_architecture
-from specmodel.records.drafters import ngram_drafter
+from specmodel.cost.deploying import deploy
+from specmodel.drafters.by_name import ngram_drafter
+from specmodel.models.architecture import load_architecture
 from specmodel.replay import (
     ReplayTimes,
     Sample,
@@ -31,17 +41,13 @@ from specmodel.replay.choices import choose
 from specmodel.replay.plans import Plan, greedy_plan
 from specmodel.replay.policies import Cascade, CascadeSettings, Goodput
 from specmodel.replay.policies.cascade import CascadeLanes
-from specmodel.replay.suite import (
-    CHOICES,
-    PAPER,
-    TASKS,
-    SuiteSettings,
-    cascade_suite,
-    suite_choices,
-    suite_claims,
-    task_process,
+from specmodel.replay.traces import (
+    Trace,
+    iid_process,
+    load_preset,
+    make_trace,
+    position_process,
 )
-from specmodel.replay.traces import Trace, iid_process, load_preset, make_trace, position_process
 from specmodel.replay.walk import replay_lanes, replay_policy
 
 NONE = Variation(timing_noise=0.0, request_expert_spread=0.0, step_expert_spread=0.0)

@@ -1,20 +1,25 @@
 """Draft-length policies: `propose()` a draft length, `observe(emitted_tokens, step_time)`."""
 
-from specmodel.replay.policies.adaptive import (
-    AcceptedAverage,
-    DiscountedBandit,
-    Goodput,
-    scheduled_draft_length,
-)
-from specmodel.replay.policies.cascade import Cascade, CascadeSettings
-from specmodel.replay.policies.policy import Policy
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AcceptedAverage",
-    "Cascade",
-    "CascadeSettings",
-    "DiscountedBandit",
-    "Goodput",
-    "Policy",
-    "scheduled_draft_length",
-]
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.replay.policies.adaptive import (
+        AcceptedAverage as AcceptedAverage,
+        DiscountedBandit as DiscountedBandit,
+        Goodput as Goodput,
+        scheduled_draft_length as scheduled_draft_length,
+    )
+    from specmodel.replay.policies.cascade import (
+        Cascade as Cascade,
+        CascadeSettings as CascadeSettings,
+    )
+    from specmodel.replay.policies.policy import Policy as Policy
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    adaptive="AcceptedAverage DiscountedBandit Goodput scheduled_draft_length",
+    cascade="Cascade CascadeSettings",
+    policy="Policy",
+)

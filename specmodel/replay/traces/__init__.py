@@ -1,37 +1,34 @@
 """Acceptance traces: the record, files, n-gram look-up in token ids, synthetic processes."""
 
-from specmodel.replay.traces.files import read_trace, write_trace
-from specmodel.replay.traces.ngram import ngram_trace, read_tokens
-from specmodel.replay.traces.record import (
-    LONGEST_DRAFT,
-    Trace,
-    join_traces,
-    make_trace,
-)
-from specmodel.replay.traces.statistics import trace_statistics
-from specmodel.replay.traces.synthetic import (
-    AcceptanceProcess,
-    iid_process,
-    list_presets,
-    load_preset,
-    position_process,
-    sample_trace,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AcceptanceProcess",
-    "LONGEST_DRAFT",
-    "Trace",
-    "iid_process",
-    "join_traces",
-    "list_presets",
-    "load_preset",
-    "make_trace",
-    "ngram_trace",
-    "position_process",
-    "read_tokens",
-    "read_trace",
-    "sample_trace",
-    "trace_statistics",
-    "write_trace",
-]
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.replay.traces.files import read_trace as read_trace, write_trace as write_trace
+    from specmodel.replay.traces.ngram import ngram_trace as ngram_trace, read_tokens as read_tokens
+    from specmodel.replay.traces.record import (
+        LONGEST_DRAFT as LONGEST_DRAFT,
+        Trace as Trace,
+        join_traces as join_traces,
+        make_trace as make_trace,
+    )
+    from specmodel.replay.traces.statistics import trace_statistics as trace_statistics
+    from specmodel.replay.traces.synthetic import (
+        AcceptanceProcess as AcceptanceProcess,
+        iid_process as iid_process,
+        list_presets as list_presets,
+        load_preset as load_preset,
+        position_process as position_process,
+        sample_trace as sample_trace,
+    )
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    files="read_trace write_trace",
+    ngram="ngram_trace read_tokens",
+    record="LONGEST_DRAFT Trace join_traces make_trace",
+    statistics="trace_statistics",
+    synthetic="AcceptanceProcess iid_process list_presets load_preset position_process"
+    " sample_trace",
+)

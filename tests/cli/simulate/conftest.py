@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from simulated import FILES, QUICK
 
+from cascade_suite import SuiteSettings, cascade_suite
 from specmodel import cli
-from specmodel.replay.suite import SuiteSettings, cascade_suite
 from specmodel.replay.traces import iid_process, load_preset, sample_trace, write_trace
 
 
@@ -57,7 +57,7 @@ def run(capsys):
 def small(monkeypatch):
     """The suite in seconds."""
     settings = functools.partial(SuiteSettings, **QUICK)
-    monkeypatch.setattr("specmodel.replay.suite.SuiteSettings", settings)
+    monkeypatch.setattr("cascade_suite.SuiteSettings", settings)
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +72,7 @@ def drawn(monkeypatch):
     pytest.importorskip("matplotlib")
     tables = []
     monkeypatch.setattr(
-        "specmodel.plots.figures.save_figure", lambda kind, table, *_, **__: tables.append(table)
+        "specmodel.show.plots.figures.save_figure",
+        lambda kind, table, *_, **__: tables.append(table),
     )
     return tables

@@ -96,7 +96,8 @@ def test_phases_and_utilities_that_are_none_are_drawn_as_none(run, tmp_path, mon
     assert b"<svg" in path.read_bytes()
     tables = []
     monkeypatch.setattr(
-        "specmodel.plots.figures.save_figure", lambda kind, table, *_, **__: tables.append(table)
+        "specmodel.show.plots.figures.save_figure",
+        lambda kind, table, *_, **__: tables.append(table),
     )
     run(command)
     assert tables[0]["utility"].isna().all()

@@ -7,8 +7,8 @@ import re
 import pytest
 from simulated import QUICK, SUITE, check_refused, parse, shown, widest
 
+from cascade_suite import CHOICES, SuiteSettings
 from specmodel.cli.simulate import simulate
-from specmodel.replay.suite import CHOICES, SuiteSettings
 
 
 def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
@@ -18,7 +18,7 @@ def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
         asked.append((settings, workers))
         return pairs
 
-    monkeypatch.setattr("specmodel.replay.suite.cascade_suite", known)
+    monkeypatch.setattr("cascade_suite.cascade_suite", known)
     out = run(SUITE + " --seed 1")
     assert asked == [(SuiteSettings(**QUICK, num_requests=3, seed=1), 1)]  # those of `pairs`
     assert len(widest(out)) <= 80, widest(out)
@@ -54,7 +54,7 @@ def test_suite_for_people_and_programs(small, pairs, run, monkeypatch):
 
 def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, run, monkeypatch):
     free = pairs.assign(speedup=1.5, slowdown=0.0)
-    monkeypatch.setattr("specmodel.replay.suite.cascade_suite", lambda *_, **__: free)
+    monkeypatch.setattr("cascade_suite.cascade_suite", lambda *_, **__: free)
     assert re.search(r"back-off cuts it, times +2\.8( +-)+\n", run(SUITE))
     assert {row["back-off cuts it, times"] for row in parse(run(SUITE + " --json"))["claims"]} == {
         None
@@ -64,7 +64,7 @@ def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, run, monkeypatc
 @pytest.mark.parametrize("scale", [0.02, 2.0])
 def test_suite_of_other_figures_fits_80_columns(scale, small, pairs, run, monkeypatch):
     wild = pairs.assign(speedup=pairs["speedup"] ** scale / (1 + scale / 4))
-    monkeypatch.setattr("specmodel.replay.suite.cascade_suite", lambda *_, **__: wild)
+    monkeypatch.setattr("cascade_suite.cascade_suite", lambda *_, **__: wild)
     assert len(widest(run(SUITE))) <= 80
 
 

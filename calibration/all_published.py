@@ -1,0 +1,99 @@
+"""Calibrate everything that ships on published tables: profiles, typical kernels and engines.
+
+Usage: python calibration/published.py [FOLDER]. Writes the tables to FOLDER (default: a temporary
+one) and the profiles to where they ship, by the commands of calibration/README.md.
+"""
+
+import itertools
+import os
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from datetime import date
+from pathlib import Path
+
+from links import fit_links
+from published.datasets import source_name
+from published.mixers import KIMI_RECURRENCES
+from published.tables import STACKS
+from sparse_attention import OPERATIONS, add_sparse_attention
+from specmodel.base.files import write_text
+from specmodel.base.records import toml_text
+from specmodel.cli import main as command
+from specmodel.machines.hardware import load_hardware
+from specmodel.measure.measurements import read_measurements
+from stand_ins import write_stand_ins
+from typical import KIMI_IS, NORMS_ARE, RECURRENCES_ARE, Fitted, typical_stack
+
+ROOT = Path(__file__).parents[1]
+PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
+SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
+"""Devices measured, and another of the same chip and memory that takes the fit too."""
+ENGINES = {
+    "vllm-moesd-2025": {
+        "stack": "vllm",
+        "version": "vLLM of 2025, its version not published",
+        "table": "moesd_vllm_a800.csv",
+        "name": "vLLM of the MoESD paper (2025)",
+        "vary": ["draft_kernel_time", "reject_time_per_request", "reject_time_per_token"],
+        "leave_out": ["target", "draft_length", "data"],
+        "source": "MoESD (arXiv:2505.19645), Table 1: peak speedups on 2 A800",
+    },
+}
+
+
+def run(*words: str | Path) -> None:
+    print("$ specmodel", *words, flush=True)
+    status = command([*map(str, words)])
+    if status:
+        raise SystemExit(status)
+
+
+def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted:
+    """Write the table of a stack, and fit it into the profile of its device and of twins."""
+    path, profile = folder / f"{hardware}_{stack}.csv", PROFILES / f"{hardware}.toml"
+    run("dataset", hardware, stack, version, "--output", path)
+    table, others = read_measurements(path), STACKS[hardware, stack, version]
+    source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
+    source += NORMS_ARE if "elementwise" in set(table["component"]) else ""
+    source += RECURRENCES_ARE if "recurrence" in set(table["component"]) else ""
+    if "kimi_recurrence" in set(table["component"]):
+        source += KIMI_IS.format(stack=stack, version=KIMI_RECURRENCES[stack])
+    run("fit", path, "--hardware", profile, "--output", profile, "--source", source)
+    if hardware in SAME_CHIP:
+        twin = PROFILES / f"{SAME_CHIP[hardware]}.toml"
+        source = f"{source_name()}, measured on {hardware}, which has the same chip and memory"
+        run("fit", path, "--hardware", twin, "--measured-on", hardware, "--output", twin,
+            "--source", source)  # fmt: skip
+    record = load_hardware(profile)
+    return Fitted(record, table, record.fitted[stack])
+
+
+def fit_device(folder: Path, device: str) -> list[Fitted]:
+    """Fit the stacks of a device one after another, as all write to its profile."""
+    return [fit_profile(folder, *stack) for stack in STACKS if stack[0] == device]
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    fit_links()
+    devices = list(dict.fromkeys(device for device, _, _ in STACKS))
+    with ProcessPoolExecutor(min(len(devices), os.cpu_count() or 1)) as workers:
+        of_devices = workers.map(fit_device, itertools.repeat(folder), devices)
+        fitted = list(itertools.chain.from_iterable(of_devices))
+    typical = typical_stack(fitted, date.today().isoformat())
+    write_text(RECORDS / "stacks/typical.toml", toml_text(typical) + "\n")
+    write_stand_ins(fitted)
+    add_sparse_attention(*OPERATIONS)
+    for name, engine in ENGINES.items():
+        vary = [word for overhead in engine["vary"] for word in ("--vary", overhead)]
+        leave = [word for column in engine["leave_out"] for word in ("--leave-out", column)]
+        run("fit", "engine", ROOT / "calibration/tables" / engine["table"],
+            "--output", RECORDS / f"engines/{name}.toml", "--name", engine["name"],
+            "--stack", engine["stack"], "--source", engine["source"],
+            "--version", engine["version"], *vary, *leave)  # fmt: skip
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else temporary))

@@ -1,0 +1,108 @@
+"""``specmodel simulate --suite``: the evaluation of a paper redone, beside its own figures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import numpy as np
+import pandas as pd
+
+import cascade_suite as suite
+from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
+from specmodel.base.text import Columns, align, wrap
+from specmodel.base.units import check
+from specmodel.cli.simulate import plain_rows, progress_bar, refuse_given
+from specmodel.cli.trace import DEFAULT_REQUESTS, MOST
+from specmodel.show.report import json_text
+
+_TAKEN = ("requests", "engine", "host_speed", "context_length", "seed", "workers")
+"""Options that go with a suite; it settles all others."""
+
+
+def replay_suite(options: dict[str, Any], *, as_json: bool, as_csv: bool) -> None:
+    """Redo Cascade's evaluation and print it, with the options of ``simulate`` that it takes."""
+    settled = [name for name in options if name not in _TAKEN]
+    refuse_given(options, settled, "none with --suite, which settles it")
+    given = {name: options[name] for name in ("engine", "host_speed", "context_length", "seed")}
+    requests = DEFAULT_REQUESTS if options["requests"] is None else options["requests"]
+    settings = suite.SuiteSettings(
+        num_requests=int(check("requests", requests, minimum=1, maximum=MOST, whole=True)),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    with progress_bar(settings.num_cases) as bar:
+        pairs = suite.cascade_suite(settings, workers=options["workers"], progress=bar.update)
+    claims, choices = suite.suite_claims(pairs), suite.suite_choices(pairs)
+    if as_json:
+        tables = {"pairs": pairs, "claims": claims, "choices": choices}
+        rows = {name: plain_rows(table) for name, table in tables.items()}
+        click.echo(json_text({"settings": vars(settings), "paper": PAPER} | rows))
+    elif as_csv:
+        click.echo(claims.to_csv(index=False), nl=False)
+    else:
+        texts = [_claims_table(settings, claims), _choices_table(settings, choices)]
+        click.echo("\n\n".join([_opening(settings), *texts]))
+
+
+def _opening(settings: SuiteSettings) -> str:
+    """Return what was run."""
+    correlation, length = settings.centre
+    speed = settings.host_speed
+    engine = settings.engine + ("" if speed is None else f" on a host {speed:g} times as fast")
+    return wrap(
+        "Cascade's evaluation, redone: 5 MoEs, 7 workloads, n-gram drafting on an RTX 6000 Ada,"
+        f" batch size 1, {settings.num_requests} requests a task, engine {engine}, context"
+        f" {settings.context_length}. Acceptance is that of presets for code edits, math and"
+        " summaries by a dense 8B model, step times are predicted. Figures in %: ours at routing"
+        f" correlation {correlation:g}, outputs of {length:g} tokens and a first draft length of"
+        f" {DEFAULT_FIRST}, and the range over routing correlations"
+        f" {_list(settings.routing_correlations)}, outputs of {_list(settings.output_tokens)}"
+        f" tokens and first draft lengths {_list(settings.first_draft_lengths)}. Look-up of 3 or"
+        " more last tokens, as in the presets; of 1 or more, with the proposals that this adds as"
+        " right as on licence texts; or, a bound, all wrong."
+    )
+
+
+def _claims_table(settings: SuiteSettings, claims: pd.DataFrame) -> str:
+    """Return the paper's figures beside ours: at the centre, and the range over all settings."""
+    correlation, length = settings.centre
+    is_middle = (
+        (claims["routing_correlation"] == correlation)
+        & (claims["output_tokens"] == length)
+        & (claims["first_draft_length"] == DEFAULT_FIRST)
+    )
+    worst = [str(name) for name in claims if str(name).startswith("worst")]
+    shown = list(dict.fromkeys([*PAPER, *worst]))
+    columns: Columns = [
+        ("claim", shown),
+        ("paper", [PAPER.get(name, "-") for name in shown]),
+    ]
+    for look_up in settings.look_ups:
+        part = claims[claims["look_up"] == look_up]
+        middle = part[is_middle[part.index]].iloc[0]
+        cells = [_claim(name, middle[name], part[name].min(), part[name].max()) for name in shown]
+        columns.append((f"look-up of\n{look_up}", cells))
+    return align(columns, left=("claim",))
+
+
+def _choices_table(settings: SuiteSettings, choices: pd.DataFrame) -> str:
+    """Return the worst slowdown and the mean speedup under each choice that the paper leaves."""
+    title = "left open by the paper"
+    parts = [choices[choices["look_up"] == look_up] for look_up in settings.look_ups]
+    columns: Columns = [(title, parts[0]["choice"].astype(str).tolist())]
+    for look_up, part in zip(settings.look_ups, parts, strict=True):
+        columns.append((f"{look_up}:\nworst", [f"{value:.1%}" for value in part["worst_slowdown"]]))
+        columns.append(("mean\nspeedup", [f"{value:.3f}" for value in part["mean_speedup"]]))
+    return align(columns, left=(title,))
+
+
+def _claim(name: str, value: float, low: float, high: float) -> str:
+    if np.isnan(value):
+        return "-"
+    if "times" in name:
+        return f"{value:.1f} {low:.1f}..{high:.1f}"
+    scale = 1 if name.startswith("pairs") else 100
+    return f"{scale * value:.0f} {scale * low:.0f}..{scale * high:.0f}"
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)

@@ -1,0 +1,382 @@
+"""Cascade's evaluation, redone: 5 MoEs, 7 workloads, fixed draft lengths against the policy [1]_.
+
+`cascade_suite` runs it, `suite_claims` sets our figures beside those of the paper. What the paper
+does not state is varied: how far tokens share experts, output lengths, the very first draft
+length, and how few last tokens the look-up asks for. Nothing here was fitted to its results.
+
+References
+----------
+.. [1] A. Saxena et al., "Utility-Driven Speculative Decoding for Mixture-of-Experts,"
+   arXiv:2506.20675, 2025.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.units import check
+from specmodel.cost.deploying import deploy
+from specmodel.replay.chance import TRACE, stream
+from specmodel.replay.policies import CascadeSettings
+from specmodel.replay.run import simulate
+from specmodel.replay.times import replay_times
+from specmodel.replay.traces import (
+    AcceptanceProcess,
+    join_traces,
+    load_preset,
+    sample_trace,
+)
+from specmodel.replay.workers import spread
+
+MODELS = {
+    "mixtral-8x7b": "fp8",
+    "phi-3.5-moe": "fp8",
+    "olmoe-1b-7b": "fp8",
+    "deepseek-moe-16b": "fp16",
+    "qwen1.5-moe-a2.7b": "fp16",
+}
+"""Targets of the paper and the dtype of their weights."""
+
+HARDWARE = "rtx_6000_ada"
+DEFAULT_FIRST = CascadeSettings.first_draft_length
+
+TASKS = {"code": "code-ngram", "math": "math-ngram", "extraction": "summaries-ngram"}
+"""Preset that stands for each task of the paper. HumanEval: edits of code, although look-up finds
+more in them. GSM8K: itself, by another model. Extraction tasks of MT-Bench: summaries of news,
+which copy from the prompt too."""
+
+PROPOSAL_SHARES = {
+    3: {"code": 0.63, "math": 0.28, "extraction": 0.44},
+    1: {"code": 0.88, "math": 0.79, "extraction": 0.89},
+}
+"""Share of output positions with a proposal, by the fewest last tokens that are looked up, counted
+in the traces that the presets were fitted to [-]."""
+
+LOOK_UPS = {
+    "3+": (3, ()),
+    "1+": (1, (0.19, 0.09, 0.06, 0.04, 0.03)),
+    "1+ bound": (1, ()),
+}
+"""Fewest last tokens that are looked up, and P(at least i tokens accepted) of the proposals that
+look-up of one token adds to that of three: as we measured it on licence texts, or 0, the worst
+case."""
+
+WORKLOADS = {
+    "+".join(tasks): tasks for size in (1, 2, 3) for tasks in itertools.combinations(TASKS, size)
+}
+"""Tasks and their mixes, of equal parts."""
+
+FIXED = ("fixed:1", "fixed:2", "fixed:3")
+VARIANTS = {
+    "cascade": "",
+    "no back-off": ":backoff_factor=1",
+    "no climb": ":climb=false",
+    "no early exit": ":early_exit=false",
+    "plain by climb": ":plain_competes=false",
+}
+"""The policy and its ablations."""
+
+CHOICES = {
+    "as it is": "",
+    "longest draft 4": ":max_draft_length=4",
+    "climb by 2": ":climb_step=2",
+    "climb up first": ":first_direction=up",
+    "climb down first": ":first_direction=down",
+    "baseline of 8 iterations": ":baseline_iterations=8",
+    "baseline every 50": ":baseline_interval=50",
+    "baseline every 200": ":baseline_interval=200",
+}
+"""What the paper leaves open, one at a time."""
+
+PAPER = {
+    "worst slowdown, fixed:1": "26",
+    "worst slowdown, fixed:2": "38",
+    "worst slowdown, fixed:3": "54",
+    "worst slowdown, cascade": "5",
+    "worst slowdown, no back-off": "14",
+    "back-off cuts it, times": "2.8",
+    "mean gain over fixed:1": "7-14",
+    "mean gain over fixed:2": "7-14",
+    "mean gain over fixed:3": "7-14",
+    "pairs a fixed length slows": "18/35",
+    "Mixtral code, cascade": "57",
+    "Mixtral code, fixed:3": "39",
+    "Mixtral math, best fixed": "< 0",
+    "Mixtral extraction, best fixed": "< 0",
+    "Mixtral, over best fixed": "18",
+    "OLMoE, cascade": "29",
+    "OLMoE, fixed:2": "31",
+    "OLMoE, fixed:3": "33",
+    "DeepSeekMoE, cascade": "1",
+}
+"""The paper's figures by claim, as quoted elsewhere, in % except for the cut and the pairs. A claim
+about a target and a task is the gain of a policy on it; a claim about a target alone is the mean
+gain over its seven workloads."""
+
+SETTING = ["look_up", "routing_correlation", "output_tokens"]
+"""What the paper leaves open of its runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteSettings:
+    """What the suite runs.
+
+    Parameters
+    ----------
+    look_ups
+        How the drafter looks up; names in `LOOK_UPS`.
+    routing_correlations
+        How far tokens of a sequence share experts [-].
+    output_tokens
+        Output tokens of a request [token].
+    first_draft_lengths
+        Draft lengths of Cascade's very first trial [token].
+    num_requests
+        Requests of each task [request].
+    context_length
+        KV entries before a step [token].
+    engine
+        Profile that gives the overheads of the serving stack.
+    host_speed
+        How many times as fast its host is; that of the profile if None [-].
+    seed
+        Seed of all that is drawn [-].
+    """
+
+    look_ups: Sequence[str] = tuple(LOOK_UPS)
+    routing_correlations: Sequence[float] = (0.0, 0.18, 0.3)
+    output_tokens: Sequence[int] = (256, 512, 1024)
+    first_draft_lengths: Sequence[int] = (1, 2, 3)
+    num_requests: int = 200
+    context_length: int = 512
+    engine: str = "vllm-moesd-2025"
+    host_speed: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check("num_requests", self.num_requests, minimum=1, whole=True)
+        check("seed", self.seed, minimum=0, whole=True)
+
+    @property
+    def centre(self) -> tuple[float, int]:
+        """Middle of the routing correlations and of the output tokens that are run [-] [token]."""
+        values = (self.routing_correlations, self.output_tokens)
+        correlation, tokens = (sorted(each)[len(each) // 2] for each in values)
+        return correlation, int(tokens)
+
+    @property
+    def num_cases(self) -> int:
+        """Simulations to run [-]."""
+        settings = (self.look_ups, self.routing_correlations, self.output_tokens)
+        return len(MODELS) * math.prod(map(len, settings))
+
+
+def cascade_suite(
+    settings: SuiteSettings,
+    *,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> pd.DataFrame:
+    """Return how every policy did on every target and workload.
+
+    Parameters
+    ----------
+    settings
+        What is run.
+    workers
+        Processes to work on it [-].
+    progress
+        Called with the number of simulations done since it was called last [-].
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each look_up, routing_correlation, output_tokens, model, workload and policy:
+        speedup, slowdown and test_share. Names of policies are those of `simulate`.
+    """
+    sums = []
+    for _, table in spread(_run, list(_cases(settings)), workers):
+        sums.append(table)
+        if progress is not None:
+            progress(1)
+    keys, by_task = [*SETTING, "model", "policy"], pd.concat(sums)
+    pooled = {
+        workload: by_task[by_task["task"].isin(tasks)].groupby(keys).sum(numeric_only=True)
+        for workload, tasks in WORKLOADS.items()
+    }
+    table = pd.concat(pooled, names=["workload"]).reset_index()
+    speedup = table["plain_time"] / table["time"]
+    return table[[*keys, "workload"]].assign(
+        speedup=speedup,
+        slowdown=np.maximum(0, 1 / speedup - 1),
+        test_share=table["test_steps"] / table["steps"],
+    )
+
+
+def suite_policy(variant: str, first_draft_length: int) -> str:
+    """Return the name of Cascade with a variant's settings and a first draft length [token]."""
+    return f"cascade:first_draft_length={first_draft_length}{variant}"
+
+
+def task_process(task: str, look_up: str) -> AcceptanceProcess:
+    """Return the acceptance of a task: its preset, with the proposals that shorter look-ups add.
+
+    Parameters
+    ----------
+    task, look_up
+        Names in `TASKS` and `LOOK_UPS`.
+
+    Returns
+    -------
+    AcceptanceProcess
+        The share of positions that gains a proposal adds to P(at least i tokens accepted).
+    """
+    preset = load_preset(TASKS[task])
+    fewest, accepted = LOOK_UPS[look_up]
+    share = PROPOSAL_SHARES[fewest][task]
+    survival = np.array(preset.survival)
+    survival[: len(accepted)] += (share - preset.proposal_share) * np.array(accepted)
+    changes = {"proposal_share": share, "survival": survival.tolist()}
+    return preset.with_changes("process", changes)
+
+
+def _cases(settings: SuiteSettings) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of `_run` for each simulation: a target at a setting, on all tasks."""
+    longest = min(process.max_draft_length for process in map(load_preset, TASKS.values()))
+    policies = ["none", *FIXED]
+    for first in settings.first_draft_lengths:
+        policies += [suite_policy(variant, first) for variant in VARIANTS.values()]
+    choices = [suite_policy(setting, DEFAULT_FIRST) for setting in CHOICES.values()]
+    for correlation, model in itertools.product(settings.routing_correlations, MODELS):
+        deployment, _ = deploy(
+            target=model,
+            weight_dtype=MODELS[model],
+            hardware=HARDWARE,
+            drafter="ngram",
+            engine=settings.engine,
+            host_speed=settings.host_speed,
+            routing_correlation=correlation,
+        )
+        times = replay_times(
+            deployment,
+            max_draft_length=min(CascadeSettings.max_draft_length, longest),
+            context_length=settings.context_length,
+        )
+        for look_up, length in itertools.product(settings.look_ups, settings.output_tokens):
+            extra = choices if (correlation, length) == settings.centre else []
+            yield {
+                "setting": dict(zip(SETTING, (look_up, correlation, length), strict=True)),
+                "model": model,
+                "times": times,
+                "policies": list(dict.fromkeys([*policies, *extra])),
+                "size": settings.num_requests,
+                "seed": settings.seed,
+            }
+
+
+def _run(case: dict[str, Any]) -> pd.DataFrame:
+    """Return sums by task and policy; the same seed gives all targets the same requests."""
+    size, seed, setting = case["size"], case["seed"], case["setting"]
+    processes = [task_process(task, setting["look_up"]) for task in TASKS]
+    trace = join_traces(
+        [
+            sample_trace(process, size, setting["output_tokens"], stream(seed, TRACE, i))
+            for i, process in enumerate(processes)
+        ]
+    )
+    records = simulate(trace, case["times"], case["policies"], seed=seed)
+    records["task"] = np.array(list(TASKS))[records["request"] // size]
+    names = ["time", "plain_time", "steps", "test_steps"]
+    sums = records.groupby(["policy", "task"], observed=True)[names].sum().reset_index()
+    return sums.assign(policy=sums["policy"].astype(str), model=case["model"], **setting)
+
+
+def suite_claims(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return our figure for each claim of the paper, under every setting that it leaves open.
+
+    Parameters
+    ----------
+    pairs
+        A table that `cascade_suite` returned.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each look_up, routing_correlation, output_tokens and first_draft_length, with
+        a column for each claim of `PAPER` and three more variants; shares as fractions, NaN where
+        there is no slowdown to cut.
+    """
+    firsts = pairs["policy"].str.extract(r"first_draft_length=(\d+)")[0].dropna().unique()
+    rows = []
+    for setting, part in pairs.groupby(SETTING):
+        speedup = part.pivot_table(
+            index=["model", "workload"], columns="policy", values="speedup", observed=True
+        )
+        for first in sorted(map(int, firsts)):
+            if not {suite_policy(variant, first) for variant in VARIANTS.values()} <= set(speedup):
+                continue  # the default one, which `CHOICES` add at the centre only
+            row = dict(zip(SETTING, setting, strict=True)) | {"first_draft_length": first}
+            rows.append(row | _claims(speedup, first))
+    return pd.DataFrame(rows)
+
+
+def _claims(speedup: pd.DataFrame, first: int) -> dict[str, float]:
+    """Return our figures by claim, from the speedup by model and workload, policy by policy."""
+    fixed, own = [*FIXED], suite_policy("", first)
+    slowdown: Any = (1 / speedup - 1).clip(lower=0)
+    policies = {name: suite_policy(variant, first) for name, variant in VARIANTS.items()}
+    worst = slowdown.max()
+    mixtral: Any = speedup.loc["mixtral-8x7b"] - 1
+    mean: Any = {model: speedup.loc[model].mean() - 1 for model in MODELS}
+    best_fixed = mean["mixtral-8x7b"][fixed].max()
+    return {
+        **{f"worst slowdown, {name}": worst[name] for name in fixed},
+        **{f"worst slowdown, {name}": worst[policy] for name, policy in policies.items()},
+        "back-off cuts it, times": worst[policies["no back-off"]] / (worst[own] or np.nan),
+        **{f"mean gain over {k}": (speedup[own] / speedup[k]).mean() - 1 for k in fixed},
+        "pairs a fixed length slows": float(np.count_nonzero(slowdown[fixed].max(axis=1))),
+        "Mixtral code, cascade": mixtral.loc["code", own],
+        "Mixtral code, fixed:3": mixtral.loc["code", "fixed:3"],
+        "Mixtral math, best fixed": mixtral.loc["math", fixed].max(),
+        "Mixtral extraction, best fixed": mixtral.loc["extraction", fixed].max(),
+        "Mixtral, over best fixed": (1 + mean["mixtral-8x7b"][own]) / (1 + best_fixed) - 1,
+        "OLMoE, fixed:2": mean["olmoe-1b-7b"]["fixed:2"],
+        "OLMoE, fixed:3": mean["olmoe-1b-7b"]["fixed:3"],
+        "OLMoE, cascade": mean["olmoe-1b-7b"][own],
+        "DeepSeekMoE, cascade": mean["deepseek-moe-16b"][own],
+    }
+
+
+def suite_choices(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return what each choice of ours in the policy does, at the settings where it was varied.
+
+    Parameters
+    ----------
+    pairs
+        A table that `cascade_suite` returned.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By look_up and choice: worst slowdown over the 35 pairs, mean speedup and mean share of
+        steps in tests.
+    """
+    names = {suite_policy(setting, DEFAULT_FIRST): name for name, setting in CHOICES.items()}
+    everywhere = {suite_policy(variant, DEFAULT_FIRST) for variant in VARIANTS.values()}
+    varied = pairs[pairs["policy"].isin(set(names) - everywhere)]
+    part = pairs[pairs["policy"].isin(names)].merge(varied[SETTING].drop_duplicates())
+    part = part.assign(choice=pd.Categorical(part["policy"].map(names), categories=list(CHOICES)))
+    return (
+        part.groupby(["look_up", "choice"], observed=True)
+        .agg(
+            worst_slowdown=("slowdown", "max"),
+            mean_speedup=("speedup", "mean"),
+            mean_test_share=("test_share", "mean"),
+        )
+        .reset_index()
+    )

@@ -1,0 +1,339 @@
+"""A decoder in torch with random weights, made of `layers`, and speculation with two of them.
+
+With the real test of acceptance (greedy: a drafted token must be the target's own choice),
+speculation emits exactly what plain decoding does. With a script, how many are accepted is given,
+so that random weights decode at any acceptance rate at the cost of real ones.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specmodel.base.errors import InputError
+from specmodel.layers.dense import DenseFeedForward
+from specmodel.layers.feed_forward import RoutedExperts
+from specmodel.layers.group import FeedForward, Mixer
+from specmodel.layers.grouped import GroupedAttention
+from specmodel.measure.kernels import layers
+from specmodel.measure.kernels.bench import captured
+from specmodel.measure.kernels.layers import ExpertWeights, Span
+from specmodel.models.architecture import Architecture
+
+_ROTARY_BASE = 10_000.0
+
+Routing = Callable[[int], Tensor | None]
+"""Experts forced in a pass of so many tokens a sequence; None leaves the choice to the router."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    qkv: Tensor
+    out: Tensor
+    feed_forward: tuple[Tensor, Tensor] | ExpertWeights
+
+
+def _is_built(part: Mixer | FeedForward | None) -> bool:
+    """Tell whether a decoder here has layers of this kind."""
+    if isinstance(part, GroupedAttention):
+        return part == GroupedAttention(
+            num_heads=part.num_heads, num_kv_heads=part.num_kv_heads, head_dim=part.head_dim
+        )
+    if isinstance(part, DenseFeedForward):
+        return part.is_gated
+    return isinstance(part, RoutedExperts) and part.is_gated and not part.num_shared_experts
+
+
+class Decoder:
+    """A decoder of a given architecture, weights drawn at random.
+
+    Parameters
+    ----------
+    architecture
+        Grouped-query attention in all layers, each dense or routed, gated, without shared
+        experts.
+    device
+        Where its weights lie.
+    dtype
+        Of weights and activations.
+    seed
+        Of the weights.
+
+    Raises
+    ------
+    InputError
+        If the architecture has something else.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        device: torch.device,
+        dtype: torch.dtype = torch.bfloat16,
+        seed: int = 0,
+    ) -> None:
+        a = architecture
+        mixers, parts = list(a.mixers), [p for g in a.layers for p in (g.mixer, g.feed_forward)]
+        if not all(map(_is_built, parts)) or len(mixers) != 1:
+            expected = "plain attention and gated blocks without shared experts"
+            raise InputError("architecture", a.name, expected)
+        self.architecture, self.device, self.dtype = a, device, dtype
+        self._mixer: GroupedAttention = mixers[0]  # type: ignore[assignment] # as was checked
+        self._generator = torch.Generator(device).manual_seed(seed)
+        self._embedding = self._draw(a.vocabulary_size, a.hidden_size, scale=1.0)
+        self._head = self._draw(a.vocabulary_size, a.hidden_size)
+        self._norm = torch.ones(a.hidden_size, device=device, dtype=dtype)
+        self._layers = [
+            self._layer(g.feed_forward)  # type: ignore[arg-type] # as was checked
+            for g in a.layers
+            for _ in range(g.count)
+        ]
+        size = self._mixer.head_dim
+        powers = torch.arange(0, size, 2, device=device) / size
+        self._frequencies = _ROTARY_BASE**-powers
+
+    def _draw(self, *shape: int, scale: float | None = None) -> Tensor:
+        weights = torch.empty(shape, device=self.device, dtype=self.dtype)
+        spread = shape[-1] ** -0.5 if scale is None else scale
+        return weights.normal_(0.0, spread, generator=self._generator)
+
+    def _layer(self, block: DenseFeedForward | RoutedExperts) -> _Layer:
+        h, m = self.architecture.hidden_size, self._mixer
+        q, kv = m.num_heads * m.head_dim, m.num_kv_heads * m.head_dim
+        weights: tuple[Tensor, Tensor] | ExpertWeights
+        if isinstance(block, RoutedExperts):
+            E, w = block.num_experts, block.expert_size
+            weights = ExpertWeights(self._draw(E, h), self._draw(E, 2 * w, h), self._draw(E, h, w))
+        else:
+            w = block.ffn_size
+            weights = self._draw(2 * w, h), self._draw(h, w)
+        return _Layer(self._draw(q + 2 * kv, h), self._draw(h, q), weights)
+
+    def new_cache(self, batch_size: int, capacity: int) -> list[Tensor]:
+        """Return a random KV cache for each layer: a context that was never run costs as usual."""
+        shape = (batch_size, capacity, self._mixer.num_kv_heads, self._mixer.head_dim)
+        size = 2 * math.prod(shape)
+        return [layers.laid_out(self._draw(size, scale=1.0), *shape) for _ in self._layers]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        first: Tensor,
+        cache: list[Tensor],
+        routing: Tensor | None = None,
+        wanted: int | None = None,
+    ) -> Tensor:
+        """Run one pass and write its keys and values to the cache.
+
+        Parameters
+        ----------
+        tokens
+            Shape (batch, tokens).
+        first
+            Position of the first token of each sequence, shape (batch,).
+        cache
+            As `new_cache` returns it.
+        routing
+            Experts forced on each token, shape (MoE layers, batch x tokens, experts per token);
+            the router's own choice if None.
+        wanted
+            Tokens of each sequence, from its last, whose next is asked for; all if None [token].
+
+        Returns
+        -------
+        Tensor
+            The most likely next token after each, shape (batch, wanted).
+        """
+        a = self.architecture
+        batch, count = tokens.shape
+        rows = self._mixer.num_heads // self._mixer.num_kv_heads
+        span = layers.span_of(first, count, cache[0].shape[2], rows, self.dtype)
+        angles = span.positions[:, :, None, None] * self._frequencies
+        turn = torch.stack([angles.cos(), angles.sin()]).to(self.dtype)
+        residual = F.embedding(tokens, self._embedding).view(batch * count, -1)
+        x = torch.zeros_like(residual)
+        routed = 0
+        for layer, kv in zip(self._layers, cache, strict=True):
+            x, residual = layers.add_norm(x, residual, self._norm)
+            x = self._attention(x.view(batch, count, -1), layer, kv, span, turn)
+            x, residual = layers.add_norm(x, residual, self._norm)
+            if isinstance(layer.feed_forward, ExpertWeights):
+                forced = None if routing is None else routing[routed]
+                x = layers.experts(x, layer.feed_forward, a.experts_per_token, forced)
+                routed += 1
+            else:
+                x = layers.feed_forward(x, *layer.feed_forward)
+        x, _ = layers.add_norm(x, residual, self._norm)
+        asked = wanted or count
+        x = x.view(batch, count, -1)[:, count - asked :].reshape(batch * asked, -1)
+        return F.linear(x, self._head).argmax(dim=-1).view(batch, asked)
+
+    def _attention(
+        self, x: Tensor, layer: _Layer, cache: Tensor, span: Span, turn: Tensor
+    ) -> Tensor:
+        m = self._mixer
+        batch, count, _ = x.shape
+        mixed = F.linear(x, layer.qkv).view(batch, count, -1, m.head_dim)
+        sizes = [m.num_heads + m.num_kv_heads, m.num_kv_heads]
+        turned, value = mixed.split(sizes, dim=2)
+        query, key = layers.rotate(turned, turn).split([m.num_heads, m.num_kv_heads], dim=2)
+        out = layers.attend(query, key, value, cache, span)
+        return F.linear(out.reshape(batch * count, -1), layer.out)
+
+
+class Pass:
+    """Passes of one decoder over a batch, of a fixed number of tokens; a CUDA graph on a GPU.
+
+    Parameters
+    ----------
+    decoder
+        The model.
+    cache
+        Its KV cache.
+    count
+        Tokens of each sequence [token].
+    routing
+        Where experts are forced.
+    wanted
+        Tokens of each whose next is asked for, from the last; all if None [token].
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: list[Tensor],
+        count: int,
+        routing: Routing = lambda _: None,
+        wanted: int | None = None,
+    ) -> None:
+        self._decoder, self._cache, self._routing, self._count = decoder, cache, routing, count
+        self._wanted = wanted
+        batch, device = cache[0].shape[1], decoder.device
+        self._graph: torch.cuda.CUDAGraph | None = None
+        is_dense = not decoder.architecture.is_moe
+        if device.type != "cuda" or not (is_dense or layers.has_grouped_kernel(device)):
+            return
+        self._tokens = torch.zeros((batch, count), dtype=torch.int64, device=device)
+        # what is written before it is replayed lies where nothing is read that is not written anew
+        self._first = torch.full((batch,), cache[0].shape[2] - count, device=device)
+        forced = routing(count)
+        self._forced = None if forced is None else forced.clone()
+        for _ in range(3):
+            self._run(self._tokens, self._first, self._forced)
+        torch.cuda.synchronize()
+        self._graph, self._out = captured(
+            lambda: self._run(self._tokens, self._first, self._forced)
+        )
+
+    def _run(self, tokens: Tensor, first: Tensor, forced: Tensor | None) -> Tensor:
+        return self._decoder.forward(tokens, first, self._cache, forced, self._wanted)
+
+    def __call__(self, tokens: Tensor, first: Tensor) -> Tensor:
+        """Return the most likely next tokens, shape (batch, wanted)."""
+        forced = self._routing(self._count)
+        if self._graph is None:
+            return self._run(tokens, first, forced)
+        self._tokens.copy_(tokens)
+        self._first.copy_(first)
+        if self._forced is not None and forced is not None:
+            self._forced.copy_(forced)
+        self._graph.replay()
+        return self._out.clone()
+
+
+@dataclass(eq=False)
+class State:
+    """Sequences while they are decoded.
+
+    Parameters
+    ----------
+    tokens
+        The last two tokens of each sequence, shape (batch, 2); the last is not in the cache.
+    positions
+        Position of the last, shape (batch,).
+    emitted
+        Tokens emitted by each pass or step, one tensor of shape (batch, up to count) each, -1
+        where a sequence emitted fewer.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    emitted: list[Tensor] = field(default_factory=list)
+
+    def sequences(self) -> list[list[int]]:
+        """Return the tokens emitted for each sequence."""
+        rows = torch.cat(self.emitted, dim=1).tolist()
+        return [[token for token in row if token >= 0] for row in rows]
+
+
+def decode(plain: Pass, state: State, steps: int) -> None:
+    """Decode so many steps of one token a pass, moving the sequences on."""
+    for _ in range(steps):
+        following = plain(state.tokens[:, 1:], state.positions)
+        state.tokens = torch.cat([state.tokens[:, 1:], following], dim=1)
+        state.positions = state.positions + 1
+        state.emitted.append(following)
+
+
+@dataclass(frozen=True, eq=False)
+class Speculator:
+    """Passes of a draft-and-verify step.
+
+    Parameters
+    ----------
+    verify
+        Target pass of ``draft_length + 1`` tokens.
+    catch_up, draft
+        Drafter passes of two tokens of which the last's next is wanted, the first of a step, and
+        of one. The first writes the token before the last too: after a step whose drafts were
+        all accepted it is not in the cache.
+    draft_length
+        Tokens drafted [token].
+    """
+
+    verify: Pass
+    catch_up: Pass
+    draft: Pass
+    draft_length: int
+
+    def propose(self, state: State) -> Tensor:
+        """Return the tokens that the drafter proposes, shape (batch, draft_length)."""
+        last = self.catch_up(state.tokens, state.positions - 1)
+        drafted = [last]
+        for i in range(1, self.draft_length):
+            last = self.draft(last, state.positions + i)
+            drafted.append(last)
+        return torch.cat(drafted, dim=1)
+
+    def step(self, state: State, script: Tensor | None = None) -> None:
+        """Draft, verify and reject once.
+
+        Parameters
+        ----------
+        state
+            Sequences; moved on by the tokens accepted and the target's own.
+        script
+            How many tokens each sequence accepts, shape (batch,); by the real test if None.
+        """
+        drafted = self.propose(state)
+        chosen = self.verify(torch.cat([state.tokens[:, 1:], drafted], dim=1), state.positions)
+        agreed = (drafted == chosen[:, :-1]).int().cumprod(dim=1).sum(dim=1)
+        accepted = agreed if script is None else script
+        place = torch.arange(self.draft_length + 1, device=drafted.device)
+        # what is emitted: the drafts accepted, which a script may take against the target's word
+        padded = torch.cat([drafted, chosen[:, -1:]], dim=1)
+        own = chosen.gather(1, accepted[:, None])
+        emitted = torch.where(place < accepted[:, None], padded, own)
+        state.emitted.append(torch.where(place <= accepted[:, None], emitted, -1))
+        before = torch.cat([state.tokens[:, 1:], emitted], dim=1)
+        state.tokens = torch.cat([before.gather(1, accepted[:, None]), own], dim=1)
+        state.positions = state.positions + accepted + 1
+
+
+def speculate(step: Speculator, state: State, scripts: Sequence[Tensor | None]) -> None:
+    """Decode by one step for each script, as `Speculator.step` takes them, moving sequences on."""
+    for script in scripts:
+        step.step(state, script)

@@ -1,0 +1,173 @@
+"""Whole layers of block-sparse attention: published timings of them, and the roofline fitted.
+
+A row timed one layer of MiniMax-M3 as an engine decodes with it, with as many heads as a GPU has
+where others have the rest. `BlockSparseAttention` of that shape says what such a layer does. Its
+kernels share parameters as those of sparse attention do (`sparse_modules`); what a kernel computes
+on each block of entries takes a time of its own, which caches of 8 bits show.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from published import datasets
+from published.layers import TimedLayers, decode_pass, table_stream
+from published.roles import cold_rows, mixed_third, short_rows
+from specmodel.base.errors import InputError
+from specmodel.fit.kernels import KernelFitting
+from specmodel.layers.block_sparse import BlockSparseAttention
+from specmodel.layers.work import Work
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+
+ENGINES = {"sglang": "0.5.16", "vllm": "0.24.0"}
+"""Version of each engine whose tables are read. TensorRT-LLM's layers attend to all entries. L40S
+and RTX PRO 6000 hold layers in caches, from which a timing reads weights as no model would."""
+
+MOST_SEQUENCES = {"sglang": 256}
+"""Largest batch taken of an engine [request]. SGLang's layers take 0.4 ms whatever they do from the
+next larger one on, as they are launched one by one."""
+
+LONGEST = 200_000
+"""Longest context taken [token]: one of a million was timed at a single sequence alone."""
+
+SHORTEST = 15
+"""Shortest context fitted [token]: those below take as long, and are judged alone."""
+
+EVERY = {"sglang": 2}
+"""Of how many shapes one is fitted where an engine has few: SGLang's were timed with four."""
+
+LAUNCHED = 0.3
+"""Share of a layer's time below which reading does not decide it, nor does a cache: as with
+products (`published`) [-]."""
+
+HIDDEN_SIZE = 6144
+_LAYER = {
+    "head_dim": 128, "index_head_dim": 128, "block_size": 128, "topk_blocks": 16,
+}  # fmt: skip
+HEADS_OF_GROUP = 16
+"""Query heads that share key-value heads; a GPU has at least one of the latter [-]."""
+
+SHAPE = ("num_heads", "weight_dtype")
+"""What makes a shape, which is fitted or judged as a whole."""
+
+PARAMETERS = {
+    "launch_time": (1e-7, 1e-4, 4e-6),
+    "memory_efficiency": (0.2, 1.0, 0.8),
+    "compute_efficiency": (0.05, 1.0, 0.5),
+    "activation_efficiency": (0.02, 10.0, 0.5),
+    "index_memory_efficiency": (0.3, 1.0, 0.85),
+    "group_time": (1e-10, 1e-6, 1e-8),
+}
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]."""
+
+OF_KIND = {
+    "block_sparse_attention": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "memory_efficiency",
+        "compute_efficiency": "compute_efficiency",
+        "activation_efficiency": "activation_efficiency",
+        "group_time": "group_time",
+    },
+    "block_indexer": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "index_memory_efficiency",
+        "compute_efficiency": "compute_efficiency",
+    },
+}
+"""Parameters of each kind of kernels, and what is fitted for each."""
+
+
+def block_sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
+    """Return the published decode timings of layers of block-sparse attention of an engine.
+
+    Parameters
+    ----------
+    hardware
+        Name of the profile.
+    engine
+        One of `ENGINES`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Rows with the columns of `SHAPE`, num_heads being those on the GPU [-], batch_size
+        [request], context_length before the token [token], kv_dtype, activation_dtype, latency
+        [s], ``shape``, and ``role``: "fit", "judge" or "skip" where a cache holds what it reads.
+
+    Raises
+    ------
+    InputError
+        If there is no such table, or the package is not installed.
+    """
+    if engine not in ENGINES:
+        raise InputError("engine", engine, f"one of {', '.join(ENGINES)}")
+    raw = datasets.read_timings("msa", hardware, engine, ENGINES[engine])
+    table = raw[raw["batch_size"] <= MOST_SEQUENCES.get(engine, np.inf)]
+    table = table[table["context_length"] <= LONGEST].reset_index(drop=True)
+    device, read = load_hardware(hardware), np.empty(len(table))
+    for places, parts in block_modules_work(table, device):
+        read[places] = sum(np.asarray(part.weight_bytes + part.cache_bytes) for part in parts)
+    streamed = pd.Series(read, table.index)
+    is_timed = cold_rows(streamed, device)
+    is_timed |= short_rows(streamed, table["latency"], device, share=LAUNCHED)
+    shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
+    is_fitted = mixed_third(table, SHAPE, EVERY.get(engine, 3))
+    is_timed &= ~is_fitted | (table["context_length"] >= SHORTEST)
+    role = np.where(is_timed, np.where(is_fitted, "fit", "judge"), "skip")
+    return table.assign(shape=shapes, role=role)
+
+
+def block_modules_work(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
+    """Yield places of rows that are of one shape and dtype, and the works that were timed there.
+
+    Parameters
+    ----------
+    table
+        As `block_sparse_modules` returns it.
+    hardware
+        The GPU.
+
+    Yields
+    ------
+    tuple
+        Places in the table, and the components of one layer with an element a row.
+    """
+    parts = table.reset_index(drop=True).groupby([*SHAPE, "kv_dtype", "activation_dtype"])
+    for _, rows in parts:
+        first = rows.iloc[0]
+        heads = int(first["num_heads"])
+        kv_heads = max(heads // HEADS_OF_GROUP, 1)
+        own = {"num_heads": heads, "num_kv_heads": kv_heads, "index_num_heads": kv_heads}
+        mixer = BlockSparseAttention.model_validate(_LAYER | own)
+        run = decode_pass(rows, table_stream(rows, HIDDEN_SIZE), hardware)
+        yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
+
+
+def fit_block_sparse_modules(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launches and efficiencies to layers of block-sparse attention.
+
+    Parameters
+    ----------
+    table
+        As `block_sparse_modules` returns it.
+    hardware
+        The GPU it was measured on.
+
+    Returns
+    -------
+    dict
+        By kind, "block_sparse_attention" and "block_indexer", and dtype of the KV cache; errors
+        are of whole layers of shapes that were not fitted.
+
+    Raises
+    ------
+    InputError
+        If there are fewer points than parameters.
+    """
+    return TimedLayers(hardware, PARAMETERS, OF_KIND, block_modules_work).fit_by_cache(table)

@@ -1,0 +1,302 @@
+"""Layers of DeepSeek-V4 as published: compressed attention, and residual streams beside it.
+
+A row of attention timed all between two mixings of streams, with one token a sequence, and one of
+streams timed what stands before both blocks of a layer, or after both. The records that a model is
+made of say what each does, so that measurements and predictions are of the same work. Both kinds of
+attention, HCA and CSA, are fitted together: they run the same kernels but for the indexer.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from published import datasets
+from published.layers import TimedLayers, decode_pass
+from published.roles import MAX_TOKENS, mixed_third
+from specmodel.base.errors import InputError
+from specmodel.fit.kernels import KernelFitting
+from specmodel.layers.batch import Layout, Stream
+from specmodel.layers.compressed import CompressedAttention
+from specmodel.layers.residuals import HyperConnections
+from specmodel.layers.work import Work
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.machines.kernels import FITTED_DTYPE
+from specmodel.models.architecture import load_architecture
+
+ENGINES = {"sglang": "0.5.14", "trtllm": "1.3.0rc23", "vllm": "0.24.0"}
+STREAM_ENGINES = ENGINES | {"trtllm": "1.3.0rc20"}
+"""Version of each engine whose tables of attention, and of streams, are read."""
+
+QUANTIZATION = "fp8_block"
+"""That of the matrices, as checkpoints have them; SGLang's layers were timed in 16 bits as well."""
+
+FAMILIES = {"Flash": "deepseek-v4-flash", "Pro": "deepseek-v4-pro"}
+"""Architectures by a word that names of models have."""
+
+SHAPE = ("ratio", "family", "num_heads")
+STREAM_SHAPE = ("operation", "hidden_size")
+"""What makes a shape of attention, and of streams, which is fitted or judged as a whole."""
+
+PARAMETERS = {
+    "launch_time": (1e-7, 1e-4, 4e-6),
+    "memory_efficiency": (0.2, 1.0, 0.7),
+    "compute_efficiency": (0.05, 1.0, 0.5),
+    "index_launch_time": (1e-7, 1e-4, 1e-6),
+    "group_time": (1e-9, 1e-5, 1e-7),
+}
+STREAM_PARAMETERS = {
+    "launch_time": (1e-7, 1e-4, 2e-6),
+    "memory_efficiency": (0.2, 1.0, 0.8),
+    "depth_time": (1e-12, 1e-8, 1e-10),
+}
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]."""
+
+OF_KIND = {
+    "compressed_attention": {
+        name: name for name in ("launch_time", "memory_efficiency", "compute_efficiency")
+    },
+    "compressed_indexer": {
+        "launch_time": "index_launch_time",
+        "group_time": "group_time",
+    },
+}
+STREAM_OF_KIND = {"hyper_connections": {name: name for name in STREAM_PARAMETERS}}
+"""Parameters of each kind of kernels, and what is fitted for each."""
+
+SLOWER = 1.1
+"""A point of CSA that takes so many times as long as at a longer context ran another kernel [-]."""
+
+INDEX_MEMORY_EFFICIENCY = 0.65
+"""Share of the peak at which index keys are read [-]. No row shows it, as none reads more than 35
+MB of these, no longer than a launch: timed alone, the kernel takes 0.6 to 0.7 where it reads most
+(Blackwell; from a cache on Hopper), as it does for DeepSeek-V3.2."""
+
+_OPERATIONS = {"hca": 128, "csa": 4}
+_STREAMS = HyperConnections(num_streams=4)
+_BLOCKS = 2  # of a layer
+
+
+def compressed_modules(hardware: str, engine: str) -> pd.DataFrame:
+    """Return the published decode timings of layers of compressed attention of an engine.
+
+    Parameters
+    ----------
+    hardware
+        Name of the profile.
+    engine
+        One of `ENGINES`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Rows with the columns of `SHAPE`, batch_size [request], context_length before the token
+        [token], kv_dtype, latency [s], ``shape``, and ``role``: "fit", "judge" or "fallback".
+
+    Raises
+    ------
+    InputError
+        If there is no such table, the package is not installed, or a model is not known.
+
+    Notes
+    -----
+    Layers were timed on scores that are all alike, on which SGLang's choice of entries takes 40 to
+    160 us where it takes 3 otherwise: the difference, which was timed by itself, is taken off. What
+    TensorRT-LLM's takes longer there cannot be: points that take longer than at any longer context
+    are fallbacks.
+    """
+    if engine not in ENGINES:
+        raise InputError("engine", engine, f"one of {', '.join(ENGINES)}")
+    parts = [
+        datasets.read_timings(name, hardware, engine, ENGINES[engine]).assign(ratio=ratio)
+        for name, ratio in _OPERATIONS.items()
+    ]
+    raw = pd.concat(parts, ignore_index=True)
+    raw = raw[raw["quantization"] == QUANTIZATION]
+    raw = raw.assign(family=[_family(model) for model in raw["model"]])
+    if engine == "sglang":
+        raw = _without_flat_scores(raw, hardware)
+    key = [*SHAPE, "kv_dtype", "batch_size"]
+    table = raw.groupby([*key, "context_length"])["latency"].median().reset_index()
+    shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
+    longer = table[::-1].groupby(key)["latency"].cummin().sort_index()
+    is_slow = (table["latency"] > SLOWER * longer) & (table["ratio"] == _OPERATIONS["csa"])
+    role = np.where(mixed_third(table, SHAPE), "fit", "judge")
+    return table.assign(shape=shapes, role=np.where(is_slow, "fallback", role))
+
+
+def _family(model: str) -> str:
+    for family in FAMILIES:
+        if f"DeepSeek-V4-{family}" in str(model):
+            return family
+    raise InputError("model", model, f"DeepSeek-V4-{' or -'.join(FAMILIES)}")
+
+
+def _without_flat_scores(table: pd.DataFrame, hardware: str) -> pd.DataFrame:
+    """Return layers without what scores that are all alike add to the choice of entries."""
+    raw = datasets.read_timings("csa_choice", hardware, "sglang", ENGINES["sglang"])
+    raw = raw[raw["query_tokens"] == 1]
+    raw = raw.assign(family=[_family(model) for model in raw["model"]])
+    point = ["family", "batch_size", "context_length"]
+    times = raw.pivot_table(index=point, columns="scores", values="latency")
+    more = (times["v2_flat"] - times["v2_top_last"]).rename("more").reset_index()
+    merged = table.merge(more.assign(ratio=_OPERATIONS["csa"]), on=[*point, "ratio"], how="left")
+    latency = merged["latency"] - merged.pop("more").fillna(0.0).clip(lower=0.0)
+    return merged.assign(latency=latency)
+
+
+def compressed_work(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
+    """Yield places of rows that are of one shape, and the works that were timed there.
+
+    Parameters
+    ----------
+    table
+        As `compressed_modules` returns it.
+    hardware
+        The GPU.
+
+    Yields
+    ------
+    tuple
+        Places in the table, and the components of one layer with an element a row.
+    """
+    for _, rows in table.reset_index(drop=True).groupby(list(SHAPE)):
+        first = rows.iloc[0]
+        model = load_architecture(FAMILIES[first["family"]])
+        compressed = (mixer for mixer in model.mixers if isinstance(mixer, CompressedAttention))
+        mixer = next(mixer for mixer in compressed if mixer.ratio == first["ratio"])
+        layout = Layout(mixer.num_heads // int(first["num_heads"]))
+        run = decode_pass(rows, model.stream, hardware, layout)
+        yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
+
+
+def fit_compressed_modules(
+    table: pd.DataFrame, hardware: HardwareProfile, index_compute: float
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launches, efficiencies and the time of choosing to layers of compressed attention.
+
+    Parameters
+    ----------
+    table
+        As `compressed_modules` returns it.
+    hardware
+        The GPU it was measured on.
+    index_compute
+        Share of the peak at which an indexer scores many tokens
+        (`sparse_modules.index_compute_efficiency`) [-].
+
+    Returns
+    -------
+    dict
+        As `TimedLayers.fit_by_cache` returns it.
+
+    Raises
+    ------
+    InputError
+        If there are fewer points than parameters.
+    """
+    held = {
+        "compressed_indexer": {
+            "memory_efficiency": INDEX_MEMORY_EFFICIENCY,
+            "compute_efficiency": index_compute,
+        }
+    }
+    fitted = TimedLayers(hardware, PARAMETERS, OF_KIND, compressed_work, held)
+    return fitted.fit_by_cache(table)
+
+
+def stream_modules(hardware: str, engine: str) -> pd.DataFrame:
+    """Return the published timings of the residual streams of a layer.
+
+    Parameters
+    ----------
+    hardware
+        Name of the profile.
+    engine
+        One of `STREAM_ENGINES`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Rows with the columns of `STREAM_SHAPE`, num_tokens [token], latency of both blocks [s],
+        ``kv_dtype``, which is of activations here, ``shape`` and ``role``, "fit" or "judge".
+
+    Raises
+    ------
+    InputError
+        If there is no such table, or the package is not installed.
+
+    Notes
+    -----
+    What is before the blocks is fitted at the one width and what is after them at the other, so
+    that a parameter of each is seen at both.
+    """
+    if engine not in STREAM_ENGINES:
+        raise InputError("engine", engine, f"one of {', '.join(STREAM_ENGINES)}")
+    raw = datasets.read_timings("mhc", hardware, engine, STREAM_ENGINES[engine])
+    table = raw[raw["num_tokens"] <= MAX_TOKENS].reset_index(drop=True)
+    is_narrow = table["hidden_size"] == table["hidden_size"].min()
+    is_fitted = (table["operation"] == "pre") == is_narrow
+    return table.assign(
+        kv_dtype=FITTED_DTYPE,
+        shape=table[list(STREAM_SHAPE)].astype(str).agg("/".join, axis=1),
+        role=np.where(is_fitted, "fit", "judge"),
+    )
+
+
+def stream_work(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
+    """Yield places of rows that are of one shape, and the works that were timed there.
+
+    Parameters
+    ----------
+    table
+        As `stream_modules` returns it.
+    hardware
+        Not needed.
+
+    Yields
+    ------
+    tuple
+        Places in the table, and the work of both blocks with an element a row.
+    """
+    del hardware
+    alike: dict[str, Any] = dict.fromkeys(
+        ("weight_dtype", "expert_dtype", "outer_dtype", "activation_dtype", "kv_dtype"),
+        FITTED_DTYPE,
+    )
+    for _, rows in table.reset_index(drop=True).groupby(list(STREAM_SHAPE)):
+        first = rows.iloc[0]
+        stream = Stream(hidden_size=int(first["hidden_size"]), **alike)
+        of = _STREAMS.before if first["operation"] == "pre" else _STREAMS.after
+        yield rows.index.to_numpy(), [of(rows["num_tokens"].to_numpy(float), stream, _BLOCKS)]
+
+
+def fit_stream_modules(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launches, traffic, and the walk over a token's streams.
+
+    Parameters
+    ----------
+    table
+        As `stream_modules` returns it.
+    hardware
+        The GPU it was measured on.
+
+    Returns
+    -------
+    dict
+        As `TimedLayers.fit_by_cache` returns it.
+
+    Raises
+    ------
+    InputError
+        If there are fewer points than parameters.
+    """
+    return TimedLayers(hardware, STREAM_PARAMETERS, STREAM_OF_KIND, stream_work).fit_by_cache(table)

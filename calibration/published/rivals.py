@@ -1,0 +1,124 @@
+"""Published tables that timed something slower than what an engine would run.
+
+Engines call the same libraries, and take what is fastest on a GPU. On one GPU, their tables of a
+dtype agree within a third; where one takes half as long again as another engine's, or thirty times
+as long, it timed a variant that nobody serves with, or the host that launched it. That is seen by
+comparing measurements with each other only.
+"""
+
+from functools import cache
+
+import pandas as pd
+
+from published import datasets
+from published.roles import fastest_kernels
+
+CURRENT = {"trtllm": "1.3.0rc20", "vllm": "0.24.0", "sglang": "0.5.14"}
+"""Version of each engine that all its kernels were published of."""
+
+MOST_TOKENS = 256
+"""Most tokens of the passes compared, which are those of decoding [token]."""
+
+SLOWER = 1.5
+"""Time over that of the fastest engine, in the median over points, from which a table of a dtype is
+not taken [-]. Tables of products are at most 1.31, or 1.77 and more: vLLM's in blocks of fp8 (4.7
+to 33) and TensorRT-LLM's in NVFP4 (1.8). Those of experts are at most 1.48, or 1.67 and more:
+vLLM's in fp8 on Hopper (5), TensorRT-LLM's in 16 bits on MXFP4 on Blackwell (2.7) and in NVFP4 on
+B300 (1.9), and SGLang's on MXFP4 on H100 (1.7)."""
+
+_POINT = {
+    "gemm": ("num_tokens", "input_size", "output_size"),
+    "moe": ("num_tokens", "hidden_size", "expert_size", "experts_per_token", "num_experts"),
+}
+
+
+def slow_quantizations(operation: str, hardware: str, stack: str, version: str) -> set[str]:
+    """Return the quantizations that take `SLOWER` times as long as those of another engine.
+
+    Parameters
+    ----------
+    operation
+        "gemm" or "moe".
+    hardware, stack, version
+        A row of `datasets.list_tables`.
+
+    Returns
+    -------
+    set of str
+        As the table names them; of a version that is not compared, none.
+    """
+    if CURRENT.get(stack) != version:
+        return set()
+    times = _times(operation, hardware)
+    shared = times[times.notna().sum(axis=1) > 1]
+    slower = shared[stack] / shared.min(axis=1)
+    medians = slower.groupby("quantization").median()
+    return {str(name) for name in medians.index[medians > SLOWER]}
+
+
+def without_slow(raw: pd.DataFrame, name: tuple[str, str, str, str]) -> pd.DataFrame:
+    """Return timings without those of `slow_quantizations`.
+
+    Parameters
+    ----------
+    raw
+        With a column ``quantization``.
+    name
+        Operation, hardware, framework and version that they are of.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The other rows.
+    """
+    return raw[~raw["quantization"].isin(slow_quantizations(*name))]
+
+
+def timed_products(name: tuple[str, str, str, str]) -> pd.DataFrame:
+    """Return products with the quantisation of their activations, as an engine runs it.
+
+    Tables time both. In fp8 by tensor they find the scale anew; published checkpoints bring it, so
+    that what finding it takes, which is published too, comes off.
+
+    Parameters
+    ----------
+    name
+        Operation "gemm", hardware, framework and version, as `datasets.list_tables` has them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `datasets.read_timings` returns them.
+    """
+    table, (_, *place) = datasets.read_timings(*name), name
+    if ("compute_scale", *place) not in datasets.known_tables():
+        return table
+    scales = datasets.read_timings("compute_scale", *place).rename(columns={"width": "input_size"})
+    found = table.merge(scales, on=["num_tokens", "input_size"], how="left", suffixes=("", "_more"))
+    is_static = (found["quantization"] == "fp8") & found["latency_more"].notna()
+    found = found[is_static | (found["quantization"] != "fp8")]
+    more = found.pop("latency_more").where(is_static, 0.0)
+    return found.assign(latency=found["latency"] - more).query("latency > 0")
+
+
+@cache
+def _times(operation: str, hardware: str) -> pd.DataFrame:
+    """Return the times of each engine, a column each, by quantization and point [s]."""
+    known = datasets.known_tables()
+    names = [(operation, hardware, *stack) for stack in CURRENT.items()]
+    read = timed_products if operation == "gemm" else _experts
+    tables = {name[2]: read(name) for name in names if name in known}
+    return pd.DataFrame({stack: _compared(operation, raw) for stack, raw in tables.items()})
+
+
+def _experts(name: tuple[str, str, str, str]) -> pd.DataFrame:
+    """Return timings of experts, all of them on one GPU and as evenly used as can be."""
+    raw = datasets.read_timings(*name)
+    is_even = (raw["distribution"] == "balanced") & (raw["expert_parallel"] == 1)
+    return fastest_kernels(raw[is_even & raw["is_gated"]])
+
+
+def _compared(operation: str, raw: pd.DataFrame) -> pd.Series:
+    """Return the times of points that are compared."""
+    table = raw[raw["num_tokens"] <= MOST_TOKENS]
+    return table.groupby(["quantization", *_POINT[operation]])["latency"].min()

@@ -1,0 +1,209 @@
+"""Whole layers of sparse attention: published timings of them, and the roofline fitted to these.
+
+A row timed one layer as an engine decodes with it: all that stands between two residual additions.
+`SparseAttention` of the shape that was timed says what such a layer does, so that measurements and
+predictions are of the same work. Its kernels share one set of parameters for each dtype of the KV
+cache, but for what the indexer reads and chooses: a table of whole layers does not tell how
+efficient each kernel is. With one token a sequence nothing shows how fast the indexer computes,
+which decides verification; its kernel was timed alone on many.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from published import datasets
+from published.layers import TimedLayers, decode_pass, table_stream
+from published.roles import mixed_third
+from specmodel.base.errors import InputError
+from specmodel.fit.kernels import KernelFitting
+from specmodel.layers.sparse import SparseAttention
+from specmodel.layers.work import Work
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+
+ENGINES = {"sglang": "0.5.14", "trtllm": "1.3.0rc20", "vllm": "0.24.0"}
+"""Version of each engine whose tables are read."""
+
+MOST_SEQUENCES = {"sglang": 256}
+"""Largest batch taken of an engine [request]. SGLang's layers take 1.2 to 2.4 ms from the next
+larger one on, five times as long as at half of it and no longer at twice: launched one by one."""
+
+FALLBACK = 1.1
+"""A point that takes so many times as long as at the next longer context ran another kernel [-]:
+TensorRT-LLM's do at one entry more than are chosen."""
+
+_LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+_INDEX = {"index_head_dim": 128, "index_topk": 2048}
+_FAMILIES = {
+    "DeepSeek-V3.2": (
+        7168,
+        {"q_lora_rank": 1536, "qk_nope_head_dim": 128, "v_head_dim": 128, "index_num_heads": 64},
+    ),
+    "GLM-5": (
+        6144,
+        {"q_lora_rank": 2048, "qk_nope_head_dim": 192, "v_head_dim": 256, "index_num_heads": 32},
+    ),
+}
+"""Width and layer of models by the start of their name."""
+
+SHAPE = ("family", "has_indexer", "num_heads", "weight_dtype")
+"""What makes a shape, which is fitted or judged as a whole."""
+
+PARAMETERS = {
+    "launch_time": (1e-7, 1e-4, 4e-6),
+    "memory_efficiency": (0.2, 1.0, 0.8),
+    "compute_efficiency": (0.05, 1.0, 0.5),
+    "index_memory_efficiency": (0.5, 1.0, 0.75),
+    "group_time": (1e-9, 1e-5, 1e-7),
+}
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-]. Layers of
+SGLang end where their index keys take hardly any time; a bound keeps that share plausible."""
+
+OF_KIND = {
+    "sparse_attention": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "memory_efficiency",
+        "compute_efficiency": "compute_efficiency",
+    },
+    "indexer": {
+        "launch_time": "launch_time",
+        "memory_efficiency": "index_memory_efficiency",
+        "group_time": "group_time",
+    },
+}
+"""Parameters of each kind of kernels, and what is fitted for each."""
+
+LONG_SCORES = 1e-4
+"""Time from which the peak's time of scores is long enough to show how fast they compute [s]."""
+
+
+def sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
+    """Return the published decode timings of layers of sparse attention of an engine.
+
+    Parameters
+    ----------
+    hardware
+        Name of the profile.
+    engine
+        One of `ENGINES`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Rows with the columns of `SHAPE`, batch_size [request], context_length before the token
+        [token], num_heads on the GPU [-], kv_dtype, activation_dtype, latency [s], ``shape``, and
+        ``role``: "fit", "judge" or "fallback".
+
+    Raises
+    ------
+    InputError
+        If there is no such table, the package is not installed, or a model is not known.
+    """
+    if engine not in ENGINES:
+        raise InputError("engine", engine, f"one of {', '.join(ENGINES)}")
+    raw = datasets.read_timings("dsa", hardware, engine, ENGINES[engine])
+    table = raw[raw["batch_size"] <= MOST_SEQUENCES.get(engine, np.inf)]
+    table = table.assign(
+        family=[_family(model) for model in table["model"]],
+        has_indexer=~table["operation"].str.contains("skip_indexer"),
+    )
+    key = [*SHAPE, "kv_dtype", "batch_size"]
+    point = [*key, "activation_dtype", "context_length"]
+    table = table.groupby(point)["latency"].median().reset_index()
+    longer = table.groupby(key)["latency"].shift(-1)
+    shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
+    role = np.where(mixed_third(table, SHAPE), "fit", "judge")
+    role = np.where(table["latency"] > FALLBACK * longer, "fallback", role)
+    return table.assign(shape=shapes, role=role)
+
+
+def _family(model: str) -> str:
+    name = str(model).rpartition("/")[2]
+    for family in _FAMILIES:
+        if name.startswith(family):
+            return family
+    raise InputError("model", model, f"one that starts with {' or '.join(_FAMILIES)}")
+
+
+def modules_work(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
+    """Yield places of rows that are of one shape and dtype, and the works that were timed there.
+
+    Parameters
+    ----------
+    table
+        As `sparse_modules` returns it.
+    hardware
+        The GPU.
+
+    Yields
+    ------
+    tuple
+        Places in the table, and the components of one layer with an element a row.
+    """
+    parts = table.reset_index(drop=True).groupby([*SHAPE, "kv_dtype", "activation_dtype"])
+    for _, rows in parts:
+        first = rows.iloc[0]
+        hidden_size, own = _FAMILIES[first["family"]]
+        size = {"num_heads": int(first["num_heads"]), "has_indexer": bool(first["has_indexer"])}
+        mixer = SparseAttention.model_validate(_LATENT | _INDEX | own | size)
+        run = decode_pass(rows, table_stream(rows, hidden_size), hardware)
+        yield rows.index.to_numpy(), list(mixer.work(run, 1).values())
+
+
+def index_compute_efficiency(hardware: str) -> float:
+    """Return the share of the peak at which an indexer scores many tokens.
+
+    Parameters
+    ----------
+    hardware
+        Name of the profile.
+
+    Returns
+    -------
+    float
+        Median over the longest of the published scores of GLM-5's indexer [-].
+
+    Raises
+    ------
+    InputError
+        If there is no such table, or the package is not installed.
+    """
+    raw = datasets.read_timings("dsa_index", hardware, "sglang", ENGINES["sglang"])
+    tokens, context = raw["query_tokens"], raw["context_length"]
+    width = int(_FAMILIES["GLM-5"][1]["index_num_heads"]) * _INDEX["index_head_dim"]
+    flop = 2 * width * raw["batch_size"] * tokens * (context + (tokens + 1) / 2)
+    seconds = flop / load_hardware(hardware).peak_flops_per_s("fp8")
+    return float((seconds / raw["latency"])[seconds > LONG_SCORES].median())
+
+
+def fit_sparse_modules(
+    table: pd.DataFrame, hardware: HardwareProfile, index_compute: float
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launches, efficiencies and the time of choosing to layers of sparse attention.
+
+    Parameters
+    ----------
+    table
+        As `sparse_modules` returns it.
+    hardware
+        The GPU it was measured on.
+    index_compute
+        Share of the peak at which its indexer computes (`index_compute_efficiency`) [-].
+
+    Returns
+    -------
+    dict
+        By kind, "sparse_attention" and "indexer", and dtype of the KV cache; errors are of whole
+        layers of shapes that were not fitted.
+
+    Raises
+    ------
+    InputError
+        If there are fewer points than parameters.
+    """
+    held = {"indexer": {"compute_efficiency": index_compute}}
+    return TimedLayers(hardware, PARAMETERS, OF_KIND, modules_work, held).fit_by_cache(table)

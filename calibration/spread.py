@@ -1,0 +1,221 @@
+"""How much whole engines miss predictions by beyond their kernels: the factor of a deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.cost.deploying import resolve
+from specmodel.fit.measured.judge import alike
+from specmodel.fit.measured.tables import Served, ServingTable
+from specmodel.prediction.columns import DECODE_COLUMNS
+from specmodel.prediction.intervals import CENTRAL, central_intervals
+from specmodel.prediction.predicting import INTERVAL_SEED, plain_points, predict_deployed
+
+SPREADS = np.concatenate([np.linspace(0.0, 0.2, 21), np.linspace(0.25, 0.6, 8)])
+"""At which intervals are computed; between them their ends are interpolated [-]."""
+
+TIMES_AS_MANY = (2, 4, 8)
+"""Times as many requests of a pass that is compared with another [-]."""
+
+_TPOT = tuple(column for column in DECODE_COLUMNS if column.name == "tpot")
+
+
+def least_spreads(table: ServingTable) -> pd.DataFrame:
+    """Return the spread of a deployment from which the interval of each plain row holds.
+
+    Parameters
+    ----------
+    table
+        As `read_serving` returns it; pairs are left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each that is taken: row, its labels, and least_spread, 0 where the errors of
+        kernels cover it by themselves, infinite where none of `SPREADS` does [-].
+
+    Raises
+    ------
+    InputError
+        If no row can be predicted.
+    """
+    found: list[dict[str, Any]] = []
+    for rows in alike([row for row in table.rows if row.tokens_per_step is None]):
+        try:
+            least = _least(rows)
+        except InputError:
+            continue
+        found += [
+            {"row": row.row} | dict(row.labels) | {"least_spread": spread}
+            for row, spread in zip(rows, least, strict=True)
+        ]
+    if not found:
+        raise InputError("serving", "no row that is taken", "one of plain decoding")
+    return pd.DataFrame(found)
+
+
+def fit_spread(least: FloatArray, share: float = CENTRAL) -> float:
+    """Return the spread of a deployment at which intervals hold for a share of the rows.
+
+    Parameters
+    ----------
+    least
+        From which spread on each row is inside [-].
+    share
+        Of the rows [-].
+
+    Returns
+    -------
+    float
+        The least such spread [-].
+
+    Examples
+    --------
+    >>> fit_spread(np.array([0.0, 0.1, 0.2, 0.3, np.inf]))
+    0.3
+    """
+    return float(np.quantile(least, share, method="inverted_cdf"))
+
+
+def coverage_left_out(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how much of each model intervals hold for with a spread fitted to the others.
+
+    Parameters
+    ----------
+    rows
+        As `least_spreads` returns them.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By model: rows, spread, that of the others, and coverage with it [-].
+    """
+    found: dict[str, Mapping[str, float]] = {}
+    for model, part in rows.groupby("model", sort=True):
+        spread = fit_spread(rows.loc[rows["model"] != model, "least_spread"].to_numpy())
+        held = float((part["least_spread"] <= spread).mean())
+        found[str(model)] = {"rows": len(part), "spread": spread, "coverage": held}
+    return pd.DataFrame(found).T.rename_axis("model").reset_index().astype({"rows": int})
+
+
+def ratios_of_passes(judged: pd.DataFrame, table: ServingTable) -> pd.DataFrame:
+    """Return how plain passes of B and of q B requests compare, beside the intervals of ratios.
+
+    Parameters
+    ----------
+    judged
+        Rows of plain decoding as `judge_serving` returns them.
+    table
+        The table that they are of.
+
+    Returns
+    -------
+    pandas.DataFrame
+        For each two rows of one deployment and lengths with q = 2, 4 or 8 times the requests:
+        model, tokens (q), log_error of the predicted over the measured ratio of times, and low
+        and high, logarithms of the ends of the interval of target efficiency with q tokens a
+        sequence at B, over what is predicted [-].
+
+    Notes
+    -----
+    No row measures a verify pass. One of q B requests has as many tokens as that of B requests
+    with q tokens each, though other caches to read; rows may be of other versions of an engine.
+    """
+    log_errors = np.log(judged["predicted"] / judged["measured"])
+    errors = dict(zip(judged["row"], log_errors, strict=True))
+    rows = [row for row in table.rows if row.row in errors and row.tokens_per_step is None]
+    found = [_ratios(some, errors) for some in alike(rows)]
+    return pd.concat(found, ignore_index=True)
+
+
+def _ratios(rows: list[Served], errors: Mapping[str, float]) -> pd.DataFrame:
+    """Return the ratios of rows of one deployment."""
+    frame = pd.DataFrame([dict(row.points) for row in rows]).astype(float)
+    frame = frame.assign(error=[errors[row.row] for row in rows], model=rows[0].labels["model"])
+    lengths = [name for name in ("context_length", "prompt_length") if name in frame]
+    means = frame.groupby(["model", *lengths, "batch_size"], as_index=False)["error"].mean()
+    pairs = [
+        means.merge(
+            means.assign(tokens=q, batch_size=means["batch_size"] / q),
+            on=["model", *lengths, "batch_size"],
+            suffixes=("", "_of_more"),
+        )
+        for q in TIMES_AS_MANY
+    ]
+    told = pd.concat(pairs, ignore_index=True)
+    if told.empty:
+        return pd.DataFrame()
+    proposing = {"drafter": "ngram", "proposal_rate": 1.0}
+    deployment, assumed = resolve(dict(rows[0].deployment) | proposing)
+    predicted = predict_deployed(
+        deployment,
+        assumed,
+        batch_size=told["batch_size"].to_numpy(),
+        context_length=told["context_length"].to_numpy(),
+        draft_length=told["tokens"].to_numpy() - 1,
+        acceptance=0.5,
+        interval=True,
+    )
+    ends = (predicted.intervals or {})["target_efficiency"]
+    return pd.DataFrame(
+        {
+            "model": told["model"],
+            "tokens": told["tokens"],
+            "log_error": told["error"] - told["error_of_more"],
+            "low": np.log(ends.low / predicted.target_efficiency),
+            "high": np.log(ends.high / predicted.target_efficiency),
+        }
+    )
+
+
+def _least(rows: list[Served]) -> FloatArray:
+    """Return the least spread that covers each row of one deployment [-]."""
+    deployment, _ = resolve(rows[0].deployment)
+    values: dict[str, Any] = {
+        name: np.array([float(row.points[name]) for row in rows]) for name in rows[0].points
+    }
+    load = (values.get(name) for name in ("prompt_length", "output_length"))
+    points, _ = plain_points(values["batch_size"], values["context_length"], *load)
+    points |= {"draft_length": np.zeros(()), "verify_tokens": np.ones(())}
+    measured = np.array([row.measured for row in rows])
+    room = np.array(
+        [
+            _room(
+                central_intervals(
+                    deployment,
+                    points,
+                    Acceptance(acceptance_rate=0.0),
+                    np.random.default_rng(INTERVAL_SEED),
+                    _TPOT,
+                    deployment_spread=spread,
+                )["tpot"],
+                measured,
+            )
+            for spread in SPREADS.tolist()
+        ]
+    )
+    return np.array([_first_crossing(of_row) for of_row in room.T])
+
+
+def _room(interval: Any, measured: FloatArray) -> FloatArray:
+    """Return how far measured times are inside an interval, negative where outside [-]."""
+    above, below = np.log(interval.high / measured), np.log(measured / interval.low)
+    return np.asarray(np.minimum(above, below))
+
+
+def _first_crossing(room: FloatArray) -> float:
+    """Return the spread at which there is room from, between two of `SPREADS` by a line."""
+    if room[0] >= 0:
+        return 0.0
+    if room[-1] < 0:
+        return np.inf
+    after = int(np.argmax(room >= 0))
+    low, high = room[after - 1], room[after]
+    return float(np.interp(0.0, [low, high], SPREADS[after - 1 : after + 1]))

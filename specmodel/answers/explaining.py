@@ -1,0 +1,310 @@
+"""Why speculation gains what it gains: waterfalls of ratios, and the components of each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import factorial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
+from specmodel.layers.work import CAUSES, CAUSES_OF_SOME, Work
+from specmodel.prediction.outcome import Prediction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
+"""What can make a verify pass longer than a plain one: all but drafting, the last."""
+
+SPEEDUP_TERMS = (*CAUSES, "rejection")
+"""What can take from the speedup: the same, drafting, and drafted tokens that are rejected."""
+
+CHUNK = 8_192
+"""Points explained at a time [-]."""
+
+_COORDINATES = ("batch_size", "draft_length", "context_length")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Explanation:
+    """Two waterfalls for each point of a prediction.
+
+    Parameters
+    ----------
+    prediction
+        The points that are explained.
+    target_efficiency
+        Contribution of each of `VERIFY_TERMS`, without state and index where no layer has any. They
+        lead from 1, where verifying takes no longer than a plain pass, to the target
+        efficiency [-].
+    ideal_speedup
+        Speedup if all drafted tokens were accepted and a step took no longer than a plain pass [-].
+    speedup
+        Contribution of each of `SPEEDUP_TERMS`, likewise. They lead from the ideal to the
+        speedup [-].
+    """
+
+    prediction: Prediction
+    target_efficiency: dict[str, FloatArray]
+    ideal_speedup: FloatArray
+    speedup: dict[str, FloatArray]
+
+    @property
+    def waterfalls(self) -> dict[str, dict[str, FloatArray]]:
+        """Steps of both waterfalls by quantity and term, from ideal to predicted [-]."""
+        p = self.prediction
+        ends = {
+            "target_efficiency": (np.ones_like(p.speedup), self.target_efficiency),
+            "speedup": (self.ideal_speedup, self.speedup),
+        }
+        return {
+            quantity: {"ideal": ideal} | terms | {"predicted": getattr(p, quantity)}
+            for quantity, (ideal, terms) in ends.items()
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each point, quantity and step of its waterfall, ends included."""
+        import pandas as pd
+
+        p = self.prediction
+        steps = [
+            (quantity, term, np.ravel(values))
+            for quantity, terms in self.waterfalls.items()
+            for term, values in terms.items()
+        ]
+        points = {name: getattr(p, name).astype(int) for name in _COORDINATES}
+        points["tokens_per_step"] = p.tokens_per_step
+        columns = {name: np.repeat(values, len(steps)) for name, values in points.items()}
+        quantities, terms, values = zip(*steps, strict=True)
+        size = p.speedup.size
+        labels = {"quantity": quantities * size, "term": terms * size}
+        return pd.DataFrame(columns | labels | {"value": np.ravel(values, order="F")})
+
+
+def explain(prediction: Prediction) -> Explanation:
+    """Return how much each cause takes from target efficiency and speedup.
+
+    Parameters
+    ----------
+    prediction
+        Points to be explained.
+
+    Returns
+    -------
+    Explanation
+        Contributions that sum exactly.
+
+    Notes
+    -----
+    A Shapley value is the mean, over all orders of adding causes one by one, of what a cause
+    changes when it is added; one that changes nothing anywhere, such as state where no layer has
+    any, is left out of the count. It is taken twice. First in seconds, by
+    `StepTimes.growth_by_cause`: a step is a sum over components, and a cause whose part is a mere
+    addend adds the same in every order. Only traffic and arithmetic of one component meet in a
+    maximum, and in half of all orders either comes before the other, so that the mean of those two
+    orders is exact.
+
+    Then in the ratios ``tokens / (1 + s)``, where s is what causes add in units of a plain pass:
+    what a cause takes there depends on what stands in the denominator already. The value of a set
+    of causes depends on its sum s and on whether rejection, which lowers the tokens, is in it, so
+    that 2^8 sets take the place of 8! orders (2^10 where layers have state and index). A cause of
+    more seconds has the larger term.
+
+    Where only a share r of the steps has a proposal, the ideal is ``1 + r draft_length``.
+
+    Examples
+    --------
+    >>> from specmodel import predict
+    >>> p = predict(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram", draft_length=3,
+    ...             batch_size=1, acceptance=0.6, tensor_parallel=2, stack="datasheet")
+    >>> terms = explain(p).speedup
+    >>> {name: float(value.round(2)) for name, value in terms.items() if abs(value) > 0.005}
+    {'experts': -0.63, 'rejection': -0.67}
+    """
+    evaluation, shape = prediction.evaluation, prediction.speedup.shape
+    growth, plain = evaluation.growth_by_cause(), evaluation.forward_time
+    relative = np.stack([np.broadcast_to(growth[c] / plain, shape) for c in CAUSES])
+    of_pass = relative[: len(VERIFY_TERMS)].copy()
+    of_pass[VERIFY_TERMS.index("overhead")] -= evaluation.times.reject_time / plain
+    ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
+    tokens = np.stack([ideal, prediction.tokens_per_step])
+    efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))
+    acting = _acting(of_pass)
+    efficiency[acting] = _in_chunks(_efficiency_terms, of_pass[acting])
+    acting = _acting(relative)
+    costs = np.concatenate([tokens, relative[acting]])
+    speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)
+    return Explanation(
+        prediction=prediction,
+        target_efficiency=_of_layers(prediction, VERIFY_TERMS, efficiency),
+        ideal_speedup=ideal,
+        speedup=_of_layers(prediction, SPEEDUP_TERMS, speedup),
+    )
+
+
+def _of_layers(
+    prediction: Prediction, names: tuple[str, ...], values: FloatArray
+) -> dict[str, FloatArray]:
+    """Return values by name of a term, without those that the layers of the model cannot have."""
+    parts = prediction.times.forward.components.values()
+    missing = set(CAUSES_OF_SOME) - {part.memory_cause for part in parts}
+    return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
+
+
+def _acting(terms: FloatArray) -> np.ndarray:
+    """Return which terms are not 0 at every point."""
+    return np.array([term.any() for term in terms])
+
+
+def _efficiency_terms(relative: FloatArray) -> FloatArray:
+    """Return what causes take from the target efficiency."""
+    return shapley_values(1 / (1 + coalition_sums(relative)))
+
+
+def _speedup_terms(columns: FloatArray) -> FloatArray:
+    """Return what causes and rejection take, from tokens with and without it and causes' costs."""
+    ideal, tokens, *relative = columns
+    cost = 1 + coalition_sums(np.stack(relative))
+    return shapley_values(np.concatenate([ideal / cost, tokens / cost]))
+
+
+def _in_chunks(function: Callable[[FloatArray], FloatArray], columns: FloatArray) -> FloatArray:
+    """Call a function of columns for some points at a time: it holds 2^10 numbers for each."""
+    flat = columns.reshape(len(columns), -1)
+    starts = range(0, flat.shape[1], CHUNK)
+    parts = [function(flat[:, start : start + CHUNK]) for start in starts]
+    return np.concatenate(parts, axis=1).reshape(-1, *columns.shape[1:])
+
+
+def coalition_sums(terms: FloatArray) -> FloatArray:
+    """Return the sums of all 2^n subsets of n terms: bit i of a place says if term i is in it."""
+    sums = np.zeros((1, *terms.shape[1:]))
+    for term in terms:
+        sums = np.concatenate([sums, sums + term])
+    return sums
+
+
+def shapley_values(values: FloatArray) -> FloatArray:
+    """Return what each player contributes to a game, averaged over all orders of joining.
+
+    Parameters
+    ----------
+    values
+        Value of each coalition, on a first axis of 2^n: bit i of its place says whether player i
+        is in it [-].
+
+    Returns
+    -------
+    FloatArray
+        A contribution for each player on the first axis; they sum to the value of all players
+        less that of none [-].
+
+    Notes
+    -----
+    Eq. 2 of [1]_, exact. Of all n! orders, ``s! (n - 1 - s)!`` have exactly the s members of a
+    coalition before a player and the others after it, which is the weight of the coalition.
+
+    References
+    ----------
+    .. [1] L. S. Shapley, "A Value for n-Person Games," in Contributions to the Theory of Games
+       II, Princeton Univ. Press, 1953, pp. 307-317.
+
+    Examples
+    --------
+    >>> shapley_values(np.array([0.0, 0.0, 0.0, 1.0])).tolist()
+    [0.5, 0.5]
+    """
+    players = len(values).bit_length() - 1
+    coalitions = np.arange(len(values))
+    sizes = np.array([int(c).bit_count() for c in coalitions])
+    weights = np.array([factorial(s) * factorial(players - 1 - s) for s in range(players)])
+    weights = weights / factorial(players)
+    found = []
+    for player in range(players):
+        without = coalitions[coalitions >> player & 1 == 0]
+        joined = values[without | 1 << player] - values[without]
+        found.append(np.tensordot(weights[sizes[without]], joined, axes=1))
+    return np.stack(found)
+
+
+def pass_components(prediction: Prediction) -> pd.DataFrame:
+    """Return the work, time and roofs of each component of each pass, on each GPU.
+
+    Parameters
+    ----------
+    prediction
+        Points whose passes are split into components.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each point, pass (forward, verify, draft pass) and component: batch_size,
+        draft_length, context_length, pass, component, kind, dtype; time [s]; flop [FLOP] and
+        bytes of device memory [B]; arithmetic_intensity [FLOP/B] and flops_per_s [FLOP/s], which
+        was attained; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of the data sheet, and
+        both times the efficiencies of the kernels, as fitted_flops_per_s and fitted_bytes_per_s.
+        What the host adds is a component named host. Numbers that mean nothing are NaN.
+
+    Notes
+    -----
+    The time includes launches and communication, so that a component stays below its roofs.
+
+    Examples
+    --------
+    >>> from specmodel import predict
+    >>> p = predict(target="mixtral-8x7b", hardware="h200_sxm", drafter="eagle", draft_length=3,
+    ...             batch_size=1, acceptance=0.6, stack="datasheet")
+    >>> table = pass_components(p)
+    >>> verify = table[table["pass"] == "verify"]
+    >>> bool(np.isclose(verify["time"].sum(), p.verify_time))
+    True
+    >>> float(verify.set_index("component").loc["routed_experts", "arithmetic_intensity"].round(2))
+    1.72
+    """
+    import pandas as pd
+
+    p, shape = prediction, prediction.batch_size.shape
+    coordinates = {"draft_length": np.zeros(shape)} | p.values  # plain decoding drafts nothing
+    points: dict[str, Any] = {n: np.ravel(coordinates[n]).astype(int) for n in _COORDINATES}
+    points["point"] = np.arange(p.batch_size.size)
+    parts = []
+    for label, time in p.evaluation.passes.items():
+        columns = {
+            name: _columns(part, time.components[name].total_time, p.deployment)
+            for name, part in time.work().components.items()
+        }
+        if np.any(time.host_time):
+            columns["host"] = {"kind": "host", "time": time.host_time, "flop": 0.0}
+        for component, values in columns.items():
+            flat = {n: np.ravel(np.broadcast_to(v, shape)) for n, v in values.items()}
+            parts.append(pd.DataFrame(points | {"pass": label, "component": component} | flat))
+    table = pd.concat(parts, ignore_index=True)
+    return table.sort_values("point", kind="stable", ignore_index=True).drop(columns="point")
+
+
+def _columns(work: Work, seconds: Any, deployment: Deployment) -> dict[str, Any]:
+    """Return what a component does, and the roofs that bound its rates."""
+    kernels = deployment.kernels.parameters(work.kind, work.stored_dtype, work.dtype)
+    peak_bytes = deployment.hardware.memory.peak_bytes_per_s
+    peak_flops = deployment.hardware.peak_flops_per_s(work.dtype)
+    moved = np.asarray(work.weight_bytes + work.activation_bytes + work.cache_bytes)
+    flop = np.asarray(work.flop)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        intensity, attained = flop / moved, flop / seconds
+    return {
+        "kind": work.kind,
+        "dtype": work.dtype,
+        "time": seconds,
+        "flop": flop,
+        "bytes": moved,
+        "arithmetic_intensity": np.where(moved > 0, intensity, np.nan),
+        "flops_per_s": attained,
+        "peak_flops_per_s": peak_flops,
+        "peak_bytes_per_s": peak_bytes,
+        "fitted_flops_per_s": kernels.compute_efficiency * peak_flops,
+        "fitted_bytes_per_s": kernels.memory_efficiency * peak_bytes,
+    }

@@ -1,0 +1,41 @@
+"""How much speedup and target efficiency at one operating point depend on every input.
+
+Three analyses: `elasticities`, the effect of a small change; `tornado`, that of the range of each
+input by itself; `sobol`, the share of the variance that each decides when all vary at once.
+"""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.answers.sensitivity.analyses import (
+        elasticities as elasticities,
+        sobol as sobol,
+        tornado as tornado,
+        varying_outputs as varying_outputs,
+    )
+    from specmodel.answers.sensitivity.evaluation import OUTPUTS as OUTPUTS, evaluate as evaluate
+    from specmodel.answers.sensitivity.indices import (
+        SobolIndices as SobolIndices,
+        sobol_indices as sobol_indices,
+    )
+    from specmodel.answers.sensitivity.inputs import (
+        Input as Input,
+        OperatingPoint as OperatingPoint,
+        list_inputs as list_inputs,
+    )
+    from specmodel.answers.sensitivity.uncertainty import (
+        Range as Range,
+        calibrated_ranges as calibrated_ranges,
+        uncertain_ranges as uncertain_ranges,
+    )
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    analyses="elasticities sobol tornado varying_outputs",
+    evaluation="OUTPUTS evaluate",
+    indices="SobolIndices sobol_indices",
+    inputs="Input OperatingPoint list_inputs",
+    uncertainty="Range calibrated_ranges uncertain_ranges",
+)

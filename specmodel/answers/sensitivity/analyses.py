@@ -1,0 +1,234 @@
+"""Three analyses of one operating point as tables: elasticities, one at a time, Sobol' indices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmodel.answers.sensitivity.evaluation import OUTPUTS, evaluate
+from specmodel.answers.sensitivity.indices import (
+    NO_VARIATION,
+    SobolIndices,
+    sobol_indices,
+)
+from specmodel.answers.sensitivity.inputs import (
+    Input,
+    OperatingPoint,
+    find_input,
+    list_inputs,
+)
+from specmodel.answers.sensitivity.uncertainty import Range
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_STEP = 1e-5
+"""Relative step of differences [-]. The errors of rounding, about 1e-16 / step, and of curvature,
+about the square of the step, are as large as each other near the cube root of 1e-16."""
+
+
+def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
+    """Return by how many per cent the outcome rises if an input rises by one per cent.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point.
+
+    Returns
+    -------
+    DataFrame
+        A row for each input that is not 0, with columns input, value, unit and, for each of
+        `OUTPUTS`, the logarithmic derivative; the largest effect on the speedup first.
+
+    Notes
+    -----
+    ``d ln(output) / d ln(input)`` by central differences; one-sided where the value is at a bound
+    of the input, as an acceptance rate of 1 is. Draft length counts as continuous: at a whole
+    length, where the slope jumps, it is the mean of the slopes on both sides, at 1 the one above.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> table = elasticities(deployment, OperatingPoint(batch_size=8, draft_length=1,
+    ...                                                 acceptance=0.6))
+    >>> round(float(table.set_index("input").speedup["acceptance_rate"]), 6)  # 0.44 * 0.6 / 1.264
+    0.208861
+    """
+    items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
+    centres = np.array([_centre(item) for item in items])
+    logs = np.log([item.value for item in items]) + centres
+    bounds = np.array([(item.minimum or 0.0, item.maximum) for item in items]).T[..., None]
+    moved = np.clip(np.exp(logs[:, None] + _STEP * np.array([-1.0, 0.0, 1.0])), *bounds)
+    outcome = _one_at_a_time(deployment, point, items, moved)
+    slopes = {name: _slope(np.log(values), centres) for name, values in outcome.items()}
+    table = _table(items).assign(**slopes)
+    return _largest_first(table, table["speedup"])
+
+
+def tornado(
+    deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
+) -> pd.DataFrame:
+    """Return the outcome at both ends of the range of each input, one at a time.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point, where the other inputs stay.
+    ranges
+        Ranges by name of the input, as `uncertain_ranges` gives them.
+
+    Returns
+    -------
+    DataFrame
+        A row for each input, with columns input, value, unit, low, high, source and, for each of
+        `OUTPUTS`, ``<output>_at_low`` and ``<output>_at_high``; the largest swing of the speedup
+        first.
+
+    Raises
+    ------
+    InputError
+        If there is no range, or one of what is no input.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> from specmodel.answers.sensitivity import uncertain_ranges
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> point = OperatingPoint(batch_size=8, draft_length=3, acceptance=0.6)
+    >>> table = tornado(deployment, point, uncertain_ranges(deployment, point))
+    >>> float(table.set_index("input").high["routing_correlation"])
+    0.3
+    """
+    items = _inputs_of(deployment, point, ranges)
+    ends = [span.ends for span in ranges.values()]
+    table = _table(items)
+    table[["low", "high"]] = ends
+    table["source"] = [span.source for span in ranges.values()]
+    for name, values in _one_at_a_time(deployment, point, items, np.array(ends)).items():
+        table[f"{name}_at_low"], table[f"{name}_at_high"] = values.T
+    return _largest_first(table, table["speedup_at_high"] - table["speedup_at_low"])
+
+
+def sobol(
+    deployment: Deployment,
+    point: OperatingPoint,
+    ranges: Mapping[str, Range],
+    *,
+    samples: int,
+    generator: np.random.Generator,
+    outputs: Sequence[str] = OUTPUTS,
+) -> pd.DataFrame:
+    """Return which share of the variance of the outcome each uncertain input decides.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point.
+    ranges
+        Ranges by name of the input, as `uncertain_ranges` gives them; inputs vary independently.
+    samples
+        A power of two; ``samples * (inputs + 2)`` points are computed [-].
+    generator
+        Source of the draws.
+    outputs
+        Some of `OUTPUTS`; each must vary over the ranges.
+
+    Returns
+    -------
+    DataFrame
+        A row for each output and input, with columns input, output, first_order,
+        first_order_low, first_order_high, total, total_low and total_high, the ends of 95 %
+        bootstrap intervals; for each output the largest total first.
+
+    Raises
+    ------
+    InputError
+        If there is no range, or one of what is no input; if `samples` is not a power of two; or an
+        output is none or does not vary over the ranges.
+    """
+    import pandas as pd
+
+    names = [item.name for item in _inputs_of(deployment, point, ranges)]
+    if not outputs or set(outputs) - set(OUTPUTS):
+        raise InputError("outputs", list(outputs), f"some of {', '.join(OUTPUTS)}")
+
+    def function(values: FloatArray) -> FloatArray:
+        outcome = evaluate(deployment, point, dict(zip(names, values, strict=True)))
+        return np.stack([outcome[name] for name in outputs])
+
+    indices = sobol_indices(
+        function, list(ranges.values()), samples=samples, generator=generator, outputs=outputs
+    )
+    tables = []
+    for i, output in enumerate(outputs):
+        columns = {field.name: getattr(indices, field.name)[i] for field in fields(SobolIndices)}
+        table = pd.DataFrame({"input": names, "output": output, **columns})
+        tables.append(_largest_first(table, table["total"]))
+    return pd.concat(tables, ignore_index=True)
+
+
+def varying_outputs(swings: pd.DataFrame) -> list[str]:
+    """Return those of `OUTPUTS` that some row of a `tornado` moves."""
+    swing = {n: swings[f"{n}_at_high"] / swings[f"{n}_at_low"] - 1 for n in OUTPUTS}
+    return [name for name, moved in swing.items() if moved.abs().max() > NO_VARIATION]
+
+
+def _inputs_of(
+    deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
+) -> list[Input]:
+    """Return the inputs that have ranges, of which there must be one."""
+    if not ranges:
+        raise InputError("ranges", {}, "the range of an input at least, as uncertain_ranges gives")
+    known = list_inputs(deployment, point)
+    return [find_input(known, name, "ranges") for name in ranges]
+
+
+def _one_at_a_time(
+    deployment: Deployment, point: OperatingPoint, items: list[Input], values: FloatArray
+) -> dict[str, FloatArray]:
+    """Return outputs where each input in turn takes its row of values and the others stay."""
+    columns = {}
+    for row, item in enumerate(items):
+        column = np.full(values.shape, item.value)
+        column[row] = values[row]
+        columns[item.name] = column.ravel()
+    outcome = evaluate(deployment, point, columns)
+    return {name: column.reshape(values.shape) for name, column in outcome.items()}
+
+
+def _table(items: Iterable[Input]) -> pd.DataFrame:
+    """Return name, value and unit of inputs, a row each."""
+    import pandas as pd
+
+    rows = [(item.name, item.value, item.unit) for item in items]
+    return pd.DataFrame(rows, columns=["input", "value", "unit"])
+
+
+def _centre(item: Input) -> float:
+    """Return by how much the middle of three points has to move off a bound, in logarithms."""
+    room_above = np.log(item.maximum / item.value)
+    room_below = np.log(item.value / item.minimum) if item.minimum else np.inf
+    return float(min(0.0, room_above - _STEP) + max(0.0, _STEP - room_below))
+
+
+def _slope(logs: FloatArray, centres: FloatArray) -> FloatArray:
+    """Return the slope, at the value itself, of the parabola through three points around it.
+
+    The middle point lies `centres` off the value, 0 for all but inputs at a bound.
+    """
+    below, middle, above = logs.T
+    bend = (above - 2 * middle + below) / _STEP**2
+    return np.asarray((above - below) / (2 * _STEP) - centres * bend)
+
+
+def _largest_first(table: pd.DataFrame, effect: pd.Series[float]) -> pd.DataFrame:
+    order = np.argsort(-np.abs(effect.to_numpy()), kind="stable")
+    return table.iloc[order].reset_index(drop=True)

@@ -1,0 +1,165 @@
+"""Speedup and target efficiency at a point for arrays of any of its inputs at once."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.routing import zipf_popularity
+from specmodel.answers.sensitivity.inputs import OperatingPoint, find_input, list_inputs
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray, Numeric
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import KernelErrors
+from specmodel.machines.kernels import KINDS
+from specmodel.prediction.evaluate import Evaluation, evaluate as evaluate_points
+
+CHUNK = 16_384
+"""Points computed at a time [-]: large enough to forget Python, small enough for the L2 cache."""
+
+OUTPUTS = ("speedup", "target_efficiency")
+"""What is computed."""
+
+
+def evaluate(
+    deployment: Deployment, point: OperatingPoint, values: Mapping[str, Numeric]
+) -> dict[str, FloatArray]:
+    """Return speedup and target efficiency with some inputs changed.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point; inputs that are not changed keep its values.
+    values
+        New values by name of `list_inputs`: one number, or a list of one length for all [-].
+
+    Returns
+    -------
+    dict
+        An array of that length for each of `OUTPUTS` [-].
+
+    Raises
+    ------
+    InputError
+        If an input is unknown, a value out of its bounds, or lengths differ.
+
+    Notes
+    -----
+    Batch size, draft and context length are real-valued here: between whole draft lengths the
+    expected union of experts is interpolated. Target efficiency is at most 1, as in the intervals
+    of a prediction, since errors drawn apart could make a verify pass shorter than a plain one.
+
+    Errors are factors on the times of kernels of a kind. A plain and a verify pass take
+    ``error / sqrt(verify_error)`` and ``error * sqrt(verify_error)``: what both passes share, and
+    how far they are apart. These two are independent where the errors of the passes themselves are
+    not (see `calibrated_ranges`), and Sobol' indices hold for independent inputs only. Where the
+    engine was not fitted, ``deployment.error`` is on all that GPUs do in all passes: ratios keep
+    of it what host time, which it leaves alone, has of a step.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram",
+    ...                        stack="datasheet")
+    >>> point = OperatingPoint(batch_size=8, draft_length=3, acceptance=0.6)
+    >>> evaluate(deployment, point, {"acceptance_rate": [0.4, 0.8]})["speedup"].round(2).tolist()
+    [1.17, 1.71]
+    """
+    known = list_inputs(deployment, point)
+    arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}
+    size = max((array.size for array in arrays.values()), default=1)
+    for name, array in arrays.items():
+        if array.ndim > 1 or array.size not in (1, size):
+            expected = f"one number, or a list of {size} as the longest input"
+            raise InputError(name, f"shape {array.shape}", expected)
+    columns = {name: np.empty(size) for name in OUTPUTS}
+    for start in range(0, size, CHUNK):
+        part = slice(start, start + CHUNK)
+        cut = {n: array[part] if array.size > 1 else array for n, array in arrays.items()}
+        outcome = _outcome(deployment, point, cut)
+        for name in OUTPUTS:
+            columns[name][part] = getattr(outcome, name)
+    return columns
+
+
+def _outcome(
+    deployment: Deployment, point: OperatingPoint, values: dict[str, FloatArray]
+) -> Evaluation:
+    """Return the evaluation of one chunk of values."""
+    acceptance = point.acceptance_where_proposed(deployment)
+    if "acceptance_rate" in values:
+        acceptance = Acceptance(acceptance_rate=values["acceptance_rate"])
+    names = ("batch_size", "draft_length", "context_length")
+    points = {n: values.get(n, np.asarray(float(getattr(point, n)))) for n in names}
+    return evaluate_points(
+        _changed(deployment, values),
+        points,
+        acceptance,
+        errors=_errors(deployment, values),
+        step_error=values.get("engine.error", 1.0),
+    )
+
+
+def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deployment:
+    """Return the deployment with numbers of its records replaced by arrays."""
+    tree: dict[str, Any] = {"drafter": {}, "engine": {}, "hardware": {}, "kernels": {}}
+    for name, value in values.items():
+        path = f"drafter.{name}" if name in ("proposal_rate", "lookup_time") else name
+        if not name.endswith("error"):
+            *tables, field = path.split(".")
+            place = tree
+            for table in tables:
+                place = place.setdefault(table, {})
+            place[field] = value
+    d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
+    return replace(
+        d,
+        hardware=_with_leaves(d.hardware, tree["hardware"]),
+        overheads=_with_leaves(d.engine_overheads, tree["engine"]),
+        kernels=replace(d.kernels, fits=fits),
+        drafter=_with_leaves(d.drafter, tree["drafter"]),
+        routing_correlation=values.get("routing_correlation", d.routing_correlation),
+        popularity=_popularity(d, values.get("popularity_exponent")),
+    )
+
+
+def _popularity(deployment: Deployment, exponent: FloatArray | None) -> FloatArray | None:
+    if exponent is None:
+        return deployment.popularity
+    target = deployment.target
+    return zipf_popularity(target.num_experts, target.mean_experts_per_token, exponent)
+
+
+def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:
+    """Return nested records and dicts with leaves replaced; arrays need no validation."""
+    if not changes:
+        return record
+    is_mapping = isinstance(record, Mapping)
+    new = dict(changes)
+    for name, change in changes.items():
+        if isinstance(change, dict):
+            new[name] = _with_leaves(record[name] if is_mapping else getattr(record, name), change)
+    if is_mapping:
+        return {**record, **new}
+    is_model = isinstance(record, BaseModel)
+    return record.model_copy(update=new) if is_model else replace(record, **new)
+
+
+def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErrors | None:
+    """Return the factors on kernels of each kind and on passes, if any was given."""
+    if not any(name.endswith("error") and name != "engine.error" for name in values):
+        return None
+
+    def of_kinds(error: str) -> dict[str, FloatArray]:
+        taken = {kind: deployment.kernels.kind_of_errors(kind) for kind in KINDS}
+        return {k: values.get(f"kernels.{t}.{error}", np.ones(())) for k, t in taken.items()}
+
+    common, apart = of_kinds("error"), of_kinds("verify_error")
+    forward, verify = (
+        {kind: common[kind] * apart[kind] ** power for kind in common} for power in (-0.5, 0.5)
+    )
+    draft = common if deployment.engine.fit else of_kinds("draft_error")
+    return KernelErrors(forward, verify, draft, values.get("deployment.error", 1.0))

@@ -1,0 +1,313 @@
+"""The continuous inputs of a deployment at one operating point, by the names of profiles."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra import speculation
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.routing import MAX_POPULARITY_EXPONENT
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.units import FloatArray, Numeric, check
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.forward import pass_work
+from specmodel.layers.batch import sequence_group
+from specmodel.layers.work import Work
+from specmodel.machines.engine import FACTORS, OVERHEADS
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.machines.kernels import MAIN_KINDS, Kernels
+from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
+
+_LEAST_RATE = 1e8
+"""Smallest rate that an input of the hardware may have [B/s] [FLOP/s]."""
+
+_PARAMETERS = {
+    "launch_time": ("s", 0.0, 1.0),
+    "memory_efficiency": ("-", None, 1.0),
+    "compute_efficiency": ("-", None, 1.0),
+    "activation_efficiency": ("-", None, 100.0),
+    "tile_rows": ("-", 0.0, 4096.0),
+    "tile_growth": ("-", 0.0, 0.95),
+    "tile_width": ("-", 0.0, 4096.0),
+    "group_time": ("s", 0.0, 1e-3),
+    "ramp_time": ("s", 0.0, 1.0),
+    "depth_time": ("s", 0.0, 1e-3),
+    "depth_limit": ("-", None, 1e9),
+}
+"""Unit and bounds of the parameters of kernels; a minimum of None is an open one at 0. Sharpness is
+left out, as it is chosen and not fitted continuously."""
+
+_ALL_REDUCES: dict[str, tuple[str, float | None, float]] = {
+    f"{shot}_{name}": bounds
+    for shot in ("one_shot", "two_shot")
+    for name, bounds in (
+        ("latency", ("s", 0.0, 1.0)),
+        ("hop_latency", ("s", 0.0, 1.0)),
+        ("efficiency", ("-", None, 2.0)),
+    )
+}
+"""The same of fitted all-reduces."""
+
+_LATENCIES = {"link": ("collective_latency", "hop_latency"), "network": ("hop_latency",)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class OperatingPoint:
+    """One operating point of a deployment; drafts are chains.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences decoded together [request].
+    draft_length
+        Tokens drafted per sequence and step, at least 1 [token].
+    acceptance
+        Acceptance rate [-], or an `Acceptance` in any form: one number, or rates by position.
+    context_length
+        KV entries of each sequence before the step [token].
+    """
+
+    batch_size: int
+    draft_length: int
+    acceptance: Acceptance | float
+    context_length: int = DEFAULT_CONTEXT_LENGTH
+
+    def __post_init__(self) -> None:
+        most = {"draft_length": speculation.MAX_DRAFT_LENGTH}
+        for name, least in (("batch_size", 1), ("draft_length", 1), ("context_length", 0)):
+            maximum = most.get(name, MOST)
+            value = check(name, getattr(self, name), minimum=least, maximum=maximum, whole=True)
+            if value.ndim:
+                raise InputError(name, value.tolist(), "one number")
+
+    def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
+        """Return the acceptance of tokens that were drafted, as a rate or by position.
+
+        Parameters
+        ----------
+        deployment
+            What runs where; its drafter says at which share of the steps it proposes.
+
+        Returns
+        -------
+        Acceptance
+            By position if it was given so, a rate if it was given in any other form.
+        """
+        acceptance = self.acceptance
+        if not isinstance(acceptance, Acceptance):
+            acceptance = Acceptance(acceptance_rate=acceptance)
+        proposal_rate = deployment.drafter.proposal_rate
+        acceptance = acceptance.measured_at(self.draft_length).where_proposed(proposal_rate)
+        if acceptance.form == "acceptance_by_position":
+            return acceptance
+        rate = acceptance.rate()
+        if rate.ndim:
+            raise InputError(acceptance.form, rate.tolist(), "one number for the operating point")
+        return Acceptance(acceptance_rate=float(rate))
+
+
+@dataclass(frozen=True)
+class Input:
+    """One continuous input: its value, its unit and the values it can have.
+
+    Parameters
+    ----------
+    name
+        Dotted name, as in profiles.
+    value
+        Value at the operating point, in its unit [-].
+    unit
+        One of the SI units of the library.
+    minimum, maximum
+        Closed bounds; a minimum of None is an open one at 0 [-].
+    """
+
+    name: str
+    value: float
+    unit: str = "-"
+    minimum: float | None = 0.0
+    maximum: float = np.inf
+
+    def check(self, values: Numeric, argument: str | None = None) -> FloatArray:
+        """Return values of the input as an array, or say in one line why they cannot be used.
+
+        Parameters
+        ----------
+        values
+            Any shape [-].
+        argument
+            Name that an error should carry, by default the input's.
+
+        Returns
+        -------
+        FloatArray
+            The same numbers [-].
+        """
+        low = -np.inf if self.minimum is None else self.minimum
+        above = 0.0 if self.minimum is None else -np.inf
+        return check(argument or self.name, values, minimum=low, maximum=self.maximum, above=above)
+
+
+def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
+    """Return every continuous input that the outcome at a point may depend on.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point.
+
+    Returns
+    -------
+    dict
+        Inputs by name: of the point, the hardware, the engine and the kernels, then errors. With
+        acceptance by position there is neither `acceptance_rate` nor `draft_length`.
+
+    Notes
+    -----
+    ``kernels.<kind>.error`` is a factor, 1, on the time of kernels of that kind in both passes of
+    the target (under a fitted engine, in draft passes too, as its errors are of whole steps),
+    ``kernels.<kind>.verify_error`` one on the verify pass over that on the plain pass,
+    ``kernels.<kind>.draft_error`` one on draft passes, and ``engine.error`` one on the time of a
+    step under a fitted engine. The data sheet's kernels have no inputs but these factors.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> point = OperatingPoint(batch_size=1, draft_length=3, acceptance=0.6)
+    >>> list_inputs(deployment, point)["hardware.memory.peak_bytes_per_s"].value
+    3350000000000.0
+    """
+    target, drafter = works_of(deployment)
+    found = [
+        *_of_point(deployment, point),
+        *_of_hardware(deployment.hardware, [*target, *drafter]),
+        *_of_all_reduces(deployment, [*target, *drafter]),
+        *_of_engine(deployment),
+        *_of_kernels(deployment.kernels, [*target, *drafter]),
+        *_errors(deployment, target, drafter),
+    ]
+    return {item.name: item for item in found}
+
+
+def find_input(inputs: dict[str, Input], name: str, argument: str) -> Input:
+    """Return an input by name, or suggest the nearest in an error about an argument."""
+    if name not in inputs:
+        raise InputError(argument, name, f"an input: {nearest(name, inputs)}")
+    return inputs[name]
+
+
+def works_of(deployment: Deployment) -> tuple[list[Work], list[Work]]:
+    """Return the components that passes of the target and of the drafter consist of."""
+    d, one = deployment, sequence_group(batch_size=1)
+    target = pass_work(d.target, one, layout=d.layout)
+    drafts = [pass_work(model, one, layout=d.draft_layout) for model in d.drafter.architectures]
+    drafter = [work for draft in drafts for work in draft.components.values()]
+    return list(target.components.values()), drafter
+
+
+def fits_taken(kernels: Kernels, works: Iterable[Work]) -> list[tuple[str, str]]:
+    """Return kind and dtype of the fits that components take, in order, each once."""
+    taken = (kernels.taken(work.kind, work.stored_dtype, work.dtype) for work in works)
+    return list(dict.fromkeys(place for place in taken if place))
+
+
+def _of_point(deployment: Deployment, point: OperatingPoint) -> list[Input]:
+    """Return the inputs of the point itself, of routing and of look-ups, that it depends on."""
+    acceptance, drafter = point.acceptance_where_proposed(deployment), deployment.drafter
+    found = []
+    if acceptance.form == "acceptance_rate":
+        longest = float(drafter.block_size or speculation.MAX_DRAFT_LENGTH)
+        found += [
+            Input("acceptance_rate", float(acceptance.rate()), maximum=1.0),
+            Input("draft_length", float(point.draft_length), "token", 1.0, longest),
+        ]
+    found += [
+        Input("batch_size", float(point.batch_size), "request", 1.0, MOST),
+        Input("context_length", float(point.context_length), "token", maximum=MOST),
+    ]
+    if deployment.target.is_moe:
+        correlation = float(deployment.routing_correlation)
+        found.append(Input("routing_correlation", correlation, maximum=1.0))
+        if deployment.popularity is None:
+            found.append(Input("popularity_exponent", 0.0, maximum=MAX_POPULARITY_EXPONENT))
+    if drafter.is_lookup:
+        found += [
+            Input("proposal_rate", drafter.proposal_rate, maximum=1.0),
+            Input("lookup_time", drafter.lookup_time, "s"),
+        ]
+    return found
+
+
+def _of_hardware(hardware: HardwareProfile, works: list[Work]) -> list[Input]:
+    """Return the rates and latencies that some component depends on."""
+    dtypes = dict.fromkeys(hardware.compute_dtype(w.dtype) for w in works if np.any(w.flop))
+    wires = _wires(hardware, works).items()
+    rates = [("memory.peak_bytes_per_s", hardware.memory.peak_bytes_per_s, "B/s")]
+    peaks = {dtype: hardware.peak_flops_per_s(dtype) for dtype in dtypes}
+    rates += [(f"dtype.{dtype}.peak_flops_per_s", peak, "FLOP/s") for dtype, peak in peaks.items()]
+    rates += [(f"{name}.peak_bytes_per_s", wire.peak_bytes_per_s, "B/s") for name, wire in wires]
+    times = [(f"{name}.{n}", getattr(wire, n)) for name, wire in wires for n in _LATENCIES[name]]
+    return [
+        *(Input(f"hardware.{name}", rate, unit, _LEAST_RATE) for name, rate, unit in rates),
+        *(Input(f"hardware.{name}", time, "s", 0.0, 1.0) for name, time in times),
+    ]
+
+
+def _of_all_reduces(deployment: Deployment, works: list[Work]) -> list[Input]:
+    """Return latencies and efficiencies of the fitted all-reduces that components take."""
+    link = deployment.hardware.link
+    name = link.taken_all_reduce(deployment.kernels.link_stack) if link else None
+    if link is None or name is None or not any(work.reductions for work in works):
+        return []
+    return [
+        Input(f"hardware.link.all_reduce.{name}.{field}", getattr(link.all_reduce[name], field), *b)
+        for field, b in _ALL_REDUCES.items()
+    ]
+
+
+def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
+    """Return link and network, by name, where there is one and some component sends over it."""
+    sent = {"link": [w.collectives for w in works], "network": [w.network_hops for w in works]}
+    found = {name: getattr(hardware, name) for name, messages in sent.items() if any(messages)}
+    return {name: wire for name, wire in found.items() if wire}
+
+
+def _of_engine(deployment: Deployment) -> list[Input]:
+    """Return overheads, factors, and the error of a fitted engine, or else of the deployment."""
+    engine = deployment.engine_overheads
+    found = [
+        Input(f"engine.{name}", float(getattr(engine, name)), "s", 0.0, 10.0) for name in OVERHEADS
+    ]
+    found += [
+        Input(f"engine.{name}", float(getattr(engine, name)), minimum=None) for name in FACTORS
+    ]
+    whole = "engine.error" if deployment.engine.fit else "deployment.error"
+    return [*found, Input(whole, 1.0, minimum=None)]
+
+
+def _of_kernels(kernels: Kernels, works: list[Work]) -> list[Input]:
+    """Return the parameters of the kernels that components take."""
+    return [
+        Input(f"kernels.{kind}.{dtype}.{name}", value, *bounds)
+        for kind, dtype in fits_taken(kernels, works)
+        for name, bounds in _PARAMETERS.items()
+        if (value := getattr(kernels.fits[kind][dtype], name)) is not None
+    ]
+
+
+def _errors(deployment: Deployment, target: list[Work], drafter: list[Work]) -> list[Input]:
+    """Return factors on the times of kernels; under a fitted engine all passes share one."""
+    of_draft = "error" if deployment.engine.fit else "draft_error"
+    kernels, pass_errors = deployment.kernels, ("error", "verify_error")
+    names = [f"{kind}.{error}" for kind in _kinds(kernels, target) for error in pass_errors]
+    names += [f"{kind}.{of_draft}" for kind in _kinds(kernels, drafter)]
+    return [Input(f"kernels.{name}", 1.0, minimum=None) for name in dict.fromkeys(names)]
+
+
+def _kinds(kernels: Kernels, works: list[Work]) -> list[str]:
+    """Return the kinds of kernels whose errors components have, each once."""
+    kinds = {kernels.kind_of_errors(work.kind) for work in works}
+    return [kind for kind in MAIN_KINDS if kind in kinds]

@@ -1,0 +1,230 @@
+"""Ranges of inputs: as given, of published models, and from the covariance of the calibration."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from specmodel.algebra.experts import (
+    PLAUSIBLE_POPULARITY_EXPONENTS,
+    PLAUSIBLE_ROUTING_CORRELATIONS,
+)
+from specmodel.answers.sensitivity.inputs import (
+    Input,
+    OperatingPoint,
+    find_input,
+    list_inputs,
+)
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.cost.deployment import Deployment
+from specmodel.machines.engine import FACTORS
+from specmodel.prediction.intervals import (
+    CENTRAL,
+    fits_of_models,
+    likeness_of_passes,
+    spread_of_deployment,
+)
+
+_ROUTING = {
+    "routing_correlation": PLAUSIBLE_ROUTING_CORRELATIONS,
+    "popularity_exponent": PLAUSIBLE_POPULARITY_EXPONENTS,
+}
+_KNOWN = 1e-6
+"""Relative spread below which a fitted number is taken as known [-]."""
+_CENTRAL_END = NormalDist().inv_cdf((1 + CENTRAL) / 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What is known of an input: two ends, and the law of the values between and beyond them.
+
+    Parameters
+    ----------
+    low, high
+        Ends of a uniform law, or of the central 80 % of another one [-].
+    law
+        Law of the value: "uniform", "normal" or "lognormal".
+    source
+        Where it is known from: "given", "published" or "calibration".
+    minimum, maximum
+        Bounds to which quantiles are clipped [-].
+    """
+
+    low: float
+    high: float
+    law: Literal["uniform", "normal", "lognormal"] = "uniform"
+    source: Literal["given", "published", "calibration"] = "given"
+    minimum: float = -math.inf
+    maximum: float = math.inf
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Both ends within the bounds [-]."""
+        low, high = np.clip([self.low, self.high], self.minimum, self.maximum).tolist()
+        return low, high
+
+    def ppf(self, q: FloatArray) -> FloatArray:
+        """Return quantiles at probabilities above 0 and below 1, of any shape [-]."""
+        if self.law == "uniform":
+            return np.asarray(self.low + q * (self.high - self.low))
+        from scipy.special import ndtri
+
+        is_log = self.law == "lognormal"
+        low, high = (math.log(end) if is_log else end for end in (self.low, self.high))
+        values = (low + high) / 2 + (high - low) / 2 / _CENTRAL_END * ndtri(q)
+        return np.asarray(np.clip(np.exp(values) if is_log else values, self.minimum, self.maximum))
+
+
+def uncertain_ranges(
+    deployment: Deployment,
+    point: OperatingPoint,
+    given: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    routing_is_known: bool = False,
+) -> dict[str, Range]:
+    """Return the ranges of what is uncertain: what was given, and what the calibration says.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point.
+    given
+        Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
+    routing_is_known
+        Whether the routing correlation of the model was measured; if not, it is uniform between
+        those of published models, and popularity between equal and as uneven as unions allow,
+        unless one of them is given.
+
+    Returns
+    -------
+    dict
+        Ranges by name of the input, in the order of `list_inputs`.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown, a range reversed or out of bounds, or nothing is uncertain.
+
+    Notes
+    -----
+    Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
+    intervals of a prediction: ends are of the central 80 %. Parameters of kernels have no range
+    unless one is given, as their uncertainty is in the errors, which are of shapes that were left
+    out of the fit. Overheads are taken one by one, at the marginal variance of the fit. They
+    correlate, mostly so that their effects on measured times cancel: taken as independent, they
+    have somewhat more variance together than there is.
+
+    Examples
+    --------
+    >>> from specmodel import deploy
+    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> point = OperatingPoint(batch_size=1, draft_length=3, acceptance=0.6)
+    >>> ranges = uncertain_ranges(deployment, point, {"acceptance_rate": (0.5, 0.7)})
+    >>> ranges["acceptance_rate"].ends, ranges["routing_correlation"].ends
+    ((0.5, 0.7), (0.0, 0.3))
+    """
+    known = list_inputs(deployment, point)
+    found = calibrated_ranges(deployment, point)
+    if not (routing_is_known or _ROUTING.keys() & (given or {}).keys()):
+        for name, (low, high) in _ROUTING.items():
+            if name in known:
+                found[name] = Range(low=low, high=high, source="published")
+    for name, ends in (given or {}).items():
+        found[name] = _given_range(find_input(known, name, "range"), ends)
+    if not found:
+        expected = (
+            "a range such as acceptance_rate=0.6:0.8, as"
+            f" {deployment.kernels.stack} kernels state no error"
+        )
+        raise InputError("range", None, expected)
+    return {name: found[name] for name in known if name in found}
+
+
+def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
+    """Return the ranges that the fits of kernels and engine give.
+
+    Parameters
+    ----------
+    deployment, point
+        What runs where, and the operating point: errors of passes correlate by their tokens.
+
+    Returns
+    -------
+    dict
+        Ranges by name of the input; none for kernels or an engine that were not fitted.
+
+    Notes
+    -----
+    The errors of kernels are those of the intervals of a prediction, written as independent
+    factors. In the plain and in the verify pass, a kind has errors with logarithms e and e'. Both
+    are a term of standard deviation c, common to a shape, plus one of r of the pass itself, and
+    these two correlate by ρ (`likeness_of_passes`). The mean m of e and e' and their difference
+    d = e' - e have the covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent,
+    with variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d the
+    input verify_error, and the passes take m - d/2 and m + d/2. The factor of the deployment is
+    one input, as all passes share it; like the intervals, kernels of data sheets have none.
+    """
+    known = list_inputs(deployment, point)
+    ends = {n: math.exp(_CENTRAL_END * s) for n, s in _error_spreads(deployment, point).items()}
+    found = {
+        name: Range(low=1 / end, high=end, law="lognormal", source="calibration", minimum=0.0)
+        for name, end in ends.items()
+        if name in known and end > 1 + _KNOWN
+    }
+    return found | _engine_ranges(deployment)
+
+
+def _given_range(item: Input, ends: tuple[float, float]) -> Range:
+    """Return a uniform range within the bounds of an input."""
+    low, high = item.check(ends, f"range {item.name}").tolist()
+    if not low < high:
+        raise InputError(f"range {item.name}", f"{low:g}:{high:g}", "a low end below the high one")
+    return Range(low=low, high=high)
+
+
+def _error_spreads(deployment: Deployment, point: OperatingPoint) -> dict[str, float]:
+    """Return the spreads of the logarithms of errors, as the notes of `calibrated_ranges` say."""
+    likeness = float(likeness_of_passes(deployment, point.draft_length + 1))
+    spreads = {}
+    for kind, fit in fits_of_models(deployment).items():
+        common, row = fit.shape_spread, fit.row_spread
+        both = math.sqrt((1 + likeness) / 2)
+        spreads[f"kernels.{kind}.error"] = math.hypot(common, row * both)
+        spreads[f"kernels.{kind}.verify_error"] = row * math.sqrt(2 * (1 - likeness))
+        spreads[f"kernels.{kind}.draft_error"] = math.hypot(common, row)
+    if deployment.engine.fit:
+        spreads["engine.error"] = deployment.engine.fit.spread
+    if spreads:
+        spreads["deployment.error"] = spread_of_deployment(deployment)
+    return spreads
+
+
+def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
+    """Return the ranges of the overheads of a fitted engine."""
+    fit, found = deployment.engine.fit, {}
+    if fit is None:
+        return {}
+    for i, name in enumerate(fit.varied):
+        value = float(getattr(deployment.engine_overheads, name))
+        end = _CENTRAL_END * _deviation(fit.covariance, i)
+        if end <= _KNOWN or not value:
+            continue
+        is_factor = name in FACTORS
+        low, high = (math.exp(-end), math.exp(end)) if is_factor else (1 - end, 1 + end)
+        found[f"engine.{name}"] = Range(
+            low=value * low,
+            high=value * high,
+            law="lognormal" if is_factor else "normal",
+            source="calibration",
+            minimum=0.0,
+        )
+    return found
+
+
+def _deviation(covariance: list[list[float]], i: int) -> float:
+    """Return a standard deviation; rounding may have left a variance of 0 just below."""
+    return math.sqrt(max(covariance[i][i], 0.0))

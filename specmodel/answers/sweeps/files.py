@@ -1,0 +1,338 @@
+"""A sweep of any size as a CSV or Parquet file, or as a folder of Parquet parts.
+
+It is written beside its final name, which it takes once it is whole. What an interrupted sweep
+has written stays there as ``NAME.partial.csv`` and can be read.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmodel.answers.sweeps.columns import (
+    arrow_table,
+    csv_header,
+    csv_text,
+    parquet_bytes,
+    parquet_options,
+)
+from specmodel.answers.sweeps.plan import Part, Plan
+from specmodel.answers.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
+from specmodel.base.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from distributed import Client
+
+try:
+    import fcntl
+except ImportError:  # on Windows files cannot be locked so
+    fcntl = None  # type: ignore[assignment]  # a module where there is one
+
+_ARGUMENT = "output"
+_END = 2**14
+"""Bytes at the end of a Parquet file for each row group, at most [B]."""
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """Say what an interrupted sweep leaves.
+
+    Parameters
+    ----------
+    num_points
+        Points computed and written [-].
+    path
+        Where they are, if there are any.
+    """
+
+    def __init__(self, num_points: int, path: Path) -> None:
+        super().__init__(f"interrupted: {_kept(num_points, path)}")
+        self.num_points = num_points
+        self.path = path
+
+
+def sweep_to_file(
+    plan: Plan,
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    workers: int | None = None,
+    client: Client | str | None = None,
+    worker_timeout: float = WORKER_TIMEOUT,
+    progress: Callable[[int], object] | None = None,
+) -> None:
+    """Compute a sweep of any size and write it while it is computed, in float32.
+
+    Parameters
+    ----------
+    plan
+        The sweep.
+    output
+        NAME.csv or NAME.parquet for one file, NAME/ for a folder of Parquet parts, which are
+        encoded where they are computed: the choice past one machine.
+    overwrite
+        Whether what has the name may be replaced; a folder only if it holds nothing but parts.
+    workers, client, worker_timeout
+        As for `sweep` [-] [s].
+    progress
+        Called with the number of points of each part that is done [-].
+
+    Raises
+    ------
+    InputError
+        If the output cannot be written, or a cluster is lost: then what was written is kept
+        beside the name.
+    SweepInterrupted
+        On Ctrl-C; what was written is kept likewise.
+
+    Notes
+    -----
+    A process that is killed outright leaves a CSV, or the parts of a folder, that can be read. A
+    single Parquet file cannot then, as its end, which says where everything is, comes last: take a
+    folder for a sweep of hours on a machine that may go away.
+    """
+    kind, working = _kind(output), _working(output)
+    with _locked(output, working, kind, overwrite=overwrite):
+        sink = _Sink(plan, output, working, kind)
+        try:
+            with chosen_workers(workers, client, worker_timeout) as pool:
+                encoded = results(plan, sink.encode, pool)
+                for part, content in zip(plan.parts(), encoded, strict=True):
+                    sink.add(content, part.num_points)
+                    if progress:
+                        progress(part.num_points)
+            sink.finish(overwrite=overwrite)
+        except KeyboardInterrupt:
+            raise SweepInterrupted(sink.keep(), working) from None
+        except InputError as error:
+            num_points = sink.keep()
+            kept = f"; {_kept(num_points, working)}" if num_points else ""
+            raise InputError(error.argument, error.value, error.expected + kept) from None
+        except BaseException:
+            sink.keep()
+            raise
+
+
+def _kept(num_points: int, path: Path) -> str:
+    """Say what is kept, and where."""
+    if num_points == 0:
+        return "nothing was written yet"
+    return f"the first {num_points:,} points are kept in {path}"
+
+
+class _Sink:
+    """Takes the parts of a sweep in order, in a working file or folder that is locked.
+
+    They are written in a thread: as Ctrl-C reaches only the main one, a part is written as a whole
+    or not at all.
+    """
+
+    def __init__(self, plan: Plan, output: str | Path, working: Path, kind: str) -> None:
+        self.output, self.working, self.kind = output, working, kind
+        self.encode, written = _FORMS[kind]
+        self.num_points = 0
+        self._opened = ExitStack()
+        with _refusing(output):
+            self._write = self._opened.enter_context(written(plan, working))
+        self._thread = self._opened.enter_context(ThreadPoolExecutor(1))
+
+    def add(self, encoded: Any, num_points: int) -> None:
+        """Write a part."""
+        with _refusing(self.output):
+            self._thread.submit(self._add, encoded, num_points).result()
+
+    def _add(self, encoded: Any, num_points: int) -> None:
+        self._write(encoded)
+        self.num_points += num_points
+
+    def keep(self) -> int:
+        """Leave the parts so far readable beside the name; return how many points they have."""
+        with suppress(OSError):
+            self._close()
+        if not self.num_points:
+            _remove(self.working)
+        return self.num_points
+
+    def _close(self) -> None:
+        """Wait for what is being written, and end the file."""
+        try:
+            self._opened.close()
+        except OSError:
+            self.num_points = 0  # without its end, a file cannot be read
+            raise
+
+    def finish(self, *, overwrite: bool) -> None:
+        """Give what was written its final name."""
+        path = Path(self.output)
+        with _refusing(self.output):
+            self._close()
+            _check_free(path, self.kind, overwrite=overwrite)
+            if path.is_dir():
+                shutil.rmtree(path)
+            self.working.replace(path)
+
+
+@contextmanager
+def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) -> Iterator[None]:
+    """Hold the working file or folder, empty; refuse one that is taken or that another holds."""
+    with _refusing(output):
+        for path in (Path(output), working):
+            _check_free(path, kind, overwrite=overwrite)
+        if kind == "/":
+            working.mkdir(exist_ok=True)
+        flags = os.O_RDONLY if kind == "/" else os.O_RDWR | os.O_CREAT
+        handle = os.open(working, flags, 0o666)
+    try:
+        if fcntl and not _is_first(handle, working):
+            expected = "another name, as another sweep is being written to it"
+            raise InputError(_ARGUMENT, str(output), expected)
+        for part in working.iterdir() if kind == "/" else ():
+            part.unlink()
+        yield
+    finally:
+        os.close(handle)
+
+
+def _is_first(handle: int, working: Path) -> bool:
+    """Lock a working file; one that has its final name by now is no longer there to be locked."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(handle), working.stat())
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+@contextmanager
+def _csv_file(plan: Plan, working: Path) -> Iterator[Callable[[str], None]]:
+    """Append text; what does not fit is cut off again."""
+    with working.open("wb", buffering=0) as file:
+
+        def write(text: str) -> None:
+            end = file.tell()
+            left = memoryview(((csv_header(plan) if end == 0 else "") + text).encode())
+            try:
+                while left:
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(end)
+                raise
+
+        yield write
+
+
+@contextmanager
+def _parquet_file(_plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], None]]:
+    """Write a row group for each part.
+
+    The file can be read once it has an end, which cannot be written after a row group that did not
+    fit: one for which there is no room is not begun.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pa.OSFile(str(working), "wb") as file, ExitStack() as opened:  # without Python's lock
+        writers: list[Any] = []
+
+        def write(table: pa.Table) -> None:
+            need = table.nbytes + _END * (1 + file.tell() // table.nbytes)
+            if shutil.disk_usage(working.parent).free < need:
+                raise OSError(errno.ENOSPC, "")
+            if not writers:
+                options = parquet_options(table.column_names)
+                writers.append(
+                    opened.enter_context(pq.ParquetWriter(file, table.schema, **options))
+                )
+            writers[0].write_table(table, row_group_size=len(table))
+
+        yield write
+
+
+@contextmanager
+def _parquet_folder(plan: Plan, working: Path) -> Iterator[Callable[[bytes], None]]:
+    """Write a file for each part, encoded where it was computed."""
+    numbers = itertools.count()
+    digits = max(len(str(plan.num_parts - 1)), 5)
+
+    def write(encoded: bytes) -> None:
+        path = working / f"part-{next(numbers):0{digits}}.parquet"
+        hidden = path.with_name(f".{path.name}")  # readers pass it over until it is whole
+        try:
+            hidden.write_bytes(encoded)
+            hidden.rename(path)
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
+
+    yield write
+
+
+_FORMS: dict[str, tuple[Callable[[Part], Any], Callable[..., Any]]] = {
+    ".csv": (csv_text, _csv_file),
+    ".parquet": (arrow_table, _parquet_file),
+    "/": (parquet_bytes, _parquet_folder),
+}
+"""By kind: what computes a part in the form that is written, importable where the workers are; and
+what opens the working file or folder for a function that writes a part."""
+
+
+def _kind(output: str | Path) -> str:
+    """Return the suffix of a file, or "/" for a folder, if it is one that can be written here."""
+    text, path = str(output), Path(output)
+    is_folder = text.endswith(("/", os.sep))
+    kind = "/" if is_folder else path.suffix
+    if kind not in _FORMS or path.name in ("", ".."):
+        raise InputError(_ARGUMENT, text, "NAME.csv, NAME.parquet, or a folder NAME/ for parts")
+    if kind != ".csv":
+        try:
+            import pyarrow.parquet  # noqa: F401 - whether it is there is the question
+        except ImportError:
+            expected = "NAME.csv, or pip install 'specmodel[sweeps]' for Parquet"
+            raise InputError(_ARGUMENT, text, expected) from None
+    return kind
+
+
+def _working(output: str | Path) -> Path:
+    """Return the name beside the output under which it is written."""
+    path = Path(output)
+    return path.with_name(f"{path.stem}.partial{path.suffix}")
+
+
+def _check_free(path: Path, kind: str, *, overwrite: bool) -> None:
+    """Refuse a name that is taken, unless what has it is a sweep and may be replaced."""
+    if path.exists() and not (overwrite and _is_replaceable(path, kind)):
+        expected = "a name that is not taken" if overwrite else "another name, or overwrite"
+        raise InputError(_ARGUMENT, str(path), expected)
+
+
+def _is_replaceable(path: Path, kind: str) -> bool:
+    """Return whether it is a file, or a folder of nothing but parts, finished or not."""
+    if kind != "/":
+        return path.is_file()
+    names = [part.name.removeprefix(".") for part in path.iterdir()] if path.is_dir() else [""]
+    return not path.is_symlink() and all(Path(name).match("part-*.parquet") for name in names)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _refusing(output: str | Path) -> Iterator[None]:
+    """Turn an error of the system into one that names the output."""
+    try:
+        yield
+    except OSError as error:
+        # the system's words, as those of Arrow also tell of its own calls
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        expected = f"a place with room that can be written ({reason})"
+        raise InputError(_ARGUMENT, str(output), expected) from None

@@ -1,0 +1,415 @@
+"""What a sweep computes: every combination of the axes, cut into parts of a bounded size."""
+
+import inspect
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.acceptance import FORMS, Acceptance
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray, check
+from specmodel.cost.deploying import NAMES, RECORDS, resolve
+from specmodel.cost.deployment import Deployment
+from specmodel.prediction.columns import COLUMN_UNITS, WITH_INTERVAL
+from specmodel.prediction.intervals import MAX_POINTS as MOST_WITH_INTERVAL
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict, predict_deployed
+
+PART = 2**18
+"""Most points of a part [-]: so many that the time of calls from Python does not count, and so few
+that their columns take 20 MB."""
+
+MOST_DEPLOYMENTS = 100_000
+"""Most combinations of targets, drafters, hardware and their settings [-]."""
+
+POINT_AXES = ("context_length", "batch_size", "draft_length", "verify_tokens")
+"""Axes of the grid that each deployment is computed on, outermost first; whole numbers."""
+
+SETTINGS = ("measured_draft_length", "max_draft_length")
+"""Parameters with one value for the whole sweep."""
+
+_BY_POSITION = "acceptance_by_position"
+_REQUIRED = tuple(
+    name
+    for name, parameter in inspect.signature(predict).parameters.items()
+    if parameter.default is parameter.empty and name != "acceptance"
+)
+
+
+_Labelled = tuple[tuple[dict[str, Any], Deployment], ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Part:
+    """A piece of a sweep: one deployment on a grid of points.
+
+    Parameters
+    ----------
+    labels
+        Columns that are constant: what the deployment is called and how it runs.
+    deployment
+        What runs where.
+    arguments
+        Operating points and acceptance, as `predict_deployed` takes them.
+    columns
+        Columns wanted beside the labels.
+    num_points
+        Operating points [-].
+    """
+
+    labels: dict[str, Any]
+    deployment: Deployment
+    arguments: dict[str, Any]
+    columns: tuple[str, ...]
+    num_points: int
+
+    def predict(self, **changes: Any) -> Prediction:
+        """Predict its points; `changes` are other arguments."""
+        return predict_deployed(self.deployment, {}, **(self.arguments | changes))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Plan:
+    """A sweep that was checked and not yet computed.
+
+    Parameters
+    ----------
+    deployments
+        Labels and deployment for each combination of the parameters that say what runs where.
+    points
+        Values of the axes of the grid that each deployment is computed on, outermost first [-].
+    acceptance
+        The last axis of the grid: rates, or what they are solved from.
+    settings
+        Arguments of `predict` that are the same for all points.
+    columns
+        Columns of the result, beside the labels.
+    skipped
+        Combinations that cannot be, and why, one line each.
+    """
+
+    deployments: _Labelled
+    points: dict[str, FloatArray]
+    acceptance: Acceptance
+    settings: dict[str, Any]
+    columns: tuple[str, ...]
+    skipped: tuple[str, ...] = field(default=())
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Columns that tell the deployments apart, in front of the others."""
+        return tuple(self.deployments[0][0])
+
+    @property
+    def num_points(self) -> int:
+        """Operating points [-]."""
+        return len(self.deployments) * math.prod(self._shape)
+
+    @property
+    def num_parts(self) -> int:
+        """Pieces it is cut into [-]."""
+        return len(self.deployments) * sum(1 for _ in blocks(self._shape, self._most))
+
+    def parts(self) -> Iterator[Part]:
+        """Give the pieces in the order of the rows."""
+        for place in range(len(self.deployments)):
+            for block in blocks(self._shape, self._most):
+                yield self.part(place, block)
+
+    @property
+    def _most(self) -> int:
+        return MOST_WITH_INTERVAL if self.settings["interval"] else PART
+
+    @property
+    def _axes(self) -> tuple[FloatArray, ...]:
+        """Values along each axis; of the last, acceptance, NaN where it is given by position."""
+        form = self.acceptance.form
+        if form == _BY_POSITION:
+            return (*self.points.values(), np.full(1, np.nan))
+        rates = check(form, getattr(self.acceptance, form))
+        return (*self.points.values(), np.atleast_1d(rates))
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(axis.size for axis in self._axes)
+
+    def part(self, place: int, block: tuple[slice, ...]) -> Part:
+        """Return a block of the grid of one of the deployments."""
+        labels, deployment = self.deployments[place]
+        axes = [axis[cut] for axis, cut in zip(self._axes, block, strict=True)]
+        *grid, rates = np.meshgrid(*axes, indexing="ij", sparse=True)
+        points = dict(zip(self.points, grid, strict=True))
+        return Part(
+            labels=labels,
+            deployment=deployment,
+            arguments=self.settings | points | {"acceptance": _with_rates(self.acceptance, rates)},
+            columns=self.columns,
+            num_points=math.prod(cut.stop - cut.start for cut in block),
+        )
+
+
+def plan_sweep(
+    axes: Mapping[str, Any],
+    *,
+    columns: Sequence[str] | None = None,
+    interval: bool = False,
+    skip_impossible: bool = False,
+) -> Plan:
+    """Check a sweep and return what it will compute.
+
+    Parameters
+    ----------
+    axes
+        One value or a list of values for each parameter: those of `predict`, acceptance as one of
+        acceptance_rate, tokens_per_step, step_efficiency, accepted_fraction (with
+        measured_draft_length) and acceptance_by_position; proposal_rate, lookup_time,
+        popularity_exponent; and, with a dot, fields of hardware, engine, target and drafter, such
+        as hardware.memory.peak_bytes_per_s.
+    columns
+        Columns wanted, all by default; those of the parameters always come, acceptance as a
+        rate.
+    interval
+        Whether to add central 80 % intervals, at some 10,000 points a second.
+    skip_impossible
+        Whether to leave out combinations that cannot be, such as a dtype on a GPU without a peak
+        for it, instead of refusing the sweep.
+
+    Returns
+    -------
+    Plan
+        Rows run over the parameters of deployments in the order given, the first slowest, then
+        over context length, batch size, draft length, verify tokens, acceptance.
+
+    Raises
+    ------
+    InputError
+        Names the parameter at fault; its values are checked before anything is computed.
+
+    Examples
+    --------
+    >>> plan = plan_sweep({"target": ["mixtral-8x7b", "olmoe-1b-7b"], "hardware": "h100_sxm",
+    ...                    "drafter": "ngram", "batch_size": range(1, 129), "draft_length": [1, 3],
+    ...                    "acceptance_rate": [0.3, 0.5, 0.7]})
+    >>> plan.num_points, plan.num_parts
+    (1536, 2)
+    """
+    values = {name: _listed(name, value) for name, value in axes.items() if value is not None}
+    form = _check_names(values)
+    points = {
+        name: check(name, values.get(name, [DEFAULT_CONTEXT_LENGTH]), minimum=0, whole=True)
+        for name in POINT_AXES
+        if name in values or name == "context_length"
+    }
+    settings = {name: _single(name, values[name]) for name in SETTINGS if name in values}
+    measured = settings.pop("measured_draft_length", None)
+    given: dict[str, Any] = {form: values[form], "measured_draft_length": measured}
+    acceptance = Acceptance(**given)
+    acceptance = acceptance.measured_at(points["draft_length"])
+    deployments, skipped = _deployments(values, skip_impossible=skip_impossible)
+    plan = Plan(
+        deployments=deployments,
+        points=points,
+        acceptance=acceptance,
+        settings=settings | {"interval": interval},
+        columns=_columns(columns, values, interval=interval),
+        skipped=skipped,
+    )
+    _check_points(plan)
+    return plan
+
+
+def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
+    """Cut a grid into runs of consecutive points, whole along the last axes where they fit.
+
+    Parameters
+    ----------
+    shape
+        Of the grid [-].
+    most
+        Most points of a block [-].
+
+    Yields
+    ------
+    tuple of slice
+        One for each axis, in the order of the points.
+
+    Examples
+    --------
+    >>> [tuple((s.start, s.stop) for s in block) for block in blocks((3, 2), 4)]
+    [((0, 2), (0, 2)), ((2, 3), (0, 2))]
+    """
+    if not shape:
+        yield ()
+        return
+    size, *inner = shape
+    stride = max(1, most // math.prod(inner))
+    for start in range(0, size, stride):
+        for block in blocks(tuple(inner), most):
+            yield (slice(start, min(start + stride, size)), *block)
+
+
+def _deployments(
+    values: Mapping[str, list[Any]], *, skip_impossible: bool
+) -> tuple[_Labelled, tuple[str, ...]]:
+    """Return labels and deployment of each combination that can be, and why others cannot."""
+    names = [name for name in values if _is_label(name)]
+    count = math.prod(len(values[name]) for name in names)
+    if count > MOST_DEPLOYMENTS:
+        raise InputError("deployments", count, f"at most {MOST_DEPLOYMENTS} combinations")
+    found, skipped, errors = [], [], []
+    combinations = itertools.product(*(values[name] for name in names))
+    labelled = itertools.product(*(_labels(values[name]) for name in names))
+    for chosen, told in zip(combinations, labelled, strict=True):
+        labels = dict(zip(names, told, strict=True))
+        try:
+            deployment, _ = resolve(dict(zip(names, chosen, strict=True)))
+        except InputError as error:
+            if not skip_impossible:
+                raise
+            errors.append(error)
+            skipped.append(f"{', '.join(map(str, labels.values()))}: {error}")
+            continue
+        found.append((_ordered(labels), deployment))
+    if not found:
+        first = errors[0]
+        raise InputError(first.argument, first.value, f"{first.expected}; no combination can be")
+    return tuple(found), tuple(skipped)
+
+
+def _check_points(plan: Plan) -> None:
+    """Predict the extremes of all axes with each other, so that no value is refused later.
+
+    Points are whole numbers by now. Whether one can be predicted is a matter of ranges, of its own
+    or together with other axes, as no more tokens are emitted in a step than were drafted and one.
+    """
+    *points, rates = (np.unique([axis.min(), axis.max()]) for axis in plan._axes)
+    corners = replace(
+        plan,
+        deployments=_first_of_each_kind(plan.deployments),
+        points=dict(zip(plan.points, points, strict=True)),
+        acceptance=_with_rates(plan.acceptance, rates),
+        settings=plan.settings | {"interval": False},
+    )
+    for part in corners.parts():
+        part.predict()
+    first = (slice(0, 1),) * (len(points) + 1)
+    for place, (_, deployment) in enumerate(plan.deployments):
+        plan.acceptance.where_proposed(deployment.drafter.proposal_rate)
+        if plan.settings["interval"]:
+            plan.part(place, first).predict()
+
+
+def _first_of_each_kind(deployments: _Labelled) -> _Labelled:
+    """Return the first deployment, and others that take or make trees where it does not."""
+    kinds: dict[Any, Any] = {}
+    for labels, deployment in deployments:
+        kind = deployment.recurrent_model is None, deployment.tree_width
+        kinds.setdefault(kind, (labels, deployment))
+    return tuple(kinds.values())
+
+
+def _with_rates(acceptance: Acceptance, rates: FloatArray) -> Acceptance:
+    """Return an acceptance with other numbers, along the axis of the same form."""
+    if acceptance.form == _BY_POSITION:
+        return acceptance
+    changed: dict[str, Any] = {acceptance.form: rates.ravel()}
+    return replace(acceptance, **changed)
+
+
+def with_ends(names: Iterable[str]) -> list[str]:
+    """Return columns, each followed by the ends of its interval if it can have one."""
+    ends = [(name, f"{name}_low", f"{name}_high") for name in names]
+    return [name for own in ends for name in (own if own[0] in WITH_INTERVAL else own[:1])]
+
+
+def _listed(name: str, value: Any) -> list[Any]:
+    """Return the values of a parameter, plain numbers for those of NumPy."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, str | Record) or not isinstance(value, Iterable):
+        value = [value]
+    values = [v.item() if isinstance(v, np.generic) else v for v in value]
+    _check_kinds(name, value, {type(v) for v in values})
+    return values
+
+
+def _check_kinds(name: str, value: Any, kinds: set[type]) -> None:
+    """Refuse what is no list of values, by the types in it."""
+    if not kinds or type(None) in kinds:
+        raise InputError(name, value, "at least one value, and none that is missing")
+    if kinds & {list, tuple, np.ndarray} and name != _BY_POSITION:  # which may be a table
+        raise InputError(name, value, "one value or one list of values")
+    if name == "popularity" and kinds - {str, type(Path())}:
+        raise InputError(name, value, "files, or popularity_exponent in its place")
+
+
+def _single(name: str, values: list[Any]) -> Any:
+    """Return the value of a parameter that has one for the whole sweep."""
+    if len(values) > 1:
+        raise InputError(name, values, "one value for the whole sweep")
+    return values[0]
+
+
+def _check_names(values: Mapping[str, list[Any]]) -> str:
+    """Refuse names that are unknown or missing; return the form of acceptance."""
+    known = (*NAMES, *POINT_AXES, *FORMS, *SETTINGS)
+    for name, value in values.items():
+        if name not in known and not _is_label(name):
+            expected = f"a parameter such as {nearest(name, known)}"
+            raise InputError(name, value[0] if len(value) == 1 else value, expected)
+    for name in _REQUIRED:
+        if name not in values:
+            raise InputError(name, None, "at least one value")
+    forms = [name for name in FORMS if name in values]
+    if len(forms) != 1:
+        expected = "exactly one of " + ", ".join(FORMS)
+        raise InputError("acceptance", forms or None, expected)
+    return forms[0]
+
+
+def _columns(
+    wanted: Sequence[str] | None, given: Mapping[str, Any], *, interval: bool
+) -> tuple[str, ...]:
+    """Return the columns of the result beside the labels: those wanted, and what tells points."""
+    found = with_ends(COLUMN_UNITS) if interval else list(COLUMN_UNITS)
+    if _BY_POSITION not in given:
+        found.insert(0, "acceptance_rate")
+    if wanted is None:
+        return tuple(found)
+    wanted = _listed("columns", wanted)
+    known = [*found, *_ordered(dict.fromkeys(filter(_is_label, given)))]
+    for name in wanted:
+        if name not in known:
+            raise InputError("columns", name, f"columns such as {nearest(name, known)}")
+    axes = {*POINT_AXES, "acceptance_rate"}
+    if {"verify_tokens", "tree_width"} & given.keys():
+        axes.add("tokens_per_step")  # trees have no rate
+    return tuple(name for name in found if name in axes or name in wanted)
+
+
+def _is_label(name: str) -> bool:
+    """Return whether a parameter says what runs where, and so is a label of the rows."""
+    return name in NAMES or name.partition(".")[0] in RECORDS
+
+
+def _labels(values: Sequence[Any]) -> list[Any]:
+    """Return what a column calls the values of an axis: numbers of one kind, or words."""
+    if all(isinstance(value, int | float) for value in values):
+        with suppress(OverflowError):  # of numbers that no record takes
+            numbers = np.asarray(values)
+            plain = numbers if numbers.dtype.kind in "bif" else numbers.astype(float)
+            return list(plain.tolist())
+    return [str(v) if isinstance(v, Path) else str(getattr(v, "name", v)) for v in values]
+
+
+def _ordered(labels: dict[str, Any]) -> dict[str, Any]:
+    """Return labels with the four records first; without an engine it is the ideal one."""
+    first = ("target", "drafter", "hardware", "engine")
+    return {name: labels.get(name, "ideal") for name in first} | labels

@@ -1,0 +1,119 @@
+"""Dtypes of weights, caches and arithmetic: sizes, names, and whose kernels read them."""
+
+from functools import cache
+from typing import Literal
+
+from specmodel.base.errors import InputError
+
+Dtype = Literal["fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
+"""Dtypes of arithmetic."""
+
+StorageDtype = Literal[
+    "fp32",
+    "bf16",
+    "fp16",
+    "fp8",
+    "fp8_block",
+    "mxfp8",
+    "int8",
+    "int8_g128",
+    "fp4",
+    "mxfp4",
+    "int4",
+    "int4_g128",
+    "int4_g64",
+    "int4_g32",
+]
+"""Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
+
+BYTES_PER_ELEMENT: dict[str, float] = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": (8 + 32 / 128**2) / 8,
+    "mxfp8": 8.25 / 8,
+    "int8": 1.0,
+    "int8_g128": 8.125 / 8,
+    "fp4": 4.5 / 8,
+    "mxfp4": 4.25 / 8,
+    "int4": (4 + 20 / 128) / 8,
+    "int4_g128": (4 + 16 / 128) / 8,
+    "int4_g64": (4 + 16 / 64) / 8,
+    "int4_g32": (4 + 16 / 32) / 8,
+}
+"""Size of one element [B] with its share of the scales: fp4 (NVFP4) has 8 bits for each 16
+elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128 and
+the like have 16 bits for each group of so many, and no zero points; fp8_block has 32 for each block
+of 128 x 128. Those of fp8 and int8 by tensor or channel are at most 0.1 %."""
+
+_KERNELS = {
+    "fp8_block": "fp8",
+    "mxfp8": "fp8",
+    "int8_g128": "int8",
+    "int4_g128": "int4",
+    "int4_g64": "int4",
+    "int4_g32": "int4",
+}
+"""Dtypes that differ from another in what shares a scale only, and that one."""
+
+_WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
+"""Weights of four bits that some kernels widen to 8 bits, and how fits of these are named."""
+
+_OTHER_NAMES = {
+    "nvfp4": "fp4",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "fp8_e4m3": "fp8",
+    "float8_e4m3fn": "fp8",
+}
+"""What checkpoints and engines call a dtype, and its name here."""
+
+ARITHMETIC_BITS = {
+    name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
+}
+"""Width of the arithmetic on a dtype [-]: scales do not count."""
+
+
+def kernel_dtype(dtype: str) -> str:
+    """Return the dtype whose kernels read a dtype: the same but for how many share a scale."""
+    return _KERNELS.get(dtype, dtype)
+
+
+@cache
+def names_of_fits(stored: str, arithmetic: str | None = None) -> tuple[str, ...]:
+    """Return the names under which kernels of some dtypes may be fitted, the best first.
+
+    Parameters
+    ----------
+    stored, arithmetic
+        Dtypes of what is read and of the arithmetic on it, None for the usual one.
+
+    Returns
+    -------
+    tuple of str
+        The dtype itself, then the one whose kernels read it; another name where weights of four
+        bits meet activations of 8.
+
+    Examples
+    --------
+    >>> names_of_fits("int4_g32", "bf16"), names_of_fits("mxfp4", "fp8")
+    (('int4_g32', 'int4'), ('mxfp4_fp8',))
+    """
+    kernels = kernel_dtype(stored)
+    if arithmetic == "fp8" and kernels in _WITH_FP8:
+        return (_WITH_FP8[kernels],)
+    return tuple(dict.fromkeys((stored, kernels)))
+
+
+def check_dtype(argument: str, dtype: object) -> str:
+    """Return `dtype` if it is known, else say which dtypes are; activations have no groups."""
+    is_of_activations = argument == "activation_dtype"
+    groups = {"mxfp4", *_KERNELS} if is_of_activations else set()
+    known = [name for name in BYTES_PER_ELEMENT if name not in groups]
+    if isinstance(dtype, str) and dtype in known:
+        return dtype
+    ours = _OTHER_NAMES.get(dtype.lower()) if isinstance(dtype, str) else None
+    meant = f"{ours}, as it is called here; " if ours in known else ""
+    raise InputError(argument, dtype, f"{meant}one of {', '.join(known)}")

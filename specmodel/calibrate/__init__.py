@@ -1,1 +1,0 @@
-"""Kernels and engines measured, fitted and judged."""

@@ -1,0 +1,399 @@
+"""From what people name to a deployment: records, dtypes, degrees, what-ifs of single fields."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+
+from specmodel.algebra.acceptance import TYPICAL_PROPOSAL_RATE
+from specmodel.algebra.experts import MAX_TOKENS_PER_SEQUENCE, TYPICAL_ROUTING_CORRELATION
+from specmodel.algebra.routing import zipf_popularity
+from specmodel.base.dtypes import check_dtype, kernel_dtype
+from specmodel.base.errors import InputError
+from specmodel.base.records import read_numbers
+from specmodel.base.units import (
+    FloatArray,
+    Numeric,
+    check,
+)
+from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
+from specmodel.cost.kinds import kernels_of, places_taken
+from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
+from specmodel.layers.states import Rollback, StateKeeping
+from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.machines.hardware import HardwareProfile, choose_kernels, load_hardware
+from specmodel.machines.kernels import KINDS, MAIN_KINDS, TYPICAL, FittedStack
+from specmodel.machines.stand_ins import words_of
+from specmodel.models.architecture import Architecture, load_architecture
+
+RECORDS = ("hardware", "engine", "target", "drafter")
+"""What has fields of its own, which a what-if may replace."""
+DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
+DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
+PART_DTYPES = ("attention_dtype", "mtp_dtype")
+"""Of parts that have the dtype of the other weights unless told otherwise."""
+LOOKUP = ("lookup_time", "proposal_rate")
+POPULARITY = ("popularity", "popularity_exponent")
+SHARES = ("routing_correlation", "memory_utilization")
+ROLLBACKS: tuple[Rollback, ...] = get_args(Rollback)
+NAMES = (
+    *(*RECORDS, "stack", "host_speed", "tree_width", "state_rollback", *DEGREES, *SHARES),
+    *(*DTYPES, *PART_DTYPES, *LOOKUP, *POPULARITY),
+)
+"""What `resolve` takes beside fields of records."""
+
+_SLOTS_OF = {
+    "chain": "vLLM without prefix caching",
+    "aligned": "vLLM",
+    "scratch": "SGLang",
+}
+"""Who reserves states so."""
+
+_STAND_FOR = {
+    "attention": "as fast as grouped attention",
+    "latent_attention": "as fast as latent attention",
+    "gemm": "streams as fast as matrices",
+    "recurrence": "as fast as other recurrences by bytes of state, timed by nobody",
+}
+"""What is assumed of kernels that take the fits of another kind."""
+
+_DEFAULTS: dict[str, Any] = {
+    "engine": "ideal",
+    "routing_correlation": TYPICAL_ROUTING_CORRELATION,
+    "memory_utilization": TYPICAL_MEMORY_UTILIZATION,
+    "state_rollback": "native",
+    **dict.fromkeys(DEGREES, 1),
+    "data_parallel": None,  # as many as expert_parallel needs
+}
+
+
+def deploy(  # noqa: PLR0913 - all keyword-only
+    *,
+    target: Architecture | str | Path,
+    hardware: HardwareProfile | str | Path,
+    drafter: Drafter | Architecture | str | Path | None = None,
+    engine: EngineProfile | str | Path | None = None,
+    host_speed: float | None = None,
+    stack: str | None = None,
+    tree_width: int | None = None,
+    routing_correlation: float | None = None,
+    popularity: Numeric | None = None,
+    tensor_parallel: int | None = None,
+    data_parallel: int | None = None,
+    expert_parallel: int | None = None,
+    draft_tensor_parallel: int | None = None,
+    memory_utilization: float | None = None,
+    weight_dtype: str | None = None,
+    activation_dtype: str | None = None,
+    kv_dtype: str | None = None,
+    attention_dtype: str | None = None,
+    expert_dtype: str | None = None,
+    mtp_dtype: str | None = None,
+    embedding_dtype: str | None = None,
+    state_rollback: str | None = None,
+) -> tuple[Deployment, dict[str, Any]]:
+    """Return a deployment from records, names or paths, and what was assumed in making it.
+
+    Parameters
+    ----------
+    target, hardware, drafter, engine, host_speed, stack, tree_width, routing_correlation
+        As `specmodel.predict` takes them; a drafter of None is none [-].
+    tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
+        Likewise [-].
+    popularity
+        Likewise [-].
+    weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, mtp_dtype
+        Likewise.
+    embedding_dtype, state_rollback
+        Likewise.
+
+    Returns
+    -------
+    tuple
+        The deployment, and the assumed values by argument.
+
+    Raises
+    ------
+    InputError
+        In one line: the argument, its value and what would do.
+
+    Examples
+    --------
+    >>> deployment, assumed = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
+    >>> assumed["routing_correlation"]
+    0.18
+    """
+    return resolve(locals())
+
+
+def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, dict[str, Any]]:
+    """Return a deployment from values by name, and what was assumed in making it.
+
+    Parameters
+    ----------
+    values
+        By name: target and hardware, and whatever else of `NAMES` is given, None for what is
+        not, such as a drafter where nothing drafts; with a dot, fields of the four records, such as
+        hardware.memory.peak_bytes_per_s, to be replaced. Other names are passed over.
+    prefix
+        What an error should carry before the name of a field.
+
+    Returns
+    -------
+    tuple
+        As `deploy` gives it.
+
+    Raises
+    ------
+    InputError
+        Names the argument at fault.
+
+    Examples
+    --------
+    >>> d, _ = resolve({"target": "mixtral-8x7b", "drafter": "ngram", "hardware": "h100_sxm",
+    ...                 "hardware.memory.peak_bytes_per_s": 6e12, "proposal_rate": 0.5})
+    >>> d.hardware.memory.peak_bytes_per_s, d.drafter.proposal_rate
+    (6000000000000.0, 0.5)
+    """
+    changes = _changes(values)
+    given = {name: values[name] for name in NAMES if values.get(name) is not None}
+    chosen = _DEFAULTS | given
+    engine = _record(chosen["engine"], EngineProfile, load_engine)
+    engine = engine.with_changes(f"{prefix}engine", changes["engine"])
+    if "host_speed" in given:
+        engine = engine.on_host(_single("host_speed", given))
+    hardware = _record(chosen["hardware"], HardwareProfile, load_hardware)
+    hardware = hardware.with_changes(f"{prefix}hardware", changes["hardware"])
+    if hardware.kind == "cpu":  # its host is the processor that computes
+        engine = engine.model_copy(update={"hides_host": "none"})
+    dtypes = _dtypes(given, hardware)
+    load = partial(load_architecture, weight_dtype=dtypes.get("weight_dtype"))
+    target = _record(chosen["target"], Architecture, load)
+    target = _alike(target, dtypes)
+    target = target.with_changes(f"{prefix}target", changes["target"] | dtypes)
+    drafter = _drafter(given, target).run_by(engine.draft_model_first)
+    deployment = Deployment(
+        target=target,
+        drafter=drafter.with_changes(f"{prefix}drafter", changes["drafter"]),
+        hardware=hardware,
+        engine=engine,
+        kernels=choose_kernels(hardware, given.get("stack"), engine.stack),
+        popularity=_popularity(given, target),
+        state_rollback=_rollback(chosen["state_rollback"]),
+        tree_width=_tree_width({"tree_width": 1} | given),
+        **{name: _single(name, chosen) for name in SHARES},
+        **{name: _degree(name, chosen) for name in DEGREES if chosen[name] is not None},
+    )
+    of_engine = {"engine": None} if changes["engine"] else {}
+    of_engine |= {"host_speed": None} if "host_speed" in changes["engine"] else {}
+    return deployment, _assumed(deployment, given | of_engine)
+
+
+def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, str]:
+    """Return the dtypes of the target that are given, and that of activations that follows.
+
+    Weights of fp8 meet activations of fp8 where the GPU computes in fp8; elsewhere, as weights of
+    fewer bits everywhere, they are widened as they are read.
+    """
+    names = (*DTYPES, *PART_DTYPES)
+    dtypes = {name: check_dtype(name, given[name]) for name in names if name in given}
+    is_fp8 = kernel_dtype(dtypes.get("weight_dtype", "")) == "fp8" and "fp8" in hardware.dtype
+    return ({"activation_dtype": "fp8"} if is_fp8 else {}) | dtypes
+
+
+def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
+    """Return the target without dtypes of single layers' mixers, where one of all is given."""
+    if "attention_dtype" not in dtypes:
+        return target
+    own = {"mixer_dtype": None, "output_dtype": None}
+    layers = tuple(group.model_copy(update=own) for group in target.layers)
+    return target.model_copy(update={"layers": layers})
+
+
+def _degree(name: str, values: Mapping[str, Any]) -> Any:
+    return int(check(name, _single(name, values), minimum=1, whole=True))
+
+
+def _tree_width(values: Mapping[str, Any]) -> int:
+    width, most = _single("tree_width", values), MAX_TOKENS_PER_SEQUENCE
+    return int(check("tree_width", width, minimum=1, maximum=most, whole=True))
+
+
+def _rollback(value: Any) -> Rollback:
+    if value not in ROLLBACKS:
+        raise InputError("state_rollback", value, f"one of: {', '.join(ROLLBACKS)}")
+    return cast(Rollback, value)
+
+
+def _single(name: str, values: Mapping[str, Any]) -> Any:
+    if np.ndim(np.asarray(values[name], dtype=object)):
+        raise InputError(name, values[name], "one number for the deployment")
+    return values[name]
+
+
+def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was not given and plays a part, by argument."""
+    target, assumed = deployment.target, _defaults_taken(deployment, given)
+    if target.is_moe and deployment.popularity is None:
+        assumed["popularity"] = "equal"
+    if deployment.has_drafter:
+        assumed |= _assumed_of_drafter(deployment.drafter, given)
+    for field, dtype in target.own_dtypes:
+        if dtype == given.get(field):
+            continue
+        assumed[field] = f"{assumed[field]} and {dtype}" if field in assumed else dtype
+    for dtype, wider in deployment.wider_dtypes.items():
+        assumed["arithmetic"] = f"{wider} (no {dtype} peak)"
+    return assumed | assumed_of_kernels(deployment)
+
+
+def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults, of records too, of the arguments that were not given."""
+    target = deployment.target
+    values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
+    values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
+    if deployment.engine.is_of_mean_host:
+        values["host_speed"] = f"{deployment.engine.host_speed:g} (mean of published hosts)"
+    told = _without_part(deployment).union(given)
+    assumed = {n: value for n, value in values.items() if n not in told and value is not None}
+    if "kv_dtype" in assumed and target.other_kv_dtype not in (None, target.kv_dtype):
+        assumed["kv_dtype"] += f" ({target.other_kv_dtype} by hf_quant_config.json, not taken)"
+    return assumed
+
+
+def slots_text(states: StateKeeping) -> str:
+    """Say how many states a request has reserved by drafted tokens, and who does so."""
+    one, two = states.states(np.array([2.0, 3.0])).tolist()
+    count = f"{one:g}" if one == two else f"draft_length + {one - 1:g}"
+    noun = "state" if one == two == 1 else "states"
+    return f"{count} {noun} a request, as {_SLOTS_OF[states.slots]}"
+
+
+def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str, Any]:
+    if not drafter.is_lookup:
+        return {"draft_dtype": drafter.architectures[0].weight_dtype, **dict(drafter.assumed)}
+    is_record = isinstance(given["drafter"], Drafter)
+    defaults = {"proposal_rate": 1.0 if is_record else TYPICAL_PROPOSAL_RATE, "lookup_time": 0.0}
+    kept = {name for name, value in defaults.items() if getattr(drafter, name) == value}
+    return {name: value for name, value in defaults.items() if name in kept - given.keys()}
+
+
+def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others.
+
+    Parameters
+    ----------
+    deployment
+        What runs where.
+
+    Returns
+    -------
+    dict
+        By what is assumed, such as ``bounds_of_fits``.
+    """
+    record, run = deployment.kernels.record, kernels_of(deployment.target)
+    if record is None:
+        return {}
+    places = {kind: record.place(kind, *run[kind]) for kind in KINDS if kind in run}
+    typical = deployment.kernels.typical
+    said = {kind: _said_of_fit(kind, place, typical) for kind, place in places.items()}
+    assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
+    assumed |= _assumed_of_link(deployment)
+    bounds = _bounds_of_fits(record, filter(None, places.values()))
+    assumed |= _stand_ins(deployment)
+    return assumed | ({"bounds_of_fits": " and ".join(bounds)} if bounds else {})
+
+
+def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
+    """Return what is taken for messages of the stack that nobody timed."""
+    link, layout = deployment.hardware.link, deployment.layout
+    if link is None or layout.num_gpus == 1:
+        return {}
+    assumed: dict[str, Any] = {"link_efficiency": 1.0} if link.efficiency == 1 else {}
+    stack = deployment.kernels.link_stack
+    if layout.tensor_parallel > 1 and link.taken_all_reduce(stack) == TYPICAL != stack:
+        assumed["all_reduce"] = "typical of other stacks or GPUs"
+    return assumed
+
+
+def _stand_ins(deployment: Deployment) -> dict[str, str]:
+    """Say whose kernels stand in for each kind and dtype that the stack was not fitted at."""
+    kernels = deployment.kernels
+    said = kernels.stand_ins
+    taken = [place for place in places_taken(kernels, deployment.target) if place in said]
+    return {f"{kind}_{dtype}": words_of(said[kind, dtype]) for kind, dtype in taken}
+
+
+def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:
+    """Say which kernels a kind takes the fit of, nothing if its own."""
+    if place and place[0] in _STAND_FOR and place[0] != kind:
+        return _STAND_FOR[place[0]] + (", typical kernels" if place[0] in typical else "")
+    return "typical kernels" if kind in typical and kind in MAIN_KINDS else ""
+
+
+def _bounds_of_fits(record: FittedStack, places: Iterable[tuple[str, str]]) -> list[str]:
+    """Name the parameters at a bound of each fit that is taken, once."""
+    fits = [(kind, getattr(record, kind)[dtype]) for kind, dtype in dict.fromkeys(places)]
+    return [f"{kind} {n} {getattr(fit, n):.3g}" for kind, fit in fits for n in fit.at_bound]
+
+
+def _without_part(deployment: Deployment) -> set[str]:
+    """Return the arguments that decide nothing for these models."""
+    names = set() if deployment.target.is_moe else {"routing_correlation", "expert_parallel"}
+    is_on_target = deployment.drafter.is_lookup or deployment.drafter.is_head
+    names |= {"draft_tensor_parallel"} if is_on_target else set()
+    if deployment.recurrent_model is None:
+        return names | {"state_rollback", "state_slots"}
+    return names | ({"state_slots"} if deployment.engine.state_slots else set())
+
+
+def _record(value: Any, kind: type, load: Any) -> Any:
+    """Return a record as it is, or the one of a name or path."""
+    return value if isinstance(value, kind) else load(value)
+
+
+def _changes(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the fields to be replaced, by record."""
+    changes: dict[str, dict[str, Any]] = {record: {} for record in RECORDS}
+    for name, value in values.items():
+        record, dot, field = name.partition(".")
+        if dot and record in changes:
+            changes[record][field] = value
+    return changes
+
+
+def _drafter(given: Mapping[str, Any], target: Architecture) -> Drafter:
+    drafter = given.get("drafter", NO_DRAFTER)
+    if isinstance(drafter, Architecture):
+        drafter = model_drafter(drafter)
+    elif not isinstance(drafter, Drafter):
+        drafter = load_drafter(drafter, target)
+        if drafter.is_lookup:
+            drafter = replace(drafter, proposal_rate=TYPICAL_PROPOSAL_RATE)
+    lookup: dict[str, Any] = {n: float(check(n, given[n])) for n in LOOKUP if n in given}
+    if lookup and (drafter == NO_DRAFTER or not drafter.is_lookup):
+        name, value = next(iter(lookup.items()))
+        raise InputError(name, value, "the drafter ngram or suffix with it")
+    return replace(drafter, **lookup)
+
+
+def _popularity(given: Mapping[str, Any], target: Architecture) -> FloatArray | None:
+    popularity, exponent = (given.get(name) for name in POPULARITY)
+    if popularity is None and exponent is None:
+        return None
+    if popularity is not None and exponent is not None:
+        raise InputError("popularity", popularity, "one of popularity and popularity_exponent")
+    if not target.is_moe:
+        name = POPULARITY[popularity is None]
+        raise InputError(name, given[name], f"none, as {target.name} has no routed experts")
+    if exponent is not None:
+        return zipf_popularity(target.num_experts, target.mean_experts_per_token, float(exponent))
+    if isinstance(popularity, str | Path):
+        return read_numbers(Path(popularity), "popularity")
+    numbers = check("popularity", popularity, minimum=0)
+    if numbers.ndim != 1:
+        raise InputError("popularity", f"shape {numbers.shape}", "a number for each expert")
+    return numbers

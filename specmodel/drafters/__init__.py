@@ -1,0 +1,40 @@
+"""Drafters: who proposes tokens, in which passes, and how often these are accepted."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.drafters.acceptance import (
+        list_acceptance as list_acceptance,
+        load_acceptance as load_acceptance,
+    )
+    from specmodel.drafters.blocks import (
+        dflash_drafter as dflash_drafter,
+        dspark_drafter as dspark_drafter,
+        p_eagle_drafter as p_eagle_drafter,
+        pard_drafter as pard_drafter,
+    )
+    from specmodel.drafters.by_name import (
+        list_drafters as list_drafters,
+        load_drafter as load_drafter,
+        model_drafter as model_drafter,
+        ngram_drafter as ngram_drafter,
+        suffix_drafter as suffix_drafter,
+    )
+    from specmodel.drafters.heads import (
+        eagle3_drafter as eagle3_drafter,
+        eagle_drafter as eagle_drafter,
+        mtp_drafter as mtp_drafter,
+        parallel_drafter as parallel_drafter,
+    )
+    from specmodel.drafters.passes import Drafter as Drafter
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    acceptance="list_acceptance load_acceptance",
+    blocks="dflash_drafter dspark_drafter p_eagle_drafter pard_drafter",
+    by_name="list_drafters load_drafter model_drafter ngram_drafter suffix_drafter",
+    heads="eagle3_drafter eagle_drafter mtp_drafter parallel_drafter",
+    passes="Drafter",
+)

@@ -1,0 +1,107 @@
+"""Acceptance by name: what was measured by draft length of a target with its usual drafter."""
+
+from pathlib import Path
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.base.records import is_path, spellings
+from specmodel.drafters.by_name import Drafter, drafter_kind
+from specmodel.drafters.published import PRESET, published_acceptance
+from specmodel.models.architecture import (
+    Architecture,
+    list_architectures,
+    load_architecture,
+)
+
+
+def list_acceptance() -> list[str]:
+    """Return the names of the published acceptance that `load_acceptance` knows.
+
+    Examples
+    --------
+    >>> "glm-5.2-mtp" in list_acceptance()
+    True
+    """
+    return sorted(published.name for published in published_acceptance())
+
+
+def load_acceptance(
+    target: Architecture | str | Path, drafter: Drafter | str | Path, preset: str = PRESET
+) -> Acceptance:
+    """Return the acceptance that was measured of a target with a drafter, by position.
+
+    Parameters
+    ----------
+    target
+        The model, its name or its path; a name need not be one that ships.
+    drafter
+        Its drafter.
+    preset
+        "preset" for the one that is published for both, or a name that `list_acceptance` gives:
+        that of another target, as an assumption.
+
+    Returns
+    -------
+    Acceptance
+        By position, up to the longest draft that was measured, with its source.
+
+    Raises
+    ------
+    InputError
+        If none is published for the two, or it is that of a drafter of another kind.
+
+    Examples
+    --------
+    >>> acceptance = load_acceptance("Qwen3.5-397B-A17B", "mtp")
+    >>> acceptance.expected_tokens_per_step([1, 3]).round(2).tolist()
+    [1.93, 3.39]
+    """
+    model = target
+    if not isinstance(model, Architecture) and is_path(model, "target"):
+        model = load_architecture(model)
+    name = model.name if isinstance(model, Architecture) else str(model)
+    kind = drafter_kind(drafter, model)
+    if preset != PRESET:
+        return _named(preset, kind)
+    for published in published_acceptance():
+        if published.is_of(name) and published.drafter == kind:
+            return published.acceptance
+    near = _of_the_same_shape(model, kind)
+    told = f"{near}, of a model of the same shape, or " if near else ""
+    expected = f"an acceptance_rate, as none is published for {name} with {kind}: {told}one of"
+    raise InputError("acceptance", preset, f"{expected} {_listed()}")
+
+
+def _of_the_same_shape(target: Architecture | str | Path, kind: str) -> str:
+    """Return the name of what is published for a model of the same shape, "" for nothing."""
+    names = list_architectures()
+    if not isinstance(target, Architecture):
+        found = next((word for word in spellings(str(target)) if word in names), None)
+        if found is None:
+            return ""
+        target = load_architecture(found)
+    for published in published_acceptance():
+        shipped = next(filter(published.is_of, names), None) if published.drafter == kind else None
+        if shipped and _shape(load_architecture(shipped)) == _shape(target):
+            return published.name
+    return ""
+
+
+def _shape(model: Architecture) -> tuple[object, ...]:
+    return model.hidden_size, model.vocabulary_size, model.mixers, model.feed_forwards
+
+
+def _named(preset: str, kind: str) -> Acceptance:
+    """Return the acceptance of a name, which must be of a drafter of the kind."""
+    known = {published.name: published for published in published_acceptance()}
+    found = next((known[word] for word in spellings(preset) if word in known), None)
+    if found is None:
+        expected = f"{PRESET} or one of {_listed()}; a rate is an acceptance_rate"
+        raise InputError("acceptance", preset, expected)
+    if found.drafter != kind:
+        raise InputError("acceptance", preset, f"one of {kind}, as the drafter is, or numbers")
+    return found.acceptance
+
+
+def _listed() -> str:
+    return ", ".join(list_acceptance())

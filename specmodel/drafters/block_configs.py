@@ -1,0 +1,257 @@
+"""Reader of the ``config.json`` of a head that drafts a block in one pass: DFlash and DSpark.
+
+Both are small dense models of the target's width, by their keys those of a Qwen3 or, with latents,
+of a DeepSeek-V3. Heads are known by the names of their classes, as in the registries of vLLM 0.33.0
+and SGLang 0.5.23 and in speculators 0.9.0.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from specmodel.models.hf.families import Family
+from specmodel.models.hf.head_parts import (
+    check_target,
+    draft_vocabulary,
+    ffn_size,
+    grouped,
+    latent,
+    num_layers_of,
+    windows,
+)
+from specmodel.models.hf.quantization import checkpoint_dtypes
+from specmodel.models.hf.reader import Reader
+
+_DFLASH = ("DFlashDraftModel", "DFlashSpeculator")
+_DSPARK = (
+    "Qwen3DSparkModel",
+    "Qwen3OmniDSparkModel",
+    "LingDSparkModel",
+    "DSparkDraftModel",
+    "DSparkSpeculator",
+)
+_LATENT = ("K3DSparkModel",)
+BLOCK_CLASSES = (*_DFLASH, *_DSPARK, *_LATENT)
+"""Classes of heads that draft a block."""
+
+_DFLASH_BLOCK = 16
+"""Tokens of a block of DFlash where none is given, as SGLang has it [token]."""
+
+_OWN_CONFIGS = ("dflash_config", "dspark_config")
+_OWN_KEYS = {
+    "attention_sink_bias",
+    "attention_value_scale",
+    "block_size",
+    "causal",
+    "final_logit_softcapping",
+    "markov_head_type",
+    "markov_rank",
+    "mask_token",
+    "mask_token_id",
+    "num_target_layers",
+    "output_multiplier",
+    "sample_from_anchor",
+    "swa_window_size",
+    "target_layer_ids",
+    "use_aux_hidden_state",
+    "use_swa",
+}
+"""Keys of `dflash_config` and `dspark_config` that are read, or change no shape."""
+
+_LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
+"""Keys of what is not quantised."""
+
+_OWN_MODULE = re.compile(
+    r"(?:re:)?\^?(?:\.\*)?\*?(?:model\.|encoder\.)?"
+    r"(?:lm_head|fc|main_proj|context_proj|hidden_norm|markov_head|confidence_head|mask_embedding)"
+    r"(?:\.\w+)*\.?\*?\$?"
+)
+"""Modules that only such heads have, and the LM head, as they are named there."""
+
+_TAPS = ("target_layer_ids", "aux_hidden_state_layer_ids", "eagle_aux_hidden_state_layer_ids")
+_UNKNOWN = ("projector_type", "conv_kernel_size", "selector_rank")
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "n_shared_experts")
+_LEFT_OVER = ("num_experts_per_tok", "mla_use_nope", "mla_use_output_gate", "mla_use_qk_norm")
+
+
+class BlockHead(NamedTuple):
+    """A head that drafts a block: the fields of its `Architecture`, and how it drafts.
+
+    Parameters
+    ----------
+    fields
+        By name, without `schema_version`, `name` and `source`.
+    is_chained
+        Whether it has a Markov head, and so is DSpark.
+    drafts_from_anchor
+        Whether the last known token drafts too, and not only the masks after it.
+    block_size
+        Tokens that it drafts at most [token].
+    """
+
+    fields: dict[str, Any]
+    is_chained: bool
+    drafts_from_anchor: bool
+    block_size: int
+
+
+def is_block_head(config: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration is that of a head that drafts a block and is read here."""
+    names = config.get("architectures")
+    return isinstance(names, list) and len(names) == 1 and names[0] in BLOCK_CLASSES
+
+
+def block_head(
+    config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
+) -> BlockHead:
+    """Return what the configuration of a head describes that drafts a block.
+
+    Parameters
+    ----------
+    config
+        Content of its ``config.json``, as DFlash's and DSpark's authors write it or speculators.
+    argument
+        Name that an error should carry.
+    hidden_size, vocabulary_size
+        Those of the target that it was trained for [-] [token].
+
+    Returns
+    -------
+    BlockHead
+        The head.
+
+    Raises
+    ------
+    InputError
+        If it is for another target, or has a part that is not known here.
+
+    Notes
+    -----
+    Where no layers of the target are listed, vLLM and SGLang take as many as the head has. Where a
+    DSpark head does not say whether its last known token drafts, it does; one of speculators does
+    not. The projection of features is taken to stay in 16 bits where layers are quantised.
+    """
+    reader, name = _flat(config, argument), config["architectures"][0]
+    for key in (*_UNKNOWN, *_EXPERTS):
+        if reader.get(key):
+            raise reader.fault(key, "none, as in a head it is not known here")
+    width, num_layers = reader.whole("hidden_size"), num_layers_of(reader)
+    check_target(reader, width, hidden_size, vocabulary_size)
+    mixer = latent(reader) if name in _LATENT else grouped(reader, width)
+    block = {"kind": "dense", "ffn_size": ffn_size(reader)}
+    layers = [
+        {"mixer": mixer if window is None else mixer | {"window": window}, "feed_forward": block}
+        for window in windows(reader, num_layers)
+    ]
+    markov = None if name in _DFLASH else _markov(reader, vocabulary_size)
+    quantised = _without_own_modules(reader.config)
+    dtypes, layers = checkpoint_dtypes(quantised, argument, reader.dtype(), layers)
+    fields = {
+        "hidden_size": width,
+        "vocabulary_size": draft_vocabulary(reader, vocabulary_size),
+        "input_projection_size": _num_taps(reader, num_layers) * hidden_size,
+        "layers": _grouped(layers),
+        "markov": markov,
+        **dtypes,
+    }
+    from_anchor = _drafts_from_anchor(reader, name)
+    size = _block_size(reader, name) - (not from_anchor)
+    if size < 1:
+        raise reader.fault("block_size", "a block in which some token is drafted")
+    reader.refuse_other_keys(Family(harmless=_LEFT_OVER))
+    return BlockHead(fields, markov is not None, from_anchor, size)
+
+
+def _flat(config: Mapping[str, Any], argument: str) -> Reader:
+    """Return a reader of a configuration with what it nests beside the rest."""
+    whole = {"model_type": "qwen3", **config}
+    for key in ("transformer_layer_config", *_OWN_CONFIGS):
+        nested = config.get(key)
+        if nested is None:
+            continue
+        if not isinstance(nested, dict):
+            raise Reader(whole, argument).fault(key, "an object")
+        unknown = (
+            [] if key not in _OWN_CONFIGS else [name for name in nested if name not in _OWN_KEYS]
+        )
+        for name in unknown:
+            raise Reader(nested, f"{argument} {key}").fault(name, ", ".join(sorted(_OWN_KEYS)))
+        whole |= nested
+    whole["architectures"] = config["architectures"]
+    return Reader(whole | _windowed(Reader(whole, argument)), argument)
+
+
+def _windowed(reader: Reader) -> dict[str, Any]:
+    """Return the keys of windows as a model has them."""
+    kinds, own = reader.config.get("layer_types"), reader.config.get("swa_window_size")
+    window = own if own is not None else reader.config.get("sliding_window")
+    is_listed = isinstance(kinds, list) and "sliding_attention" in kinds
+    if reader.flag("use_swa", False) and not is_listed:
+        kinds = ["sliding_attention"] * num_layers_of(reader)
+        return {"layer_types": kinds, "sliding_window": window, "use_sliding_window": True}
+    return {"use_sliding_window": False} if kinds is None else {"sliding_window": window}
+
+
+def _without_own_modules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration whose quantisation leaves out what layers of a model have, and ends.
+
+    What only such heads have is not quantised here, and the LM head is the target's.
+    """
+    record = config.get("quantization_config")
+    lists = {key: record.get(key) for key in _LEFT_OUT} if isinstance(record, dict) else {}
+    listed = {key: names for key, names in lists.items() if isinstance(names, list)}
+    kept = {
+        key: [*(name for name in names if not _OWN_MODULE.fullmatch(str(name))), "lm_head"]
+        for key, names in listed.items()
+    }
+    return {**config, "quantization_config": {**record, **kept}} if record and kept else {**config}
+
+
+def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return layers that are alike and follow each other together."""
+    groups: list[dict[str, Any]] = []
+    for parts in layers:
+        if groups and groups[-1] | parts == groups[-1]:
+            groups[-1]["count"] += 1
+        else:
+            groups.append({"count": 1} | parts)
+    return groups
+
+
+def _markov(reader: Reader, vocabulary_size: int) -> dict[str, Any]:
+    kind = reader.get("markov_head_type", "vanilla")
+    if kind != "vanilla":
+        raise reader.fault("markov_head_type", "vanilla, as other heads are not known here")
+    has_confidence = reader.flag("enable_confidence_head", False)
+    return {
+        "rank": reader.whole("markov_rank"),
+        "vocabulary_size": vocabulary_size,
+        "has_confidence": has_confidence,
+    }
+
+
+def _num_taps(reader: Reader, num_layers: int) -> int:
+    """Return how many layers of the target are read, 0 if what it computed is taken as it is."""
+    if not reader.flag("use_aux_hidden_state", True):
+        return 0
+    for key in _TAPS:
+        listed = reader.get(key)
+        if listed is not None:
+            if not isinstance(listed, list) or not listed:
+                raise reader.fault(key, "a list of layer numbers")
+            return len(listed)
+    return num_layers
+
+
+def _drafts_from_anchor(reader: Reader, name: str) -> bool:
+    if name in _DFLASH:
+        return reader.flag("sample_from_anchor", False)
+    is_other = reader.config.get("speculators_model_type") is not None
+    usual = not is_other and not reader.flag("dspark_bonus_anchor", False)
+    return reader.flag("sample_from_anchor", usual)
+
+
+def _block_size(reader: Reader, name: str) -> int:
+    """Return the tokens of a block, of which the first may be one that is known [token]."""
+    key = "block_size" if reader.config.get("dspark_block_size") is None else "dspark_block_size"
+    return reader.whole(key, _DFLASH_BLOCK if name in _DFLASH else None)

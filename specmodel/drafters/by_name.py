@@ -1,0 +1,271 @@
+"""Drafters: who proposes the tokens, in how many passes of which architecture.
+
+A drafter is a function from the length of a draft to the passes that make it, the time it takes on
+the host, and how often it proposes at all. Its kinds are a model of its own, a head on the target
+(EAGLE, MTP), a look-up on the host, and what drafts a block in one pass (DFlash, DSpark, P-EAGLE,
+PARD).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.records import is_path, spellings
+from specmodel.drafters.blocks import (
+    DFLASH,
+    DSPARK,
+    dflash_drafter,
+    dspark_drafter,
+    p_eagle_drafter,
+    pard_drafter,
+    read_block_drafter,
+    usual_pard_drafter,
+)
+from specmodel.drafters.heads import (
+    ASSISTANT,
+    EAGLE,
+    EAGLE3,
+    MTP,
+    P_EAGLE,
+    PARALLEL,
+    eagle3_drafter,
+    eagle_drafter,
+    mtp_drafter,
+    parallel_drafter,
+    read_head,
+)
+from specmodel.drafters.names import BLOCKS, DRAFTERS, LOOKUPS, NGRAM, SUFFIX
+from specmodel.drafters.passes import PARD, Drafter, one_at_a_time
+from specmodel.models.architecture import (
+    Architecture,
+    list_architectures,
+    load_architecture,
+)
+
+LOOKUP, SUFFIX_LOOKUP = "n-gram look-up", "suffix look-up"
+"""What look-ups are called."""
+
+__all__ = [
+    "LOOKUPS",
+    "NGRAM",
+    "Drafter",
+    "describe_drafter",
+    "dflash_drafter",
+    "drafter_kind",
+    "dspark_drafter",
+    "eagle3_drafter",
+    "eagle_drafter",
+    "list_drafters",
+    "load_drafter",
+    "model_drafter",
+    "mtp_drafter",
+    "ngram_drafter",
+    "p_eagle_drafter",
+    "parallel_drafter",
+    "pard_drafter",
+    "suffix_drafter",
+]
+
+
+def model_drafter(architecture: Architecture) -> Drafter:
+    """Return a drafter that is a model of its own.
+
+    Parameters
+    ----------
+    architecture
+        The draft model.
+
+    Returns
+    -------
+    Drafter
+        One pass a token; tensor parallelism 1 unless said otherwise.
+    """
+    return Drafter(name=architecture.name, parts=((architecture, one_at_a_time),))
+
+
+def ngram_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
+    """Return an n-gram (prompt look-up) drafter: host time only.
+
+    Parameters
+    ----------
+    lookup_time
+        Host time of looking up the draft of one sequence [s].
+    proposal_rate
+        Share of the steps of a sequence that have a proposal; the others are plain passes [-].
+
+    Returns
+    -------
+    Drafter
+        The look-up.
+    """
+    return Drafter(name=LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
+
+
+def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> Drafter:
+    """Return a look-up in suffix trees of prompts and earlier answers: host time only.
+
+    Parameters
+    ----------
+    lookup_time, proposal_rate
+        As for `ngram_drafter` [s] [-].
+
+    Returns
+    -------
+    Drafter
+        The look-up. As vLLM 0.33 runs it (``v1/spec_decode/suffix_decoding.py``), it proposes as
+        many tokens as it is sure of: the draft length is then the mean of those.
+    """
+    return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
+
+
+_MAKERS: dict[str, Callable[[Architecture], Drafter]] = {
+    "dflash": dflash_drafter,
+    "dspark": dspark_drafter,
+    "eagle": eagle_drafter,
+    "eagle3": eagle3_drafter,
+    "mtp": mtp_drafter,
+    NGRAM: lambda _target: ngram_drafter(),
+    "p-eagle": p_eagle_drafter,
+    "pard": usual_pard_drafter,
+    "parallel": parallel_drafter,
+    SUFFIX: lambda _target: suffix_drafter(),
+}
+"""How a drafter is made for a target, by its name in `DRAFTERS`."""
+
+
+_KINDS = {
+    EAGLE: "eagle",
+    EAGLE3: "eagle3",
+    MTP: "mtp",
+    LOOKUP: NGRAM,
+    PARALLEL: "parallel",
+    DFLASH: "dflash",
+    DSPARK: "dspark",
+    P_EAGLE: "p-eagle",
+    PARD: "pard",
+    SUFFIX_LOOKUP: SUFFIX,
+    ASSISTANT: "assistant",
+}
+"""Names of drafters by what records call them; an assistant is known by its file alone."""
+MODEL = "model"
+"""What a drafter is that none of these names is for."""
+
+
+def list_drafters() -> list[str]:
+    """Return the names that `load_drafter` knows beside those of architectures.
+
+    Examples
+    --------
+    >>> list_drafters()
+    ['dflash', 'dspark', 'eagle', 'eagle3', 'mtp', 'ngram', 'p-eagle', 'parallel', 'pard', 'suffix']
+    """
+    return sorted(DRAFTERS)
+
+
+def describe_drafter(name: str) -> str:
+    """Return in a few words what a drafter is that `list_drafters` names."""
+    return DRAFTERS[name]
+
+
+def load_drafter(name: str | Path, target: Architecture) -> Drafter:
+    """Return a drafter by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_drafters` or `list_architectures` gives, or the path of an architecture.
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    Drafter
+        The drafter.
+
+    Raises
+    ------
+    InputError
+        If there is no such drafter.
+
+    Examples
+    --------
+    >>> load_drafter("ngram", load_architecture("mixtral-8x7b")).name
+    'n-gram look-up'
+    """
+    if is_path(name, "drafter"):
+        is_config = Path(name).suffix != ".toml" and Path(name).exists()
+        head = read_block_drafter(name, target) or read_head(name, target) if is_config else None
+        return head or model_drafter(load_architecture(name, "drafter"))
+    for spelling in spellings(str(name)):
+        if spelling in DRAFTERS:
+            return _MAKERS[spelling](target)
+    known = [*list_drafters(), *list_architectures()]
+    if not {*spellings(str(name))} & {*known}:
+        expected = f"a path, or a known name such as {nearest(str(name), known)}"
+        raise InputError("drafter", name, expected)
+    return model_drafter(load_architecture(name, "drafter"))
+
+
+def longest_block(drafter: str | Path | None, target: str | Path | None) -> int | None:
+    """Return the tokens that a drafter drafts at most, None if it goes on as long as asked.
+
+    Parameters
+    ----------
+    drafter, target
+        A name or path of each, None if there is none; both are read only where the drafter may
+        have a block.
+
+    Returns
+    -------
+    int or None
+        Tokens [token].
+
+    Raises
+    ------
+    InputError
+        If there is no such drafter or target.
+
+    Examples
+    --------
+    >>> longest_block("dspark", "glm-5.2"), longest_block("eagle3", "glm-5.2")
+    (7, None)
+    """
+    if drafter is None or target is None:
+        return None
+    if not {*spellings(str(drafter))} & {*BLOCKS} and not is_path(drafter, "drafter"):
+        return None
+    return load_drafter(drafter, load_architecture(target)).block_size
+
+
+def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
+    """Return the name of a drafter's kind, whether it is a name, a file or a record.
+
+    Parameters
+    ----------
+    drafter
+        A name, a path or a record.
+    target
+        The model that a head sits on; it is read only if the drafter is a file or a model.
+
+    Returns
+    -------
+    str
+        A name that `list_drafters` gives, "assistant", or "model" for a model of its own.
+
+    Raises
+    ------
+    InputError
+        If there is no such drafter or target.
+
+    Examples
+    --------
+    >>> drafter_kind("EAGLE3", "mixtral-8x7b"), drafter_kind("qwen2-0.5b", "qwen2-57b-a14b")
+    ('eagle3', 'model')
+    """
+    if isinstance(drafter, Drafter):
+        return _KINDS.get(drafter.kind, MODEL)
+    for spelling in spellings(str(drafter)):
+        if spelling in DRAFTERS:
+            return spelling
+    model = target if isinstance(target, Architecture) else load_architecture(target)
+    return drafter_kind(load_drafter(drafter, model), model)

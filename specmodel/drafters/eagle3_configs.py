@@ -1,0 +1,177 @@
+"""Reader of the ``config.json`` of an EAGLE-3 head, sequential or with masks (P-EAGLE).
+
+A head looks like a model of few layers. Heads are known by the names of their classes, as in the
+registries of vLLM 0.33.0 and SGLang 0.5.23 and in speculators 0.9.0. What another class would make
+of the same keys is refused by name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.drafters.block_configs import BLOCK_CLASSES
+from specmodel.models.hf.families import Family
+from specmodel.models.hf.head_parts import (
+    check_target,
+    draft_vocabulary,
+    ffn_size,
+    grouped,
+    latent,
+    num_layers_of,
+    windows,
+)
+from specmodel.models.hf.reader import Reader
+
+_GROUPED = (
+    "LlamaForCausalLMEagle3",
+    "Eagle3LlamaForCausalLM",
+    "Eagle3Qwen3ForCausalLM",
+    "Eagle3MiniMaxM2ForCausalLM",
+    "Eagle3Qwen2_5vlForCausalLM",
+    "Eagle3Qwen3vlForCausalLM",
+    "Eagle3Speculator",
+    "Eagle3DraftModel",
+)
+"""Classes of EAGLE-3 heads whose attention has groups of heads."""
+
+_MASKED = (
+    "PEagleDraftModel",
+    "PEagleSpeculator",
+    "PeagleLlamaForCausalLM",
+    "PeagleQwen3ForCausalLM",
+)
+"""Classes of EAGLE-3 heads that draft with masks in one pass (P-EAGLE)."""
+
+_LATENT = ("Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM")
+"""Classes of EAGLE-3 heads with attention over latents, as EAGLE-3.1 for Kimi-K2.5."""
+
+_MASK_KEYS = ("pard_token", "ptd_token_id", "mask_token_id")
+"""Keys of the mask with which a head drafts all tokens in one pass."""
+
+_UNKNOWN = ("quantization_config", "num_experts", "num_local_experts")
+_LEFT_OVER = (
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "moe_layer_freq",
+    "first_k_dense_replace",
+    "topk_group",
+    "topk_method",
+    "num_nextn_predict_layers",
+)
+"""Keys of the target's family that a head over latents carries: its block is dense all the same."""
+
+_DEFAULT_TAPS = 3
+
+
+def eagle3_fields(
+    config: Mapping[str, Any],
+    argument: str,
+    *,
+    hidden_size: int,
+    vocabulary_size: int,
+) -> dict[str, Any]:
+    """Return the fields of an `Architecture` that the configuration of an EAGLE-3 head describes.
+
+    Parameters
+    ----------
+    config
+        Content of its ``config.json``, as SGLang and SpecForge write it or as speculators does.
+    argument
+        Name that an error should carry.
+    hidden_size, vocabulary_size
+        Those of the target that it was trained for [-] [token].
+
+    Returns
+    -------
+    dict
+        Fields by name, without `schema_version`, `name` and `source`.
+
+    Raises
+    ------
+    InputError
+        If it is a head of another kind or target, or has a part that is not known here.
+
+    Notes
+    -----
+    Queries, keys and values of the first layer, or their latents, read the embedding beside what
+    the target computed; those of further layers the width of the head alone.
+    """
+    layer = config.get("transformer_layer_config")
+    nested = layer if isinstance(layer, dict) else {}
+    reader = Reader({"model_type": "llama", **config, **nested}, argument)
+    is_latent = _is_latent(config, reader)
+    _refuse_unknown(reader, is_latent)
+    width = reader.whole("hidden_size")
+    check_target(reader, width, hidden_size, vocabulary_size)
+    kinds = windows(reader, num_layers_of(reader))
+    mixer = latent(reader) if is_latent else grouped(reader, width)
+    block = {"kind": "dense", "ffn_size": ffn_size(reader)}
+    dtype = reader.dtype()
+    layers = []
+    for place, window in enumerate(kinds):
+        own = mixer if window is None else mixer | {"window": window}
+        read = {"input_size": 2 * width} if place == 0 else {}
+        layers.append({"count": 1, "mixer": own | read, "feed_forward": block})
+    fields = {
+        "hidden_size": width,
+        "vocabulary_size": draft_vocabulary(reader, vocabulary_size),
+        "input_projection_size": _num_taps(reader, width, hidden_size) * hidden_size,
+        "layers": layers,
+    }
+    reader.refuse_other_keys(Family(harmless=_LEFT_OVER if is_latent else ()))
+    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def drafts_with_masks(config: Mapping[str, Any]) -> bool:
+    """Tell whether an EAGLE-3 head drafts all tokens in one pass, with masks (P-EAGLE)."""
+    told = config.get("speculators_model_type")  # by which engines go where it is told
+    if told is not None:
+        return bool(told == "peagle")
+    names = config.get("architectures")
+    is_named = isinstance(names, list) and bool({*names} & {*_MASKED})
+    return is_named or any(config.get(key) is not None for key in _MASK_KEYS)
+
+
+def _is_latent(config: Mapping[str, Any], reader: Reader) -> bool:
+    """Tell whether a head attends over latents; refuse what is no sequential EAGLE-3 head."""
+    names = config.get("architectures")
+    if isinstance(names, list) and len(names) == 1 and names[0] in (*_GROUPED, *_MASKED, *_LATENT):
+        if config.get("speculators_model_type") in (None, "eagle3", "peagle"):
+            return names[0] in _LATENT
+        raise reader.fault("speculators_model_type", "eagle3 or peagle in a head of this class")
+    known = ", ".join((*_GROUPED, *_MASKED, *_LATENT, *BLOCK_CLASSES))
+    expected = f"an EAGLE-3 head or one of a block, as others are not read: one of {known}"
+    raise reader.fault("architectures", expected)
+
+
+def _refuse_unknown(reader: Reader, is_latent: bool) -> None:
+    for key in _UNKNOWN if is_latent else (*_UNKNOWN, "kv_lora_rank"):
+        if reader.config.get(key):
+            raise reader.fault(key, "none, as in a head it is not known here")
+
+
+def _num_taps(reader: Reader, width: int, hidden_size: int) -> int:
+    """Return how many features of the target a head projects, 0 if it takes the last as it is."""
+    own = reader.config.get("eagle_config")
+    if not isinstance(own, dict | None):
+        raise reader.fault("eagle_config", "an object")
+    own = own or {}
+    if own.get("use_aux_hidden_state", True) is False:
+        if width != hidden_size:
+            raise reader.fault("hidden_size", f"{hidden_size} without auxiliary features")
+        return 0
+    key = "eagle_aux_hidden_state_layer_ids"
+    given = {f"eagle_config.{key}": own.get(key), key: reader.config.get(key)}
+    listed = {name: ids for name, ids in given.items() if ids}
+    for name, ids in listed.items():
+        if not isinstance(ids, list):
+            raise InputError(f"{reader.argument} {name}", ids, "a list of layer numbers")
+    count = next((len(ids) for ids in listed.values()), _DEFAULT_TAPS)
+    told = reader.whole("num_aux_hidden_states", count)
+    for name, ids in listed.items():
+        if len(ids) != told:
+            expected = f"as many layers as are told elsewhere, {told}"
+            raise InputError(f"{reader.argument} {name}", ids, expected)
+    return told

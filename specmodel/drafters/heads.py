@@ -1,0 +1,443 @@
+"""Draft heads: what EAGLE, MTP and parallel heads have of their target, and what of their own."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT, Dtype
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.drafters.passes import (
+    Drafter,
+    Rule,
+    all_at_once,
+    features_first,
+    masks_after_verified,
+    module_in_turn,
+    selection_first,
+    verified_first,
+)
+from specmodel.layers.attention import LatentAttention
+from specmodel.layers.block_sparse import BlockSparseAttention
+from specmodel.layers.compressed import CompressedAttention
+from specmodel.layers.dense import DenseFeedForward
+from specmodel.layers.feed_forward import RoutedExperts
+from specmodel.layers.group import LayerGroup, Mixer
+from specmodel.layers.grouped import GroupedAttention
+from specmodel.layers.residuals import HyperConnections
+from specmodel.layers.sparse import SparseAttention
+from specmodel.models.architecture import Architecture
+
+EAGLE3_VOCABULARY_SIZE = 32_000
+"""Reduced draft vocabulary that EAGLE-3 heads often have [token]."""
+
+EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
+ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
+"""What drafters are called that a fit or a measurement may be of."""
+
+_NO_BLOCK = "none in the checkpoint, as if it had one"
+
+Attention = (
+    GroupedAttention
+    | LatentAttention
+    | SparseAttention
+    | BlockSparseAttention
+    | CompressedAttention
+)
+"""Mixers that a head may have; it never has a recurrent one."""
+
+
+def eagle_drafter(
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
+) -> Drafter:
+    """Return an EAGLE head: a 2h-to-h projection, one dense layer, an LM head; not quantised.
+
+    Its first pass of a step carries all tokens that were verified, the others one each.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    ffn_size
+        Width of its feed-forward block; by default the target's dense width, or 3.5 times the
+        hidden size where the target has none [-].
+    vocabulary_size
+        Draft vocabulary, by default the target's [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
+
+    Examples
+    --------
+    >>> from specmodel.models.architecture import load_architecture
+    >>> head = eagle_drafter(load_architecture("mixtral-8x7b"))
+    >>> head.architectures[0].layers[0].feed_forward.ffn_size
+    14336
+    """
+    block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
+    size = vocabulary_size or target.vocabulary_size
+    return _head(target, EAGLE, plain_attention(target), 2, block, size, verified_first)
+
+
+def eagle3_drafter(
+    target: Architecture,
+    *,
+    ffn_size: int | None = None,
+    vocabulary_size: int = EAGLE3_VOCABULARY_SIZE,
+) -> Drafter:
+    """Return an EAGLE-3 head: a 3h-to-h projection, one dense layer, a reduced LM head.
+
+    Queries, keys and values read the embedding beside the features, so twice the hidden size. The
+    projection runs once a step, on the tokens that were verified, as the first pass does.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    ffn_size
+        Width of its feed-forward block; by default that of the head which SpecForge publishes for
+        the target, else that of a dense target, or 6 times the hidden size for an MoE, the median
+        of those heads [-].
+    vocabulary_size
+        Draft vocabulary [token].
+
+    Returns
+    -------
+    Drafter
+        The head.
+    """
+    from specmodel.drafters.published import published_head
+
+    h = target.hidden_size
+    mixer = grouped_attention(target).model_copy(update={"input_size": 2 * h})
+    block = ffn_size or published_head(target)
+    rule = 0 if block else (0 if target.is_moe else dense_size(target)) or 6 * h
+    head = _head(target, EAGLE3, mixer, 3, block or rule, vocabulary_size, features_first)
+    told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
+    return replace(head, assumed=(("draft_ffn_size", told),) if rule else ())
+
+
+def mtp_drafter(target: Architecture) -> Drafter:
+    """Return a multi-token-prediction head: a 2h-to-h projection and one layer like the target's.
+
+    The projection and the target's LM head run in each pass. The layer is the one that the target
+    says (`Architecture.mtp_layer`), or has the target's attention, over all entries and with a
+    cache of its own, even where most layers are recurrent, and experts where the target has them.
+    Its weights have the target's dtypes, or those in which a checkpoint
+    leaves them (`Architecture.mtp_dtype`); the projection stays in 16 bits.
+
+    Parameters
+    ----------
+    target
+        The model it sits on, with the number of its modules; without any, as if it had one, which
+        is told among what was assumed.
+
+    Returns
+    -------
+    Drafter
+        The head: one module, run once for each token and first on all that were verified; or
+        several, which draft one position each, all on the tokens that were verified.
+
+    Notes
+    -----
+    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it. Each GPU has
+    the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
+    which it is cut and then gathered.
+    """
+    module = target.mtp_layer or _mtp_layer(target)
+    head = own_layers_head(target, module, 1, 2 * target.hidden_size)
+    modules = target.num_mtp_modules or 1
+    rules: list[Rule] = [selection_first if target.shares_mtp_index else verified_first]
+    if modules > 1:
+        rules = [partial(module_in_turn, place, modules) for place in range(modules)]
+    return Drafter(
+        name=MTP,
+        parts=tuple((head, rule) for rule in rules),
+        is_head=True,
+        trained_positions=modules,
+        assumed=() if target.num_mtp_modules else (("mtp_block", _NO_BLOCK),),
+        target_sizes=(target.hidden_size, target.vocabulary_size),
+    )
+
+
+def own_layers_head(
+    target: Architecture, module: LayerGroup, num_layers: int, input_projection_size: int
+) -> Architecture:
+    """Return a head with layers like those of modules that come with the target, in their dtypes.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    module
+        A layer of such a module.
+    num_layers, input_projection_size
+        Layers, and the width that is projected down before them [-].
+
+    Returns
+    -------
+    Architecture
+        The head.
+    """
+    has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
+    changes = {
+        "name": f"{MTP} of {target.name}",
+        "layers": (module.model_copy(update={"count": num_layers}),),
+        "input_projection_size": input_projection_size,
+        "mtp_layer": None,
+        "layer_inputs": None,
+        "ngram_inputs": None,
+        "ngram_memory": None,
+        "residuals": target.residuals if has_streams else None,
+    }
+    return target.model_copy(update=changes | _mtp_dtypes(target))
+
+
+def parallel_drafter(
+    target: Architecture, *, ffn_size: int | None = None, vocabulary_size: int | None = None
+) -> Drafter:
+    """Return a parallel head: shaped as an EAGLE head, but one pass drafts all tokens.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    ffn_size, vocabulary_size
+        As for `eagle_drafter` [-] [token].
+
+    Returns
+    -------
+    Drafter
+        The head; its pass carries `draft_length` tokens of each sequence.
+    """
+    head = eagle_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
+    name = {"name": f"{PARALLEL} on {target.name}"}
+    parts = ((model.model_copy(update=name), all_at_once) for model in head.architectures)
+    return replace(head, name=PARALLEL, parts=tuple(parts))
+
+
+def _head(
+    target: Architecture,
+    kind: str,
+    mixer: Mixer,
+    inputs: int,
+    ffn_size: int,
+    vocabulary_size: int,
+    rule: Rule,
+) -> Drafter:
+    fields = {
+        "vocabulary_size": vocabulary_size,
+        "input_projection_size": inputs * target.hidden_size,
+    }
+    head = derived_head(target, kind, 1, mixer, ffn_size, fields)
+    sizes = target.hidden_size, target.vocabulary_size
+    return Drafter(name=kind, parts=((head, rule),), is_head=True, target_sizes=sizes)
+
+
+def derived_head(
+    target: Architecture,
+    kind: str,
+    num_layers: int,
+    mixer: Mixer,
+    ffn_size: int,
+    fields: Mapping[str, Any],
+) -> Architecture:
+    """Return a head of the target's width, of dense layers that are alike; not quantised.
+
+    Parameters
+    ----------
+    target
+        The model it sits on.
+    kind
+        What it is called.
+    num_layers, mixer, ffn_size
+        Its layers, and the mixer and the width of the feed-forward block of each [-].
+    fields
+        What `Architecture` has beside.
+
+    Returns
+    -------
+    Architecture
+        The head.
+    """
+    is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
+    dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
+    block = {"kind": "dense", "ffn_size": ffn_size}
+    shape = {
+        "schema_version": 2,
+        "name": f"{kind} on {target.name}",
+        "source": "derived from the target",
+        "hidden_size": target.hidden_size,
+        "layers": [{"count": num_layers, "mixer": mixer.model_dump(), "feed_forward": block}],
+        "weight_dtype": dtype,
+        "activation_dtype": dtype,
+        "kv_dtype": target.kv_dtype,
+        **fields,
+    }
+    return build(Architecture, shape, "drafter")
+
+
+def read_head(path: str | Path, target: Architecture) -> Drafter | None:
+    """Return the EAGLE-3 head or assistant that a ``config.json`` describes, None if a model's."""
+    from specmodel.drafters.eagle3_configs import drafts_with_masks, eagle3_fields
+    from specmodel.models.hf import gemma
+    from specmodel.models.hf.drafting import is_draft_head
+    from specmodel.models.hf.files import read_config
+
+    file = read_config(path, "drafter")
+    if not is_draft_head(file.content):
+        return None
+    sizes = {"hidden_size": target.hidden_size, "vocabulary_size": target.vocabulary_size}
+    if file.content.get("model_type") == "gemma4_assistant":
+        fields = gemma.assistant_fields(file.content, file.argument, **sizes)
+        assistant = build(Architecture, file.with_origin(fields), file.argument)
+        return _assistant(assistant, target, file.argument)
+    fields = eagle3_fields(file.content, file.argument, **sizes)
+    head = build(Architecture, file.with_origin(fields), file.argument)
+    if drafts_with_masks(file.content):
+        parts = ((head, masks_after_verified),)
+        return Drafter(name=P_EAGLE, parts=parts, is_head=True, is_chain=True)
+    return Drafter(name=EAGLE3, parts=((head, features_first),), is_head=True)
+
+
+def _assistant(head: Architecture, target: Architecture, argument: str) -> Drafter:
+    """Return an assistant, which attends to caches of its target and keeps none.
+
+    Its first pass carries what was verified, as in vLLM 0.33 (``spec_decode/gemma4``); SGLang
+    0.5.23 goes on from the last accepted token alone (``frozen_kv_mtp_worker_v2.py``).
+    """
+    if not head.caches_read <= target.caches_kept:
+        expected = f"layers whose heads and window are those of caches of {target.name}"
+        raise InputError(f"{argument} text_config", "other heads", expected)
+    sizes = target.hidden_size, target.vocabulary_size
+    head = head.model_copy(update={"kv_dtype": target.kv_dtype})
+    return Drafter(
+        name=ASSISTANT, parts=((head, verified_first),), is_head=True, target_sizes=sizes
+    )
+
+
+def _mtp_layer(target: Architecture) -> LayerGroup:
+    """Return a layer with the target's attention and experts, as stored unless told otherwise."""
+    mixer = _attention(target)
+    of_mixer = next(group for group in target.layers if isinstance(group.mixer, type(mixer)))
+    blocks = [group for group in target.layers if group.feed_forward]
+    routed = (group for group in blocks if isinstance(group.feed_forward, RoutedExperts))
+    of_block = next(routed, None) or blocks[0]
+    as_stored = target.mtp_dtype is None
+    return LayerGroup(
+        count=1,
+        mixer=mixer,
+        feed_forward=of_block.feed_forward,
+        mixer_dtype=of_mixer.mixer_dtype if as_stored else None,
+        output_dtype=of_mixer.output_dtype if as_stored else None,
+        ffn_dtype=of_block.ffn_dtype if as_stored else None,
+    )
+
+
+def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
+    """Return the dtypes of an MTP head that a checkpoint leaves in another than the rest."""
+    dtype = target.mtp_dtype
+    if dtype is None:
+        return {}
+    narrow = BYTES_PER_ELEMENT[target.activation_dtype] < 2 <= BYTES_PER_ELEMENT[dtype]
+    return {
+        "weight_dtype": dtype,
+        "attention_dtype": None,
+        "attention_activation_dtype": None,
+        "expert_dtype": None,
+        "embedding_dtype": target.outer_dtype,  # it shares the LM head, whose dtype stays as well
+        "activation_dtype": "bf16" if narrow else target.activation_dtype,
+    }
+
+
+def _attention(target: Architecture) -> Attention:
+    """Return attention as the target has it with an indexer, over all entries, or in a window."""
+    indexed = [mixer for mixer in target.mixers if isinstance(mixer, BlockSparseAttention)]
+    if indexed:
+        return indexed[0]
+    for mixer in sorted(target.mixers, key=lambda mixer: bool(getattr(mixer, "window", None))):
+        if isinstance(mixer, GroupedAttention):
+            return mixer.model_copy(update={"window": None})
+        if isinstance(mixer, SparseAttention):
+            return mixer.model_copy(update={"has_indexer": True})
+        if isinstance(mixer, LatentAttention):
+            return mixer
+        if isinstance(mixer, CompressedAttention):
+            return mixer.window_alone
+    raise InputError("target", target.name, "layers with attention, for a head to be built on")
+
+
+def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
+    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is.
+
+    Where entries are compressed, it has heads of the usual size.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    GroupedAttention or LatentAttention
+        Over all entries.
+    """
+    mixer = _attention(target)
+    if isinstance(mixer, CompressedAttention):
+        return _usual_heads(target.hidden_size)
+    if isinstance(mixer, SparseAttention):
+        sizes = {name: getattr(mixer, name) for name in LatentAttention.model_fields}
+        return LatentAttention(**sizes | {"kind": "latent_attention", "gate_size": 0})
+    if isinstance(mixer, GroupedAttention | BlockSparseAttention):
+        sizes = mixer.model_dump(include={"num_heads", "num_kv_heads", "head_dim"})
+        return GroupedAttention(**sizes)
+    return mixer.model_copy(update={"gate_size": 0})
+
+
+def grouped_attention(target: Architecture) -> GroupedAttention:
+    """Return grouped heads as heads have them: the target's, or of 128 where it has latents.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    GroupedAttention
+        Over all entries, without gate.
+    """
+    mixer = plain_attention(target)
+    return mixer if isinstance(mixer, GroupedAttention) else _usual_heads(target.hidden_size)
+
+
+def _usual_heads(hidden_size: int) -> GroupedAttention:
+    """Return attention with heads of 128, in eight groups where these divide them."""
+    heads = max(hidden_size // 128, 1)
+    kv_heads = 8 if heads % 8 == 0 else heads
+    return GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
+
+
+def dense_size(target: Architecture) -> int:
+    """Return the width of the target's dense feed-forward blocks, 0 if all of them route.
+
+    Parameters
+    ----------
+    target
+        The model that a head sits on.
+
+    Returns
+    -------
+    int
+        The width [-].
+    """
+    for part in target.feed_forwards:
+        if isinstance(part, DenseFeedForward):
+            return part.ffn_size
+        if not part.is_routed:  # a single expert
+            return part.expert_size
+    return 0

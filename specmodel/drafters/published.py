@@ -1,0 +1,200 @@
+"""Tables of drafters that are published: what they are like, and what was measured of them."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from specmodel.algebra.acceptance import (
+    Acceptance,
+    acceptance_from_lengths,
+    acceptance_of_blocks,
+    expected_tokens_per_step_by_position,
+)
+from specmodel.models.architecture import Architecture
+
+PRESET = "preset"
+"""What is given as acceptance for the one that is published for a target and its drafter."""
+
+_FOLDER = Path(__file__).parent / "data"
+_SOURCE = "InferenceX: SPEED-Bench coding, thinking on, B300, vLLM, as of November 2026"
+_BLOCK_DRAFTERS = ("dspark",)
+"""Kinds of drafters that make all tokens of a draft at once."""
+
+_RECIPES = "vLLM recipes and InferenceX, November 2026"
+_LAST = 8
+_SHOWN = 0.005
+"""What is printed of tokens per step differs by less, if it is the same [token]."""
+
+
+@dataclass(frozen=True)
+class PublishedAcceptance:
+    """Tokens per step that were measured by draft length, of one target with one drafter.
+
+    Parameters
+    ----------
+    name
+        What it is called.
+    target, drafter
+        Beginning of the target's name, and kind of its drafter.
+    tokens_per_step
+        With 1, 2, … tokens drafted [token].
+    """
+
+    name: str
+    target: str
+    drafter: str
+    tokens_per_step: tuple[float, ...]
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """By position, with its source; of a drafter of blocks for each length by itself."""
+        is_block = self.drafter in _BLOCK_DRAFTERS
+        of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
+        rates = of_lengths(self.tokens_per_step)
+        lengths = np.arange(1, len(self.tokens_per_step) + 1)
+        off = np.abs(expected_tokens_per_step_by_position(rates, lengths) - self.tokens_per_step)
+        told = ""
+        if off.max() > _SHOWN:
+            where = ", ".join(f"{length}" for length in lengths[off > _SHOWN])
+            told = f"; smoothed, as gains rise or are losses: by up to {off.max():.2f} tokens"
+            told += f" at length {where}"
+        source = f"{self.name} ({_SOURCE}{told})"
+        return Acceptance(acceptance_by_position=rates.tolist(), source=source)
+
+    def is_of(self, target: str) -> bool:
+        """Tell whether a model's name says that it is the target."""
+        return _is_named(target, self.target)
+
+
+def published_acceptance() -> tuple[PublishedAcceptance, ...]:
+    """Return the acceptance that is published, that of "preset" before others of a drafter.
+
+    Examples
+    --------
+    >>> [published.name for published in published_acceptance()][:2]
+    ['deepseek-v4-pro-mtp', 'glm-5.2-mtp']
+    """
+    return tuple(
+        PublishedAcceptance(
+            row["name"],
+            row["target"],
+            row["drafter"],
+            tuple(float(row[f"{length}"]) for length in range(1, _LAST + 1)),
+        )
+        for row in _rows("accept_lengths.csv")
+    )
+
+
+def published_head(target: Architecture) -> int:
+    """Return the feed-forward width of the EAGLE-3 head that is published for a target.
+
+    Parameters
+    ----------
+    target
+        The model, known by its shape, as names vary: what shares a shape shares a head's.
+
+    Returns
+    -------
+    int
+        The width, 0 if none is known [-].
+
+    Examples
+    --------
+    >>> from specmodel.models.architecture import load_architecture
+    >>> published_head(load_architecture("deepseek-v3"))
+    40960
+    """
+    keys = ("hidden_size", "num_layers", "num_experts", "vocabulary_size")
+    shape = {key: str(getattr(target, key)) for key in keys}
+    fitting = (row for row in _rows("eagle3_heads.csv") if row | shape == row)
+    return int(next(fitting, {}).get("ffn_size", 0))
+
+
+class PublishedBlock(NamedTuple):
+    """A head that drafts a block, as it is published.
+
+    Parameters
+    ----------
+    num_layers
+        Its layers [-].
+    block_size
+        Tokens of a block [token].
+    has_latents
+        Whether its attention is over latents like those of its target.
+    """
+
+    num_layers: int
+    block_size: int
+    has_latents: bool
+
+
+def published_block(target: Architecture, drafter: str) -> PublishedBlock | None:
+    """Return what is published of a target's DFlash or DSpark head.
+
+    Parameters
+    ----------
+    target
+        The model, known by its name.
+    drafter
+        Name of the drafter.
+
+    Returns
+    -------
+    PublishedBlock or None
+        None if nothing is certain.
+
+    Examples
+    --------
+    >>> from specmodel.models.architecture import load_architecture
+    >>> published_block(load_architecture("kimi-k3"), "dspark")
+    PublishedBlock(num_layers=5, block_size=8, has_latents=True)
+    """
+    for row in _rows("block_heads.csv"):
+        if row["drafter"] == drafter and _is_named(target.name, row["target"]):
+            sizes = int(row["num_layers"]), int(row["block_size"])
+            return PublishedBlock(*sizes, row["has_latents"] == "1")
+    return None
+
+
+def usual_drafter(target: Architecture) -> str:
+    """Return in words the drafter and the draft length that recipes use for a target.
+
+    Parameters
+    ----------
+    target
+        The model, known by its name.
+
+    Returns
+    -------
+    str
+        Name of the drafter, length and source; nothing if none is known.
+
+    Examples
+    --------
+    >>> from specmodel.models.architecture import load_architecture
+    >>> usual_drafter(load_architecture("gpt-oss-120b"))
+    'eagle3, draft length 7 (vLLM recipes and InferenceX, November 2026)'
+    """
+    for row in _rows("usual_drafters.csv"):
+        if _is_named(target.name, row["target"]):
+            return f"{row['drafter']}, draft length {row['draft_lengths']} ({_RECIPES})"
+    return ""
+
+
+def _is_named(name: str, words: str) -> bool:
+    """Tell whether words stand in the name of a model, and not as a part of longer ones."""
+    plain = name.lower().replace("_", "-").replace(" ", "-")
+    other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
+    return re.search(rf"(?<![a-z0-9.]){re.escape(words)}(?!{other})", plain) is not None
+
+
+@cache
+def _rows(name: str) -> tuple[dict[str, str], ...]:
+    """Return the rows of a table that ships, by its columns."""
+    lines = (_FOLDER / name).read_text(encoding="utf-8").splitlines()
+    names, *rows = (line.split(",") for line in lines if not line.startswith("#"))
+    return tuple(dict(zip(names, row, strict=True)) for row in rows)

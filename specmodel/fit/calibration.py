@@ -1,0 +1,293 @@
+"""From a file of rows to a profile with fitted kernels, and what is to be said of both."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import build, toml_text
+from specmodel.fit.kernels import KernelFitting, fit_kernels, fitted_stack
+from specmodel.machines.hardware import HardwareProfile, Link, load_hardware
+from specmodel.machines.profiles import hardware_text, with_stack
+from specmodel.measure.kernels.collectives import fit_link
+from specmodel.measure.kernels.device import STACK, DeviceInfo
+from specmodel.measure.kernels.rows import read_rows
+from specmodel.measure.kernels.suite import DTYPE
+from specmodel.measure.measurements import check_measurements
+
+DRIFT = 0.1
+"""Drift of the references over a run from which a device is flagged [-]."""
+
+NOISY = 0.4
+"""Mean error of a fit from which its timings are doubted [-]."""
+
+_FASTEST_PCIE = 7e10
+_LAUNCHES = {0: "eager", 1: "graph"}
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How well repeats of a point agree: relative differences [-], medians over points.
+
+    Standard deviation of its times, of their ratios to the reference, and difference between the
+    medians of odd and of even repeats.
+    """
+
+    raw: float
+    ratio: float
+    split_half: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Calibration:
+    """A profile made of rows.
+
+    Parameters
+    ----------
+    text
+        The profile as TOML.
+    fits
+        Fits by kind and dtype, with their errors.
+    noise
+        How well repeats agree.
+    launch_times
+        Time of a kernel that does next to nothing, launched eagerly and in a graph [s].
+    skipped
+        Points that could not be timed, and why.
+    links
+        Link of the profile and the one that all-reduces show, where there were several GPUs.
+    flags
+        What speaks against the timings: a device that was busy, throttled or drifted.
+    """
+
+    text: str
+    fits: Mapping[tuple[str, str], KernelFitting]
+    noise: Noise
+    launch_times: Mapping[str, float]
+    skipped: Mapping[str, str]
+    links: tuple[Link | None, Link] | None
+    flags: Sequence[str]
+
+
+def check_output(output: str | Path) -> Path:
+    """Return where the rows of a profile are, if it can be written.
+
+    Parameters
+    ----------
+    output
+        The profile.
+
+    Returns
+    -------
+    Path
+        A CSV beside it.
+
+    Raises
+    ------
+    InputError
+        If it is no TOML file, its folder is missing, or a profile is there that has no rows
+        beside it and so was not made of rows.
+    """
+    path = Path(output)
+    if path.suffix != ".toml":
+        raise InputError("output", str(output), "a .toml file")
+    if not path.parent.is_dir():
+        raise InputError("output", str(output), "a file in a folder that exists")
+    rows = path.with_suffix(".csv")
+    if path.exists() and not rows.exists():
+        expected = f"a new file, or one whose rows {rows.name} are beside it; this one is kept"
+        raise InputError("output", str(output), expected)
+    return rows
+
+
+def calibrate_rows(
+    path: str | Path, info: DeviceInfo, *, date: str, hardware: str | Path | None = None
+) -> Calibration:
+    """Fit kernels to the rows of a file and add them to the profile of the device.
+
+    Parameters
+    ----------
+    path
+        As `session.run_suite` wrote it.
+    info
+        The device.
+    date
+        Day of the fit, as 2026-11-21.
+    hardware
+        Profile to start from; by default the one that ships for the device, or one whose peaks
+        are the best that was measured.
+
+    Returns
+    -------
+    Calibration
+        The profile and its errors.
+
+    Raises
+    ------
+    InputError
+        If the rows do not do, or there is no such profile.
+    """
+    rows = read_rows(path)
+    start = hardware or (info.hardware if info.is_shipped else None)
+    if start is None:
+        profile = measured_profile(rows, info)
+        text = toml_text(profile) + "\n"
+    else:
+        profile, text = load_hardware(start), hardware_text(start)
+    fits, unfit = _fit_what_can_be(check_measurements(rows), profile)
+    source = f"specmodel calibrate, {info.name}, driver {info.driver}"
+    stack = fitted_stack(fits, version=info.torch, source=source, date=date)
+    noted = rows[rows["note"].notna()]
+    link, moved = measured_link(rows), drift(rows)
+    flags = [*_session_flags(Path(path).with_suffix(".json")), *unfit]
+    if abs(moved) > DRIFT:
+        flags.append(f"drifted: references took {moved:+.0%} in the last third of the rows")
+    return Calibration(
+        text=with_stack(text, STACK, stack),
+        fits=fits,
+        noise=noise(rows),
+        launch_times=launch_times(rows),
+        skipped=dict(zip(noted["point"], noted["note"], strict=True)),
+        links=(profile.link, link) if link else None,
+        flags=flags,
+    )
+
+
+def _fit_what_can_be(
+    table: pd.DataFrame, profile: HardwareProfile
+) -> tuple[dict[tuple[str, str], KernelFitting], list[str]]:
+    """Return fits, and what is wrong with them: a kind that cannot be fitted is left out."""
+    flags, kept = [], table
+    try:
+        fits = fit_kernels(table, profile)
+    except InputError:
+        for kind, part in table.groupby("component"):
+            try:
+                fit_kernels(part, profile)
+            except InputError as error:
+                kept = kept[kept["component"] != kind]
+                if kept.empty:
+                    raise
+                flags.append(
+                    f"{kind} is not in the profile ({error}); --again {kind} times it anew"
+                )
+        fits = fit_kernels(kept, profile)
+    for (kind, _), fitting in fits.items():
+        if fitting.fit.mean_error > NOISY:
+            missed = f"{kind} is missed by {fitting.fit.mean_error:.0%} on average"
+            flags.append(f"{missed}, as by timings of a busy device; --again {kind} times it anew")
+    return fits, flags
+
+
+def _session_flags(path: Path) -> list[str]:
+    """Return what the sessions of a file of rows recorded against them, each once."""
+    sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
+    return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))
+
+
+def noise(rows: pd.DataFrame) -> Noise:
+    """Return how well the repeats of each point agree, in rows as `read_rows` returns them."""
+    timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
+    ratio = timed["latency"] / timed["reference_latency"]
+    timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
+    points = timed.groupby("point")[["latency", "ratio"]]
+    raw, ratio_noise = (points.std() / points.mean()).median()
+    medians = timed.groupby(["point", "is_odd"])["ratio"].median().unstack()
+    medians = medians.reindex(columns=[True, False])  # all repeats but the first may have failed
+    split = (medians[True] - medians[False]).abs() / medians.mean(axis=1)
+    return Noise(raw=float(raw), ratio=float(ratio_noise), split_half=float(split.median()))
+
+
+def drift(rows: pd.DataFrame) -> float:
+    """Return by how much references grew from the first third of repeats to the last [-]."""
+    timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
+    third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
+    medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
+    return float((medians.iloc[:, -1] / medians.iloc[:, 0] - 1).median())
+
+
+def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
+    """Return a profile of a device without a data sheet: its peaks are the best that was measured.
+
+    Fits add what other kernels achieve of these peaks.
+
+    Parameters
+    ----------
+    rows
+        As `read_rows` returns them.
+    info
+        The device.
+
+    Returns
+    -------
+    HardwareProfile
+        Without fits.
+
+    Raises
+    ------
+    InputError
+        If no product could be timed.
+    """
+    timed = rows[rows["note"].isna()]
+    if not (timed["component"] == "gemm").any():
+        expected = "products to take the peaks from; --again gemm times them anew"
+        raise InputError("hardware", "no gemm that was timed", expected)
+    medians = timed.groupby(["component", "point"]).median(numeric_only=True)
+    component = medians.index.get_level_values("component")
+    copied, products = medians[component == "copy"], medians[component == "gemm"]
+    size = products["input_size"] * products["output_size"]
+    streamed = pd.concat([
+        2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]
+    ])  # fmt: skip
+    computed = 2 * products["num_tokens"] * size / products["latency"]
+    source = f"measured: the fastest of the suite on {info.name}, torch {info.torch}"
+    link = measured_link(rows)
+    data = {
+        "schema_version": 1,
+        "name": info.name,
+        "link": link.model_dump() if link else None,
+        "kind": "cpu" if info.kind == "cpu" else "gpu",
+        "num_multiprocessors": info.num_multiprocessors,
+        "compute_capability": info.compute_capability,
+        "memory": {
+            "capacity_bytes": info.capacity_bytes,
+            "peak_bytes_per_s": _rounded(streamed.max()),
+            "l2_bytes": info.l2_bytes,
+            "source": source,
+        },
+        "dtype": {DTYPE: {"peak_flops_per_s": _rounded(computed.max()), "source": source}},
+    }
+    return build(HardwareProfile, data, "hardware")
+
+
+def measured_link(rows: pd.DataFrame) -> Link | None:
+    """Return the link that timed all-reduces show, its latency that of all GPUs; None of none."""
+    reduced = rows[rows["component"] == "all_reduce"]
+    if reduced.empty:
+        return None
+    latency, bytes_per_s = fit_link(reduced)
+    count = int(reduced["num_gpus"].max())
+    return Link(
+        kind="nvlink" if bytes_per_s > _FASTEST_PCIE else "pcie",
+        num_gpus=count,
+        peak_bytes_per_s=_rounded(bytes_per_s),
+        collective_latency=_rounded(latency),
+        hop_latency=0.0,
+        source=f"measured: all-reduces over {count} GPUs",
+        latency_source="the same",
+    )
+
+
+def launch_times(rows: pd.DataFrame) -> dict[str, float]:
+    """Return the time of a kernel that does next to nothing, eagerly and in a graph [s]."""
+    launches = rows[(rows["component"] == "launch") & rows["note"].isna()]
+    medians = launches.groupby("graphs")["latency"].median()
+    return {name: float(medians[graphs]) for graphs, name in _LAUNCHES.items() if graphs in medians}
+
+
+def _rounded(value: float) -> float:
+    return float(np.format_float_positional(value, precision=4, fractional=False))

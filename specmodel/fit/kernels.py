@@ -1,0 +1,391 @@
+"""Fit of the roofline's parameters to measured kernels, one kind and dtype at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.base.units import FloatArray
+from specmodel.cost.passes import component_time
+from specmodel.fit.result import FitResult, best_of_sharpnesses, log_fit_result, rounded
+from specmodel.fit.timed_work import check_plausible, work_of
+from specmodel.layers.work import Work
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
+from specmodel.measure.measurements import groups, judged_rows
+
+PARAMETERS = {
+    "experts": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.2, 1.0, 0.8),
+        "compute_efficiency": (0.05, 1.0, 0.6),
+        "activation_efficiency": (0.02, 5.0, 0.5),
+        "tile_rows": (1.0, 32.0, 16.0),
+        "tile_growth": (0.01, 0.9, 0.3),
+        "tile_width": (1.0, 256.0, 30.0),
+    },
+    "gemm": {
+        "launch_time": (1e-7, 1e-4, 4e-6),
+        "memory_efficiency": (0.2, 1.0, 0.8),
+        "compute_efficiency": (0.05, 1.0, 0.7),
+        "activation_efficiency": (0.02, 20.0, 0.5),
+        "depth_time": (1e-13, 1e-7, 1e-9),
+        "depth_limit": (100.0, 1e6, 2e4),
+    },
+    "attention": {
+        "launch_time": (1e-7, 1e-4, 8e-6),
+        "memory_efficiency": (0.2, 1.0, 0.85),
+        "group_time": (1e-11, 1e-6, 2e-8),
+        "ramp_time": (1e-8, 1e-4, 5e-6),
+    },
+    "elementwise": {
+        "launch_time": (1e-7, 1e-4, 3e-6),
+        "activation_efficiency": (0.02, 20.0, 0.6),
+        "depth_time": (1e-13, 1e-8, 1e-10),
+    },
+    "latent_attention": {
+        "launch_time": (1e-7, 1e-4, 1e-5),
+        "memory_efficiency": (0.02, 1.0, 0.85),
+        "compute_efficiency": (0.05, 1.0, 0.6),
+        "group_time": (1e-11, 1e-6, 2e-8),
+        "ramp_time": (1e-8, 1e-4, 5e-6),
+    },
+    "recurrence": {"launch_time": (1e-6, 1e-4, 4e-6), "memory_efficiency": (0.2, 1.0, 0.8)},
+    "prompt_attention": {
+        "launch_time": (1e-7, 1e-4, 1.5e-5),
+        "compute_efficiency": (0.05, 1.0, 0.6),
+        "activation_efficiency": (0.02, 5.0, 0.25),
+        "tile_rows": (1.0, 4096.0, 250.0),
+        "group_time": (1e-11, 1e-6, 4e-9),
+    },
+}
+PARAMETERS["latent_prompt_attention"] = PARAMETERS["prompt_attention"]
+PARAMETERS["kimi_recurrence"] = PARAMETERS["recurrence"] | {"depth_time": (1e-8, 1e-4, 1e-6)}
+"""Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
+
+Kernels compute whole tiles of T rows. Kernels of different T are mixed in a table, and averaged
+over them the steps of ``ceil(r / T) T`` are the smooth ``(r^2 + T^2)^(1/2)``: T for few rows, r for
+many. Where streaming hides arithmetic, T is known from above only: on few rows kernels use tiles of
+16 or 32, and a larger value would make devices of a lower ridge point falsely slow."""
+
+ON_CPU = {kind: {"launch_time": (1e-7, 1e-3, 4e-5)} for kind in PARAMETERS}
+ON_CPU["experts"]["group_time"] = (1e-7, 1e-3, 5e-5)
+ON_CPU["attention"]["group_time"] = (1e-11, 1e-4, 1e-6)
+ON_CPU["elementwise"]["memory_efficiency"] = (0.02, 1.0, 0.5)
+"""What differs on a CPU. Experts run one after another there: what each takes beyond its bytes and
+arithmetic is fitted in place of `tile_width`. Norms read from memory; on a GPU their rows stay in
+its cache."""
+
+NOT_ON_CPU = {"experts": "tile_width", "elementwise": "activation_efficiency"}
+"""Parameters that are not fitted there."""
+
+ATTENTION_ARITHMETIC = (0.005, 1.0, 0.1)
+"""Bounds and start of attention's compute efficiency, where several query tokens were timed [-]."""
+
+SHARPNESSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Exponents tried: powers of two, which are cheap to take [-]."""
+
+_ALWAYS = ("memory_efficiency", "compute_efficiency")  # recorded whether fitted or held
+_UNCUT = "depth_limit"  # no limit if it is at its upper bound: kernels do not cut depths
+_WALK = ("depth_time", _UNCUT)
+_FEWEST_DEPTHS = 3  # two parameters beside the launch say what products of a depth take at least
+_NO_WORSE = 1.01  # error over that of the fit with what points do not determine
+_NORMAL_80 = 1.2815515594  # 80 % of a normal distribution lie within so many deviations
+_FOLDS = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KernelFitting:
+    """Fit of one kind of kernel at one dtype.
+
+    Parameters
+    ----------
+    fit
+        What a profile records; its errors are of the rows judged, those fitted if there are none.
+    result
+        Parameters, covariance and residuals of the points fitted.
+    """
+
+    fit: KernelFit
+    result: FitResult
+
+
+def fit_kernels(
+    table: pd.DataFrame, hardware: HardwareProfile
+) -> dict[tuple[str, str], KernelFitting]:
+    """Fit launch times, efficiencies, sharpness and tiles to measured kernels.
+
+    Parameters
+    ----------
+    table
+        As `measurements.check_measurements` returns it.
+    hardware
+        The device; its peaks are kept, what is achieved of them is fitted.
+
+    Returns
+    -------
+    dict
+        By kind and dtype of weights or KV.
+
+    Raises
+    ------
+    InputError
+        If times are of another unit, or there are fewer points than parameters.
+
+    Notes
+    -----
+    Least squares of log ratios with a soft-L1 loss (`result.log_fit_result`), within bounds, from
+    two starts for each sharpness: an error of 10 % counts alike in a kernel of a microsecond and in
+    one of a second. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen:
+    it bounds the launch. One query token does not show how fast attention computes: unless more
+    were timed, it is taken to compute as GEMMs do. Nor do experts show it that stream for as long
+    as they compute: they are taken to compute at most as fast as dense products of their
+    arithmetic, since a grouped product is one of those cut up. Products of fewer than three depths,
+    or all long, do not show that they walk their depth, and are taken not to.
+    """
+    check_plausible(table, hardware)
+    found: dict[tuple[str, str], KernelFitting] = {}
+    computed: dict[str, float] = {}
+    for kind, dtype, rows in sorted(groups(table), key=lambda group: group[0] != "gemm"):
+        arithmetic = work_of(kind, rows).dtype
+        bounds = _bounds(kind, rows, hardware, computed.get(arithmetic, 1.0))
+        held = KernelParameters()
+        if kind == "attention":
+            held = replace(held, compute_efficiency=computed.get(FITTED_DTYPE, 1.0))
+        found[kind, dtype] = fitting = _fit(_Problem(kind, hardware, held, bounds), rows)
+        unsure = fitting.result.at_bound + fitting.result.undetermined
+        if kind == "gemm" and "compute_efficiency" not in unsure:
+            computed.setdefault(arithmetic, fitting.fit.compute_efficiency)
+    return found
+
+
+def fitted_stack(
+    fits: Mapping[tuple[str, str], KernelFitting], *, version: str, source: str, date: str
+) -> FittedStack:
+    """Return fits as a profile records them.
+
+    Parameters
+    ----------
+    fits
+        As `fit_kernels` returns them.
+    version, source, date
+        Version of the stack, what was measured, and day of the fit as 2026-11-21.
+
+    Returns
+    -------
+    FittedStack
+        Ready for `profiles.with_stack`.
+    """
+    tables: dict[str, dict[str, object]] = {}
+    for (kind, dtype), fitting in fits.items():
+        tables.setdefault(kind, {})[dtype] = fitting.fit
+    data = {"version": version, "source": source, "date": date, **tables}
+    return build(FittedStack, data, "fitted")
+
+
+def predicted_time(
+    kind: str, table: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> FloatArray:
+    """Return the predicted time of a component's rows, which are of one dtype [s]."""
+    return component_time(work_of(kind, table), hardware, parameters).total_time
+
+
+def judge(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, parameters: KernelParameters
+) -> pd.DataFrame:
+    """Return a component's rows with their ``predicted`` time [s] and its ``error`` [-]."""
+    predicted = predicted_time(kind, rows, hardware, parameters)
+    return rows.assign(predicted=predicted, error=predicted / rows["latency"] - 1)
+
+
+def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
+    """Return mean, median and 90th percentile of the errors of judged rows, as profiles name them.
+
+    The mean is over the rows of a shape and then over shapes, so that each shape counts once.
+
+    Parameters
+    ----------
+    judged
+        With columns ``shape`` and ``error``.
+
+    Returns
+    -------
+    dict
+        ``mean_error``, ``median_error`` and ``percentile_90_error`` [-].
+    """
+    error = judged["error"].abs()
+    return {
+        "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
+        "median_error": rounded(error.median()),
+        "percentile_90_error": rounded(error.quantile(0.9)),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """What is fitted: parameters of one kind within bounds, the others held."""
+
+    kind: str
+    hardware: HardwareProfile
+    held: KernelParameters
+    bounds: Mapping[str, tuple[float, float, float]]
+
+    def without(self, *names: str) -> "_Problem":
+        """Return the problem without some parameters, which are held as they are by default."""
+        return replace(self, bounds={n: b for n, b in self.bounds.items() if n not in names})
+
+    def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
+        named: dict[str, Any] = dict(zip(self.bounds, np.exp(x).tolist(), strict=True))
+        return replace(self.held, **named, sharpness=sharpness)
+
+    def errors(
+        self, x: FloatArray, work: Work, log_time: FloatArray, sharpness: float
+    ) -> FloatArray:
+        """Return logarithms of predicted over measured [-]."""
+        times = component_time(work, self.hardware, self.parameters(x, sharpness))
+        return np.asarray(np.log(times.total_time) - log_time)
+
+    def solve(self, rows: pd.DataFrame, sharpnesses: Sequence[float]) -> tuple[Any, float]:
+        """Return the best fit over the sharpnesses, and its sharpness."""
+        work, log_time = work_of(self.kind, rows), np.log(rows["latency"].to_numpy())
+        return best_of_sharpnesses(self.errors, self.bounds, sharpnesses, work, log_time)
+
+
+def _fit(problem: _Problem, rows: pd.DataFrame) -> KernelFitting:
+    kind, hardware, names = problem.kind, problem.hardware, list(problem.bounds)
+    fitted = rows[rows["role"] == "fit"]
+    if len(fitted) <= len(names):
+        expected = f"more than {len(names)}, one a parameter, with role 'fit'"
+        raise InputError("measurements", f"{len(fitted)} points of {kind}", expected)
+    best, sharpness = problem.solve(fitted, SHARPNESSES)
+    work = work_of(kind, fitted)
+    errors = problem.errors(best.x, work, np.log(fitted["latency"].to_numpy()), sharpness)
+    result = log_fit_result(names, best, errors, _series(fitted))
+    if _UNCUT in result.at_bound:
+        return _fit(problem.without(_UNCUT), rows)
+    if _WALK[0] in result.at_bound:
+        return _fit(problem.without(*_WALK), rows)
+    if _WALK[0] in result.undetermined:
+        simpler = _fit(problem.without(*_WALK), rows)
+        if simpler.result.mean_error <= _NO_WORSE * result.mean_error:
+            return simpler
+    if fitted["shape"].nunique() == 1:
+        note = "one shape was fitted: errors and intervals say nothing of others"
+        result = replace(result, warnings=(*result.warnings, note))
+    parameters = problem.parameters(best.x, sharpness)
+    judged = judge(kind, judged_rows(rows), hardware, parameters)
+    told = rows[rows["role"].isin(["fit", "spread"])]
+    shape_spread, row_spread = _spreads(problem, told, sharpness)
+    record = {
+        **{name: rounded(value) for name, value in result.parameters.items()},
+        **{name: rounded(float(getattr(parameters, name))) for name in _ALWAYS},
+        "sharpness": sharpness,
+        "arithmetic_dtype": work.dtype,
+        "num_points": len(fitted),
+        "num_judged": len(judged),
+        "is_held_out": bool((rows["role"] == "judge").any()),
+        **shape_errors(judged),
+        "shape_spread": shape_spread,
+        "row_spread": row_spread,
+        "at_bound": list(result.at_bound),
+        **result.record,
+    }
+    fit = build(KernelFit, record, f"measurements.{kind}")
+    return KernelFitting(fit=fit, result=result)
+
+
+def _bounds(
+    kind: str, rows: pd.DataFrame, hardware: HardwareProfile, computed: float
+) -> dict[str, tuple[float, float, float]]:
+    """Return lower bound, upper bound and start of what is fitted.
+
+    Large products do not tell a launch from what else does not grow with them: that of a GEMM is
+    at most all that the shortest fifth of those measured take. `computed` is the compute
+    efficiency of dense products, which neither experts nor latent attention exceed.
+    """
+    bounds = dict(PARAMETERS[kind])
+    if hardware.kind == "cpu":
+        bounds |= ON_CPU[kind]
+        bounds.pop(NOT_ON_CPU.get(kind, ""), None)
+    if kind == "gemm":
+        low, high, start = bounds["launch_time"]
+        shortest = float(rows["latency"].quantile(0.2))
+        bounds["launch_time"] = (low, min(max(shortest, low * 1.001), high), start)
+        if rows.loc[rows["role"] == "fit", "input_size"].nunique() < _FEWEST_DEPTHS:
+            bounds = {name: bound for name, bound in bounds.items() if name not in _WALK}
+    if kind in ("experts", "latent_attention"):
+        low, high, start = bounds["compute_efficiency"]
+        high = max(min(high, computed), low * 1.001)
+        bounds["compute_efficiency"] = (low, high, min(start, high))
+    if kind == "attention" and "query_tokens" in rows and (rows["query_tokens"] > 1).any():
+        bounds["compute_efficiency"] = ATTENTION_ARITHMETIC
+    return bounds
+
+
+def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
+    """Return the spread of what a series has in common, and of its points, on unseen shapes.
+
+    Points that were fitted err too little, and points of one shape err alike: leaving out points
+    one by one would show neither. So whole shapes are left out in turn, in up to four parts, and
+    each is predicted by a fit to the others. Latent attention of the most heads stays in: it alone
+    computes for as long as it streams, and the others do not tell how fast.
+    """
+    told, kept_always = _parted(problem.kind, told)
+    shapes = np.sort(told["shape"].unique())
+    part = told["shape"].map({shape: i % _FOLDS for i, shape in enumerate(shapes)}).to_numpy()
+    missed, is_fitted = np.empty(len(told)), (told["role"] == "fit").to_numpy()
+    for fold in np.unique(part):
+        left = told[part == fold]
+        kept = pd.concat([kept_always, told[(part != fold) & is_fitted]])
+        kept = kept if len(kept) > len(problem.bounds) else told[is_fitted]
+        best, _ = problem.solve(kept, (sharpness,))
+        parameters = problem.parameters(best.x, sharpness)
+        predicted = predicted_time(problem.kind, left, problem.hardware, parameters)
+        missed[part == fold] = np.log(left["latency"] / predicted)
+    return normal_spreads(pd.Series(missed), pd.Series(_series(told)))
+
+
+def _parted(kind: str, told: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows that may be left out of a fit, and those that no fit can do without."""
+    is_needed = told["num_heads"] == told["num_heads"].max() if kind == "latent_attention" else None
+    if is_needed is None or is_needed.all():
+        return told, told.head(0)
+    return told[~is_needed], told[is_needed]
+
+
+def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
+    """Return the spread of what a series has in common, and of its points around that.
+
+    Parameters
+    ----------
+    errors
+        Logarithms of measured over predicted [-].
+    series
+        Series of each.
+
+    Returns
+    -------
+    tuple of float
+        Standard deviations of normal distributions with the same central 80 %: wild points in the
+        tails do not widen them. Variances add up, so the common one is what the points' own leaves
+        of the whole [-].
+    """
+    within = errors - errors.groupby(series).transform("mean")
+    row, total = (
+        float(np.subtract(*part.quantile([0.9, 0.1]))) / (2 * _NORMAL_80)
+        for part in (within, errors)
+    )
+    return rounded(np.sqrt(max(total**2 - row**2, 0.0))), rounded(row)
+
+
+def _series(table: pd.DataFrame) -> NDArray[np.intp]:
+    """Return a number for each run of points that differ in their tokens only."""
+    names = ["shape", "expert_size", "distribution"]
+    parts = table.reindex(columns=names).groupby(names, sort=False, dropna=False)
+    return np.asarray(parts.ngroup())

@@ -1,0 +1,32 @@
+"""Measurements of whole engines, published or a user's own: read, predicted and judged."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.fit.measured.benchmarks import read_benchmarks as read_benchmarks
+    from specmodel.fit.measured.first_token import judge_first_tokens as judge_first_tokens
+    from specmodel.fit.measured.judge import (
+        judge_serving as judge_serving,
+        serving_errors as serving_errors,
+    )
+    from specmodel.fit.measured.runs import (
+        Run as Run,
+        check_model as check_model,
+        need_plain as need_plain,
+        served_runs as served_runs,
+    )
+    from specmodel.fit.measured.tables import (
+        ServingTable as ServingTable,
+        read_serving as read_serving,
+    )
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    benchmarks="read_benchmarks",
+    first_token="judge_first_tokens",
+    judge="judge_serving serving_errors",
+    runs="Run check_model need_plain served_runs",
+    tables="ServingTable read_serving",
+)

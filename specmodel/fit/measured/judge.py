@@ -1,0 +1,161 @@
+"""Engines as predicted and as measured: row by row, and errors by what varies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import resolve
+from specmodel.fit.measured.tables import Served, ServingTable
+from specmodel.prediction.decoding import decode_deployed
+from specmodel.prediction.outcome import Prediction
+from specmodel.prediction.predicting import predict_deployed
+
+LOAD = ("prompt_length", "output_length")
+GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
+"""What errors are told by, where a table has it."""
+
+ALL = "all"
+"""Group of all rows."""
+
+
+def judge_serving(
+    table: ServingTable, *, with_prefill: bool = True
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the rows of a table with what is predicted of them, and those that cannot be.
+
+    Parameters
+    ----------
+    table
+        As `read_serving` returns it.
+    with_prefill
+        Whether steps carry the prefill of other requests.
+
+    Returns
+    -------
+    tuple
+        Rows with their labels, stack (whose kernels were taken), degrees, batch_size, quantity,
+        measured, predicted, low and high (the ends of the 80 % interval) [s] [-] and error,
+        predicted over measured less one [-]; and reasons by row, where a model refuses a layout.
+
+    Raises
+    ------
+    InputError
+        If no row can be predicted.
+    """
+    found, refused = [], dict[str, str]()
+    for rows in alike(table.rows):
+        try:
+            found += _judged(rows, with_prefill=with_prefill)
+        except InputError as error:
+            refused |= {row.row: f"{error.argument}: {error.expected}" for row in rows}
+    if not found:
+        why = next(iter([*refused.values(), *table.not_taken.values()]), "none")
+        raise InputError("serving", "no row that is taken", f"at least one; of the first, {why}")
+    judged = pd.DataFrame(found)
+    return judged.assign(error=judged["predicted"] / judged["measured"] - 1), refused
+
+
+def alike(rows: Sequence[Served]) -> Iterator[list[Served]]:
+    """Yield plain rows of one deployment together, and pairs one by one.
+
+    Parameters
+    ----------
+    rows
+        Any rows.
+
+    Yields
+    ------
+    list of Served
+        Rows that are resolved at once.
+    """
+    together: dict[tuple[Any, ...], list[Served]] = {}
+    for row in rows:
+        is_pair = row.tokens_per_step is not None
+        key = (*sorted(map(_named, row.deployment.items())), row.row if is_pair else None)
+        together.setdefault(key, []).append(row)
+    yield from together.values()
+
+
+def _named(item: tuple[str, Any]) -> tuple[str, Any]:
+    """Return a name and what tells its value from others: records are told by themselves."""
+    name, value = item
+    return name, value if isinstance(value, str | int | float) else id(value)
+
+
+def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
+    """Return rows of one deployment with what is predicted."""
+    deployment, assumed = resolve(rows[0].deployment)
+    names = [name for name in rows[0].points if with_prefill or name not in LOAD]
+    points = {name: np.array([float(row.points[name]) for row in rows]) for name in names}
+    tokens = rows[0].tokens_per_step
+    predicted: Prediction
+    if tokens is None:
+        predicted = decode_deployed(deployment, assumed, **points, interval=True)
+    else:
+        acceptance = Acceptance(tokens_per_step=tokens)
+        predicted = predict_deployed(
+            deployment, assumed, **points, acceptance=acceptance, max_draft_length=1, interval=True
+        )
+    intervals = predicted.intervals or {}
+    found = []
+    for i, row in enumerate(rows):
+        ends = intervals[row.quantity]
+        found.append(
+            {"row": row.row}
+            | dict(row.labels)
+            | {
+                "stack": deployment.kernels.stack,
+                "tensor_parallel": deployment.tensor_parallel,
+                "data_parallel": deployment.layout.replicas,
+                "expert_parallel": deployment.expert_parallel,
+                **{name: int(values[i]) for name, values in points.items()},
+                "quantity": row.quantity,
+                "measured": row.measured,
+                "predicted": float(getattr(predicted, row.quantity)[i]),
+                "low": float(ends.low[i]),
+                "high": float(ends.high[i]),
+            }
+        )
+    return found
+
+
+def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
+    """Return errors of all rows, and by model, engine, GPU, dtype and batch size.
+
+    Parameters
+    ----------
+    judged
+        As `judge_serving` returns it, or `judge_first_tokens`, which has no intervals to cover.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns group, value, rows, mean_error and median_error of predicted over measured less
+        one, absolute, bias (its mean with the sign) and coverage, the share of rows whose measured
+        value lies in the 80 % interval [-].
+    """
+    rows = [{"group": ALL, "value": "", **_errors(judged)}]
+    for name in (name for name in GROUPS if name in judged):
+        for value, part in judged.groupby(name, sort=True):
+            rows.append({"group": name, "value": str(value), **_errors(part)})
+    return pd.DataFrame(rows)
+
+
+def _errors(part: pd.DataFrame) -> dict[str, Any]:
+    error = part["error"]
+    errors = {
+        "rows": len(part),
+        "mean_error": float(error.abs().mean()),
+        "median_error": float(error.abs().median()),
+        "bias": float(error.mean()),
+    }
+    if "low" not in part:
+        return errors
+    is_inside = part["measured"].between(part["low"], part["high"])
+    return errors | {"coverage": float(is_inside.mean())}

@@ -1,0 +1,289 @@
+"""Runs of a benchmark: what ran, how many requests decoded together, and what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import LARGEST_NUMBER
+from specmodel.fit.measured.spellings import shipped_model
+from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
+
+MOST_APART = 0.1
+"""Share by which the batch that ran may differ from the one asked for before that is said [-]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a benchmark, with or without speculation.
+
+    Parameters
+    ----------
+    source
+        The file, with the line or row in it where there are several: for messages and tables.
+    engine
+        Such as vllm or sglang; empty if the file does not say.
+    version
+        Of the engine; empty if the file does not say.
+    model
+        As the file names it; empty if it does not.
+    quantity
+        What was measured: step_time, of one engine step of a running request with the prefill that
+        it carried for others, or speedup, times without over times with speculation.
+    value
+        What was measured [s] for step_time, [-] for speedup.
+    tokens_per_step
+        Emitted per request and step, accepted and one more; 1 without speculation [token].
+    draft_length
+        Drafted per request and step, in depth; 0 without speculation; None where there was
+        speculation and the file does not say how long [token].
+    topk
+        Branches of a tree per level; 1 for a chain; None with the draft length [-].
+    verify_tokens
+        Tokens per request that the target verifies, one more than drafted for a chain; None with
+        the draft length [token].
+    batch_size
+        Requests in the batch of a step, as a request sees it [request].
+    concurrency
+        Most requests at once that were asked for; None if there was no limit [request].
+    prompt_length, output_length
+        Means per request; None if the file does not say [token].
+
+    Raises
+    ------
+    InputError
+        If a number cannot be: an acceptance beyond draft length + 1, say.
+    """
+
+    source: str
+    engine: str = ""
+    version: str = ""
+    model: str = ""
+    quantity: str
+    value: float
+    tokens_per_step: float = 1.0
+    draft_length: int | None = 0
+    topk: int | None = 1
+    verify_tokens: int | None = 1
+    batch_size: float
+    concurrency: float | None = None
+    prompt_length: float | None = None
+    output_length: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.quantity not in ("step_time", "speedup"):
+            raise InputError(f"{self.source} quantity", self.quantity, "step_time or speedup")
+        for name, least in (("value", 0.0), ("batch_size", 1.0), ("concurrency", 1.0)):
+            number = getattr(self, name)
+            if number is not None and not (least <= number <= LARGEST_NUMBER and number > 0.0):
+                expected = f"a number of at least {least:g}" if least else "a positive number"
+                named = self.quantity if name == "value" else name
+                raise InputError(f"{self.source} {named}", number, expected)
+        _check_speculation(self)
+
+    @property
+    def is_speculative(self) -> bool:
+        """Whether the engine drafted."""
+        return self.draft_length != 0
+
+    @property
+    def batch_note(self) -> str:
+        """How the batch that ran differs from the one asked for; empty within 10 %."""
+        asked = self.concurrency
+        if asked is None or abs(self.batch_size / asked - 1.0) <= MOST_APART:
+            return ""
+        return f"{self.source}: {asked:g} requests at once asked for, {self.batch_size:.3g} ran"
+
+    def drafting(
+        self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
+    ) -> Run:
+        """Return the run with the draft length that its file does not tell.
+
+        Parameters
+        ----------
+        draft_length
+            Drafted per request and step, in depth [token].
+        topk
+            Branches of a tree per level, 1 for a chain [-].
+        verify_tokens
+            Verified per request; a chain's draft length + 1 if not given [token].
+
+        Returns
+        -------
+        Run
+            Checked like any other.
+
+        Raises
+        ------
+        InputError
+            If the acceptance cannot be with it, or a tree has no verify tokens.
+        """
+        verified = draft_length + 1 if verify_tokens is None and topk == 1 else verify_tokens
+        return replace(self, draft_length=draft_length, topk=topk, verify_tokens=verified)
+
+
+def _check_speculation(run: Run) -> None:
+    """Refuse draft lengths, trees and acceptances that do not go together."""
+    for name, least in (("draft_length", 0), ("topk", 1), ("verify_tokens", 1)):
+        number = getattr(run, name)
+        if number is not None and not (number == int(number) and number >= least):
+            raise InputError(f"{run.source} {name}", number, f"a whole number from {least}")
+    most = _most_tokens(run)
+    if not 1.0 <= run.tokens_per_step <= most:
+        bounds = "from 1 to draft_length + 1" + (f" = {most:g}" if math.isfinite(most) else "")
+        expected = f"tokens per request and step, accepted and one more: {bounds}"
+        raise InputError(f"{run.source} tokens_per_step", run.tokens_per_step, expected)
+
+
+def _most_tokens(run: Run) -> float:
+    """Return the most tokens that a step can emit per request, if its tree is one."""
+    length, topk, verified = run.draft_length, run.topk, run.verify_tokens
+    if length is None:
+        return math.inf
+    if topk is None or verified is None:
+        expected = "tokens verified per request, which a tree's depth and width do not tell"
+        raise InputError(f"{run.source} verify_tokens", verified, expected)
+    if topk == 1 and verified != length + 1:
+        expected = f"draft_length + 1 = {length + 1} for a chain, or topk above 1 for a tree"
+        raise InputError(f"{run.source} verify_tokens", verified, expected)
+    return min(length + 1, verified)
+
+
+def seen_batch(decoding: float, most: float) -> float:
+    """Return the batch that a decoding request is part of.
+
+    Parameters
+    ----------
+    decoding
+        Requests that decode, on average over time [request].
+    most
+        Requests that can be in the engine at once [request].
+
+    Returns
+    -------
+    float
+        From 1 to `most` [request].
+
+    Notes
+    -----
+    By Little's law [1], as many requests decode, on average over the time of a benchmark, as
+    tokens after the first come out per second x seconds that a request takes for one of them
+    (TPOT). That counts the time when the last requests are left alone and when a request waits for
+    its first token, and is below what was asked for in a benchmark of few prompts. TPOT however is
+    averaged over requests, and a request that decodes sees itself, and of the others, if each is
+    decoding for a share ``decoding / most`` of the time, that share.
+
+    References
+    ----------
+    [1] J. D. C. Little, "A Proof for the Queuing Formula: L = λW," Oper. Res., vol. 9, no. 3,
+        pp. 383-387, 1961.
+    """
+    return 1.0 + min(decoding, most) * (1.0 - 1.0 / most)
+
+
+def need_plain(runs: Sequence[Run]) -> None:
+    """Refuse runs that speculate if there is none to compare them with.
+
+    Parameters
+    ----------
+    runs
+        Those of all files.
+
+    Raises
+    ------
+    InputError
+        If step times with speculation come without one of plain decoding and without a speedup.
+    """
+    speculative = [run for run in runs if run.is_speculative]
+    timed = [run for run in speculative if run.quantity == "step_time"]
+    if timed and len(timed) == len(runs):
+        value = f"{len(timed)} with speculation and none without ({timed[0].source})"
+        expected = "a plain run as well: the same benchmark of the server without speculation"
+        raise InputError("benchmarks", value, expected)
+
+
+def check_model(runs: Sequence[Run], target: str) -> None:
+    """Refuse a benchmark of another model than is named.
+
+    Parameters
+    ----------
+    runs
+        Those of all files.
+    target
+        The model that they should be of.
+
+    Raises
+    ------
+    InputError
+        If a file names a shipped architecture and the target is another one. Names that are not
+        known are passed over: checkpoints are renamed, and folders are called anything.
+    """
+    named = _shipped(target)
+    for run in runs:
+        found = _shipped(run.model)
+        if named and found and found != named:
+            expected = f"a benchmark of {named}, or target {found}"
+            raise InputError(f"{run.source} model", run.model, expected)
+
+
+def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Served]:
+    """Return runs as rows of measured serving, as fits of engines take them.
+
+    Parameters
+    ----------
+    runs
+        Of one deployment, their draft lengths known.
+    deployment
+        What ran, as `cost.deploy.resolve` takes it, and the KV entries of a sequence as
+        context_length if the prompts and outputs that ran do not tell.
+
+    Returns
+    -------
+    list of Served
+        A row for each run.
+
+    Raises
+    ------
+    InputError
+        If a run speculated at a draft length that neither its file nor the caller told.
+    """
+    return [_served(run, deployment) for run in runs]
+
+
+def _served(run: Run, deployment: Mapping[str, Any]) -> Served:
+    if run.draft_length is None or run.verify_tokens is None:
+        expected = "a draft length for it, which its file does not tell"
+        raise InputError(f"{run.source} draft_length", None, expected)
+    context = deployment.get("context_length")
+    points: dict[str, float] = {
+        "batch_size": run.batch_size,
+        "draft_length": run.draft_length,
+        "verify_tokens": run.verify_tokens,
+        "context_length": DEFAULT_CONTEXT if context is None else context,
+    }
+    prompt, output = run.prompt_length, run.output_length
+    if prompt is not None and output is not None:
+        if context is None:
+            points["context_length"] = prompt + output / 2
+        if run.quantity == "step_time":
+            points |= {"prompt_length": max(prompt, 1.0), "output_length": max(output, 1.0)}
+    return Served(
+        row=run.source,
+        labels={"model": str(deployment["target"])},
+        deployment={**deployment, "tree_width": run.topk or 1},
+        points=points,
+        tokens_per_step=run.tokens_per_step,
+        quantity=run.quantity,
+        measured=run.value,
+    )
+
+
+def _shipped(name: str) -> str:
+    """Return the shipped architecture that a name or a folder stands for, empty if none does."""
+    try:
+        return shipped_model(name.rstrip("/"))
+    except InputError:
+        return ""

@@ -1,0 +1,372 @@
+"""Tables of measured engines: what each row deployed, ran and measured, or why it is not taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError
+from specmodel.base.tables import need_columns, read_table
+from specmodel.fit.measured.cells import (
+    PLAUSIBLE,
+    as_number,
+    check_milliseconds,
+    number_in,
+)
+from specmodel.fit.measured.spellings import (
+    dtypes_of,
+    profile_of,
+    shipped_gpu,
+    shipped_model,
+    stack_of,
+)
+from specmodel.machines.hardware import load_hardware
+from specmodel.models.architecture import load_architecture
+
+MOST_QUEUED = 0.3
+"""Share of a request's time in a queue from which a row measures no batch of its size [-]."""
+
+DEFAULT_CONTEXT = 1000
+"""Where a table of pairs has no lengths [token]."""
+
+PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
+"""Columns that a table of plain decoding must have, beside measured_tpot_ms."""
+PAIRS = (
+    *("engine", "gpu", "tensor_parallel", "target", "weight_dtype", "drafter"),
+    *("draft_length", "batch_size_or_concurrency", "tokens_per_step"),
+)
+"""Columns that a table of pairs must have, beside speedup or spec_step_ms."""
+_VERSIONS = ("engine_version", "overlap_or_graph_notes")
+"""Columns that tell which profile of an engine holds; they may be left out."""
+_TEXTS = (
+    *PAIRS[:6],
+    "id",
+    "row",
+    "dtype",
+    "model",
+    "system",
+    "backend",
+    "kv_dtype",
+    "which",
+    "mtp",
+    "host",
+    *_VERSIONS,
+)
+_DATA_PARALLEL = ("dp attention", "dp", "data parallel")
+_DRAFTERS = ("eagle3", "eagle", "mtp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """One row: what ran, and what was measured of it.
+
+    Parameters
+    ----------
+    row
+        Its name or number.
+    labels
+        Model, dtype and engine as the table spells them, and the profile of the GPU.
+    deployment
+        What `cost.deploy.resolve` takes, by name.
+    points
+        Batch size, lengths and, of a pair, draft length and verify tokens [request] [token].
+    tokens_per_step
+        Emitted per sequence and step of a pair [token].
+    quantity, measured
+        What was measured: tpot or step_time [s], or speedup [-].
+    first_token
+        Measured time to the first token of plain decoding, if the table has it [s].
+    plain_step
+        Measured step of a pair without speculation, if the table has it [s].
+    """
+
+    row: str
+    labels: Mapping[str, str]
+    deployment: Mapping[str, Any]
+    points: Mapping[str, float]
+    tokens_per_step: float | None = None
+    quantity: str
+    measured: float
+    first_token: float | None = None
+    plain_step: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingTable:
+    """Rows of a table that can be predicted, and why the others cannot.
+
+    Parameters
+    ----------
+    rows
+        Those that are taken.
+    not_taken
+        Reasons, by the name or number of the row.
+    assumed
+        What was assumed where the table says nothing.
+    """
+
+    rows: tuple[Served, ...]
+    not_taken: Mapping[str, str]
+    assumed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many rows are not taken for each reason, the most frequent first [-]."""
+        return dict(Counter(self.not_taken.values()).most_common())
+
+
+class _NotTaken(Exception):  # noqa: N818 - no error: the row is counted
+    """Why a row is not predicted."""
+
+
+def read_serving(path: str | Path) -> ServingTable:
+    """Return the rows of a table of measured engines.
+
+    Parameters
+    ----------
+    path
+        CSV or Parquet: one row a run, with the columns `PLAIN` and measured_tpot_ms of plain
+        decoding, or `PAIRS` and speedup or spec_step_ms with and without speculation.
+
+    Returns
+    -------
+    ServingTable
+        What is taken and what is not.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, a column is missing, or numbers cannot be: in one line.
+
+    Notes
+    -----
+    Rows of plain decoding whose mtp is not off, whose clean is not true or whose queued_share is
+    above `MOST_QUEUED` are not taken, nor pairs whose usable is not true. ``isl`` and ``osl`` are
+    the longest lengths that were drawn: their mean, by mean_context, is what is predicted.
+    """
+    table = read_table(path, _TEXTS, "serving", comments=False)
+    if "measured_tpot_ms" in table:
+        need_columns(table, PLAIN, argument="serving")
+        check_milliseconds(table["measured_tpot_ms"], "serving.measured_tpot_ms")
+        return _rows(table, _plain_row, "row")
+    if {"speedup", "spec_step_ms"} & set(table):
+        need_columns(table, PAIRS, argument="serving")
+        if "spec_step_ms" in table:
+            check_milliseconds(table["spec_step_ms"], "serving.spec_step_ms")
+        assumed = {"context_length": f"{DEFAULT_CONTEXT} where lengths are empty"}
+        taken = _rows(table, _pair_row, "id")
+        return ServingTable(rows=taken.rows, not_taken=taken.not_taken, assumed=assumed)
+    expected = "a column measured_tpot_ms, or speedup or spec_step_ms"
+    raise InputError("serving", ", ".join(map(str, table.columns[:20])), expected)
+
+
+def _rows(
+    table: pd.DataFrame, read: Callable[[Mapping[str, Any], str], Served], name: str
+) -> ServingTable:
+    if table.empty:
+        raise InputError("serving", "0 rows", "at least one row")
+    rows, not_taken = [], {}
+    for place, row in enumerate(table.to_dict("records")):
+        values = {str(column): value for column, value in row.items()}
+        label = str(values.get(name, place))
+        try:
+            rows.append(read(values, label))
+        except _NotTaken as reason:
+            not_taken[label] = str(reason)
+    return ServingTable(rows=tuple(rows), not_taken=not_taken)
+
+
+def _plain_row(values: Mapping[str, Any], label: str) -> Served:
+    """Return a row of plain decoding."""
+    _check_plain(values)
+    isl, osl, gpus = (_whole(values, name) for name in ("isl", "osl", "gpus"))
+    spread = _whole(values, "expert_parallel", 1)
+    context = _number(values, "mean_context", isl + osl / 2)
+    shorter = context / (isl + osl / 2)
+    is_parallel = str(values.get("attention_data_parallel", False)).lower() == "true"
+    model, system, backend = (_text(values, name) for name in ("model", "system", "backend"))
+    where = _where(values, model, system, backend, values["dtype"])
+    first_token = _number(values, "measured_ttft_ms", np.nan)
+    return Served(
+        row=label,
+        labels=_labels(values, where, "model", "dtype", "backend"),
+        deployment=where | _layout(gpus, spread, is_parallel),
+        points={
+            "batch_size": _whole(values, "concurrency"),
+            "context_length": round(context),
+            "prompt_length": max(round(isl * shorter), 1),
+            "output_length": max(round(osl * shorter), 1),
+        },
+        quantity="tpot",
+        measured=_number(values, "measured_tpot_ms") / 1e3,
+        first_token=None if np.isnan(first_token) else first_token / 1e3,
+    )
+
+
+def _check_plain(values: Mapping[str, Any]) -> None:
+    """Pass over rows that measure something else than plain decoding of a batch."""
+    mtp = str(values.get("mtp", "off")).lower()
+    if mtp not in ("off", "false", "nan"):
+        raise _NotTaken("it speculates (mtp), at an acceptance that the table does not have")
+    if str(values.get("clean", True)).lower() != "true":
+        raise _NotTaken("it is not clean")
+    if _number(values, "queued_share", 0.0) > MOST_QUEUED:
+        raise _NotTaken(f"its queued_share is above {MOST_QUEUED:g}")
+
+
+def _pair_row(values: Mapping[str, Any], label: str) -> Served:
+    """Return a row with and without speculation."""
+    if str(values.get("usable", True)).lower() != "true":
+        raise _NotTaken("it is not usable, as the table says")
+    engine, num_gpus = _text(values, "engine"), _number(values, "num_gpus", np.nan)
+    profile, changes = _profile(values, engine)
+    gpus, spread, is_parallel = _degrees(values, num_gpus)
+    drafter = _drafter(values)
+    target, gpu = (_text(values, name) for name in ("target", "gpu"))
+    own = _where(values, target, gpu, engine, values["weight_dtype"])
+    batch = _whole(values, "batch_size_or_concurrency")
+    is_by_rank = "rank" in str(values.get("which", ""))
+    points = _lengths(values)
+    if is_by_rank:  # figures per rank are of nodes that decode only, others prefill
+        points = {"context_length": points["context_length"]}
+    points["draft_length"] = _whole(values, "draft_length")
+    points["verify_tokens"] = _whole(values, "verify_tokens", points["draft_length"] + 1)
+    quantity, measured = _measured(values)
+    plain = _number(values, "base_step_ms", np.nan)
+    host = {"host": str(values["host"])} if "host" in values else {}
+    return Served(
+        row=label,
+        labels=_labels(values, own, "target", "weight_dtype", "engine") | host,
+        deployment=own
+        | _layout(int(gpus), int(spread), is_parallel)
+        | {"drafter": drafter, "engine": profile, "tree_width": _whole(values, "topk", 1)}
+        | changes,
+        points={"batch_size": batch * gpus if is_by_rank else batch} | points,
+        tokens_per_step=_number(values, "tokens_per_step"),
+        quantity=quantity,
+        measured=measured,
+        plain_step=None if np.isnan(plain) else plain / 1e3,
+    )
+
+
+def _profile(values: Mapping[str, Any], engine: str) -> tuple[str, dict[str, Any]]:
+    """Return the profile of an engine's host, and what its row says to be otherwise."""
+    told = ["" if pd.isna(values.get(name)) else str(values.get(name)) for name in _VERSIONS]
+    found: tuple[str, dict[str, Any]] = _known(lambda name: profile_of(name, *told), engine)
+    return found
+
+
+def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, bool]:
+    """Return GPUs and expert-parallel degree of a pair, and if its attention is data-parallel."""
+    degree = str(values["tensor_parallel"]).strip().lower()
+    is_parallel = degree in _DATA_PARALLEL
+    spread = _number(values, "expert_parallel", 1.0)
+    own_gpus = num_gpus if np.isfinite(num_gpus) else spread
+    gpus = own_gpus if is_parallel else as_number(degree)
+    if not np.isfinite(gpus):
+        raise _NotTaken("it has no layout")
+    return gpus, spread, is_parallel
+
+
+def _drafter(values: Mapping[str, Any]) -> str:
+    """Return the drafter of a pair without what is said of it."""
+    drafter = _text(values, "drafter").lower().replace(":", " ").split()[0]
+    if drafter not in _DRAFTERS:
+        raise _NotTaken(f"its drafter {drafter} is not known")
+    return drafter
+
+
+def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the lengths of a pair, a usual context alone where the table has none."""
+    isl, osl = (_number(values, name, np.nan, strict=False) for name in ("isl", "osl"))
+    if not np.isfinite([isl, osl]).all():
+        return {"context_length": DEFAULT_CONTEXT}
+    context = round(isl + osl / 2)
+    return {"prompt_length": isl, "output_length": osl, "context_length": context}
+
+
+def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
+    """Return what was measured of a pair and its value, the speedup if there is one."""
+    speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
+    if not np.isnan(speedup) and not PLAUSIBLE[0] <= speedup <= PLAUSIBLE[1]:
+        raise InputError("serving.speedup", speedup, "times without over times with speculation")
+    if not np.isfinite([speedup, step]).any():
+        raise _NotTaken("it has neither speedup nor spec_step_ms")
+    return ("speedup", speedup) if np.isfinite(speedup) else ("step_time", step / 1e3)
+
+
+def _where(
+    values: Mapping[str, Any], model: str, system: str, engine: str, label: Any
+) -> dict[str, Any]:
+    """Return model, GPU, kernels and dtypes of a row; other kernels stand in for missing ones."""
+    target, hardware = _known(shipped_model, model), _known(shipped_gpu, system)
+    stack = _known(stack_of, engine)
+    shape, cache = load_architecture(target), values.get("kv_dtype")
+    texts = ["" if pd.isna(text) else str(text) for text in (label, cache)]
+    dtypes: dict[str, Any] = _known(lambda text: dtypes_of(text, shape, stack, texts[1]), texts[0])
+    own = {"stack": stack} if stack in load_hardware(hardware).fitted else {}
+    return {"target": target, "hardware": hardware} | own | dtypes
+
+
+def _layout(gpus: int, spread: int, is_parallel: bool) -> dict[str, int]:
+    """Return degrees as `deploy` takes them."""
+    if gpus % spread:
+        raise InputError("serving.expert_parallel", spread, f"a divisor of the {gpus} GPUs")
+    tensor_parallel, data_parallel = (1, gpus) if is_parallel else (gpus, 1)
+    return {
+        "tensor_parallel": tensor_parallel,
+        "data_parallel": data_parallel,
+        "expert_parallel": spread,
+    }
+
+
+def _labels(
+    values: Mapping[str, Any], where: Mapping[str, Any], model: str, dtype: str, engine: str
+) -> dict[str, str]:
+    text = "" if pd.isna(values[dtype]) else str(values[dtype])
+    return {
+        "model": str(values[model]),
+        "dtype": text,
+        "engine": str(values[engine]),
+        "hardware": where["hardware"],
+    }
+
+
+def _known(find: Callable[[str], Any], name: str) -> Any:
+    try:
+        return find(name)
+    except InputError as error:
+        raise _NotTaken(f"{error.argument} {name}: expected {error.expected}") from None
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    """Return the text of a cell."""
+    value = values[name]
+    if pd.isna(value) or not str(value).strip(" :"):
+        raise _NotTaken(f"it has no {name}")
+    return str(value)
+
+
+def _number(
+    values: Mapping[str, Any], name: str, default: float | None = None, *, strict: bool = True
+) -> float:
+    """Return a number of a row, the default where the cell is empty or there is no column."""
+    number = number_in(values, name, f"serving.{name}", strict=strict)
+    if number is not None:
+        return number
+    if default is None:
+        raise _NotTaken(f"it has no {name}")
+    return default
+
+
+def _whole(values: Mapping[str, Any], name: str, default: float | None = None) -> int:
+    number = _number(values, name, default)
+    if number < 1 or number != int(number):
+        raise InputError(f"serving.{name}", number, "whole numbers of at least 1")
+    return int(number)

@@ -1,0 +1,251 @@
+"""Engines and hosts fitted together: what each engine does, and how much hosts differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specmodel.base.units import FloatArray
+from specmodel.fit.measured.tables import Served
+from specmodel.fit.result import rounded
+from specmodel.fit.steps import MeasuredSteps, measured_steps
+from specmodel.machines.engine import FACTORS, Overheads
+from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
+
+VARIED = ("pass_time", "reject_time", "draft_pass_time", "tree_time", "reject_time_per_request")
+"""Seconds of a host that an engine is described by."""
+
+TYPICAL = (1.0e-3, 0.6e-3, 0.3e-3, 0.7e-3, 0.03e-3)
+"""What these are expected to be before anything is fitted, by what was measured of the host's and
+the draft passes' spans in several engines; within `TYPICAL_SPREAD` [s]."""
+
+TYPICAL_SPREAD = 1.0
+"""Standard deviation of the logarithms of `TYPICAL` [-]."""
+
+ENGINE_SPREAD = 0.5
+"""Of an engine's seconds beside those of the mean engine: the most likely of 0.3, 0.5, 0.8 [-]."""
+
+HOST_SPREAD = 0.7
+"""Of the speed of a host beside the mean host: that at which the 80 % intervals of hosts left out
+hold for 80 % of their rows; 0.5 is the most likely, by less than a factor of 2 [-]."""
+
+FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
+"""Of the factors of a host and a deployment that were not measured [-]."""
+
+VERIFY_SPREAD = 0.05
+"""Of steps with a draft beside plain ones, of one target on one host: errors of kernels [-]."""
+
+RUN_SPREAD = 0.06
+"""Of a measured speedup or step [-]."""
+
+PLAIN_SPREAD = 0.12
+"""Of a plain step of which the prefill that it carries is not known [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Population:
+    """What fits of engines and hosts together found.
+
+    Parameters
+    ----------
+    engines
+        Names of the engines.
+    hosts
+        Names of the hosts.
+    logarithms
+        Of the seconds of `VARIED` for each engine, shape (engines, 5) [-].
+    host_speed
+        Of each beside the mean host, shape (hosts,) [-].
+    covariance
+        Of the logarithms, shape (engines * 5, engines * 5) [-].
+    errors
+        Predicted over measured, less one, of the rows of each engine [-].
+    """
+
+    engines: tuple[str, ...]
+    hosts: tuple[str, ...]
+    logarithms: FloatArray
+    host_speed: FloatArray
+    covariance: FloatArray
+    errors: Mapping[str, FloatArray]
+
+    def error_of(self, engine: str) -> float:
+        """Return the mean error of the rows of an engine, absolute [-]."""
+        return float(np.abs(self.errors[engine]).mean())
+
+    def overheads(self, engine: str) -> dict[str, float]:
+        """Return the seconds of an engine on the mean host [s]."""
+        seconds = np.exp(self.logarithms[self.engines.index(engine)])
+        return {name: rounded(value) for name, value in zip(VARIED, seconds, strict=True)}
+
+    def fit_record(self, engine: str) -> dict[str, Any]:
+        """Return how well an engine is known on a host that was not measured.
+
+        Parameters
+        ----------
+        engine
+            One of `engines`.
+
+        Returns
+        -------
+        dict
+            Fields of `EngineFit`: varied, covariance, spread and outside_spread. Beside the seconds
+            of the engine, the speed of the host and the time of the GPU vary, by what hosts and
+            deployments differ by.
+        """
+        place, size = self.engines.index(engine) * len(VARIED), len(VARIED)
+        own = self.covariance[place : place + size, place : place + size]
+        spreads = [0.0] * size + [FACTOR_SPREADS[name] for name in FACTORS]
+        covariance = np.diag(np.square(spreads))
+        covariance[:size, :size] = own
+        return {
+            "varied": [*VARIED, *FACTORS],
+            "covariance": [[rounded(value) for value in row] for row in covariance],
+            "spread": rounded(np.hypot(RUN_SPREAD, VERIFY_SPREAD)),
+            "outside_spread": ENGINE_SPREAD,
+        }
+
+
+def fit_population(
+    rows: Sequence[Served], engines: Sequence[str], hosts: Sequence[str]
+) -> Population:
+    """Fit engines and hosts to measured speedups and steps.
+
+    Parameters
+    ----------
+    rows
+        As `serving.tables.read_serving` reads them.
+    engines
+        Name of the engine of each row; those that no row has may follow, and get the mean engine.
+    hosts
+        Name of the host of each row.
+
+    Returns
+    -------
+    Population
+        The most likely values, with the covariance of a quadratic around them.
+
+    Notes
+    -----
+    The logarithms of an engine's seconds are normal around those of the mean engine, the speed of a
+    host around 1, and two factors of each target on each host around 1: on all that the GPU does,
+    and on steps with a draft. Engines with few rows therefore stay near the others.
+    """
+    from scipy.optimize import least_squares
+
+    model = _Model(rows, engines, hosts)
+    solved = least_squares(model.residuals, model.start)
+    covariance = np.linalg.inv(solved.jac.T @ solved.jac)
+    means, logarithms, speed, *_ = model.parts(solved.x)
+    first = means.size
+    of_engines = slice(first, first + logarithms.size)
+    error = model.steps.predicted(*model.of_rows(solved.x)) / model.steps.measured - 1
+    return Population(
+        engines=model.engines,
+        hosts=model.hosts,
+        logarithms=logarithms,
+        host_speed=np.exp(speed),
+        covariance=covariance[of_engines, of_engines],
+        errors={
+            name: error[model.of_engine == place]
+            for place, name in enumerate(model.engines)
+            if (model.of_engine == place).any()
+        },
+    )
+
+
+class _Model:
+    """The residuals of a population by one vector of parameters."""
+
+    def __init__(self, rows: Sequence[Served], engines: Sequence[str], hosts: Sequence[str]):
+        deployments = [
+            f"{host}/{row.labels['model']}" for row, host in zip(rows, hosts, strict=True)
+        ]
+        self.engines, self.of_engine = _numbered(engines)
+        self.hosts, self.of_host = _numbered(hosts)
+        self.deployments, self.of_deployment = _numbered(deployments)
+        self.of_engine = self.of_engine[: len(rows)]
+        self.steps = measured_steps(rows)
+        self.plain, self.of_plain = _plain_steps(rows, deployments)
+
+    @property
+    def start(self) -> FloatArray:
+        """Return where the search begins: nothing is known but what is typical."""
+        typical = np.log(TYPICAL)
+        zeros = np.zeros(len(self.hosts) + 2 * len(self.deployments))
+        return np.concatenate([typical, np.tile(typical, len(self.engines)), zeros])
+
+    def parts(self, x: FloatArray) -> list[FloatArray]:
+        """Return mean engine, engines, speeds of hosts, and both factors of deployments."""
+        sizes = [len(VARIED), len(VARIED) * len(self.engines), len(self.hosts)]
+        sizes += [len(self.deployments)]
+        means, engines, speed, gpu, verify = np.split(x, np.cumsum(sizes))
+        return [means, engines.reshape(-1, len(VARIED)), speed, gpu, verify]
+
+    def of_rows(self, x: FloatArray) -> tuple[Overheads, FloatArray]:
+        """Return what holds for each row."""
+        _, engines, speed, gpu, verify = self.parts(x)
+        own = np.exp(engines[self.of_engine]).T
+        factors = {
+            "host_speed": np.exp(speed[self.of_host]),
+            "gpu_time_factor": np.exp(gpu[self.of_deployment]),
+        }
+        overheads = Overheads(**dict(zip(VARIED, own, strict=True)), **factors)
+        return overheads, np.exp(verify[self.of_deployment])
+
+    def residuals(self, x: FloatArray) -> FloatArray:
+        """Return rows, plain steps and what is expected of parameters, in standard deviations."""
+        means, engines, speed, gpu, verify = self.parts(x)
+        overheads, factor = self.of_rows(x)
+        missed = np.log(self.steps.predicted(overheads, factor) / self.steps.measured)
+        names = (*VARIED, *FACTORS)
+        own = {name: np.asarray(getattr(overheads, name))[self.of_plain] for name in names}
+        plain = self.plain.predicted(Overheads(**own)) if self.of_plain.size else np.ones(0)
+        return np.concatenate(
+            [
+                missed / RUN_SPREAD,
+                np.log(plain / self.plain.measured) / PLAIN_SPREAD if plain.size else plain,
+                (means - np.log(TYPICAL)) / TYPICAL_SPREAD,
+                ((engines - means) / ENGINE_SPREAD).ravel(),
+                speed / HOST_SPREAD,
+                gpu / DEPLOYMENT_SPREAD,
+                verify / VERIFY_SPREAD,
+            ]
+        )
+
+
+def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return names, each once, and which of them each is."""
+    unique = tuple(dict.fromkeys(names))
+    return unique, np.array([unique.index(name) for name in names])
+
+
+def _plain_steps(
+    rows: Sequence[Served], deployments: Sequence[str]
+) -> tuple[MeasuredSteps, np.ndarray]:
+    """Return plain steps that were measured beside pairs, each once, and a row of each."""
+    places: dict[tuple[str, float, float], int] = {}
+    for place, (row, deployment) in enumerate(zip(rows, deployments, strict=True)):
+        if row.plain_step is not None:
+            key = deployment, row.points["batch_size"], row.plain_step
+            places.setdefault(key, place)
+    alone = [_plain(rows[place]) for place in places.values()]
+    return measured_steps(alone or [_plain(rows[0])]), np.array([*places.values()], dtype=int)
+
+
+def _plain(row: Served) -> Served:
+    """Return the plain run of a pair."""
+    points: Mapping[str, float] = {**row.points, "draft_length": 0, "verify_tokens": 1}
+    deployment = {**row.deployment, "tree_width": 1}
+    measured = row.plain_step or row.measured
+    return replace(
+        row,
+        deployment=deployment,
+        points=points,
+        quantity="step_time",
+        tokens_per_step=1.0,
+        measured=measured,
+    )

@@ -1,0 +1,203 @@
+"""Measured steps beside what the GPU takes of them: what the fits of an engine's host rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from specmodel.algebra.overlap import exposed_share
+from specmodel.base.units import FloatArray
+from specmodel.cost.deploying import resolve
+from specmodel.cost.deployment import Deployment
+from specmodel.cost.latency import step_times
+from specmodel.cost.prefill import carried_prefill, draft_prefill_pass, prefill_pass
+from specmodel.fit.measured.tables import Served
+from specmodel.machines.engine import EngineProfile, Overheads, load_engine
+
+HOST_SECONDS = (
+    *("pass_time", "draft_pass_time", "reject_time", "reject_time_per_request"),
+    *("reject_time_per_token", "tree_time"),
+)
+"""Overheads of the host, which such fits may vary; those of kernels are held."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeasuredSteps:
+    """Runs of engines: what was measured, and times of the GPU alone; arrays of shape (runs,).
+
+    Parameters
+    ----------
+    plain_time, verify_time, draft_time
+        Of a plain pass, of the verify pass and of all draft passes, on the GPU [s].
+    prefill_time
+        Of one prompt, on the GPU, and by the draft model in runs with one [s].
+    prefills
+        Prompts of other requests for each token that a request makes [-].
+    draft_passes, draft_length, requests, tokens_per_step
+        Of a step; the requests are of one replica [-] [token] [request] [token].
+    is_tree, hides_plain, hides_draft
+        Whether drafts are trees, and whether the host works beside the GPU in plain steps, and in
+        those with a draft.
+    is_ratio
+        Whether a speedup was measured, and no time of a step.
+    measured
+        Time of a step, plain where `draft_length` is 0, or speedup [s] [-].
+    """
+
+    plain_time: FloatArray
+    verify_time: FloatArray
+    draft_time: FloatArray
+    prefill_time: FloatArray
+    prefills: FloatArray
+    draft_passes: FloatArray
+    draft_length: FloatArray
+    requests: FloatArray
+    tokens_per_step: FloatArray
+    is_tree: np.ndarray
+    hides_plain: np.ndarray
+    hides_draft: np.ndarray
+    is_ratio: np.ndarray
+    measured: FloatArray
+
+    def predicted(
+        self, overheads: Overheads, verify_factor: FloatArray | float = 1.0
+    ) -> FloatArray:
+        """Return what these overheads make of each run.
+
+        Parameters
+        ----------
+        overheads
+            Numbers, or an array of a number for each run; those of kernels are not looked at.
+        verify_factor
+            How many times as long steps with a draft take beside plain ones, for errors of their
+            kernels, shape (runs,) or () [-].
+
+        Returns
+        -------
+        FloatArray
+            As `measured` has it, shape (runs,) [s] [-].
+        """
+        engine, gpu = overheads.on_host(), overheads.gpu_time_factor
+        plain = _together(gpu * self.plain_time, engine.pass_time, self.hides_plain)
+        rejection = engine.rejection_time(self.draft_length, self.requests)
+        host = engine.pass_time + engine.draft_pass_time * self.draft_passes + rejection
+        tree = engine.tree_time * self.is_tree
+        busy = gpu * verify_factor * (self.verify_time + self.draft_time + tree)
+        prefill = _together(gpu * self.prefill_time, engine.pass_time, self.hides_plain)
+        carried = self.prefills * prefill
+        plain = plain + carried
+        step = _together(busy, host, self.hides_draft) + self.tokens_per_step * carried
+        ratio = self.tokens_per_step * plain / step
+        times = np.where(self.draft_length > 0, step, plain)
+        return np.where(self.is_ratio, ratio, times)
+
+
+def _together(gpu: FloatArray, host: FloatArray | float, hides: np.ndarray) -> FloatArray:
+    share = np.where(hides, exposed_share(gpu, host), 1.0)
+    return np.asarray(gpu + host * share)
+
+
+def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
+    """Return what the GPU takes of measured runs, without any time of the host.
+
+    Parameters
+    ----------
+    rows
+        Steps and speedups as `serving.tables` reads them; each deployment names its engine.
+
+    Returns
+    -------
+    MeasuredSteps
+        A run for each row.
+
+    Raises
+    ------
+    InputError
+        If a deployment cannot be, in one line.
+    """
+    found = [_alone(row) for row in rows]
+    arrays = {name: np.array([values[name] for values in found]) for name in found[0]}
+    return MeasuredSteps(**arrays)
+
+
+def _alone(row: Served) -> dict[str, Any]:
+    deployment, _ = resolve(_without_host(row.deployment))
+    hides = str(row.deployment.get("engine.hides_host", deployment.engine.hides_host))
+    points: dict[str, Any] = {n: np.asarray(float(v)) for n, v in row.points.items()}
+    gamma = points.setdefault("draft_length", np.zeros(()))
+    verified = points.get("verify_tokens", gamma + 1)
+    times = step_times(
+        deployment,
+        batch_size=points["batch_size"],
+        draft_length=gamma,
+        verify_tokens=verified,
+        context_length=points["context_length"],
+    )
+    drafts = times.draft_passes
+    return {
+        "plain_time": float(times.plain_pass.gpu_time),
+        "verify_time": float(times.verify_pass.gpu_time),
+        "draft_time": sum(float(part.passes.count * part.each.gpu_time) for part in drafts),
+        **_carried(deployment, points),
+        "draft_passes": sum(float(part.passes.count) for part in drafts),
+        "draft_length": float(gamma),
+        "requests": float(deployment.layout.requests_of_replica(points["batch_size"])),
+        "tokens_per_step": row.tokens_per_step or 1.0,
+        "is_tree": bool(gamma) and bool(deployment.tree_width > 1 or verified != gamma + 1),
+        "hides_plain": hides != "none",
+        "hides_draft": hides == "all",
+        "is_ratio": row.quantity == "speedup",
+        "measured": row.measured,
+    }
+
+
+def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a deployment whose engine takes no time on its host."""
+    engine = values["engine"]
+    engine = engine if isinstance(engine, EngineProfile) else load_engine(engine)
+    nothing = dict.fromkeys(HOST_SECONDS, 0.0) | {"gpu_time_factor": 1.0}
+    return {**values, "engine": engine.with_changes("engine", nothing)}
+
+
+def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, float]:
+    """Return the time of one prompt, and how many of other requests each token has to carry."""
+    if "prompt_length" not in points:
+        return {"prefill_time": 1.0, "prefills": 0.0}
+    prefill = prefill_pass(deployment, points["prompt_length"]).gpu_time
+    drafts = draft_prefill_pass(deployment, points["prompt_length"])
+    if drafts and points["draft_length"] > 0:
+        prefill = prefill + drafts.gpu_time
+    own = deployment.layout.requests_of_replica(points["batch_size"])
+    prefills = carried_prefill(np.ones(()), own, points["output_length"])
+    return {"prefill_time": float(prefill), "prefills": float(prefills)}
+
+
+def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
+    """Return what runs are of, as `FittedOn` has it.
+
+    Parameters
+    ----------
+    rows, steps
+        Runs, and what `measured_steps` makes of them.
+    version
+        Version of the engine; not known if empty.
+
+    Returns
+    -------
+    dict
+        Fields by name.
+    """
+    deployments = [resolve(row.deployment)[0] for row in rows]
+    drafted = steps.draft_length[steps.draft_length > 0]
+    lengths = drafted if drafted.size else np.ones(1)
+    sizes = [max(round(row.points["batch_size"]), 1) for row in rows]
+    return {
+        "version": version or "version not recorded",
+        "hardware": sorted({d.hardware.name for d in deployments}),
+        "drafters": sorted({d.drafter.kind for d in deployments if d.has_drafter}),
+        "batch_size": [min(sizes), max(sizes)],
+        "draft_length": [int(lengths.min()), int(lengths.max())],
+    }

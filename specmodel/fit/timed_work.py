@@ -1,0 +1,242 @@
+"""The work that rows of measured kernels timed, as a pass counts it, and what it should take."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.layers import blocks
+from specmodel.layers.cores import causal_pairs, prompt_attention, with_keys_and_values
+from specmodel.layers.residuals import norms
+from specmodel.layers.work import Kind, Work, wider_dtype
+from specmodel.machines.hardware import HardwareProfile
+from specmodel.measure.measurements import (
+    COLD_SHARE,
+    COLUMNS,
+    DEFAULTS,
+    DTYPES,
+    STORED,
+    groups,
+    with_defaults,
+)
+
+LATENT_SIZE = 576
+"""What MLA caches of a token, which tables of prompts do not name and which hardly counts there."""
+
+Columns = dict[str, FloatArray]
+
+PLAUSIBLE = (0.3, 100.0)
+"""Range accepted for the median latency over the time that the data sheet allows [-]."""
+
+
+def work_of(kind: str, table: pd.DataFrame) -> Work:
+    """Return the work that was timed, arrays with an element a row.
+
+    Parameters
+    ----------
+    kind
+        Component.
+    table
+        Its rows, of one dtype.
+
+    Returns
+    -------
+    Work
+        As a pass counts it, for one layer on one GPU.
+    """
+    table = with_defaults(kind, table)
+    names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
+    column = {name: table[name].to_numpy(float) for name in names if name not in DTYPES}
+    activation, stored = (str(table[n].iloc[0]) for n in ("activation_dtype", STORED[kind]))
+    dtypes = {"dtype": wider_dtype(activation, stored), "stored_dtype": stored}
+    return _WORKS[kind](column, BYTES_PER_ELEMENT[activation], dtypes)
+
+
+def _gemm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    m, k, n = (column[name] for name in ("num_tokens", "input_size", "output_size"))
+    return blocks.linear(
+        m,
+        weights=k * n,
+        values=k + n,
+        value_bytes=max(value_bytes, 2.0),
+        depth=k,
+        kernels=1,
+        **dtypes,
+    )
+
+
+def _norm(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    return norms(
+        column["num_tokens"],
+        hidden_size=column["hidden_size"],
+        norms=1,
+        residual_bytes=max(value_bytes, 2.0),
+        dtype=dtypes["stored_dtype"],
+    )
+
+
+def _attention(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    heads, size = column["num_kv_heads"], column["head_dim"]
+    shape = {"num_groups": heads, "sizes": (size, size), "kv_elements": 2 * heads * size}
+    return _core(column, value_bytes, dtypes, **shape)
+
+
+def _latent_attention(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    latent = column["kv_lora_rank"]
+    size = latent + column["qk_rope_head_dim"]
+    shape = {"num_groups": 1, "sizes": (size, latent), "kv_elements": size}
+    return _core(column, value_bytes, dtypes, **shape, kind="latent_attention")
+
+
+def _core(column: Columns, value_bytes: float, dtypes: dict[str, str], **shape: Any) -> Work:
+    B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
+    return blocks.attention(
+        **shape,
+        batch_size=B,
+        num_tokens=B * q,
+        pairs=q * (entries - (q - 1) / 2),
+        entries=entries - q,
+        num_heads=column["num_heads"],
+        layers=1,
+        residual_bytes=max(value_bytes, 2.0),
+        dtype=dtypes["dtype"],
+        kv_dtype=dtypes["stored_dtype"],
+    )
+
+
+def _prompt(kind: Kind, column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    B, q, entries = (column[name] for name in ("batch_size", "query_tokens", "context_length"))
+    heads, sizes = column["num_heads"], (column["key_head_dim"], column["value_head_dim"])
+    is_latent = kind == "latent_prompt_attention"
+    work = prompt_attention(
+        batch_size=B,
+        num_tokens=B * q,
+        pairs=causal_pairs(q, entries - q),
+        entries=entries,
+        num_heads=heads,
+        sizes=sizes,
+        kv_elements=LATENT_SIZE if is_latent else column["num_kv_heads"] * sum(sizes),
+        layers=1,
+        residual_bytes=max(value_bytes, 2.0),
+        kv_dtype=dtypes["stored_dtype"],
+        kind=kind,
+    )
+    return with_keys_and_values(work, B * entries, heads * sum(sizes), 2.0) if is_latent else work
+
+
+def _kimi_recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    own = {"gates": column["key_head_dim"] + 1, "steps": column["query_tokens"]}
+    return _recurrence(column, value_bytes, dtypes, **own, kind="kimi_recurrence")
+
+
+def _recurrence(column: Columns, value_bytes: float, dtypes: dict[str, str], **own: Any) -> Work:
+    B, q = column["batch_size"], column["query_tokens"]
+    return blocks.recurrence(
+        batch_size=B,
+        num_tokens=B * q,
+        states_written=q,
+        num_key_heads=column["num_key_heads"],
+        num_value_heads=column["num_value_heads"],
+        sizes=(column["key_head_dim"], column["value_head_dim"]),
+        layers=1,
+        value_bytes=max(value_bytes, 2.0),
+        state_dtype=dtypes["stored_dtype"],
+        **own,
+    )
+
+
+def _experts(column: Columns, value_bytes: float, dtypes: dict[str, str]) -> Work:
+    k, width = column["experts_per_token"], column["expert_size"]
+    pairs = column["num_tokens"] * k
+    block = blocks.feed_forward(
+        pairs,
+        hidden_size=column["hidden_size"],
+        width=width,
+        matrices=column["num_matrices"],
+        layers=1,
+        value_bytes=value_bytes,
+        **dtypes,
+    )
+    block = blocks.routed(
+        block,
+        pairs=pairs,
+        loaded=column["active_experts"],
+        hidden_size=column["hidden_size"],
+        width=width,
+        matrices=column["num_matrices"],
+        experts_per_token=k,
+        layers=1,
+        value_bytes=value_bytes,
+        residual_bytes=max(value_bytes, 2.0),
+    )
+    if not column["includes_router"].any():
+        return block
+    router = blocks.linear(
+        column["num_tokens"],
+        weights=column["hidden_size"] * column["num_experts"],
+        values=column["hidden_size"] + 3 * column["num_experts"],
+        value_bytes=max(value_bytes, 2.0),
+        depth=column["hidden_size"],
+        kernels=1,
+        **dtypes,
+    )
+    return block + router
+
+
+_WORKS: dict[str, Callable[[Columns, float, dict[str, str]], Work]] = {
+    "experts": _experts,
+    "gemm": _gemm,
+    "attention": _attention,
+    "elementwise": _norm,
+    "latent_attention": _latent_attention,
+    "recurrence": _recurrence,
+    "kimi_recurrence": _kimi_recurrence,
+    "prompt_attention": partial(_prompt, "prompt_attention"),
+    "latent_prompt_attention": partial(_prompt, "latent_prompt_attention"),
+}
+
+
+def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
+    """Return which points read too much for the last-level cache to hold it between two calls."""
+    return np.asarray(work.weight_bytes + work.cache_bytes > COLD_SHARE * hardware.memory.l2_bytes)
+
+
+def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
+    """Refuse a table whose times are of another unit or device.
+
+    Parameters
+    ----------
+    table
+        As `check_measurements` returns it.
+    hardware
+        The device it is said to be of.
+
+    Raises
+    ------
+    InputError
+        If the median over what the data sheet allows is outside `PLAUSIBLE`; names the suspected
+        unit. Points that a cache could hold do not count.
+    """
+    low, high = PLAUSIBLE
+    for kind, dtype, rows in groups(table):
+        work = work_of(kind, rows)
+        is_cold = is_streamed(work, hardware)
+        if not is_cold.any():
+            continue
+        moved = work.weight_bytes + work.cache_bytes + work.activation_bytes
+        computing = np.asarray(work.flop) / hardware.peak_flops_per_s(work.dtype)
+        allowed = np.maximum(moved / hardware.memory.peak_bytes_per_s, computing)
+        median = float(np.median((rows["latency"].to_numpy() / allowed)[is_cold]))
+        if not low <= median <= high:
+            unit = "milliseconds or microseconds" if median > high else "minutes, or another device"
+            raise InputError(
+                "measurements.latency",
+                f"a median of {median:.3g} times the data sheet's for {kind} {dtype}",
+                f"seconds on {hardware.name}, {low:g} to {high:g} times it; is it in {unit}?",
+            )

@@ -1,0 +1,264 @@
+"""An engine as it runs on a user's host: a shipped profile moved by a few runs of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.fit.measured.tables import Served
+from specmodel.fit.population import (
+    ENGINE_SPREAD,
+    FACTOR_SPREADS,
+    RUN_SPREAD,
+    VERIFY_SPREAD,
+)
+from specmodel.fit.result import rounded
+from specmodel.fit.speedup_errors import speedup_errors, worst_excess, worst_score
+from specmodel.fit.steps import MeasuredSteps, fitted_on, measured_steps
+from specmodel.machines.engine import FACTORS, EngineProfile, Overheads
+
+_SMALL = 1e-6
+MOST_APART = 5.0
+"""No engine is so many times as slow, or as fast, as a fit to it makes it [-]."""
+
+OPEN = 0.8
+"""What keeps more than this share of its spread was not determined by the runs [-]."""
+
+PER_REQUEST = "reject_time_per_request"
+"""What differs most between engines: an early vLLM took ten times as long as today's (MoESD), and
+one on a CPU a hundred times, as it verified states of a hybrid one sequence after another."""
+
+UNKNOWN_SPREAD = 5.0
+"""Standard deviation of the logarithm of a time of which nothing is known [-]."""
+
+STILL_MISSED = 0.75
+"""Share of what known hosts miss that is left, at most, where `PER_REQUEST` explains it [-]."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Moved:
+    """What became of one overhead or factor of an engine.
+
+    Parameters
+    ----------
+    name
+        As `EngineProfile` names it.
+    before, after
+        Its most likely value [s] [-].
+    spread_before, spread_after
+        Standard deviation of its logarithm [-].
+    """
+
+    name: str
+    before: float
+    after: float
+    spread_before: float
+    spread_after: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the runs said next to nothing of it."""
+        return self.spread_after > OPEN * self.spread_before
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineUpdate:
+    """An engine as the runs have it.
+
+    Parameters
+    ----------
+    profile
+        The engine, with what it was fitted to.
+    moved
+        What became of its overheads and factors.
+    before, predicted
+        What the shipped profile and the new one make of each run [s] [-].
+    measured
+        What was measured [s] [-].
+    excess_speedup
+        By how much the new one has speedups of these runs too high on average, negative if too
+        low, of the target of which it is most; 0 if errors of kernels and runs explain it [-].
+    is_unlike_known
+        Whether it takes a time for each request of a step with a draft that is unlike that of all
+        known hosts, which explain these runs less well.
+    """
+
+    profile: EngineProfile
+    moved: tuple[Moved, ...]
+    before: FloatArray
+    predicted: FloatArray
+    measured: FloatArray
+    excess_speedup: float
+    is_unlike_known: bool
+
+
+def update_engine(
+    rows: Sequence[Served], base: EngineProfile, *, date: str, version: str = ""
+) -> EngineUpdate:
+    """Return an engine moved to what runs on one host measured, as far as they tell.
+
+    Parameters
+    ----------
+    rows
+        Runs of one deployment or several on one host: times of steps, plain where nothing is
+        drafted, and speedups.
+    base
+        Where to start: a profile with a fit, whose covariance says how far it may move.
+    date
+        Day of the fit, as 2026-11-22.
+    version
+        Version of the engine that was measured; not known if empty.
+
+    Returns
+    -------
+    EngineUpdate
+        The most likely values, and the covariance of a quadratic around them.
+
+    Raises
+    ------
+    InputError
+        If there is no run, the profile has no fit, or runs tell of times that no fit explains.
+
+    Notes
+    -----
+    Bayes' rule with normal logarithms. The seconds of the profile, the speed of the host and the
+    time of the GPU have the spreads of the profile; steps with a draft of each deployment may have
+    errors of kernels of their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two
+    runs, one plain and one with a draft, mostly tell the speed of the host. Where this leaves
+    speedups that are missed by more than the standard deviation of these errors, `PER_REQUEST` may
+    be anything, if that explains at least a quarter. The spread that is recorded is that of these
+    errors or, if larger, what the speedups of these runs are missed by (the runs themselves where
+    they tell of no speedup).
+    """
+    if not rows:
+        raise InputError("runs", "0 runs", "at least one plain and one speculative run")
+    if base.fit is None:
+        raise InputError("engine", base.name, "a profile that was fitted, such as vllm or sglang")
+    rows = [_with_engine(row, base) for row in rows]
+    steps, (names, prior) = measured_steps(rows), _prior(base)
+    found = _posterior(rows, steps, base, names, prior)
+    _check_units(rows, found.predicted / steps.measured)
+    if is_unlike_known := abs(found.score) > 1 and PER_REQUEST in names:
+        free = prior + np.diag([UNKNOWN_SPREAD**2 * (name == PER_REQUEST) for name in names])
+        freed = _posterior(rows, steps, base, names, free, start_log=UNKNOWN_SPREAD)
+        if is_unlike_known := abs(freed.score) < STILL_MISSED * abs(found.score):
+            found, prior = freed, free
+    ratios = found.predicted / steps.measured
+    record: dict[str, Any] = {
+        "date": date,
+        "num_points": len(rows),
+        "varied": list(names),
+        "covariance": [[rounded(value) for value in row] for row in found.covariance],
+        "mean_error": rounded(np.abs(ratios - 1).mean()),
+        "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), found.spread)),
+        "outside_spread": ENGINE_SPREAD,
+        "left_out_error": {},
+        "fitted_on": fitted_on(rows, steps, version),
+    }
+    start = [getattr(base, name) for name in names]
+    numbers = {name: rounded(value) for name, value in zip(names, found.values, strict=True)}
+    own = np.sqrt([np.diagonal(prior), np.diagonal(found.covariance)])
+    return EngineUpdate(
+        profile=base.with_changes("engine", numbers | {"fit": record}),
+        moved=tuple(
+            Moved(name=n, before=float(b), after=float(a), spread_before=x, spread_after=y)
+            for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
+        ),
+        before=steps.predicted(_overheads(base, {})),
+        predicted=found.predicted,
+        measured=steps.measured,
+        excess_speedup=found.excess,
+        is_unlike_known=is_unlike_known,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Posterior:
+    """What runs make of what may move: its values, the covariance of their logarithms, and fit."""
+
+    values: FloatArray
+    covariance: FloatArray
+    predicted: FloatArray
+    spread: float
+    score: float
+    excess: float
+
+
+def _posterior(
+    rows: Sequence[Served],
+    steps: MeasuredSteps,
+    base: EngineProfile,
+    names: Sequence[str],
+    prior: FloatArray,
+    start_log: float = 0.0,
+) -> _Posterior:
+    """Return what runs make of the base; `start_log` is where `PER_REQUEST` is sought from."""
+    from scipy.optimize import least_squares
+
+    start = np.array([getattr(base, name) for name in names])
+    root, groups, size = np.linalg.inv(np.linalg.cholesky(prior)), _groups(rows), len(names)
+
+    def predicted(x: FloatArray, kernels: FloatArray | float = 1.0) -> FloatArray:
+        values = dict(zip(names, start * np.exp(x[:size]), strict=True))
+        return steps.predicted(_overheads(base, values), kernels)
+
+    def residuals(x: FloatArray) -> FloatArray:
+        missed = np.log(predicted(x, np.exp(x[size:])[groups]) / steps.measured) / RUN_SPREAD
+        return np.concatenate([missed, root @ x[:size], x[size:] / VERIFY_SPREAD])
+
+    from_here = [start_log * (name == PER_REQUEST) for name in names] + [0.0] * (groups.max() + 1)
+    solved = least_squares(residuals, from_here)
+    missed = np.log(predicted(solved.x) / steps.measured)
+    errors = speedup_errors(rows, missed).values()
+    logs = [error for own in errors for error in own.logs] or missed
+    return _Posterior(
+        values=start * np.exp(solved.x[:size]),
+        covariance=np.linalg.inv(solved.jac.T @ solved.jac)[:size, :size],
+        predicted=predicted(solved.x),
+        spread=float(np.sqrt(np.mean(np.square(logs)))),
+        score=worst_score(errors),
+        excess=worst_excess(errors),
+    )
+
+
+def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
+    """Return what may move, and the covariance of its logarithm."""
+    assert base.fit is not None  # noqa: S101 - checked where it came in
+    kept = [i for i, name in enumerate(base.fit.varied) if getattr(base, name) > 0]
+    names = [base.fit.varied[i] for i in kept]
+    added = [name for name in FACTORS if name not in names]
+    size = len(kept)
+    covariance = np.diag(np.full(size + len(added), _SMALL))
+    covariance[:size, :size] += np.array(base.fit.covariance)[np.ix_(kept, kept)]
+    for place, name in enumerate(added, size):
+        covariance[place, place] = FACTOR_SPREADS[name] ** 2
+    return (*names, *added), covariance
+
+
+def _overheads(base: EngineProfile, values: dict[str, Any]) -> Overheads:
+    return replace(base.overheads, **values)
+
+
+def _with_engine(row: Served, base: EngineProfile) -> Served:
+    return replace(row, deployment={**row.deployment, "engine": base})
+
+
+def _groups(rows: Sequence[Served]) -> np.ndarray:
+    """Return the number of the target of each row."""
+    targets = [str(row.deployment["target"]) for row in rows]
+    unique = list(dict.fromkeys(targets))
+    return np.array([unique.index(name) for name in targets])
+
+
+def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
+    """Refuse a run that is far from what any engine makes of it."""
+    for row, ratio in zip(rows, ratios.tolist(), strict=True):
+        if not 1 / MOST_APART <= ratio <= MOST_APART:
+            expected = "milliseconds of this model on these GPUs; is it in another unit?"
+            value = f"{1 / ratio:.3g} times what the fit gives"
+            raise InputError(f"{row.row} {row.quantity}", value, expected)

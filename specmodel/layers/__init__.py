@@ -1,0 +1,40 @@
+"""Kinds of layers: each knows its weights, its work in a pass, and what a sequence keeps of it."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.layers.attention import LatentAttention as LatentAttention
+    from specmodel.layers.block_sparse import BlockSparseAttention as BlockSparseAttention
+    from specmodel.layers.compressed import CompressedAttention as CompressedAttention
+    from specmodel.layers.convolutions import ShortConvolution as ShortConvolution
+    from specmodel.layers.dense import DenseFeedForward as DenseFeedForward
+    from specmodel.layers.feed_forward import RoutedExperts as RoutedExperts
+    from specmodel.layers.group import LayerGroup as LayerGroup
+    from specmodel.layers.grouped import GroupedAttention as GroupedAttention
+    from specmodel.layers.recurrent import (
+        GatedDeltaNet as GatedDeltaNet,
+        KimiDeltaAttention as KimiDeltaAttention,
+        LightningAttention as LightningAttention,
+        Mamba2 as Mamba2,
+    )
+    from specmodel.layers.residuals import HyperConnections as HyperConnections
+    from specmodel.layers.sparse import SparseAttention as SparseAttention
+    from specmodel.layers.work import PassWork as PassWork, Work as Work
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    attention="LatentAttention",
+    block_sparse="BlockSparseAttention",
+    compressed="CompressedAttention",
+    convolutions="ShortConvolution",
+    dense="DenseFeedForward",
+    feed_forward="RoutedExperts",
+    group="LayerGroup",
+    grouped="GroupedAttention",
+    recurrent="GatedDeltaNet KimiDeltaAttention LightningAttention Mamba2",
+    residuals="HyperConnections",
+    sparse="SparseAttention",
+    work="PassWork Work",
+)

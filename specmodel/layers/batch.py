@@ -1,0 +1,407 @@
+"""What a forward pass carries, over which GPUs, and what all layers of a model share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+
+import numpy as np
+
+from specmodel.algebra.ranks import busiest_share
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.errors import InputError
+from specmodel.base.units import (
+    FloatArray,
+    Numeric,
+    check,
+)
+from specmodel.layers.states import NATIVE, StateKeeping
+from specmodel.layers.work import wider_dtype
+
+ONE, ZERO = np.ones(()), np.zeros(())
+NO_SEQUENCE = 1e-300
+"""What stands for no sequence, so that means over none are defined [request]."""
+
+LONGEST_DECODE = 128
+"""Most tokens of a sequence that kernels for decoding take in a pass; a sequence with more is a
+prompt, whose attention is that of training. vLLM 0.33 does so by the length of the query: 128 with
+FlashMLA (``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), 512 with
+FlashAttention's MLA kernels; SGLang 0.5.23 and TensorRT-LLM by the phase of the request [token]."""
+
+SHORTEST_PROMPT = 256
+"""Tokens of a sequence from which it is a prompt and nothing else; in between, kernels of both
+kinds do a share, so that no token more makes a step in time [token]."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one model is spread over GPUs.
+
+    Parameters
+    ----------
+    tensor_parallel
+        GPUs that every matrix is cut over, those of routed experts aside [-].
+    expert_parallel
+        Groups of GPUs that routed experts are spread over, of one GPU each where there are as
+        many; the GPUs of a group cut each of its experts [-].
+    gpus_per_node
+        GPUs that the fast link joins; beyond them messages take the network [-].
+    data_parallel
+        Replicas of all but the routed experts, each with its share of the batch; if None as few
+        as `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1 [-].
+    """
+
+    tensor_parallel: int = 1
+    expert_parallel: int = 1
+    gpus_per_node: int = 8
+    data_parallel: int | None = None
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the attention, each with its share of the batch [-]."""
+        if self.data_parallel is not None:
+            return self.data_parallel
+        return max(self.expert_parallel // self.tensor_parallel, 1)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs in all [-]."""
+        return self.tensor_parallel * self.replicas
+
+    @property
+    def expert_tensor_parallel(self) -> int:
+        """GPUs that every routed expert is cut over: those of a group [-]."""
+        return self.num_gpus // self.expert_parallel
+
+    @property
+    def gathers_tokens(self) -> bool:
+        """Whether each GPU takes the tokens of all replicas, as it has a part of their experts."""
+        return self.replicas > 1 and self.expert_tensor_parallel > 1
+
+    @property
+    def replicas_per_node(self) -> int:
+        """Replicas that the fast link joins [-]."""
+        return max(self.gpus_per_node // self.tensor_parallel, 1)
+
+    def requests_of_replica(self, batch_size: FloatArray) -> FloatArray:
+        """Return the requests of one replica, where there are any at least one [request]."""
+        return np.maximum(batch_size / self.replicas, np.minimum(batch_size, 1.0))
+
+    def check_groups(self, argument: str) -> None:
+        """Refuse, by the name of an argument, groups that do not divide the GPUs."""
+        if self.num_gpus % self.expert_parallel == 0:
+            return
+        expected = f"a divisor or multiple of tensor_parallel = {self.tensor_parallel}"
+        if self.data_parallel is not None:
+            degrees = f"tensor_parallel {self.tensor_parallel} times data_parallel {self.replicas}"
+            expected = f"a divisor of the {self.num_gpus} GPUs, {degrees}"
+        raise InputError(argument, self.expert_parallel, expected)
+
+
+SINGLE_GPU = Layout()
+"""No parallelism."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What all layers of a model share: the width of its residual stream, and dtypes.
+
+    Parameters
+    ----------
+    hidden_size
+        Width of what flows from layer to layer [-].
+    weight_dtype, expert_dtype, outer_dtype
+        Dtypes of linear layers; of routed experts; of embedding, LM head and router.
+    activation_dtype, kv_dtype
+        Dtypes of activations and of the KV cache.
+    """
+
+    hidden_size: int
+    weight_dtype: str
+    expert_dtype: str
+    outer_dtype: str
+    activation_dtype: str
+    kv_dtype: str
+
+    @cached_property
+    def activation_bytes(self) -> float:
+        """Size of an activation inside a layer [B]."""
+        return BYTES_PER_ELEMENT[self.activation_dtype]
+
+    @cached_property
+    def residual_bytes(self) -> float:
+        """Size of an element between layers, which is not quantised below 16 bits [B]."""
+        return max(self.activation_bytes, 2.0)
+
+    def bytes_of(self, dtype: str) -> float:
+        """Return the size of an element of a dtype [B]."""
+        return BYTES_PER_ELEMENT[dtype]
+
+    def arithmetic_dtype(self, stored: str) -> str:
+        """Return the dtype in which activations meet weights or a cache of a dtype."""
+        return wider_dtype(self.activation_dtype, stored)
+
+    @cached_property
+    def dtypes(self) -> dict[str, str]:
+        """What meets activations in arithmetic, by field of a model: weights, caches and states."""
+        return {
+            "activation_dtype": self.activation_dtype,
+            "weight_dtype": self.weight_dtype,
+            "embedding_dtype": self.outer_dtype,
+            "kv_dtype": self.kv_dtype,
+            "expert_dtype": self.expert_dtype,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SequenceGroup:
+    """Sequences of a pass that are alike; all numbers broadcast and may be real-valued.
+
+    Decoding is a group with one token each, verification one with several, a chunk of a prompt
+    one with many, of which only the last gives logits.
+
+    Parameters
+    ----------
+    batch_size
+        Sequences, above 0 [request].
+    tokens_per_sequence
+        Tokens of each in this pass, at least 1 [token].
+    context_length
+        KV entries of each before the pass [token].
+    logits_per_sequence
+        Tokens of each whose logits are computed; all of them if None [token].
+    speculating_share
+        Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
+    speculating_chance
+        Chance that any sequence does, where the share is a mean given that some do [-].
+    is_causal
+        Whether a token sees those before it, and not all tokens of its sequence in the pass.
+    """
+
+    batch_size: FloatArray
+    tokens_per_sequence: FloatArray
+    context_length: FloatArray
+    logits_per_sequence: FloatArray | None
+    speculating_share: FloatArray
+    speculating_chance: FloatArray
+    is_causal: bool = True
+
+    @cached_property
+    def all_speculate(self) -> bool:
+        """Whether every sequence carries as many tokens."""
+        return self.speculating_share.ndim == 0 and self.speculating_share == 1
+
+    @cached_property
+    def prompt_share(self) -> FloatArray:
+        """How much of each is a prompt: 0 to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT`."""
+        longer = np.log(np.maximum(self.tokens_per_sequence, 1.0) / LONGEST_DECODE)
+        return np.asarray(np.clip(longer / np.log(SHORTEST_PROMPT / LONGEST_DECODE), 0.0, 1.0))
+
+    @property
+    def always_speculates(self) -> bool:
+        """Whether some sequence is sure to carry as many tokens."""
+        return self.speculating_chance.ndim == 0 and self.speculating_chance == 1
+
+    def mean(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return the mean over its sequences of a function of the tokens that one carries."""
+        speculating = of(self.tokens_per_sequence)
+        if self.all_speculate:
+            return speculating
+        plain = of(ONE)
+        return plain + self.speculating_share * (speculating - plain)
+
+    def mean_of_verified(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return the mean of a function of the tokens after which a sequence could go on.
+
+        These are the tokens with logits, any of which may be the last accepted, and of a chunk of
+        a prompt, whose logits may not be computed, the last.
+        """
+        if self.logits_per_sequence is None:
+            return self.mean(of)
+        return of(np.maximum(self.logits_per_sequence, 1.0))
+
+
+def sequence_group(
+    *,
+    batch_size: Numeric,
+    tokens_per_sequence: Numeric = 1.0,
+    context_length: Numeric = 0.0,
+    logits_per_sequence: Numeric | None = None,
+    speculating_share: Numeric = 1.0,
+    speculating_chance: Numeric = 1.0,
+) -> SequenceGroup:
+    """Return a group of sequences from numbers that are checked.
+
+    Parameters
+    ----------
+    batch_size, tokens_per_sequence, context_length, logits_per_sequence
+        As `SequenceGroup` has them [request] [token] [token] [token].
+    speculating_share, speculating_chance
+        Likewise [-].
+
+    Returns
+    -------
+    SequenceGroup
+        The group.
+
+    Raises
+    ------
+    InputError
+        If a number is out of range.
+    """
+    logits = None
+    if logits_per_sequence is not None:
+        logits = check("logits_per_sequence", logits_per_sequence, minimum=0)
+    return SequenceGroup(
+        batch_size=check("batch_size", batch_size, above=0),
+        tokens_per_sequence=check("tokens_per_sequence", tokens_per_sequence, minimum=1),
+        context_length=check("context_length", context_length, minimum=0),
+        logits_per_sequence=logits,
+        speculating_share=check("speculating_share", speculating_share, minimum=0, maximum=1),
+        speculating_chance=check("speculating_chance", speculating_chance, minimum=0, maximum=1),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """All sequences that a pass carries, in groups, or those that kernels of one kind take.
+
+    `share` is how much of a kernel these take: below 1 where both kinds do a share, 0 where there
+    is none.
+    """
+
+    groups: tuple[SequenceGroup, ...]
+    share: FloatArray = field(default_factory=lambda: ONE)
+
+    @cached_property
+    def is_all(self) -> bool:
+        """Whether kernels take whole sequences at every point."""
+        return bool((self.share == 1).all())
+
+    @cached_property
+    def num_sequences(self) -> FloatArray:
+        """Sequences of all groups [request]."""
+        return _sum([group.batch_size for group in self.groups])
+
+    @cached_property
+    def num_tokens(self) -> FloatArray:
+        """Tokens of all sequences [token]."""
+        return self.total(lambda group: group.mean(lambda tokens: tokens))
+
+    @cached_property
+    def num_logits(self) -> FloatArray:
+        """Tokens whose logits are computed [token]."""
+        if all(group.logits_per_sequence is None for group in self.groups):
+            return self.num_tokens
+
+        def logits(group: SequenceGroup) -> FloatArray:
+            given = group.logits_per_sequence
+            return group.mean(lambda tokens: tokens) if given is None else given
+
+        return self.total(logits)
+
+    def total(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
+        """Return the sum over all sequences of what a group has for each of its own."""
+        return _sum([group.batch_size * of(group) for group in self.groups])
+
+    def mean(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
+        """Return the mean over all sequences of what a group has for each of its own."""
+        if len(self.groups) == 1:
+            return of(self.groups[0])
+        return self.total(of) / self.num_sequences
+
+    def of_kind(self, *, prompts: bool) -> "Batch | None":
+        """Return what kernels for prompts take, or those for decoding; None if no point has any.
+
+        Where a group is of the kind at some points only, it has `NO_SEQUENCE` at the others.
+        """
+        kept, shares = [], [ZERO]
+        for group in self.groups:
+            share = group.prompt_share if prompts else 1 - group.prompt_share
+            if share.any():
+                size = np.maximum(group.batch_size * share, NO_SEQUENCE)
+                kept.append(group if (share == 1).all() else replace(group, batch_size=size))
+                shares.append(share)
+        return Batch(tuple(kept), reduce(np.maximum, shares)) if kept else None
+
+    def of_replica(self, replicas: int) -> "Batch":
+        """Return the share of one of several copies of the attention, at least one sequence.
+
+        It is the copy with the most sequences that speculate, as all wait for it.
+        """
+        if replicas == 1:
+            return self
+        fewest = np.minimum(self.num_sequences, 1.0) / self.num_sequences
+        share = np.maximum(1 / replicas, fewest)
+        return Batch(tuple(_of_busiest(group, share, replicas) for group in self.groups))
+
+
+def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> SequenceGroup:
+    """Return a share of a group, with as many that speculate as where most of them do."""
+    size = group.batch_size * share
+    if group.all_speculate:
+        return replace(group, batch_size=size)
+    most = busiest_share(
+        np.maximum(size, 1.0), group.speculating_share, group.speculating_chance, replicas
+    )
+    return replace(group, batch_size=size, speculating_share=most)
+
+
+def _sum(values: Sequence[FloatArray]) -> FloatArray:
+    return np.asarray(sum(values[1:], values[0]))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Routing:
+    """How the tokens of a pass choose experts.
+
+    Parameters
+    ----------
+    correlation
+        How far tokens of one sequence share experts, from 0 to 1 [-].
+    popularity
+        Probability that a token uses each expert, shape (num_experts,); equal if None [-].
+    """
+
+    correlation: FloatArray
+    popularity: FloatArray | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pass:
+    """One forward pass as its layers see it.
+
+    Parameters
+    ----------
+    stream
+        What all layers share.
+    batch
+        All sequences of the pass.
+    layout
+        How the model is spread over GPUs.
+    routing
+        How tokens choose experts.
+    active_experts
+        Distinct experts that it loads in each layer [-].
+    states
+        What it does with recurrent states.
+    compute_capability
+        Of the GPU, which decides what its kernels share; None for one that has none [-].
+    """
+
+    stream: Stream
+    batch: Batch
+    layout: Layout
+    routing: Routing
+    active_experts: FloatArray
+    states: StateKeeping = NATIVE
+    compute_capability: float | None = None
+
+    @cached_property
+    def replica(self) -> Batch:
+        """The sequences whose attention one GPU computes."""
+        return self.batch.of_replica(self.layout.replicas)
+
+    @property
+    def num_tokens(self) -> FloatArray:
+        """Tokens of these sequences [token]."""
+        return self.replica.num_tokens

@@ -1,0 +1,204 @@
+"""Block-sparse attention to grouped heads (MSA): an indexer scores blocks, tokens read the best.
+
+The indexer has a query head for each key-value head, and one key of 16 bits for each entry in a
+cache of its own. The score of a block is that of its best entry; a token then attends to the
+`topk_blocks` best blocks, the last one, which is its own, always among them.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.units import FloatArray
+from specmodel.layers import blocks
+from specmodel.layers.attention import Size
+from specmodel.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.layers.cores import distinct_entries, query_key_pairs
+from specmodel.layers.grouped import GroupedHeads
+from specmodel.layers.work import Work
+
+INDEX_BYTES = 2.0
+"""Size of an element of an index key, whatever the KV cache holds: vLLM 0.33 has 8 bits as an
+option only (``indexer_kv_dtype`` in its ``minimax_m3/common/indexer.py``) [B]."""
+
+FROM_CACHE = 0.55
+"""What reading an entry again for another token of its sequence takes of reading it from memory,
+as a cache of the GPU has it still [-]. From prompts on H200 in vLLM 0.24, whose kernel gives each
+token a processor of its own, as those for decoding do: 7.4 TB/s where memory gives 4.1
+(``msa_context_module_perf`` of aiconfigurator-core 0.12.0)."""
+
+TOGETHER = 0.07
+"""The same in prompts on data-center Blackwell, whose kernel takes many tokens together: likewise,
+on B200 [-]."""
+
+_KIND: Literal["block_sparse_attention"] = "block_sparse_attention"
+
+
+class BlockSparseAttention(GroupedHeads):
+    """Grouped attention to the blocks of entries that an indexer selects (MSA).
+
+    Parameters
+    ----------
+    kind, num_heads, num_kv_heads, head_dim
+        As all grouped attention has them [-].
+    index_num_heads, index_head_dim
+        Query heads of the indexer, as many as there are key-value heads or a multiple, and width
+        of these and of its one key [-].
+    block_size
+        Entries of a block [token].
+    topk_blocks
+        Blocks that a token attends to at most, those that are always selected among them [-].
+
+    Notes
+    -----
+    Each token reads its own blocks, and those that several tokens of a sequence select are read
+    by each: kernels take a query token each (vLLM 0.33: ``minimax_m3/common/ops/sparse_attn.py``,
+    whose grid has a row a token; SGLang 0.5.23: ``minimax_sparse/decode/topk_sparse.py``). Tokens
+    of a sequence are taken to select the same, so that all but the first read from a cache; how
+    far they do beyond `reach` entries nobody published. Index keys are read once for all tokens of
+    a sequence, as in vLLM; SGLang reads them for each.
+
+    Not modelled: selections that layers or steps share, caches that are spread over GPUs by tokens,
+    and index keys in 8 bits.
+    """
+
+    kind: Literal["block_sparse_attention"] = _KIND
+    index_num_heads: Size
+    index_head_dim: Size
+    block_size: Size
+    topk_blocks: Size
+
+    @property
+    def reach(self) -> int:
+        """Entries that a token attends to at most [token]."""
+        return self.block_size * self.topk_blocks
+
+    @property
+    def index_bytes(self) -> float:
+        """Size of what the indexer keeps of a token in one layer [B]."""
+        return self.index_head_dim * INDEX_BYTES
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer; the index key's are copied [-]."""
+        by_head = 2 * hidden_size * self.query_size / tensor_parallel
+        by_kv_head = hidden_size * self._kv_elements(tensor_parallel)
+        index = hidden_size * (self._index_queries(tensor_parallel) + self.index_head_dim)
+        return by_head + by_kv_head + index
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU, index keys included [B]."""
+        return entries * (self._entry_bytes(stream, tensor_parallel) + self.index_bytes)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component.
+
+        All but the indexer is of one kind, as with `SparseAttention`: whole layers were timed. The
+        names are apart from those of grouped attention, which layers of the same model have.
+        """
+        return {
+            "block_sparse_projections": self._projections(run, layers),
+            "indexer": self._indexer(run, layers),
+            "index_selection": self._selection(run, layers),
+            "block_sparse_core": self._core(run, layers),
+        }
+
+    def _index_queries(self, tensor_parallel: int) -> float:
+        """Return the width of the indexer's queries on each GPU, cut as key-value heads are [-]."""
+        ranks = min(self._kv_ranks(tensor_parallel), self.index_num_heads)
+        return self.index_num_heads * self.index_head_dim / ranks
+
+    def _entry_bytes(self, stream: Stream, tensor_parallel: int) -> float:
+        """Return the size of an entry's keys and values in one layer on each GPU [B]."""
+        return self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype]
+
+    def _projections(self, run: Pass, layers: int) -> Work:
+        """Return the work of the matrices, and of what normalises, turns and stores between them.
+
+        Where weights have fewer than 16 bits, kernels of their own quantise what the matrix before
+        the core reads, and what the one after it does.
+        """
+        stream, n = run.stream, run.layout.tensor_parallel
+        outputs = self.output_size / n
+        index = self._index_queries(n) + self.index_head_dim
+        made = self.query_size / n + self._kv_elements(n) + index
+        turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index)
+        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        quantised = 1.5 * (stream.hidden_size + outputs) if is_quantised else 0.0
+        found = blocks.linear(
+            run.num_tokens,
+            weights=layers * self.weights(stream.hidden_size, n),
+            values=layers * (2 * stream.hidden_size + made + outputs + turned + quantised),
+            value_bytes=stream.residual_bytes,
+            depth=layers * (stream.hidden_size + outputs),
+            kernels=layers * (3 + 2 * is_quantised),
+            dtype=stream.arithmetic_dtype(stream.weight_dtype),
+            stored_dtype=stream.weight_dtype,
+        )
+        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+
+    def _indexer(self, run: Pass, layers: int) -> Work:
+        """Return the work of scoring every key for every token; only blocks' scores are kept."""
+        replica, n = run.replica, run.layout.tensor_parallel
+        pairs = replica.total(lambda group: query_key_pairs(group, None))
+        read = replica.total(lambda group: distinct_entries(group, None))
+        queries = self._index_queries(n)
+        return Work(
+            flop=pairs * (2 * queries * layers),
+            cache_bytes=(read + run.num_tokens) * (layers * self.index_bytes),
+            activation_bytes=(pairs * self._score_bytes(n) + run.num_tokens * queries * 2) * layers,
+            kernels=layers,
+            kind="block_indexer",
+            stored_dtype=run.stream.kv_dtype,
+            memory_cause="index",
+        )
+
+    def _selection(self, run: Pass, layers: int) -> Work:
+        """Return the work of choosing the best blocks of every token and index head."""
+        pairs = run.replica.total(lambda group: query_key_pairs(group, None))
+        scores = pairs * self._score_bytes(run.layout.tensor_parallel)
+        return Work(
+            activation_bytes=scores * layers,
+            kernels=2 * layers,
+            kind="block_indexer",
+            stored_dtype=run.stream.kv_dtype,
+            memory_cause="index",
+        )
+
+    def _score_bytes(self, tensor_parallel: int) -> float:
+        """Return the size of what is kept of the scores of an entry, of 32 bits a block [B]."""
+        heads = self._index_queries(tensor_parallel) / self.index_head_dim
+        return 4 * heads / self.block_size
+
+    def _core(self, run: Pass, layers: int) -> Work:
+        """Return the work of attention to the entries that each token reads for itself."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        pairs = run.replica.total(lambda group: query_key_pairs(group, self.reach))
+        read = run.replica.total(lambda group: self._reads(group, run.compute_capability))
+        decoded = run.replica.total(
+            lambda group: (1 - group.prompt_share) * query_key_pairs(group, self.reach)
+        )
+        size = self._entry_bytes(stream, n)
+        both, groups = 2 * self.query_size / n, self.num_kv_heads / self._kv_ranks(n)
+        return Work(
+            flop=pairs * (2 * both * layers),
+            activation_bytes=run.num_tokens * (both * layers * stream.residual_bytes),
+            cache_bytes=(read + run.num_tokens) * (layers * size),
+            groups=decoded * (layers * groups / self.block_size),
+            kernels=2 * layers,
+            kind=_KIND,
+            dtype="bf16",
+            stored_dtype=stream.kv_dtype,
+            memory_cause="KV",
+        )
+
+    def _reads(self, group: SequenceGroup, compute_capability: float | None) -> FloatArray:
+        """Return the entries that a mean sequence reads, those from a cache by what they take."""
+        first = np.minimum(group.context_length + 1, self.reach)
+        again: FloatArray | float = FROM_CACHE
+        if 10 <= (compute_capability or 0) < 12:
+            again = FROM_CACHE + group.prompt_share * (TOGETHER - FROM_CACHE)
+        return first + again * (query_key_pairs(group, self.reach) - first)

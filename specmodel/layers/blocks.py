@@ -1,0 +1,403 @@
+"""Work of the blocks that models and measured kernels have in common; numbers or arrays."""
+
+from dataclasses import replace
+
+from specmodel.algebra.roofline import Value
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.layers.work import Kind, Work
+
+
+def linear(
+    num_tokens: Value,
+    *,
+    weights: Value,
+    values: Value,
+    value_bytes: float,
+    depth: Value,
+    kernels: float,
+    dtype: str,
+    stored_dtype: str,
+) -> Work:
+    """Return the work of multiplying tokens by matrices that are read once.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    weights
+        Of all the matrices [-].
+    values
+        Read and written for each token [-].
+    value_bytes
+        Size of one of these, which other kernels hand on in 16 bits or more [B].
+    depth
+        Inputs of each matrix, the sum over matrices [-].
+    kernels
+        Products launched [-].
+    dtype, stored_dtype
+        Of the arithmetic and of the weights.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    return Work(
+        flop=num_tokens * (2 * weights),
+        weight_bytes=weights * BYTES_PER_ELEMENT[stored_dtype],
+        activation_bytes=num_tokens * (values * value_bytes),
+        rows=num_tokens,
+        depth=depth,
+        kernels=kernels,
+        dtype=dtype,
+        stored_dtype=stored_dtype,
+    )
+
+
+def between(
+    num_tokens: Value, *, values: Value, value_bytes: float, kernels: float, dtype: str
+) -> Work:
+    """Return the work of small kernels between matrices, such as activation functions.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    values
+        Read and written for each token [-].
+    value_bytes
+        Size of one of these [B].
+    kernels
+        Kernels launched [-].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    return Work(
+        activation_bytes=num_tokens * (values * value_bytes),
+        kernels=kernels,
+        kind="elementwise",
+        dtype=dtype,
+    )
+
+
+def feed_forward(
+    num_tokens: Value,
+    *,
+    hidden_size: Value,
+    width: Value,
+    matrices: Value,
+    layers: int,
+    value_bytes: float,
+    dtype: str,
+    stored_dtype: str,
+) -> Work:
+    """Return the work of the matrices of feed-forward blocks; gate and up are one product.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    hidden_size, width
+        Width outside and inside of a block [-].
+    matrices
+        3 if gated, else 2 [-].
+    layers
+        Blocks [-].
+    value_bytes
+        Size of an activation [B].
+    dtype, stored_dtype
+        Of the arithmetic and of the weights.
+
+    Returns
+    -------
+    Work
+        On one GPU, but for the activation function between them.
+    """
+    return linear(
+        num_tokens,
+        weights=layers * matrices * hidden_size * width,
+        values=layers * (2 * hidden_size + matrices * width),
+        value_bytes=value_bytes,
+        depth=layers * (hidden_size + width),
+        kernels=2 * layers,
+        dtype=dtype,
+        stored_dtype=stored_dtype,
+    )
+
+
+def activation_function(
+    num_tokens: Value, *, width: Value, matrices: Value, layers: int, value_bytes: float, dtype: str
+) -> Work:
+    """Return the work of the activation functions of feed-forward blocks.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    width, matrices
+        As `feed_forward` has them: all but one of the matrices made what it reads [-].
+    layers
+        Blocks [-].
+    value_bytes
+        Size of a value [B].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    values = layers * matrices * width
+    return between(num_tokens, values=values, value_bytes=value_bytes, kernels=layers, dtype=dtype)
+
+
+def routed(  # noqa: PLR0913 - all keyword-only
+    block: Work,
+    *,
+    pairs: Value,
+    loaded: Value,
+    hidden_size: Value,
+    width: Value,
+    matrices: Value,
+    experts_per_token: Value,
+    layers: int,
+    value_bytes: float,
+    residual_bytes: float,
+) -> Work:
+    """Return the work of routed experts: choice, permutation, activation and combination with it.
+
+    Permuting reads a row of the model's width for each token and writes one for each pair, and
+    combining does the reverse: with k pairs a token, ``2 (1 + 1/k)`` rows for each pair.
+
+    Parameters
+    ----------
+    block
+        `feed_forward` of all pairs.
+    pairs
+        Tokens times experts of each [token].
+    loaded
+        Experts whose weights are read [-].
+    hidden_size, width, matrices, experts_per_token
+        As the model has them [-].
+    layers
+        Layers [-].
+    value_bytes, residual_bytes
+        Size of an activation within a block, and between layers [B].
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    rows = layers * 2 * (1 + 1 / experts_per_token)
+    moved = pairs * (rows * hidden_size * residual_bytes)
+    acted = activation_function(
+        pairs,
+        width=width,
+        matrices=matrices,
+        layers=layers,
+        value_bytes=value_bytes,
+        dtype=block.dtype,
+    )
+    return replace(
+        block,
+        weight_bytes=loaded * block.weight_bytes,
+        activation_bytes=block.activation_bytes + acted.activation_bytes + moved,
+        spread=loaded,
+        groups=layers * loaded,
+        width=width,
+        kernels=block.kernels + acted.kernels + 3 * layers,
+        kind="experts",
+        memory_cause="experts",
+    )
+
+
+def attention(  # noqa: PLR0913 - all keyword-only
+    *,
+    batch_size: Value,
+    num_tokens: Value,
+    pairs: Value,
+    entries: Value,
+    num_heads: Value,
+    num_groups: Value,
+    sizes: tuple[Value, Value],
+    kv_elements: Value,
+    layers: int,
+    residual_bytes: float,
+    dtype: str,
+    kv_dtype: str,
+    kind: Kind = "attention",
+    is_written: bool = True,
+) -> Work:
+    """Return the work of scores and weighted values over the KV cache.
+
+    Parameters
+    ----------
+    batch_size, num_tokens
+        Sequences and their query tokens in all [request] [token].
+    pairs, entries
+        Query-key pairs of a sequence, and KV entries it reads, over all layers [-].
+    num_heads, num_groups
+        Query heads, and KV heads, on this GPU [-].
+    sizes
+        Of a key and of a value [-].
+    kv_elements
+        Of one entry [-].
+    layers
+        Layers [-].
+    residual_bytes
+        Size of an activation between layers [B].
+    dtype, kv_dtype
+        Of the arithmetic and of the cache.
+    kind
+        Kernels that do it.
+    is_written
+        Whether the tokens' own entries are written, which those of an earlier layer are not.
+
+    Returns
+    -------
+    Work
+        On one GPU. Its groups are pairs of a sequence and a KV head. A group takes a time of its
+        own beside its arithmetic; a head of 128 counts as one group, and half of that is there
+        whatever the size d of a head: a group counts ``1/2 + 1/2 · d/128``. Its rows are the
+        queries, of all tokens of a sequence, that share a KV head.
+    """
+    values = num_heads * (sizes[0] + sizes[1])
+    cached = batch_size * entries + (layers * num_tokens if is_written else 0.0)
+    return Work(
+        flop=batch_size * pairs * (2 * values),
+        activation_bytes=num_tokens * (values * layers * residual_bytes),
+        cache_bytes=cached * (kv_elements * BYTES_PER_ELEMENT[kv_dtype]),
+        groups=batch_size * (layers * num_groups * (0.5 + 0.5 * sizes[0] / 128)),
+        rows=num_tokens / batch_size * (num_heads / num_groups),
+        kernels=layers,
+        kind=kind,
+        dtype=dtype,
+        stored_dtype=kv_dtype,
+        memory_cause="KV",
+    )
+
+
+def short_convolution(
+    *,
+    batch_size: Value,
+    num_tokens: Value,
+    windows_written: Value,
+    channels: Value,
+    width: int,
+    layers: int,
+    value_bytes: float,
+    dtype: str,
+) -> Work:
+    """Return the work of a convolution over the last tokens of each sequence, channel by channel.
+
+    Parameters
+    ----------
+    batch_size, num_tokens
+        Sequences and their tokens in all [request] [token].
+    windows_written
+        Tokens of a sequence after which the window is kept; each adds one past token to it [-].
+    channels, width
+        Channels on this GPU, and tokens that one output sees [-] [token].
+    layers
+        Layers [-].
+    value_bytes
+        Size of a value, also of one kept [B].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row_bytes = layers * channels * value_bytes
+    kept = batch_size * (2 * (width - 1) + windows_written - 1)
+    return Work(
+        flop=num_tokens * (2 * width * layers * channels),
+        weight_bytes=row_bytes * width,
+        activation_bytes=num_tokens * (2 * row_bytes),
+        cache_bytes=kept * row_bytes,
+        kernels=layers,
+        kind="elementwise",
+        dtype=dtype,
+    )
+
+
+def recurrence(  # noqa: PLR0913 - all keyword-only
+    *,
+    batch_size: Value,
+    num_tokens: Value,
+    states_written: Value,
+    num_key_heads: Value,
+    num_value_heads: Value,
+    sizes: tuple[Value, Value],
+    layers: int,
+    value_bytes: float,
+    state_dtype: str,
+    states_copied: Value = 0.0,
+    record_bytes: Value = 0.0,
+    gates: Value = 2.0,
+    steps: Value = 0.0,
+    kind: Kind = "recurrence",
+) -> Work:
+    """Return the work of a gated delta rule, which reads a state once and writes it often.
+
+    A token takes about 8 FLOP for each element of the state: it decays, is multiplied by a key,
+    gets an outer product added, and is multiplied by a query.
+
+    Parameters
+    ----------
+    batch_size, num_tokens
+        Sequences and their tokens in all [request] [token].
+    states_written
+        States that a sequence writes in each layer, a mean [-].
+    num_key_heads, num_value_heads
+        Heads of queries and keys, and of values, on this GPU [-].
+    sizes
+        Of a key and of a value; a value head has a state of their product [-].
+    layers
+        Layers [-].
+    value_bytes
+        Size of a query, key, value, gate or result [B].
+    state_dtype
+        Of the state. Arithmetic runs in 16 bits or wider, whatever weights and activations have.
+    states_copied
+        States of a sequence that are read and written once more in each layer, a mean [-].
+    record_bytes
+        Of its tokens, written and read in each layer, a mean [B].
+    gates
+        Numbers of a value head and token that say what is forgotten and learned [-].
+    steps
+        Tokens of a sequence after each other, where these are timed apart, a mean [token].
+    kind
+        Kernels that do it.
+
+    Returns
+    -------
+    Work
+        On one GPU. Its groups are pairs of a sequence and a value head; its depth is what a kernel
+        walks step by step, the tokens.
+    """
+    key, value = sizes
+    state = layers * num_value_heads * key * value
+    moved = (1 + states_written + 2 * states_copied) * (state * BYTES_PER_ELEMENT[state_dtype])
+    values = layers * (2 * num_key_heads * key + num_value_heads * (2 * value + gates))
+    return Work(
+        flop=num_tokens * (8 * state),
+        activation_bytes=num_tokens * (values * value_bytes),
+        cache_bytes=batch_size * (moved + layers * record_bytes),
+        groups=batch_size * (layers * num_value_heads),
+        depth=layers * steps,
+        kernels=layers,
+        kind=kind,
+        dtype="bf16",
+        stored_dtype=state_dtype,
+        memory_cause="state",
+    )

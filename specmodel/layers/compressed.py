@@ -1,0 +1,378 @@
+"""Attention to a window of tokens and to compressed entries of all before them (DeepSeek-V4).
+
+All heads share one key, which is the value as well. A layer keeps the last tokens as they are, and
+one entry for every `ratio` tokens, a weighted mean of what a compressor makes of each. With few
+entries (HCA, ratio 128) a token attends to all of them, with many (CSA, ratio 4) to the best that
+an indexer selects. The matrix after the core is cut into groups of low rank.
+"""
+
+from dataclasses import replace
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+from specmodel.layers import blocks
+from specmodel.layers.attention import Count, Size, absorbed_dtype
+from specmodel.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.layers.cores import distinct_entries, query_key_pairs
+from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
+from specmodel.layers.states import StateKeeping
+from specmodel.layers.work import Work
+
+ENTRY_SCALED = 64
+"""Elements of an entry in 8 bits that share a scale of 8 bits, with one to fill up [-]."""
+
+_KIND: Literal["compressed_attention"] = "compressed_attention"
+_STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
+
+
+class CompressedAttention(Record):
+    """Attention to a window and to compressed entries (HCA, CSA), or to a window alone.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads, head_dim
+        Query heads, and the width of each and of the one key and value [-].
+    rotary_dim
+        Part of that width which is rotated, and stays in 16 bits beside others in 8 [-].
+    q_lora_rank
+        Width of the latent of queries [-].
+    output_groups, output_lora_rank
+        Groups of heads that a matrix each brings to this rank, before one matrix of all [-].
+    window
+        Last tokens that are kept as they are [token].
+    ratio
+        Tokens that one entry stands for, 0 for a window alone [token].
+    has_overlap
+        Whether an entry is made of the tokens of the one before as well.
+    index_topk
+        Entries that a token attends to at most; 0 for all [token].
+    index_num_heads, index_head_dim
+        Heads of the indexer, and width of their queries and of the one key of an entry [-].
+    is_index_compressed
+        Whether a compressor of its own makes index keys; else a matrix makes them of entries.
+    has_own_cache
+        Whether the layer makes entries; otherwise it reads those of an earlier layer. It keeps a
+        window in any case.
+    has_indexer
+        Whether a layer with `index_topk` selects by itself, rather than taking what an earlier
+        layer selected.
+
+    Notes
+    -----
+    Engines keep all of it on each GPU, and only cut heads and groups. As vLLM 0.33 names matrices
+    (``models/deepseek_v4/attention.py``): wqa, wkv, wq_b, wo_a and wo_b are quantised as the model
+    is, wkv and wgate of compressors and the weights of index heads are not. Rejected tokens are
+    written over, so that verification copies no state. Not modelled: pages, which make entries of
+    HCA half as large again in vLLM (two of 584 bytes in one of 1,728) and a token 1 % larger in all
+    layers; index keys in 4 bits; prompts, which other kernels take, do the same work here.
+    """
+
+    kind: Literal["compressed_attention"] = _KIND
+    num_heads: Size
+    head_dim: Size
+    rotary_dim: Count
+    q_lora_rank: Size
+    output_groups: Size
+    output_lora_rank: Size
+    window: Size
+    ratio: Count = 0
+    has_overlap: bool = False
+    index_topk: Count = 0
+    index_num_heads: Count = 0
+    index_head_dim: Count = 0
+    is_index_compressed: bool = True
+    has_own_cache: bool = True
+    has_indexer: bool = True
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Self:
+        if self.num_heads % self.output_groups:
+            expected = f"a divisor of num_heads = {self.num_heads}"
+            raise InputError("output_groups", self.output_groups, expected)
+        if self.rotary_dim > self.head_dim:
+            raise InputError("rotary_dim", self.rotary_dim, f"at most head_dim = {self.head_dim}")
+        if self.index_topk and not self.ratio:
+            expected = "0, as a layer with a window alone has no entries to select"
+            raise InputError("index_topk", self.index_topk, expected)
+        for name in ("index_num_heads", "index_head_dim"):
+            if bool(getattr(self, name)) != bool(self.index_topk):
+                expected = "at least 1" if self.index_topk else "0, as all entries are attended to"
+                raise InputError(name, getattr(self, name), expected)
+        return self
+
+    @property
+    def window_alone(self) -> Self:
+        """The same heads over a window, without entries."""
+        none = dict.fromkeys(("ratio", "index_topk", "index_num_heads", "index_head_dim"), 0)
+        usual = {"has_overlap": False, "is_index_compressed": True}
+        return self.model_copy(update={**none, **usual, "has_own_cache": True, "has_indexer": True})
+
+    @property
+    def output_size(self) -> int:
+        """Width that the last matrix reads [-]."""
+        return self.output_groups * self.output_lora_rank
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether heads and output groups divide over GPUs; all else is copied to each."""
+        return not self.num_heads % degree and not self.output_groups % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer, with norms and sinks [-]."""
+        made = self.q_lora_rank + self.head_dim
+        by_head = self._cut_weights(hidden_size) + self.num_heads
+        copied = (hidden_size + 1) * made + self._index_query_weights
+        return by_head / tensor_parallel + copied + self._wide_weights(hidden_size)
+
+    def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
+        """Return what the matrices of 16 bits take beyond the dtype of the others [B]."""
+        del tensor_parallel
+        wider = BYTES_PER_ELEMENT[absorbed_dtype(stream)] - BYTES_PER_ELEMENT[stream.weight_dtype]
+        return self._wide_weights(stream.hidden_size) * wider
+
+    def entry_bytes(self, kv_dtype: str) -> float:
+        """Return the size of a token in the window, or of an entry, in one layer [B].
+
+        In 8 bits, the rotary part keeps 16 and the rest carries scales (``fp8_ds_mla`` in vLLM); as
+        mxfp8 or in 4 bits, all of it is alike.
+
+        Parameters
+        ----------
+        kv_dtype
+            Dtype of the KV cache.
+
+        Returns
+        -------
+        float
+            Size [B].
+        """
+        if kv_dtype not in ("fp8", "fp8_block"):
+            return self.head_dim * BYTES_PER_ELEMENT[kv_dtype]
+        rest = self.head_dim - self.rotary_dim
+        return rest + 2 * self.rotary_dim + rest // ENTRY_SCALED + 1
+
+    @property
+    def index_bytes(self) -> float:
+        """Size of the index key of an entry in one layer, 0 where it keeps none [B]."""
+        return self._index_key_bytes if self.has_own_cache else 0.0
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU: window, entries, compressors [B].
+
+        Compressors keep what they made of the tokens of an entry that is not full, in 32 bits.
+        """
+        del tensor_parallel
+        each = self.entry_bytes(stream.kv_dtype)
+        kept = np.minimum(entries, self.window) * each
+        if not self._makes_entries:
+            return kept
+        compressed = entries * ((each + self.index_bytes) / self.ratio)
+        return kept + compressed + np.minimum(entries, self._compressed_tokens) * self.state_bytes
+
+    def reserved_bytes(
+        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what is reserved for a sequence of so many tokens that are verified at once [B].
+
+        Window and compressors keep as many tokens more as are drafted, as these may be rejected.
+        """
+        del states
+        state = self.state_bytes if self._makes_entries else 0.0
+        more = (tokens - 1) * (self.entry_bytes(stream.kv_dtype) + state)
+        return self.sequence_bytes(tokens, stream, tensor_parallel) + more
+
+    @property
+    def state_bytes(self) -> float:
+        """Size of what compressors keep of a token in one layer [B]."""
+        return self._compressor_values * _STATE_BYTES if self.ratio > 1 else 0.0
+
+    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
+        """Return weights of one layer that make keys of given features, and their size [-]."""
+        del tensor_parallel
+        return float(hidden_size * self.head_dim), float(self.head_dim)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component.
+
+        All but the indexer is of one kind, as whole layers were timed; fits go by the dtype of the
+        KV cache.
+        """
+        found = {"attention_projections": self._projections(run, layers)}
+        if self._makes_entries:
+            found["compressor"] = self._compressor(run, layers)
+        if self._selects:
+            width = self.index_num_heads * self.index_head_dim
+            found["indexer"] = index_scores(
+                run,
+                layers,
+                width=width,
+                key_bytes=self._index_key_bytes / self.ratio,
+                pool=self.ratio,
+                kind="compressed_indexer",
+            )
+            found["index_selection"] = index_choice(
+                run, layers, self._share_left_out, pool=self.ratio, kind="compressed_indexer"
+            )
+        return found | {"attention_core": self._core(run, layers)}
+
+    @property
+    def _index_key_bytes(self) -> float:
+        return self.index_head_dim * (1 + 4 / SCALED)
+
+    @property
+    def _makes_entries(self) -> bool:
+        return bool(self.ratio) and self.has_own_cache
+
+    @property
+    def _selects(self) -> bool:
+        return bool(self.index_topk) and self.has_indexer
+
+    @property
+    def _compressed_tokens(self) -> int:
+        """Tokens that an entry is made of [token]."""
+        return self.ratio * (1 + self.has_overlap)
+
+    def _cut_weights(self, hidden_size: int) -> int:
+        """Return the weights of the matrices that are cut over GPUs [-]."""
+        wide = self.num_heads * self.head_dim
+        return (self.q_lora_rank + self.output_lora_rank) * wide + self.output_size * hidden_size
+
+    @property
+    def _index_query_weights(self) -> int:
+        queries = self.q_lora_rank * self.index_num_heads * self.index_head_dim
+        return queries if self._selects else 0
+
+    @property
+    def _compressed_widths(self) -> tuple[int, ...]:
+        """Widths that compressors make entries of: of keys, and of index keys with one of theirs.
+
+        Doubled where each token counts in two entries.
+        """
+        if not self._makes_entries:
+            return ()
+        wide = 1 + self.has_overlap
+        own_index = self._selects and self.is_index_compressed
+        return (wide * self.head_dim, *((wide * self.index_head_dim,) if own_index else ()))
+
+    @property
+    def _compressor_values(self) -> int:
+        """Values that compressors make of a token: what is added up, and its weights [-]."""
+        return (1 + (self.ratio > 1)) * sum(self._compressed_widths)
+
+    def _wide_weights(self, hidden_size: int) -> int:
+        """Return the weights that are not quantised: of compressors, and of index heads [-].
+
+        A compressor has a norm, and a bias for each place in an entry, but for those of V4.1, whose
+        index keys are made of entries.
+        """
+        places = self.ratio if self.ratio > 1 and self.is_index_compressed else 0
+        norms = self.head_dim if self._makes_entries else 0
+        found = hidden_size * self._compressor_values + places * sum(self._compressed_widths)
+        if self._selects:
+            found += hidden_size * self.index_num_heads
+        if self._selects and self._makes_entries:
+            norms += self.index_head_dim
+            found += 0 if self.is_index_compressed else self.head_dim * self.index_head_dim
+        return found + norms
+
+    def _projections(self, run: Pass, layers: int) -> Work:
+        """Return the work of the quantised matrices, and of quantising what they read."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        h, queries = stream.hidden_size, self.num_heads * self.head_dim / n
+        index_queries = self.index_num_heads * self.index_head_dim if self._selects else 0
+        output = self.output_size / n
+        copied = h * (self.q_lora_rank + self.head_dim) + self._index_query_weights
+        made = 2 * self.q_lora_rank + self.head_dim + 2 * queries + index_queries + 2 * output
+        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        found = blocks.linear(
+            run.num_tokens,
+            weights=layers * (self._cut_weights(h) / n + copied),
+            values=layers * (2 * h + made),
+            value_bytes=stream.residual_bytes,
+            depth=layers * (h + self.q_lora_rank + output),
+            kernels=layers * (4 + bool(index_queries) + 3 * is_quantised),
+            dtype=stream.arithmetic_dtype(stream.weight_dtype),
+            stored_dtype=stream.weight_dtype,
+        )
+        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+
+    def _compressor(self, run: Pass, layers: int) -> Work:
+        """Return the work of the matrices in 16 bits, and of making entries of what they made.
+
+        What they make of a token is written in 32 bits and read for each entry it counts in.
+        """
+        stream, made = run.stream, self._compressor_values
+        dtype = absorbed_dtype(stream)
+        kept = (2 + self.has_overlap) * made * _STATE_BYTES
+        each = len(self._compressed_widths)
+        found = blocks.linear(
+            run.num_tokens,
+            weights=layers * self._wide_weights(stream.hidden_size),
+            values=layers * (stream.hidden_size + kept / stream.residual_bytes),
+            value_bytes=stream.residual_bytes,
+            depth=layers * stream.hidden_size * each,
+            kernels=layers * (3 * each + self._selects),
+            dtype=dtype,
+            stored_dtype=dtype,
+        )
+        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+
+    def _core(self, run: Pass, layers: int) -> Work:
+        """Return the work of attention to the window and to entries.
+
+        Tokens of a sequence find what they read together in a cache: it counts once; what each
+        selects for itself counts for each. Kernels compute in 16 bits, on `HEADS` heads at least.
+        """
+        replica, stream = run.replica, run.stream
+        pairs = replica.total(self._pairs)
+        read = replica.total(self._entries_read)
+        heads = self.num_heads / run.layout.tensor_parallel
+        padded = max(heads, HEADS)
+        written = 1 + (1 / self.ratio if self._makes_entries else 0.0)
+        return Work(
+            flop=pairs * (4 * padded * self.head_dim * layers),
+            activation_bytes=run.num_tokens
+            * ((3 * padded + heads) * self.head_dim * layers * stream.residual_bytes),
+            cache_bytes=(read + run.num_tokens * written)
+            * (layers * self.entry_bytes(stream.kv_dtype)),
+            rows=run.num_tokens,
+            kernels=5 * layers,
+            kind=_KIND,
+            dtype="bf16",
+            stored_dtype=stream.kv_dtype,
+            memory_cause="KV",
+        )
+
+    def _pairs(self, group: SequenceGroup) -> FloatArray:
+        """Return what the tokens of a mean sequence attend to, in the window and of entries."""
+        found = query_key_pairs(group, self.window)
+        return found + self._entry_pairs(group) if self.ratio else found
+
+    def _entry_pairs(self, group: SequenceGroup) -> FloatArray:
+        most = self.index_topk * self.ratio if self.index_topk else None
+        return query_key_pairs(group, most) / self.ratio
+
+    def _entries_read(self, group: SequenceGroup) -> FloatArray:
+        """Return what is read of the window and of entries for a mean sequence."""
+        found = distinct_entries(group, self.window)
+        if not self.ratio:
+            return found
+        if self.index_topk:
+            return found + self._entry_pairs(group)
+        return found + distinct_entries(group, None) / self.ratio
+
+    def _share_left_out(self, group: SequenceGroup) -> FloatArray:
+        """Return the share of entries that a mean sequence leaves out of what it attends to [-]."""
+        most = self.index_topk * self.ratio
+        return group.mean(
+            lambda tokens: np.maximum(1 - most / (group.context_length + tokens), 0.0)
+        )

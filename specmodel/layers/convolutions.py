@@ -1,0 +1,294 @@
+"""Mixers that keep a window of past tokens for a convolution, and maybe a state beside it.
+
+A sequence keeps as much whatever its context. After a rejection it goes on from the window, and the
+state, after the last accepted token.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+from specmodel.layers import blocks
+from specmodel.layers.attention import Size, between_matrices, matrix_work
+from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.states import StateKeeping
+from specmodel.layers.work import Work
+
+StateDtype = Literal["fp32", "bf16", "fp16"]
+"""Dtypes of a recurrent state."""
+
+
+class RecurrentMixer(Record):
+    """What all recurrent mixers have: a state in some dtype, and a convolution before it.
+
+    A kind of its own says what `state_size`, `record_size` and `conv_channels` are.
+
+    Parameters
+    ----------
+    conv_kernel
+        Tokens that the convolution sees, the newest included [token].
+    state_dtype
+        Dtype of the state.
+    """
+
+    conv_kernel: Annotated[int, Field(ge=1, le=1024)]
+    state_dtype: StateDtype = "fp32"
+
+    @property
+    @abstractmethod
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer [-]."""
+
+    @property
+    @abstractmethod
+    def record_size(self) -> int:
+        """Elements that one layer records of a token, to repeat what it does to the state [-]."""
+
+    @property
+    @abstractmethod
+    def conv_channels(self) -> int:
+        """Values of a token that the convolution runs over [-]."""
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU: one state, whatever it saw [B]."""
+        window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
+        return 0 * entries + self.state_bytes(tensor_parallel) + window
+
+    def reserved_bytes(
+        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what is reserved for a sequence that verifies so many tokens, likewise [B]."""
+        past = states.past_tokens(tokens, self.conv_kernel - 1)
+        return (
+            states.states(tokens) * self.state_bytes(tensor_parallel)
+            + past * self.past_token_bytes(stream, tensor_parallel)
+            + states.records(tokens) * self.record_bytes(tensor_parallel)
+        )
+
+    def state_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the bytes of the state of a sequence in one layer on each GPU [B]."""
+        return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
+
+    def record_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the bytes that one layer records of a token, as precise as fp32 [B]."""
+        return self.record_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
+
+    def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
+        """Return the bytes that the convolution keeps of a token it saw [B]."""
+        return self.channels_on(tensor_parallel) * stream.residual_bytes
+
+    def channels_on(self, tensor_parallel: int) -> float:
+        """Return the channels of the convolution on each GPU [-]."""
+        return self.conv_channels / tensor_parallel
+
+    def convolution(self, run: Pass, layers: int) -> Work:
+        """Return the work of the convolution of some layers, which keeps a window a token."""
+        return blocks.short_convolution(
+            batch_size=run.replica.num_sequences,
+            num_tokens=run.num_tokens,
+            windows_written=verified(run, lambda tokens: tokens),
+            channels=self.channels_on(run.layout.tensor_parallel),
+            width=self.conv_kernel,
+            layers=layers,
+            value_bytes=run.stream.residual_bytes,
+            dtype=run.stream.activation_dtype,
+        )
+
+
+def verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Return the mean over sequences of a function of the tokens that each may go on after."""
+    return run.replica.mean(lambda group: group.mean_of_verified(of))
+
+
+class ShortConvolution(RecurrentMixer):
+    """Convolution over the last tokens, channel by channel, between two gates.
+
+    One matrix makes what is convolved and both gates, of which one multiplies it before the
+    convolution and the other after it; another matrix follows. There is no state but the window.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_channels
+        Width of what is convolved [-].
+    conv_kernel
+        Tokens that the convolution sees, the newest included [token].
+    state_dtype
+        Of no effect.
+
+    Notes
+    -----
+    As vLLM 0.33 (``layers/mamba/short_conv.py``) and transformers 5.23 (``modeling_lfm2.py``) run
+    it: gates by kernels of their own. Biases are left out.
+    """
+
+    kind: Literal["short_convolution"] = "short_convolution"
+    num_channels: Size
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state beside the window: none [-]."""
+        return 0
+
+    @property
+    def record_size(self) -> int:
+        """Elements that are recorded of a token, as there is no state: none [-]."""
+        return 0
+
+    @property
+    def conv_channels(self) -> int:
+        """Values of a token that the convolution runs over [-]."""
+        return self.num_channels
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the convolution reads [-]."""
+        return self.num_channels
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether the channels divide over GPUs."""
+        return not self.num_channels % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer [-]."""
+        return self.num_channels * (4 * hidden_size + self.conv_kernel) / tensor_parallel
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        h, n = run.stream.hidden_size, run.layout.tensor_parallel
+        width = self.num_channels / n
+        return {
+            "recurrent_projections": matrix_work(
+                run, layers, 4 * h * width, 4 * width, h + width, kernels=2
+            ),
+            "elementwise": between_matrices(run, layers, 6 * width, kernels=2),
+            "short_convolution": self.convolution(run, layers),
+        }
+
+
+class BesideAttention(RecurrentMixer):
+    """What stands beside attention in a layer of Inkling: convolutions, and relative positions.
+
+    Keys, values, and what mixer and block hand on each pass a convolution over the last tokens, and
+    are added to it. One matrix makes a few numbers of each token and query head, from which another
+    makes a term for each of the last so many entries, which is added to the scores.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_channels
+        Width of all that is convolved in a layer [-].
+    num_heads, relative_size
+        Query heads, and the numbers of each from which terms are made [-].
+    relative_extent
+        Entries that have a term [token].
+    conv_kernel
+        Tokens that the convolution sees, the newest included [token].
+    state_dtype
+        Of no effect.
+
+    Notes
+    -----
+    As in vLLM 0.33 (``models/inkling/nvidia``), which cuts all of it over GPUs but the small second
+    matrix, and keeps what is convolved as a cache with a window, to which each token adds a row: no
+    window is written twice. Convolutions run in kernels of norms, rotation and messages there, and
+    terms in that of keys and values.
+    """
+
+    kind: Literal["beside_attention"] = "beside_attention"
+    num_channels: Size
+    num_heads: Size
+    relative_size: Size
+    relative_extent: Size
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state beside the window: none [-]."""
+        return 0
+
+    @property
+    def record_size(self) -> int:
+        """Elements that are recorded of a token, as there is no state: none [-]."""
+        return 0
+
+    @property
+    def conv_channels(self) -> int:
+        """Values of a token that the convolutions run over [-]."""
+        return self.num_channels
+
+    @property
+    def output_size(self) -> int:
+        """Width that a matrix after it reads: none follows [-]."""
+        return 0
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether heads and channels divide over GPUs."""
+        return not self.num_heads % degree and not self.num_channels % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer; the terms' are copied [-]."""
+        cut = hidden_size * self.num_heads * self.relative_size
+        cut += self.num_channels * self.conv_kernel
+        return cut / tensor_parallel + self.relative_size * self.relative_extent
+
+    def reserved_bytes(
+        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what is reserved for a sequence that verifies so many tokens, a row for each [B].
+
+        Parameters
+        ----------
+        tokens
+            Verified in a pass [token].
+        states
+            Not needed, as there is no state.
+        stream
+            What all layers share.
+        tensor_parallel
+            GPUs that the channels are cut over [-].
+
+        Returns
+        -------
+        FloatArray
+            On each GPU [B].
+        """
+        del states
+        return (self.conv_kernel - 2 + tokens) * self.past_token_bytes(stream, tensor_parallel)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        h, n = run.stream.hidden_size, run.layout.tensor_parallel
+        heads, terms = self.num_heads / n, self.relative_size * self.relative_extent
+        made = heads * self.relative_size
+        position = matrix_work(run, layers, h * made, made - 2 * h, 0, kernels=0)  # with queries
+        scores = Work(
+            flop=run.num_tokens * (2 * layers * heads * terms),
+            weight_bytes=layers * terms * run.stream.bytes_of(run.stream.weight_dtype),
+            kernels=layers,
+        )
+        convolved = blocks.short_convolution(
+            batch_size=run.replica.num_sequences,
+            num_tokens=run.num_tokens,
+            windows_written=verified(run, lambda tokens: tokens) - (self.conv_kernel - 2),
+            channels=self.num_channels / n,
+            width=self.conv_kernel,
+            layers=layers,
+            value_bytes=run.stream.residual_bytes,
+            dtype=run.stream.activation_dtype,
+        )
+        return {
+            "relative_positions": position + scores,
+            "elementwise": between_matrices(
+                run, layers, made + 2 * heads * self.relative_extent, kernels=0
+            ),
+            "short_convolution": convolved,
+        }

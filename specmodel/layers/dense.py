@@ -1,0 +1,133 @@
+"""Dense feed-forward blocks as a kind of layer, and the matrices that all blocks are made of."""
+
+from typing import Literal
+
+from specmodel.base.records import Record
+from specmodel.layers import blocks
+from specmodel.layers.attention import Size
+from specmodel.layers.batch import Layout, Pass, Stream
+from specmodel.layers.work import Work
+
+
+class DenseFeedForward(Record):
+    """A feed-forward block that every token passes through.
+
+    Parameters
+    ----------
+    kind
+        Name of the block in files.
+    ffn_size
+        Width inside the block [-].
+    is_gated
+        Whether it has three matrices (gate, up, down) instead of two.
+    """
+
+    kind: Literal["dense"] = "dense"
+    ffn_size: Size
+    is_gated: bool = True
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer [-]."""
+        return matrices_of(self.is_gated) * hidden_size * self.ffn_size
+
+    def active_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer that a token is multiplied by: all of them [-]."""
+        return self.parameters(hidden_size)
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+        weights = self.parameters(stream.hidden_size) / layout.tensor_parallel
+        return weights * stream.bytes_of(stream.weight_dtype)
+
+    def reductions(self, layout: Layout) -> int:
+        """Return the all-reduces that follow one layer [-]."""
+        return int(layout.tensor_parallel > 1)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        width = self.ffn_size / run.layout.tensor_parallel
+        return dense_block("dense_ffn", run, width, layers, self.is_gated, run.stream.weight_dtype)
+
+
+def dense_block(
+    name: str, run: Pass, width: float, layers: int, is_gated: bool, dtype: str
+) -> dict[str, Work]:
+    """Return the work of feed-forward blocks that all tokens pass.
+
+    Parameters
+    ----------
+    name
+        Component that the matrices are.
+    run
+        The pass.
+    width
+        Width of a block on each GPU, 0 for no block [-].
+    layers
+        Blocks [-].
+    is_gated
+        Whether a block has three matrices (gate, up, down) instead of two.
+    dtype
+        Of the weights.
+
+    Returns
+    -------
+    dict
+        The matrices, and the activation functions between them; nothing without blocks.
+    """
+    if not width:
+        return {}
+    stream, tokens, matrices = run.stream, run.num_tokens, matrices_of(is_gated)
+    products = blocks.feed_forward(
+        tokens,
+        hidden_size=stream.hidden_size,
+        width=width,
+        matrices=matrices,
+        layers=layers,
+        value_bytes=stream.residual_bytes,
+        dtype=stream.arithmetic_dtype(dtype),
+        stored_dtype=dtype,
+    )
+    acted = blocks.activation_function(
+        tokens,
+        width=width,
+        matrices=matrices,
+        layers=layers,
+        value_bytes=stream.residual_bytes,
+        dtype=stream.activation_dtype,
+    )
+    return {name: products, "elementwise": acted}
+
+
+def whole_matrices(run: Pass, layers: int, *, weights: float, values: float, depth: float) -> Work:
+    """Return the work of matrices that every GPU has whole, in 16 bits or more.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Matrices [-].
+    weights, values, depth
+        Of one: its weights, what is read and written for each token, and its inputs [-].
+
+    Returns
+    -------
+    Work
+        On each GPU, for the tokens of its replica.
+    """
+    stream = run.stream
+    return blocks.linear(
+        run.num_tokens,
+        weights=layers * weights,
+        values=layers * values,
+        value_bytes=stream.residual_bytes,
+        depth=layers * depth,
+        kernels=layers,
+        dtype=stream.arithmetic_dtype(stream.outer_dtype),
+        stored_dtype=stream.outer_dtype,
+    )
+
+
+def matrices_of(is_gated: bool) -> int:
+    """Return the matrices of a feed-forward block [-]."""
+    return 3 if is_gated else 2

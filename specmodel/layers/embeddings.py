@@ -1,0 +1,242 @@
+"""Embeddings: tables looked up for the model, for each layer (PLE), or for n-grams (Engram).
+
+A pass reads a row of a table for each token: tables take memory, but hardly bandwidth.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.records import Record
+from specmodel.layers import blocks
+from specmodel.layers.attention import Size
+from specmodel.layers.batch import Layout, Pass, Stream
+from specmodel.layers.work import Work
+
+_ROW_DTYPE = "mxfp8"
+
+
+def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
+    """Return the work of looking up the tokens of a pass.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    width
+        Of a row of the table [-].
+    made
+        Values that are handed on for a token, which differ from it if a projection follows [-].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row = width * run.stream.bytes_of(run.stream.outer_dtype) + made * run.stream.residual_bytes
+    return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
+
+
+class LayerInputs(Record):
+    """An embedding of each token for each layer, beside the one that all layers share.
+
+    One matrix makes as much of the shared embedding, which is added. After each layer, a matrix
+    makes a gate of what it hands on, and another one brings the gated embedding back to its width.
+    All of it is in the dtype of the shared embedding. GPUs share the table and the first matrix,
+    and each has a copy of the others, as in vLLM 0.33 (``gemma4.py``).
+
+    Parameters
+    ----------
+    vocabulary_size
+        Entries of the table [token].
+    size
+        Width of an embedding for one layer [-].
+    """
+
+    vocabulary_size: Size
+    size: Size
+
+    def table_parameters(self, num_layers: int) -> int:
+        """Return the weights that are looked up [-]."""
+        return self.vocabulary_size * num_layers * self.size
+
+    def parameters(self, hidden_size: int, num_layers: int) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        cut, copied = self._matrices(hidden_size, num_layers)
+        return cut + copied
+
+    def weight_bytes(self, stream: Stream, num_layers: int, layout: Layout) -> float:
+        """Return what each GPU has of these, the table aside [B]."""
+        cut, copied = self._matrices(stream.hidden_size, num_layers)
+        return (cut / layout.tensor_parallel + copied) * stream.bytes_of(stream.outer_dtype)
+
+    def work(self, run: Pass, num_layers: int) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        h, made = stream.hidden_size, num_layers * self.size
+        cut, copied = self._matrices(h, num_layers)
+        return {
+            "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
+            "layer_inputs": blocks.linear(
+                run.num_tokens,
+                weights=cut / n + copied,
+                values=h + made / n + num_layers * 2 * (h + self.size),
+                value_bytes=stream.residual_bytes,
+                depth=h + num_layers * (h + self.size),
+                kernels=1 + 2 * num_layers,
+                dtype=stream.arithmetic_dtype(stream.outer_dtype),
+                stored_dtype=stream.outer_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=made * (3 + 3),  # summed and normed; multiplied by gates
+                value_bytes=stream.residual_bytes,
+                kernels=1 + num_layers,
+                dtype=stream.activation_dtype,
+            ),
+        }
+
+    def _matrices(self, hidden_size: int, num_layers: int) -> tuple[int, int]:
+        """Return the weights that GPUs share, and those that each has, with the norm between."""
+        one = hidden_size * self.size
+        return num_layers * one, 2 * num_layers * one + self.size
+
+
+class NgramInputs(Record):
+    """Embeddings of the last few tokens together, beside that of a token alone.
+
+    Each of several tables has a narrow row for a hash of some last tokens. A matrix for each brings
+    its row to the model's width; the mean of these and the token's embedding is what layers read.
+    GPUs share the tables, and each has all the matrices, as in vLLM 0.33
+    (``longcat_flash_ngram.py``). All of it is in the dtype of the shared embedding.
+
+    Parameters
+    ----------
+    num_tables
+        Tables, which share the model's width evenly [-].
+    num_rows
+        Rows of all tables together [-].
+    """
+
+    num_tables: Size
+    num_rows: Size
+
+    def table_parameters(self, hidden_size: int) -> int:
+        """Return the weights that are looked up [-]."""
+        return self.num_rows * self._width(hidden_size)
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        return self.num_tables * self._width(hidden_size) * hidden_size
+
+    def weight_bytes(self, stream: Stream) -> float:
+        """Return what each GPU has of these, the tables aside [B]."""
+        return self.parameters(stream.hidden_size) * stream.bytes_of(stream.outer_dtype)
+
+    def work(self, run: Pass) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, h = run.stream, run.stream.hidden_size
+        found = self.num_tables * self._width(h)
+        return {
+            "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
+            "ngram_projections": blocks.linear(
+                run.num_tokens,
+                weights=self.parameters(h),
+                values=found + self.num_tables * h,
+                value_bytes=stream.residual_bytes,
+                depth=self._width(h),
+                kernels=1,
+                dtype=stream.arithmetic_dtype(stream.outer_dtype),
+                stored_dtype=stream.outer_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=(self.num_tables + 2) * h,
+                value_bytes=stream.residual_bytes,
+                kernels=2,  # hashes, and the mean
+                dtype=stream.activation_dtype,
+            ),
+        }
+
+    def _width(self, hidden_size: int) -> int:
+        """Return the width of a row [-]."""
+        return hidden_size // self.num_tables
+
+
+class NgramMemory(Record):
+    """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
+
+    A matrix for each of these layers makes a key for each residual stream of the rows, and a value
+    that is added by as much as key and stream agree.
+
+    Parameters
+    ----------
+    num_rows
+        Rows of the tables of each of these layers [-].
+    row_size
+        Width of a row [-].
+    num_lookups
+        Rows that a token reads in one of these layers: one for each hash of each length of
+        n-grams [-].
+    num_outputs
+        Widths of the model that the matrix makes: of keys and the value [-].
+    is_on_gpu
+        Whether GPUs hold the tables, each a share. Otherwise the host does, as vLLM 0.33 has it
+        unless told (``config/engram.py``): they take no memory here, and rows are fetched ahead.
+
+    Notes
+    -----
+    Rows have 8 bits, and scales for each 32. Not counted: norms, the convolution-free gate between,
+    and gathering what GPUs make of the rows.
+    """
+
+    num_rows: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=10**12)], ...], Field(min_length=1, strict=False)
+    ]
+    row_size: Size
+    num_lookups: Size
+    num_outputs: Size
+    is_on_gpu: bool = False
+
+    @property
+    def table_parameters(self) -> int:
+        """Weights that are looked up [-]."""
+        return sum(self.num_rows) * self.row_size
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights that every token is multiplied by [-]."""
+        read = self.num_lookups * self.row_size
+        return len(self.num_rows) * read * self.num_outputs * hidden_size
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return what each GPU has of all of it [B]."""
+        matrices = self.parameters(stream.hidden_size) * stream.bytes_of(stream.weight_dtype)
+        tables = self.table_parameters * BYTES_PER_ELEMENT[_ROW_DTYPE] if self.is_on_gpu else 0
+        return (matrices + tables) / layout.tensor_parallel
+
+    def work(self, run: Pass) -> dict[str, Work]:
+        """Return the work in a pass, by component."""
+        stream, n, layers = run.stream, run.layout.tensor_parallel, len(self.num_rows)
+        read, made = self.num_lookups * self.row_size, self.num_outputs * stream.hidden_size
+        looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[_ROW_DTYPE])
+        matrices = blocks.linear(
+            run.num_tokens,
+            weights=self.parameters(stream.hidden_size) / n,
+            values=layers * (read + made / n),
+            value_bytes=stream.residual_bytes,
+            depth=layers * read,
+            kernels=layers,
+            dtype=stream.arithmetic_dtype(stream.weight_dtype),
+            stored_dtype=stream.weight_dtype,
+        )
+        gates = blocks.between(
+            run.num_tokens,
+            values=layers * (2 * made),
+            value_bytes=stream.residual_bytes,
+            kernels=layers,
+            dtype=stream.activation_dtype,
+        )
+        return {"ngram_memory": matrices + Work(activation_bytes=looked_up), "elementwise": gates}

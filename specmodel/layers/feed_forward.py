@@ -1,0 +1,368 @@
+"""Routed experts with shared ones as a kind of layer."""
+
+from dataclasses import replace
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from specmodel.algebra import experts, ranks
+from specmodel.algebra.routing import check_popularity, union_by_expert
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+from specmodel.layers import blocks, messages
+from specmodel.layers.attention import Count, Size
+from specmodel.layers.batch import (
+    ONE,
+    ZERO,
+    Batch,
+    Layout,
+    Pass,
+    Routing,
+    SequenceGroup,
+    Stream,
+)
+from specmodel.layers.dense import dense_block, matrices_of, whole_matrices
+from specmodel.layers.work import Work
+
+
+class RoutedExperts(Record):
+    """Experts that tokens choose from, and experts that every token uses.
+
+    Parameters
+    ----------
+    kind
+        Name of the block in files.
+    num_experts, experts_per_token, expert_size
+        Routed experts, how many of them and of zero experts a token uses, and the width of one [-].
+    num_zero_experts
+        Experts without weights that a token may choose as well, which hand on what they are given:
+        of equally popular experts it uses a smaller mean number of the others [-].
+    num_shared_experts, shared_expert_size
+        Experts every token uses, and the width of one [-].
+    is_gated
+        Whether an expert has three matrices (gate, up, down) instead of two.
+    is_shared_apart
+        Whether the shared experts are a dense block beside the routed ones, with norms of its own,
+        so that both are summed over GPUs before they are added.
+    latent_size
+        Width that routed experts read and write where it is not the model's: a matrix before them
+        brings each token to it, one after their sum brings it back; 0 for none. Router and shared
+        experts keep the model's width [-].
+    """
+
+    kind: Literal["experts"] = "experts"
+    num_experts: Size
+    experts_per_token: Size
+    expert_size: Size
+    num_shared_experts: Count = 0
+    shared_expert_size: Count = 0
+    is_gated: bool = True
+    is_shared_apart: bool = False
+    latent_size: Count = 0
+    num_zero_experts: Count = 0
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        if self.experts_per_token > self.num_experts:
+            expected = f"at most num_experts = {self.num_experts}"
+            raise InputError("experts_per_token", self.experts_per_token, expected)
+        if self.num_shared_experts and not self.shared_expert_size:
+            expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
+            raise InputError("shared_expert_size", self.shared_expert_size, expected)
+        if self.latent_size and not self.is_routed:
+            expected = f"0, as num_experts = {self.num_experts} leaves no choice"
+            raise InputError("latent_size", self.latent_size, expected)
+        if self.num_zero_experts and not self.is_routed:
+            expected = f"0, as num_experts = {self.num_experts} leaves no choice"
+            raise InputError("num_zero_experts", self.num_zero_experts, expected)
+        return self
+
+    @property
+    def activation_ratio(self) -> float:
+        """Share of the routed experts that a token uses, MoESD's ρ [-]."""
+        return self.experts_per_token / (self.num_experts + self.num_zero_experts)
+
+    @property
+    def mean_experts_per_token(self) -> float:
+        """Routed experts with weights that a token uses, a mean [-]."""
+        if not self.num_zero_experts:
+            return self.experts_per_token
+        return self.activation_ratio * self.num_experts
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether there is a choice: a single expert is a dense block."""
+        return self.num_experts > 1
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer [-]."""
+        experts = self.num_experts * self.expert_parameters(hidden_size)
+        return experts + self._always_read(hidden_size)
+
+    def active_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one layer that a token is multiplied by, a mean [-]."""
+        experts = self.mean_experts_per_token * self.expert_parameters(hidden_size)
+        return round(experts) + self._always_read(hidden_size)
+
+    def expert_parameters(self, hidden_size: int) -> int:
+        """Return the weights of one routed expert [-]."""
+        return matrices_of(self.is_gated) * self.routed_width(hidden_size) * self.expert_size
+
+    def routed_width(self, hidden_size: int) -> int:
+        """Return the width that routed experts read and write [-]."""
+        return self.latent_size or hidden_size
+
+    def latent_parameters(self, hidden_size: int) -> int:
+        """Return the weights to the width of the routed experts of one layer, and back [-]."""
+        return 2 * hidden_size * self.latent_size
+
+    def shared_parameters(self, hidden_size: int) -> int:
+        """Return the weights of the shared experts of one layer [-]."""
+        return matrices_of(self.is_gated) * hidden_size * self._shared_size
+
+    def router_parameters(self, hidden_size: int) -> int:
+        """Return the weights of the router of one layer; a single expert needs none [-]."""
+        return hidden_size * self._choices if self.is_routed else 0
+
+    def weight_bytes(self, stream: Stream, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU; router and latent projections are on all [B].
+
+        These are left in 16 bits or more where the rest is quantised.
+        """
+        h, n = stream.hidden_size, layout.tensor_parallel
+        gpus = layout.num_gpus if self.is_routed else n
+        routed = self.num_experts * self.expert_parameters(h) / gpus
+        return (
+            routed * stream.bytes_of(stream.expert_dtype)
+            + self.shared_parameters(h) / n * stream.bytes_of(stream.weight_dtype)
+            + self._copied(h) * stream.bytes_of(stream.outer_dtype)
+        )
+
+    def reductions(self, layout: Layout) -> int:
+        """Return the all-reduces that follow one layer [-].
+
+        Where attention is data-parallel and experts are whole, the sum over experts is part of the
+        all-to-all; only shared experts, which are cut, still need one. Where experts are cut, a
+        reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
+        """
+        is_whole = layout.replicas > 1 and not layout.gathers_tokens and self.is_routed
+        of_routed = int(not is_whole)
+        of_shared = int(bool(self.num_shared_experts) and (is_whole or self.is_shared_apart))
+        return (of_routed + of_shared) * int(layout.tensor_parallel > 1)
+
+    def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
+        """Return the distinct experts that a pass loads in each layer [-].
+
+        Where a group of sequences speculates only by chance, its share of speculating sequences
+        is a mean given that some do. The union over all cases is a mean of passes in which some
+        do and of plain ones, each as often as it happens, so that the first follows from the
+        other two.
+        """
+        uncertain = [group for group in batch.groups if not group.always_speculates]
+        if not uncertain:
+            return self._union(batch, routing, ONE)
+        if len(uncertain) > 1:
+            expected = "1 in all groups of a pass but one, as one event is conditioned on"
+            raise InputError("speculating_chance", uncertain[1].speculating_chance, expected)
+        chance = uncertain[0].speculating_chance
+        plain = self._union(batch, routing, ZERO)
+        some = self._union(batch, routing, chance) - (1 - chance) * plain
+        return np.where(chance > 0, some / np.maximum(chance, 1e-300), 0.0)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        shared, dtype = self._shared_size / run.layout.tensor_parallel, run.stream.weight_dtype
+        if not self.is_routed:
+            return self._single(run, layers)
+        found = {
+            "router": self._router(run, layers),
+            "latent_projections": self._latents(run, layers),
+            "routed_experts": self._routed(run, layers),
+            "zero_experts": self._handed_on(run, layers),
+            **dense_block("shared_experts", run, shared, layers, self.is_gated, dtype),
+            "all_to_all": self._all_to_all(run, layers),
+            "gather_scatter": self._gather_scatter(run, layers),
+        }
+        return {name: work for name, work in found.items() if work.kernels}
+
+    @property
+    def _choices(self) -> int:
+        """Experts that a router scores [-]."""
+        return self.num_experts + self.num_zero_experts
+
+    @property
+    def _shared_size(self) -> int:
+        return self.num_shared_experts * self.shared_expert_size
+
+    def _always_read(self, hidden_size: int) -> int:
+        return self._copied(hidden_size) + self.shared_parameters(hidden_size)
+
+    def _copied(self, hidden_size: int) -> int:
+        """Return the weights of one layer that every GPU has whole [-]."""
+        return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)
+
+    def _inclusion(self, routing: Routing) -> FloatArray:
+        """Return the chance that a token uses an expert: of all alike, or of each."""
+        if routing.popularity is None:
+            return np.asarray(self.activation_ratio)
+        return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
+
+    def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
+        """Return the expected union if each group speculates with a chance of its own."""
+        groups, by_expert = batch.groups, routing.popularity is not None
+        use = [self._use(group, routing, chance) for group in groups]
+        total, mixed = batch.num_sequences, use[0]
+        if len(groups) > 1:  # of a mean sequence, which misses an expert as often as all do
+            shares = [group.batch_size / total for group in groups]
+            shares = [share[..., None] for share in shares] if by_expert else shares
+            with np.errstate(divide="ignore"):  # an expert that is sure to be used
+                misses = [share * np.log1p(-each) for share, each in zip(shares, use, strict=True)]
+            mixed = -np.expm1(sum(misses[1:], misses[0]))
+        if by_expert:
+            return union_by_expert(total, mixed)
+        return self.num_experts * experts.union(total, np.minimum(mixed, 1.0), ONE)
+
+    def _use(self, group: SequenceGroup, routing: Routing, chance: FloatArray) -> FloatArray:
+        """Return the chance that a mean sequence of a group uses an expert, or each of them."""
+        inclusion = self._inclusion(routing)
+        q, c, share = group.tokens_per_sequence, routing.correlation, group.speculating_share
+        if not group.always_speculates:
+            share = share * chance
+        if routing.popularity is not None:
+            q, c, share = q[..., None], c[..., None], share[..., None]
+        return inclusion + share * (experts.expert_use(q, inclusion, c) - inclusion)
+
+    def _router(self, run: Pass, layers: int) -> Work:
+        """Return the scores of all experts and the choice of the top k, the same on every GPU."""
+        h, scores = run.stream.hidden_size, 3 * self._choices
+        return whole_matrices(
+            run, layers, weights=self.router_parameters(h), values=h + scores, depth=h
+        )
+
+    def _latents(self, run: Pass, layers: int) -> Work:
+        """Return the matrices to the width of routed experts and back, the same on every GPU.
+
+        The sum over GPUs comes after the second, which is linear, together with that of shared
+        experts (vLLM 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
+        """
+        h, latent = run.stream.hidden_size, self.latent_size
+        weights = self.latent_parameters(h)
+        if not latent:
+            return Work()
+        mean = {"weights": weights / 2, "values": h + latent, "depth": (h + latent) / 2}
+        return whole_matrices(run, 2 * layers, **mean)
+
+    def _single(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the blocks of a single expert, which every token uses, and of shared ones."""
+        n, stream = run.layout.tensor_parallel, run.stream
+        routed = dense_block(
+            "routed_experts", run, self.expert_size / n, layers, self.is_gated, stream.expert_dtype
+        )
+        routed["routed_experts"] = replace(routed["routed_experts"], memory_cause="experts")
+        shared = dense_block(
+            "shared_experts", run, self._shared_size / n, layers, self.is_gated, stream.weight_dtype
+        )
+        if shared:
+            shared["elementwise"] = routed["elementwise"] + shared["elementwise"]
+        return routed | shared
+
+    def _routed(self, run: Pass, layers: int) -> Work:
+        """Return the experts' blocks, with what brings tokens to them and back."""
+        layout, stream, matrices = run.layout, run.stream, matrices_of(self.is_gated)
+        outside = self.routed_width(stream.hidden_size)
+        active, k = run.active_experts, self.mean_experts_per_token
+        width = self.expert_size / layout.expert_tensor_parallel
+        pairs = run.batch.num_tokens * k
+        if layout.expert_parallel > 1:
+            pairs = self._busiest_pairs(run)
+            active = ranks.busiest_experts(active, self.num_experts, layout.expert_parallel)
+        return blocks.routed(
+            blocks.feed_forward(
+                pairs,
+                hidden_size=outside,
+                width=width,
+                matrices=matrices,
+                layers=layers,
+                value_bytes=stream.activation_bytes,
+                dtype=stream.arithmetic_dtype(stream.expert_dtype),
+                stored_dtype=stream.expert_dtype,
+            ),
+            pairs=pairs,
+            loaded=active,
+            hidden_size=outside,
+            width=width,
+            matrices=matrices,
+            experts_per_token=k,
+            layers=layers,
+            value_bytes=stream.activation_bytes,
+            residual_bytes=stream.residual_bytes,
+        )
+
+    def _handed_on(self, run: Pass, layers: int) -> Work:
+        """Return the work of zero experts: tokens are scaled, and then added to what others made.
+
+        vLLM 0.33 (``zero_expert_router.py``) then has expert 0 compute these choices in vain, which
+        is left out: it loads one expert more at most.
+        """
+        if not self.num_zero_experts:
+            return Work()
+        stream = run.stream
+        return blocks.between(
+            run.num_tokens,
+            values=layers * (2 + 3) * stream.hidden_size,
+            value_bytes=stream.residual_bytes,
+            kernels=2 * layers,
+            dtype=stream.activation_dtype,
+        )
+
+    def _busiest_pairs(self, run: Pass) -> FloatArray:
+        """Return the token-expert pairs of the busiest rank, by the moments of an expert's tokens.
+
+        The tokens of an expert are a sum over independent sequences. In one of q tokens, each
+        uses an expert with chance p, and two of them with covariance ``c p (1 - p)``, so that
+        the variance is ``p (1 - p) q (1 + (q - 1) c)``: the factor `clumping` above that of
+        independent tokens. Unequal popularity adds the variance of T p between experts. The third
+        moment takes the clumped tokens as Poisson counts of clumps.
+        """
+        c, inclusion = run.routing.correlation, np.atleast_1d(self._inclusion(run.routing))
+        T, E, k = run.batch.num_tokens, self.num_experts, self.mean_experts_per_token
+        clumped = run.batch.mean(lambda group: group.mean(lambda q: q * (1 + (q - 1) * c)))
+        clumping = clumped / run.batch.mean(lambda group: group.mean(lambda q: q))
+        within = T * clumping * (inclusion * (1 - inclusion)).mean(axis=-1)
+        between = inclusion - inclusion.mean(axis=-1, keepdims=True)
+        uneven = T**2 * (between**2).mean(axis=-1)
+        third = clumping * (within + 3 * uneven) + T**3 * (between**3).mean(axis=-1)
+        return ranks.busiest_tokens(
+            T * k / E, within + uneven, third, E, run.layout.expert_parallel
+        )
+
+    def _all_to_all(self, run: Pass, layers: int) -> Work:
+        """Send each token to the ranks of its whole experts, and back, from each replica."""
+        layout, stream = run.layout, run.stream
+        if layout.replicas == 1 or layout.gathers_tokens:
+            return Work()
+        degree = layout.expert_parallel
+        message = ranks.all_to_all(degree, layout.gpus_per_node)
+        experts = self.num_experts, self.experts_per_token
+        copies = layers * ranks.rank_share(*experts, degree, self.num_zero_experts)
+        width = self.routed_width(stream.hidden_size)
+        row_bytes = width * (stream.activation_bytes + stream.residual_bytes)
+        sent = run.num_tokens * (copies * row_bytes / layout.tensor_parallel)
+        return messages.message(message, sent, collectives=2 * layers, rounds=2 * layers)
+
+    def _gather_scatter(self, run: Pass, layers: int) -> Work:
+        """Gather the tokens of all replicas, and sum and scatter what cut experts make of them.
+
+        So do vLLM 0.14 (``AgRsAll2AllManager`` in ``device_communicators/all2all.py``) and SGLang
+        0.5.23 (``layers/dp_attention.py``), in 16 bits. Both together send as much as an
+        all-reduce over the replicas, in as many hops.
+        """
+        layout, stream = run.layout, run.stream
+        if not layout.gathers_tokens:
+            return Work()
+        message = ranks.all_reduce(layout.replicas, layout.replicas_per_node)
+        row_bytes = self.routed_width(stream.hidden_size) * stream.residual_bytes
+        gathered = run.batch.num_tokens * (layers * row_bytes)
+        return messages.message(message, gathered, collectives=2 * layers, rounds=layers)

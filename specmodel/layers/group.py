@@ -1,0 +1,206 @@
+"""Groups of layers that are alike, and the kinds of parts that a layer may have.
+
+A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer`. It has a
+`kind`, an `output_size` and four methods: `cuts(degree)`, which says whether tensor parallelism can
+cut it, `weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)`
+for its cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
+`parameters`, `active_parameters`, `weight_bytes`, `reductions` and `work`.
+
+The dtype of a part's weights is `weight_dtype` of the stream it is given, whatever it comes from.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from specmodel.base.dtypes import StorageDtype
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.layers import blocks
+from specmodel.layers.attention import Count, LatentAttention, Size
+from specmodel.layers.batch import Layout, Pass, Stream
+from specmodel.layers.block_sparse import BlockSparseAttention
+from specmodel.layers.compressed import CompressedAttention
+from specmodel.layers.convolutions import BesideAttention, ShortConvolution
+from specmodel.layers.dense import DenseFeedForward
+from specmodel.layers.feed_forward import RoutedExperts
+from specmodel.layers.grouped import GroupedAttention
+from specmodel.layers.recurrent import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    Mamba2,
+)
+from specmodel.layers.sparse import SparseAttention
+from specmodel.layers.work import Work
+
+MixerPart = (
+    GroupedAttention
+    | LatentAttention
+    | SparseAttention
+    | CompressedAttention
+    | BlockSparseAttention
+    | GatedDeltaNet
+    | KimiDeltaAttention
+    | LightningAttention
+    | Mamba2
+    | ShortConvolution
+    | BesideAttention
+)
+Mixer = Annotated[MixerPart, Field(discriminator="kind")]
+FeedForwardPart = DenseFeedForward | RoutedExperts
+FeedForward = Annotated[FeedForwardPart, Field(discriminator="kind")]
+
+
+class LayerGroup(Record):
+    """Layers that are alike; a layer may have a mixer, a feed-forward block, or both.
+
+    Parameters
+    ----------
+    count
+        Layers [-].
+    mixer
+        What mixes the tokens of a sequence, such as attention.
+    feed_forward
+        What every token passes through by itself.
+    mixer_dtype, output_dtype, ffn_dtype
+        Dtypes of weights of these layers where they differ from the model's: of the mixer, of the
+        matrix after its core where that differs from those before it, and of the feed-forward
+        block, routed experts aside.
+    num_norms
+        Norms of the model's width in each of these layers; one before each part if None [-].
+    """
+
+    count: Size
+    mixer: Mixer | None = None
+    feed_forward: FeedForward | None = None
+    mixer_dtype: StorageDtype | None = None
+    output_dtype: StorageDtype | None = None
+    ffn_dtype: StorageDtype | None = None
+    num_norms: Count | None = None
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if self.mixer is None and self.feed_forward is None:
+            raise InputError("mixer", None, "a mixer, a feed_forward, or both")
+        for field, part in (
+            ("mixer_dtype", self.mixer),
+            ("output_dtype", self.mixer),
+            ("ffn_dtype", self.feed_forward),
+        ):
+            dtype = getattr(self, field)
+            if dtype and part is None:
+                raise InputError(field, dtype, "none, as these layers lack the part")
+        return self
+
+    @property
+    def norms(self) -> int:
+        """Norms of all these layers [-]."""
+        parts = int(self.mixer is not None) + int(self.feed_forward is not None)
+        return self.count * (parts if self.num_norms is None else self.num_norms)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A mixer or feed-forward block, with the dtypes in which its weights are.
+
+    Parameters
+    ----------
+    part
+        The mixer or feed-forward block.
+    stream
+        What all layers of the model share, with the dtype of this part as `weight_dtype`.
+    output_dtype
+        Dtype of the matrix after a mixer's core, where it has one of its own.
+    """
+
+    part: MixerPart | FeedForwardPart
+    stream: Stream
+    output_dtype: str | None = None
+
+    def weight_bytes(self, layout: Layout) -> float:
+        """Return the bytes of one layer on each GPU [B]."""
+        stream, n = self.stream, layout.tensor_parallel
+        if isinstance(self.part, FeedForwardPart):
+            return self.part.weight_bytes(stream, layout)
+        weights = self.part.weights(stream.hidden_size, n)
+        size = weights * stream.bytes_of(stream.weight_dtype)
+        if isinstance(self.part, LatentAttention | CompressedAttention):
+            size += self.part.widened_bytes(stream, n)
+        if self.output_dtype is None:
+            return size
+        wider = stream.bytes_of(self.output_dtype) - stream.bytes_of(stream.weight_dtype)
+        return size + self.part.output_size * stream.hidden_size / n * wider
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass of this part's stream, by component.
+
+        A matrix after the core that has a dtype of its own is a component of its own.
+        """
+        found = self.part.work(run, layers)
+        if self.output_dtype is None or isinstance(self.part, FeedForwardPart):
+            return found
+        stream = run.stream
+        inputs = self.part.output_size / run.layout.tensor_parallel
+        output = blocks.linear(
+            run.num_tokens,
+            weights=layers * inputs * stream.hidden_size,
+            values=layers * (inputs + stream.hidden_size),
+            value_bytes=stream.residual_bytes,
+            depth=layers * inputs,
+            kernels=layers,
+            dtype=stream.arithmetic_dtype(self.output_dtype),
+            stored_dtype=self.output_dtype,
+        )
+        name = next(name for name in found if name.endswith("_projections"))
+        both = found[name]
+        kept = replace(
+            both,
+            flop=both.flop - output.flop,
+            weight_bytes=both.weight_bytes
+            - layers * inputs * stream.hidden_size * stream.bytes_of(stream.weight_dtype),
+            activation_bytes=both.activation_bytes - output.activation_bytes,
+            depth=both.depth - output.depth,
+            kernels=both.kernels - output.kernels,
+        )
+        if both.kind != output.kind:  # of layers that were timed as a whole
+            output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
+        return {name: kept, "output_projections": output} | {
+            other: work for other, work in found.items() if other != name
+        }
+
+
+def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:
+    """Return how many layers have each mixer, then each feed-forward block, in its dtypes.
+
+    Parameters
+    ----------
+    layers
+        Groups of layers of a model.
+    stream, mixers
+        What they share, as feed-forward blocks and mixers without dtypes of their own see it.
+
+    Returns
+    -------
+    dict
+        Layers of each, in order of appearance [-].
+    """
+    counts: dict[Stored, int] = {}
+    groups, mixers = tuple(layers), stream if mixers == stream else mixers
+
+    def add(
+        part: MixerPart | FeedForwardPart | None, of: Stream, own: str | None, output: str | None
+    ) -> None:
+        if part is not None:
+            dtype = own or of.weight_dtype
+            seen = of if dtype == of.weight_dtype else replace(of, weight_dtype=dtype)
+            key = Stored(part, seen, output if output != dtype else None)
+            counts[key] = counts.get(key, 0) + group.count
+
+    for group in groups:
+        add(group.mixer, mixers, group.mixer_dtype, group.output_dtype)
+    for group in groups:
+        add(group.feed_forward, stream, group.ffn_dtype, None)
+    return counts

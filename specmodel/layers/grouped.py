@@ -1,0 +1,193 @@
+"""Attention with grouped heads as a kind of layer, with or without a window.
+
+The KV cache is read once per sequence and pass, whatever the number of tokens verified. Layers of
+one model may differ in heads, in the width of keys and of values, and in whose cache they read.
+"""
+
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+from specmodel.layers.attention import Size, between_matrices, matrix_work
+from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.cores import core, prompt_core
+from specmodel.layers.work import Work
+
+
+class GroupedHeads(Record):
+    """What all attention whose query heads share key-value heads has in common.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads, num_kv_heads, head_dim
+        Query heads, key-value heads, and the width of each [-].
+    """
+
+    kind: str
+    num_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            expected = f"a divisor of num_heads = {self.num_heads}"
+            raise InputError("num_kv_heads", self.num_kv_heads, expected)
+        return self
+
+    @property
+    def value_size(self) -> int:
+        """Width of a value head [-]."""
+        return self.head_dim
+
+    @property
+    def query_size(self) -> int:
+        """Width of the queries of all heads [-]."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def output_size(self) -> int:
+        """Width that the matrix after the core reads [-]."""
+        return self.num_heads * self.value_size
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
+        divides = not self.num_heads % degree
+        return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
+
+    def _kv_ranks(self, tensor_parallel: int) -> int:
+        """GPUs that key-value heads are cut over; beyond their number they are copied."""
+        return min(tensor_parallel, self.num_kv_heads)
+
+    def _kv_elements(self, tensor_parallel: int) -> float:
+        """Elements of a token's keys and values on each GPU."""
+        elements = self.num_kv_heads * (self.head_dim + self.value_size)
+        return elements / self._kv_ranks(tensor_parallel)
+
+
+class GroupedAttention(GroupedHeads):
+    """Attention whose query heads share key and value heads (MHA, GQA, MQA).
+
+    Parameters
+    ----------
+    kind, num_heads, num_kv_heads, head_dim
+        As all such attention has them [-].
+    window
+        Last entries that a query sees; all of them if None. Attention in chunks counts as a
+        window of a chunk: exact in the first chunk, above the mean beyond it [token].
+    input_size
+        Width that queries, keys and values are made of, where it is not the model's, as in a draft
+        head that reads an embedding beside what the target computed [-].
+    has_output_gate
+        Whether the query projection also makes a gate, as wide as the outputs, that these are
+        multiplied by.
+    value_head_dim
+        Width of a value head, where it is not that of a key [-].
+    has_value_projection
+        Whether values have a matrix of their own. Without one they are the keys before norm and
+        rotation (V = K), so that the cache holds both all the same.
+    has_own_cache
+        Whether the layer makes keys and values. Without, it attends to those of an earlier layer
+        of its kind: it has neither matrices nor a cache for them, but reads as much in a pass.
+
+    Notes
+    -----
+    Where values have no matrix, vLLM 0.33 and SGLang 0.5.23 load that of keys twice (in
+    ``gemma4.py`` and ``gemma4_causal.py``), and so hold and read as much as with one; here it is
+    counted once, as in checkpoints: 0.4 % of what a token of Gemma-4-26B-A4B reads.
+    """
+
+    kind: Literal["attention"] = "attention"
+    window: Size | None = None
+    input_size: Size | None = None
+    has_output_gate: bool = False
+    value_head_dim: Size | None = None
+    has_value_projection: bool = True
+    has_own_cache: bool = True
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        if not self.has_value_projection and self.value_size != self.head_dim:
+            expected = f"head_dim = {self.head_dim}, as values are keys without a matrix of theirs"
+            raise InputError("value_head_dim", self.value_head_dim, expected)
+        return self
+
+    @property
+    def value_size(self) -> int:
+        """Width of a value head [-]."""
+        return self.value_head_dim or self.head_dim
+
+    @property
+    def cached(self) -> tuple[int, int, int, int | None]:
+        """What its cache is like: key-value heads, widths of keys and values, and window."""
+        return self.num_kv_heads, self.head_dim, self.value_size, self.window
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer [-]."""
+        read, gate = self.input_size or hidden_size, int(self.has_output_gate)
+        by_head = read * self.query_size + (gate * read + hidden_size) * self.output_size
+        by_kv_head = read * self.num_kv_heads * self._made_of_token
+        return by_head / tensor_parallel + by_kv_head / self._kv_ranks(tensor_parallel)
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU; a window is all it keeps [B]."""
+        if not self.has_own_cache:
+            return 0 * entries
+        kept = entries if self.window is None else np.minimum(entries, self.window)
+        return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
+
+    def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
+        """Return weights of one layer that make entries of given features, and their size [-]."""
+        weights = hidden_size * self.num_kv_heads * self._made_of_token
+        return weights / self._kv_ranks(tensor_parallel), self._kv_elements(tensor_parallel)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        n, gate = run.layout.tensor_parallel, int(self.has_output_gate)
+        queries, outputs, entry = self.query_size / n, self.output_size / n, self._kv_elements(n)
+        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
+        made = entry if self.has_own_cache else 0.0
+        inner = wider + queries + (1 + gate) * outputs + made
+        depth = (self.input_size or run.stream.hidden_size) + outputs
+        turned = 2 * (queries + made) + gate * 3 * outputs
+        heads: dict[str, Any] = {
+            "num_heads": self.num_heads / n,
+            "sizes": (self.head_dim, self.value_size),
+            "kv_elements": entry,
+            "is_written": self.has_own_cache,
+        }
+        found = {
+            "attention_projections": matrix_work(
+                run, layers, self.weights(run.stream.hidden_size, n), inner, depth, kernels=2
+            ),
+            "elementwise": between_matrices(run, layers, turned, kernels=1 + gate),
+        }
+        decoded, prompts = (run.replica.of_kind(prompts=kind) for kind in (False, True))
+        if decoded:
+            found["attention_core"] = core(
+                run,
+                layers,
+                self.window,
+                decoded,
+                **heads,
+                num_groups=self.num_kv_heads / self._kv_ranks(n),
+                dtype=run.stream.arithmetic_dtype(run.stream.kv_dtype),
+            )
+        if prompts:
+            found["prompt_attention"] = prompt_core(run, layers, self.window, prompts, **heads)
+        return found
+
+    @property
+    def _made_of_token(self) -> int:
+        """Width of what matrices make of a token for each key-value head [-]."""
+        values = self.value_size if self.has_value_projection else 0
+        return self.head_dim + values if self.has_own_cache else 0

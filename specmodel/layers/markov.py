@@ -1,0 +1,72 @@
+"""A Markov head, which makes the tokens of a block that was drafted at once depend on each other.
+
+A small table and a small matrix make a bias of the token that was just chosen, which is added to
+the logits of the next position, so that positions are chosen one after another.
+"""
+
+from specmodel.base.records import Record
+from specmodel.layers import blocks
+from specmodel.layers.attention import Size
+from specmodel.layers.batch import Pass
+from specmodel.layers.work import Work
+
+_LOGITS_MOVED = 4
+"""Times that all logits of a position are read or written: as they are and their bias read, the sum
+written, and read for the choice [-]."""
+
+
+class MarkovHead(Record):
+    """Bias on the logits of a position by the token before it, of low rank (DSpark).
+
+    Parameters
+    ----------
+    rank
+        Width between table and matrix [-].
+    vocabulary_size
+        Entries of the table: the tokens that may come before, those of the target [token].
+    has_confidence
+        Whether beside it a vector tells from the state of a position, and from the table, how
+        likely the token will be accepted.
+
+    Notes
+    -----
+    As in vLLM 0.33 (``qwen3_dspark.py``): each GPU has all of it, as cutting it would take messages
+    at each position. The vector's dot products, which run with adaptive verification only, take
+    memory here but no time.
+    """
+
+    rank: Size
+    vocabulary_size: Size
+    has_confidence: bool = False
+
+    @property
+    def table_parameters(self) -> int:
+        """Weights that are looked up [-]."""
+        return self.vocabulary_size * self.rank
+
+    def parameters(self, hidden_size: int, draft_vocabulary_size: int) -> int:
+        """Return the weights that are multiplied by [-]."""
+        vector = hidden_size + self.rank if self.has_confidence else 0
+        return draft_vocabulary_size * self.rank + vector
+
+    def work(self, run: Pass, draft_vocabulary_size: int) -> dict[str, Work]:
+        """Return the work of one position of all sequences, by component."""
+        stream, size = run.stream, draft_vocabulary_size
+        bias = blocks.linear(
+            run.num_tokens,
+            weights=size * self.rank,
+            values=self.rank + size,
+            value_bytes=stream.residual_bytes,
+            depth=self.rank,
+            kernels=1,
+            dtype=stream.arithmetic_dtype(stream.outer_dtype),
+            stored_dtype=stream.outer_dtype,
+        )
+        chosen = blocks.between(
+            run.num_tokens,
+            values=2 * self.rank + _LOGITS_MOVED * size,
+            value_bytes=stream.residual_bytes,
+            kernels=4,  # the table's row, the sum, the choice, and keeping it
+            dtype=stream.activation_dtype,
+        )
+        return {"markov_bias": bias, "markov_choice": chosen}

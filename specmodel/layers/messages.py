@@ -1,0 +1,47 @@
+"""Work of messages between GPUs."""
+
+from specmodel.algebra.ranks import Message
+from specmodel.algebra.roofline import Value
+from specmodel.layers.work import Work
+
+
+def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: float) -> Work:
+    """Return the work of collectives on tensors of `sent_bytes`, whose hops `rounds` wait for."""
+    return Work(
+        kind="message",
+        link_bytes=sent_bytes * sent.link_share,
+        network_bytes=sent_bytes * sent.network_share,
+        kernels=collectives,
+        collectives=collectives,
+        link_hops=rounds * sent.link_hops,
+        network_hops=rounds * sent.network_hops,
+    )
+
+
+def all_reduces(sent: Message, reduced_bytes: Value, *, count: float, ranks: int) -> Work:
+    """Return the work of equal all-reduces on `ranks` GPUs of each node, of so many bytes in all.
+
+    Parameters
+    ----------
+    sent
+        What a GPU sends in one of them.
+    reduced_bytes
+        Size of all the tensors together [B].
+    count, ranks
+        All-reduces, and the GPUs of a node that take part [-].
+
+    Returns
+    -------
+    Work
+        What a GPU sends inside the node is the engine's choice of algorithm, and not counted here;
+        across nodes it is a ring's.
+    """
+    return Work(
+        kind="message",
+        network_bytes=reduced_bytes * sent.network_share,
+        network_hops=count * sent.network_hops,
+        kernels=count,
+        reductions=count,
+        reduced_bytes=reduced_bytes,
+        ranks=ranks,
+    )

@@ -1,0 +1,257 @@
+"""Residual additions with norms, and what stands in place of one residual stream.
+
+That is several streams that are mixed, or earlier sums attended to. Blocks of a layer still read
+and write one row of the model's width for each token. What is there more is beside the norm before
+each block, with which engines fuse it, and is copied to each GPU.
+"""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from specmodel.algebra.roofline import Value
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.records import Record
+from specmodel.layers import blocks
+from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.work import Kind, Work
+
+_MIXER_DTYPE = "fp32"
+
+
+def norms(
+    num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
+) -> Work:
+    """Return the work of residual additions fused with norms: two tensors read, two written.
+
+    Each row is walked by one block of threads, to find its norm.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens [token].
+    hidden_size
+        Width [-].
+    norms
+        How many [-].
+    residual_bytes
+        Size of an activation between layers [B].
+    dtype
+        Of activations.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    row_bytes = hidden_size * residual_bytes
+    return Work(
+        flop=num_tokens * (6 * hidden_size * norms),
+        weight_bytes=row_bytes * norms,
+        activation_bytes=num_tokens * (4 * row_bytes * norms),
+        depth=hidden_size * norms,
+        kernels=norms,
+        kind="elementwise",
+        dtype=dtype,
+    )
+
+
+class HyperConnections(Record):
+    """Several residual streams, mixed before and after each block (mHC).
+
+    Two small matrices a layer make, of all streams of a token, how much of each the block reads,
+    how much of its result each gets, and how they are mixed.
+
+    Parameters
+    ----------
+    kind
+        Name in files.
+    num_streams
+        Residual streams [-].
+    has_head
+        Whether a matrix makes one stream of them before the LM head, which are summed up otherwise.
+    in_modules
+        Whether layers for multi-token prediction have as many streams.
+
+    Notes
+    -----
+    As engines of mid-2026 run it, and it was timed: kernels before a block, with its norm, and one
+    after it. vLLM 0.33 fuses what follows a block with what precedes the next
+    (``mhc_fused_post_pre``), which saves reading and writing the streams once, up to a quarter of
+    the traffic. The drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many
+    as the model.
+
+    References
+    ----------
+    Z. Xie et al., "mHC: Manifold-Constrained Hyper-Connections," 2025.
+    """
+
+    kind: Literal["hyper_connections"] = "hyper_connections"
+    num_streams: Annotated[int, Field(ge=2, le=64)]
+    has_head: bool = False
+    in_modules: bool = False
+
+    def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
+        """Return the weights of the matrices before all blocks, with biases and scales [-]."""
+        del num_layers
+        made, wide = self._made, self.num_streams * hidden_size
+        head = self.num_streams * (wide + 1) + 1 if self.has_head else 0
+        return num_blocks * (made * (wide + 1) + 3) + head
+
+    def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
+        """Return the bytes of these on each GPU: they have 32 bits [B]."""
+        weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
+        return weights * BYTES_PER_ELEMENT[_MIXER_DTYPE]
+
+    @property
+    def kernel_kind(self) -> Kind:
+        """Kernels that do it: of their own."""
+        return self.kind
+
+    def fused_norms(self, num_blocks: int) -> int:
+        """Return the norms that its kernels do as well: those before blocks [-]."""
+        return num_blocks
+
+    def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
+        """Return the work of mixing in a pass, with the norms before blocks."""
+        del num_layers
+        tokens, stream = run.num_tokens, run.stream
+        found = self.before(tokens, stream, num_blocks) + self.after(tokens, stream, num_blocks)
+        return found + self.before(tokens, stream, 1, self.num_streams) if self.has_head else found
+
+    def before(
+        self, num_tokens: Value, stream: Stream, num_blocks: int, made: int | None = None
+    ) -> Work:
+        """Return the work before blocks: numbers are made of all streams, which make one.
+
+        Streams are read for the numbers, and again for the sum.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens [token].
+        stream
+            What all layers share.
+        num_blocks
+            Blocks [-].
+        made
+            Numbers that are made of a token; those before a block if None [-].
+
+        Returns
+        -------
+        Work
+            On one GPU. Two kernels do it; making the numbers sum up in both directions, by
+            iterations, takes as long as two more.
+        """
+        wide = self.num_streams * stream.hidden_size
+        numbers = num_blocks * (made or self._made)
+        found = Work(
+            flop=num_tokens * (2 * numbers * wide),
+            weight_bytes=numbers * wide * BYTES_PER_ELEMENT[_MIXER_DTYPE],
+        )
+        return self._moved(num_tokens, stream, num_blocks, kernels=4) + found
+
+    def after(self, num_tokens: Value, stream: Stream, num_blocks: int) -> Work:
+        """Return the work after blocks: their results are added to streams that are mixed.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens [token].
+        stream
+            What all layers share.
+        num_blocks
+            Blocks [-].
+
+        Returns
+        -------
+        Work
+            On one GPU.
+        """
+        return self._moved(num_tokens, stream, num_blocks, kernels=1)
+
+    def _moved(self, num_tokens: Value, stream: Stream, num_blocks: int, *, kernels: int) -> Work:
+        """Return traffic of all streams in and out, and of one; a block walks those of a token."""
+        wide = self.num_streams * stream.hidden_size
+        found = blocks.between(
+            num_tokens,
+            values=num_blocks * (2 * wide + stream.hidden_size),
+            value_bytes=stream.residual_bytes,
+            kernels=kernels * num_blocks,
+            dtype="bf16",
+        )
+        return replace(found, depth=num_blocks * wide, kind=self.kind)
+
+    @property
+    def _made(self) -> int:
+        """Numbers that are made of a token before each block [-]."""
+        return (2 + self.num_streams) * self.num_streams
+
+
+class AttentionResiduals(Record):
+    """Sums of some layers each, which every block reads a weighted mean of (AttnRes).
+
+    Parameters
+    ----------
+    kind
+        Name in files.
+    block_layers
+        Layers whose results one sum holds [-].
+
+    Notes
+    -----
+    One kernel does it with the norm (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33): it reads the
+    sums stored so far beside the current one. The last kernel, before the LM head, reads all.
+    """
+
+    kind: Literal["attention_residuals"] = "attention_residuals"
+    block_layers: Annotated[int, Field(ge=1, le=10**6)]
+
+    def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
+        """Return the weights: of each block, and the LM head, a norm and a row of scores [-]."""
+        del num_layers
+        return 2 * hidden_size * (num_blocks + 1)
+
+    def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
+        """Return the bytes of these on each GPU [B]."""
+        weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
+        return weights * stream.residual_bytes
+
+    @property
+    def kernel_kind(self) -> Kind:
+        """Kernels that do it: those of norms."""
+        return "elementwise"
+
+    def fused_norms(self, num_blocks: int) -> int:
+        """Return the norms that are not counted by themselves: none [-]."""
+        del num_blocks
+        return 0
+
+    def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
+        """Return the work of reading earlier sums in a pass, which the norms' kernels do too."""
+        stream, read = run.stream, self._sums_read(num_layers, num_blocks)
+        moved = blocks.between(
+            run.num_tokens,
+            values=read * stream.hidden_size,
+            value_bytes=stream.residual_bytes,
+            kernels=0,
+            dtype=stream.activation_dtype,
+        )
+        scored = run.num_tokens * (4 * read * stream.hidden_size)
+        return moved + Work(
+            flop=scored, weight_bytes=self.weight_bytes(stream, num_layers, num_blocks)
+        )
+
+    def _sums_read(self, num_layers: int, num_blocks: int) -> float:
+        """Return the sums read before all blocks and the LM head [-].
+
+        The mixer of layer i, from 0, reads ``ceil(i / b)`` of them, its feed-forward block
+        ``ceil((i + 1) / b)``.
+        """
+        stored = [-(-i // self.block_layers) for i in range(num_layers + 1)]
+        in_layers = sum(stored[:-1]) + sum(stored[1:])
+        return in_layers * num_blocks / (2 * num_layers) + stored[-1]
+
+
+Residuals = Annotated[HyperConnections | AttentionResiduals, Field(discriminator="kind")]

@@ -1,0 +1,372 @@
+"""Sparse attention over latents (DSA): an indexer scores all entries, attention gathers the best.
+
+The indexer of a layer has few heads and one key of 8 bits for each entry, in a cache of its own.
+It scores every entry for every token; attention then reads the `index_topk` best entries of each
+token. Layers without an indexer of their own take what an earlier layer selected.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
+from specmodel.layers import blocks
+from specmodel.layers.attention import LatentHeads, Size
+from specmodel.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.layers.cores import query_key_pairs
+from specmodel.layers.work import Kind, Work
+
+SCALED = 128
+"""Elements of a key or latent in 8 bits that share a scale of 32 bits [-]."""
+
+SHARED_ROWS = {9: (1, 2, 4), 10: None}
+"""Tokens of a sequence that read index keys together, by major compute capability; None for any.
+
+DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on Hopper, and any
+number on Blackwell (10.x), whose blocks of tokens pass over the same keys while a cache holds them.
+vLLM 0.33 makes a sequence of each token where the kernel does not take their number, and the keys
+are read anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
+`_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``). SGLang 0.5.23 shares on
+Blackwell alike, and not at all on Hopper yet (``dsa_backend.py``): there 2 and 4 tokens cost more
+than is said here. Neither shares in a batch whose sequences carry different numbers of tokens on
+Hopper; here each sequence reads by its own number."""
+
+_OTHER_GPUS = (1, 2)
+"""The same where the kernel is another one, as on AMD's GPUs and on Blackwell of 12.x."""
+
+PROCESSORS = 128
+"""Multiprocessors of a GPU, of which each chooses the entries of one token at a time [-]: fewer
+tokens take as long as this many. GPUs that run these layers have 132 to 160."""
+
+HEADS = 64
+"""Heads that kernels of sparse attention compute at least (``FLASHMLA_SPARSE`` in vLLM) [-]."""
+
+LONGEST_VERIFY = 64
+"""Tokens of a sequence beyond which it is a chunk of a prompt [token]: another kernel takes those,
+in which many tokens share what is read."""
+
+ROTARY = 64
+"""Elements that the rotary part of a key has in caches of 8 bits, zeros where the model has none
+(``fp8_ds_mla`` in vLLM 0.33) [-]."""
+
+_KIND: Literal["sparse_attention"] = "sparse_attention"
+
+
+class SparseAttention(LatentHeads):
+    """Latent attention to the entries that an indexer selects (DSA).
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    index_num_heads, index_head_dim
+        Heads of the indexer, and width of their queries and of the one key [-].
+    index_topk
+        Entries that a token attends to at most [token].
+    index_pool
+        Tokens whose index keys are pooled into one, by weights that a matrix makes of each token
+        and that each of the places in a pool has [token].
+    has_indexer
+        Whether the layer has an indexer and index keys of its own; otherwise it takes the
+        entries that an earlier layer selected.
+
+    Notes
+    -----
+    A chunk of a prompt does the same work: each token gathers for itself, and index keys are read
+    once. Not modelled: engines that attend to short prompts without the indexer, or share out the
+    scores of a chunk over GPUs that all have the index (vLLM 0.33), caches that are spread over
+    GPUs by tokens, index keys in 4 bits, and the keys of a pool that is not full, which engines
+    keep in a buffer of some kilobytes.
+    """
+
+    kind: Literal["sparse_attention"] = _KIND
+    index_num_heads: Size
+    index_head_dim: Size
+    index_topk: Size
+    index_pool: Size = 1
+    has_indexer: bool = True
+
+    @model_validator(mode="after")
+    def _check_queries(self) -> Self:
+        if not self.q_lora_rank:
+            expected = "at least 1, as the indexer makes its queries of the latent of queries"
+            raise InputError("q_lora_rank", self.q_lora_rank, expected)
+        return self
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights that each GPU has of one layer; the indexer is copied to each [-]."""
+        own = super().weights(hidden_size, tensor_parallel)
+        return own + self._indexer_weights(hidden_size)
+
+    def entry_bytes(self, kv_dtype: str) -> float:
+        """Return the size of what attention reads of a token in one layer [B].
+
+        Latents in fewer than 16 bits carry scales. The rotary part of a key stays in 16 bits
+        beside latents in 8, and has 8 bits beside latents in 4.
+
+        Parameters
+        ----------
+        kv_dtype
+            Dtype of the KV cache.
+
+        Returns
+        -------
+        float
+            Size [B].
+        """
+        latent = self.kv_lora_rank * BYTES_PER_ELEMENT[kv_dtype]
+        if BYTES_PER_ELEMENT[kv_dtype] < 1:
+            return latent + self.qk_rope_head_dim
+        if BYTES_PER_ELEMENT[kv_dtype] > 1:
+            return latent + self.qk_rope_head_dim * BYTES_PER_ELEMENT[kv_dtype]
+        return latent + 4 * self.kv_lora_rank / SCALED + 2 * (self.qk_rope_head_dim or ROTARY)
+
+    @property
+    def index_bytes(self) -> float:
+        """Size of what the indexer keeps of a token in one layer, 0 without an indexer [B]."""
+        each = self.index_head_dim * (1 + 4 / SCALED) / self.index_pool
+        return each if self.has_indexer else 0.0
+
+    def sequence_bytes(
+        self, entries: FloatArray, stream: Stream, tensor_parallel: int
+    ) -> FloatArray:
+        """Return what one layer keeps of a sequence on each GPU, index keys included [B]."""
+        del tensor_parallel
+        return entries * (self.entry_bytes(stream.kv_dtype) + self.index_bytes)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component.
+
+        All but the indexer is of one kind: whole layers were timed, in which small kernels that
+        stand between the matrices take as long as these. Fits go by the dtype of the KV cache,
+        which decides what kernel attends.
+        """
+        found = {"attention_projections": self._all_projections(run, layers)}
+        if self.has_indexer:
+            width = self.index_num_heads * self.index_head_dim
+            found["indexer"] = index_scores(
+                run, layers, width=width, key_bytes=self.index_bytes, pool=self.index_pool
+            )
+            found["index_selection"] = index_choice(
+                run, layers, self._share_left_out, pool=self.index_pool
+            )
+        return found | {"attention_core": self._core(run, layers)}
+
+    def _indexer_weights(self, hidden_size: int) -> int:
+        """Return the weights of the indexer: queries, the key with its norm, weights of heads."""
+        if not self.has_indexer:
+            return 0
+        queries = self.q_lora_rank * self.index_num_heads * self.index_head_dim
+        of_hidden = hidden_size * (self._index_keys + self.index_num_heads)
+        pooled = self.index_pool * self.index_head_dim if self.index_pool > 1 else 0
+        return queries + of_hidden + 2 * self.index_head_dim + pooled
+
+    @property
+    def _index_keys(self) -> int:
+        """Elements of the index key of a token, with the weights of a pool if there are pools."""
+        return (1 + (self.index_pool > 1)) * self.index_head_dim
+
+    def _all_projections(self, run: Pass, layers: int) -> Work:
+        """Return the work of the matrices, those of the indexer included.
+
+        Where weights have fewer than 16 bits, kernels of their own quantise what three of the
+        matrices read: hidden values, the latent of queries, and what attention returns.
+        """
+        stream = run.stream
+        dtype = stream.weight_dtype
+        found = self.projections(run, layers)
+        found += self.absorbed_projections(run, layers, run.replica, dtype)
+        found += self.between_projections(run, layers)
+        if self.has_indexer:
+            read = self.q_lora_rank + stream.hidden_size
+            made = self.index_num_heads * self.index_head_dim
+            made += self._index_keys + self.index_num_heads
+            found = found + blocks.linear(
+                run.num_tokens,
+                weights=layers * self._indexer_weights(stream.hidden_size),
+                values=layers * (read + made),
+                value_bytes=stream.residual_bytes,
+                depth=layers * (2 * stream.hidden_size + self.q_lora_rank),
+                kernels=2 * layers,
+                dtype=found.dtype,
+                stored_dtype=stream.weight_dtype,
+            )
+        is_quantised = stream.bytes_of(stream.weight_dtype) < 2
+        quantising = Work(kernels=3 * layers if is_quantised else 0)
+        return replace(found + quantising, kind=_KIND, stored_dtype=stream.kv_dtype)
+
+    def _core(self, run: Pass, layers: int) -> Work:
+        """Return the work of attention to the entries that each token gathers for itself.
+
+        Kernels compute in 16 bits whatever the cache holds, on whole lists of `index_topk`
+        entries, and on `HEADS` heads at least; entries that are not there are not read.
+        """
+        replica, stream = run.replica, run.stream
+        gathered = replica.total(lambda group: query_key_pairs(group, self.index_topk))
+        heads = self.num_heads / run.layout.tensor_parallel
+        values = self.cache_size + self.kv_lora_rank
+        computed = run.num_tokens * (self.index_topk * max(heads, HEADS))
+        return Work(
+            flop=computed * (2 * values * layers),
+            activation_bytes=run.num_tokens * (heads * values * layers * stream.residual_bytes),
+            cache_bytes=(gathered + run.num_tokens) * (layers * self.entry_bytes(stream.kv_dtype)),
+            rows=run.num_tokens,
+            kernels=6 * layers,
+            kind=_KIND,
+            dtype="bf16",
+            stored_dtype=stream.kv_dtype,
+            memory_cause="KV",
+        )
+
+    def _share_left_out(self, group: SequenceGroup) -> FloatArray:
+        """Return the share of entries that a mean sequence leaves out of what it attends to [-]."""
+        return group.mean(
+            lambda tokens: np.maximum(1 - self.index_topk / (group.context_length + tokens), 0.0)
+        )
+
+
+def index_scores(
+    run: Pass,
+    layers: int,
+    *,
+    width: int,
+    key_bytes: float,
+    pool: int = 1,
+    kind: Kind = "indexer",
+) -> Work:
+    """Return the work of scoring every key for every token; scores have 32 bits.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers [-].
+    width
+        Of the queries of all heads of an indexer [-].
+    key_bytes
+        What the index has of a token [B].
+    pool
+        Tokens that share a key [token].
+    kind
+        Kernels that do it.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    replica = run.replica
+    pairs = replica.total(lambda group: query_key_pairs(group, None)) / pool
+    read = replica.total(lambda group: index_entries(group, run.compute_capability))
+    return Work(
+        flop=pairs * (2 * width * layers),
+        cache_bytes=(read + run.num_tokens) * (layers * key_bytes),
+        activation_bytes=(pairs * 4 + run.num_tokens * width) * layers,
+        rows=run.num_tokens,
+        kernels=6 * layers,
+        kind=kind,
+        dtype="fp8",
+        stored_dtype=run.stream.kv_dtype,
+        memory_cause="index",
+    )
+
+
+def index_choice(
+    run: Pass,
+    layers: int,
+    share_left_out: Callable[[SequenceGroup], FloatArray],
+    *,
+    pool: int = 1,
+    kind: Kind = "indexer",
+) -> Work:
+    """Return the work of choosing the best entries for every token.
+
+    Each token of a sequence with more entries than are chosen is a group, which takes a processor
+    of the GPU a time of its own.
+
+    Parameters
+    ----------
+    run
+        The pass.
+    layers
+        Layers [-].
+    share_left_out
+        Share of its entries that a mean sequence of a group leaves out.
+    pool
+        Tokens that share a key [token].
+    kind
+        Kernels that do it.
+
+    Returns
+    -------
+    Work
+        On one GPU.
+    """
+    pairs = run.replica.total(lambda group: query_key_pairs(group, None)) / pool
+    rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(share_left_out)
+    return Work(
+        activation_bytes=pairs * (4 * layers),
+        groups=layers * rounds,
+        kernels=2 * layers,
+        kind=kind,
+        dtype="fp8",
+        stored_dtype=run.stream.kv_dtype,
+    )
+
+
+def index_entries(group: SequenceGroup, compute_capability: float | None) -> FloatArray:
+    """Return the index keys that a mean sequence reads, one read by several tokens counted once.
+
+    Parameters
+    ----------
+    group
+        Sequences that are alike.
+    compute_capability
+        Of the GPU, None for one that has none [-].
+
+    Returns
+    -------
+    FloatArray
+        Keys, those of the tokens of the pass among them [-].
+    """
+
+    def of(tokens: FloatArray) -> FloatArray:
+        return index_reads(tokens, compute_capability) * (group.context_length + tokens)
+
+    return group.mean(of)
+
+
+def index_reads(tokens: FloatArray, compute_capability: float | None) -> FloatArray:
+    """Return how often the index keys of a sequence are read for its tokens in a pass.
+
+    Parameters
+    ----------
+    tokens
+        Of a sequence, any shape; between whole numbers it is interpolated [token].
+    compute_capability
+        Of the GPU, None for one that has none [-].
+
+    Returns
+    -------
+    FloatArray
+        1 where the kernel takes as many tokens at once, else one read a token [-].
+
+    Examples
+    --------
+    >>> index_reads(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 9.0).tolist()
+    [1.0, 1.0, 3.0, 1.0, 5.0]
+    >>> index_reads(np.array(5.0), 10.0).tolist()
+    1.0
+    """
+    shared = SHARED_ROWS.get(int(compute_capability or 0), _OTHER_GPUS)
+    if shared is None:
+        return np.ones_like(tokens)
+    places = np.arange(LONGEST_VERIFY + 2.0)
+    alone = np.where(np.isin(places, shared) | (places > LONGEST_VERIFY), 1.0, places)
+    return np.interp(tokens, places, alone)

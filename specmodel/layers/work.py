@@ -1,0 +1,131 @@
+"""What one component of a pass does on each GPU."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+
+from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
+from specmodel.base.units import FloatArray
+
+Kind = Literal[
+    "gemm",
+    "experts",
+    "attention",
+    "latent_attention",
+    "sparse_attention",
+    "indexer",
+    "compressed_attention",
+    "compressed_indexer",
+    "block_sparse_attention",
+    "block_indexer",
+    "hyper_connections",
+    "recurrence",
+    "state_space",
+    "prompt_attention",
+    "latent_prompt_attention",
+    "kimi_recurrence",
+    "elementwise",
+    "message",
+]
+"""Kinds of kernels: they use a GPU in different ways."""
+
+CAUSES = (
+    "bandwidth",
+    "compute",
+    "experts",
+    "KV",
+    "state",
+    "index",
+    "communication",
+    "overhead",
+    "prefill",
+    "drafting",
+)
+"""What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last.
+Prefill is that of other requests, where steps carry it."""
+
+CAUSES_OF_SOME = ("state", "index")
+"""Those that only some kinds of layers have: where there are none of these, nobody names them."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Work:
+    """What one component of a pass does on each GPU.
+
+    Parameters
+    ----------
+    flop
+        Arithmetic [FLOP].
+    weight_bytes, activation_bytes, cache_bytes
+        Traffic to device memory [B].
+    link_bytes, network_bytes
+        Traffic sent to GPUs of the node and of other nodes, that of `reductions` inside the node
+        left out [B].
+    kernels, collectives, link_hops, network_hops
+        Kernels launched, collectives other than `reductions` started, and messages waited
+        for [-].
+    reductions, reduced_bytes, ranks
+        All-reduces, the size of all their tensors together, and the GPUs of a node that take
+        part [-] [B] [-].
+    groups
+        Independent groups of work: sequences times KV heads of attention, experts loaded [-].
+    depth
+        What each result of a product sums over, the sum of it over the kernels [-].
+    rows, spread, width
+        Rows that matrices are multiplied with, equal matrices that these are spread over, such as
+        experts, and the narrow side of one, which tiles pad; infinite rows and width pad
+        nothing [-].
+    kind
+        Kernels that do it: one of `Kind`.
+    dtype, stored_dtype
+        Dtype of the arithmetic, the wider of activations and weights, and of weights or KV, the
+        size of groups aside.
+    memory_cause
+        Which of `CAUSES` to name when its traffic makes a pass longer.
+    """
+
+    flop: FloatArray | float = 0.0
+    weight_bytes: FloatArray | float = 0.0
+    activation_bytes: FloatArray | float = 0.0
+    cache_bytes: FloatArray | float = 0.0
+    link_bytes: FloatArray | float = 0.0
+    network_bytes: FloatArray | float = 0.0
+    kernels: FloatArray | float = 0.0
+    collectives: float = 0.0
+    link_hops: float = 0.0
+    network_hops: float = 0.0
+    reductions: float = 0.0
+    reduced_bytes: FloatArray | float = 0.0
+    ranks: int = 1
+    groups: FloatArray | float = 0.0
+    depth: FloatArray | float = 0.0
+    rows: FloatArray | float = np.inf
+    spread: FloatArray | float = 1.0
+    width: FloatArray | float = np.inf
+    kind: Kind = "gemm"
+    dtype: str = "bf16"
+    stored_dtype: str = "bf16"
+    memory_cause: str = "bandwidth"
+
+    def __add__(self, other: "Work") -> "Work":
+        """Return the work of both, done by kernels of the kind, rows and dtypes of this one."""
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _ADDITIVE}
+        return replace(self, **sums)
+
+
+_ADDITIVE = tuple(field.name for field in fields(Work) if field.default == 0.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PassWork:
+    """Work of one pass by component, and the distinct experts it loads per layer [-]."""
+
+    components: dict[str, Work]
+    active_experts: FloatArray
+
+
+def wider_dtype(activation: str, stored: str) -> str:
+    """Return the wider of the dtype of activations and the one that weights or cache have."""
+    is_wider = ARITHMETIC_BITS[stored] > ARITHMETIC_BITS[activation]
+    return kernel_dtype(stored) if is_wider else activation

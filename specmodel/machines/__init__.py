@@ -1,0 +1,29 @@
+"""What models run on: GPUs, their links, fitted kernels and engines."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.machines.engine import (
+        EngineProfile as EngineProfile,
+        list_engines as list_engines,
+        load_engine as load_engine,
+    )
+    from specmodel.machines.hardware import (
+        HardwareProfile as HardwareProfile,
+        list_hardware as list_hardware,
+        load_hardware as load_hardware,
+    )
+    from specmodel.machines.kernels import (
+        FittedStack as FittedStack,
+        KernelFit as KernelFit,
+        Kernels as Kernels,
+    )
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    engine="EngineProfile list_engines load_engine",
+    hardware="HardwareProfile list_hardware load_hardware",
+    kernels="FittedStack KernelFit Kernels",
+)

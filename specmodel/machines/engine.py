@@ -1,0 +1,390 @@
+"""Overheads of a serving stack: what a pass costs beyond its FLOPs and bytes."""
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from specmodel.base import records
+from specmodel.base.errors import InputError
+from specmodel.base.ranges import ranges_text
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray, check
+from specmodel.layers.states import Slots
+from specmodel.machines.covariance import check_covariance
+from specmodel.machines.kernels import Points, Spread
+
+FOLDER = Path(__file__).parent / "data/engines"
+FIRST_TOKENS = Path(__file__).parent / "data/first_token.csv"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Overheads:
+    """Overheads of an engine as `EngineProfile` names them; numbers, or arrays of draws [s] [-]."""
+
+    kernel_time: FloatArray | float = 0.0
+    pass_time: FloatArray | float = 0.0
+    draft_kernel_time: FloatArray | float = 0.0
+    draft_pass_time: FloatArray | float = 0.0
+    reject_time: FloatArray | float = 0.0
+    reject_time_per_request: FloatArray | float = 0.0
+    reject_time_per_token: FloatArray | float = 0.0
+    tree_time: FloatArray | float = 0.0
+    host_speed: FloatArray | float = 1.0
+    gpu_time_factor: FloatArray | float = 1.0
+
+    def on_host(self) -> "Overheads":
+        """Return them with the speed of the host in the seconds, and none beside."""
+        if isinstance(self.host_speed, float) and self.host_speed == 1:
+            return self
+        seconds = {name: getattr(self, name) / self.host_speed for name in ON_HOST}
+        return replace(self, **seconds, host_speed=1.0)
+
+    def rejection_time(
+        self,
+        draft_length: FloatArray,
+        requests: FloatArray,
+        chance: FloatArray | float = 1.0,
+    ) -> FloatArray:
+        """Return what the host takes for the draft of a step beside its passes.
+
+        Parameters
+        ----------
+        draft_length
+            Tokens drafted per sequence [token].
+        requests
+            Sequences of one replica that have a proposal [request].
+        chance
+            Chance that any sequence has a proposal [-].
+
+        Returns
+        -------
+        FloatArray
+            Mean time of a step [s].
+        """
+        by_request = self.reject_time_per_request + self.reject_time_per_token * draft_length
+        return np.asarray(chance * self.reject_time + by_request * requests)
+
+
+FACTORS = ("host_speed", "gpu_time_factor")
+"""Names of what is no overhead but multiplies others."""
+
+OVERHEADS = tuple(name for name in Overheads.__dataclass_fields__ if name not in FACTORS)
+"""Names of the overheads, which are seconds."""
+
+ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
+"""Those that the host takes, or that kernels wait for it."""
+
+Hiding = Literal["none", "plain", "all"]
+"""Which steps have the host work beside the GPU: none, those that draft nothing, or all."""
+
+Ends = Annotated[tuple[Points, Points], Field(strict=False)]
+
+Overhead = Annotated[float, Field(ge=0, le=10)]
+"""Seconds; no engine spends ten of them on a pass."""
+
+_LEAST_FACTOR, _MOST_FACTOR = 0.01, 100.0
+
+Factor = Annotated[float, Field(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
+"""How many times as fast, or as long; beyond, it is another unit."""
+
+
+class FittedOn(Record):
+    """What was measured of an engine: beyond that its overheads are a guess.
+
+    Parameters
+    ----------
+    version
+        Version of the engine, as far as it is known.
+    hardware, drafters
+        Names of the GPUs, and kinds of drafters.
+    batch_size, draft_length
+        Least and largest [request] [token].
+    """
+
+    version: str
+    hardware: list[str]
+    drafters: list[str]
+    batch_size: Ends
+    draft_length: Ends
+
+
+class EngineFit(Record):
+    """What an engine's overheads were fitted to, and how well.
+
+    Parameters
+    ----------
+    date
+        Day of the fit.
+    num_points
+        Measurements fitted [-].
+    mean_error
+        Of predicted over measured less one, absolute [-].
+    left_out_error
+        The same on rows left out, by the column whose values were left out in turn [-].
+    spread
+        Standard deviation of ln(measured / predicted) of rows left out; of an engine moved to runs
+        of one host, at least that of their speedups [-].
+    varied
+        Overheads that were fitted; the others were held.
+    covariance
+        Of the logarithms of `varied` [-].
+    outside_spread
+        Standard deviation of the logarithm of the host's speed that intervals have beside
+        `covariance` where an engine is asked for what it was not fitted on: the spread between
+        engines [-].
+    fitted_on
+        What was measured; None if it is not recorded.
+    """
+
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    num_points: Points
+    mean_error: Spread
+    left_out_error: dict[str, Spread] = Field(default_factory=dict)
+    spread: Spread
+    varied: list[str]
+    covariance: list[list[float]]
+    outside_spread: Spread = 0.0
+    fitted_on: FittedOn | None = None
+
+
+class EngineProfile(Record):
+    """Overheads of one serving stack, beyond what its kernels take.
+
+    Parameters
+    ----------
+    schema_version
+        Version of this schema, 1.
+    name
+        Name for people.
+    source
+        Where the figures come from.
+    stack
+        Name of the stack whose kernels it runs, where a hardware profile has them fitted.
+    kernel_time
+        Launch overhead of each kernel of a pass [s].
+    pass_time
+        Host overhead of each pass of the target [s].
+    draft_kernel_time
+        Launch overhead of each kernel of a draft pass, beside `kernel_time` [s].
+    draft_pass_time
+        Host overhead of each pass of the drafter [s].
+    reject_time
+        Rejection sampling of a step, whatever the batch, and what else the host does for a draft
+        but not for each of its passes [s].
+    reject_time_per_request, reject_time_per_token
+        The same, per request and per drafted token of each [s].
+    tree_time
+        What drafts that are trees take more on the GPU, to build and to mask them [s].
+    hides_host
+        Which steps have the host work beside the GPU (`algebra.overlap`): "all", "plain" ones, as
+        SGLang's first speculation, or "none". Elsewhere the two take turns. Launches of kernels
+        are on the GPU's side: they tell how far it waits for a host that cannot keep up.
+    host_speed
+        How many times as fast the host is as the one that the seconds hold for, all of them but
+        `tree_time` [-].
+    gpu_time_factor
+        How many times as long the GPU takes as its kernels were fitted to take [-].
+    draft_model_first
+        What a draft model is given first in a step (`draft_passes.MODEL_RULES`): its last token, or
+        all that were just verified, accepted or not, as vLLM 0.33 (``v1/spec_decode``, with the
+        next one beside) and SGLang 0.5.23 (``speculative/standalone_worker_v2``) run it. Heads are
+        given the verified ones by all engines.
+    state_slots
+        What it reserves of recurrent states for a running request, as `StateKeeping` says; that of
+        the engine whose kernels it runs if None.
+    fit
+        What the figures were fitted to; None if they were not.
+    """
+
+    schema_version: Literal[1]
+    name: str
+    source: str
+    stack: str | None = None
+    kernel_time: Overhead = 0.0
+    pass_time: Overhead = 0.0
+    draft_kernel_time: Overhead = 0.0
+    draft_pass_time: Overhead = 0.0
+    reject_time: Overhead = 0.0
+    reject_time_per_request: Overhead = 0.0
+    reject_time_per_token: Overhead = 0.0
+    tree_time: Overhead = 0.0
+    hides_host: Hiding = "none"
+    host_speed: Factor = 1.0
+    gpu_time_factor: Factor = 1.0
+    draft_model_first: Literal["one token", "verified", "verified and next"] = "one token"
+    state_slots: Slots | None = None
+    fit: EngineFit | None = None
+
+    @model_validator(mode="after")
+    def _check_fit(self) -> Self:
+        if self.fit:
+            check_covariance("fit.", self.fit.varied, self.fit.covariance, (*OVERHEADS, *FACTORS))
+        return self
+
+    @property
+    def overheads(self) -> Overheads:
+        """Seconds and factors by name."""
+        return Overheads(**{name: getattr(self, name) for name in (*OVERHEADS, *FACTORS)})
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether every overhead is zero."""
+        return not any(getattr(self, name) for name in OVERHEADS)
+
+    @property
+    def is_of_mean_host(self) -> bool:
+        """Whether its seconds hold for the mean of several hosts, each of which was left out."""
+        return self.fit is not None and "host" in self.fit.left_out_error
+
+    def on_host(self, speed: float) -> "EngineProfile":
+        """Return it on a host so many times as fast, which is then known, as far as fits go.
+
+        Parameters
+        ----------
+        speed
+            How many times as fast the host is as the one that the seconds hold for [-].
+
+        Returns
+        -------
+        EngineProfile
+            With that speed, which no interval then varies.
+
+        Raises
+        ------
+        InputError
+            If that is no speed, or the engine has no seconds that a host takes.
+        """
+        speed = float(check("host_speed", speed, minimum=_LEAST_FACTOR, maximum=_MOST_FACTOR))
+        if not any(getattr(self, name) for name in ON_HOST):
+            expected = f"an engine with overheads, such as vllm, with it: {self.name} has none"
+            raise InputError("host_speed", speed, expected)
+        engine = self.with_changes("engine", {"host_speed": speed})
+        if engine.fit is None or "host_speed" not in engine.fit.varied:
+            return engine
+        kept = [i for i, name in enumerate(engine.fit.varied) if name != "host_speed"]
+        known = {
+            "fit.varied": [engine.fit.varied[i] for i in kept],
+            "fit.covariance": [[engine.fit.covariance[i][j] for j in kept] for i in kept],
+        }
+        return engine.with_changes("engine", known)
+
+    def outside(
+        self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
+    ) -> tuple[str, ...]:
+        """Return a sentence if these lie outside of what the engine was fitted on, else nothing.
+
+        Parameters
+        ----------
+        hardware, drafter
+            Name of the GPU, and kind of the drafter.
+        batch_size, draft_length
+            Asked for, any shape; a length of 0 drafts nothing [request] [token].
+
+        Returns
+        -------
+        tuple of str
+            One sentence at most.
+        """
+        if self.fit is None:
+            return ()
+        known = self.fit.fitted_on
+        if known is None:
+            return (f"what the engine {self.name} was fitted on is not recorded in its profile",)
+        lengths = np.extract(draft_length > 0, draft_length)
+        found = [hardware] if hardware not in known.hardware else []
+        found += [drafter] if drafter not in known.drafters else []
+        for name, asked, ends in (
+            ("batch size", batch_size, known.batch_size),
+            ("draft length", lengths, known.draft_length),
+        ):
+            if asked.size and not ends[0] <= asked.min() <= asked.max() <= ends[1]:
+                found.append(f"{name} {ranges_text([(int(asked.min()), int(asked.max()))])}")
+        if not found or not lengths.size:
+            return ()
+        sizes = f"batch size {ranges_text([known.batch_size])}"
+        of = [*known.hardware, *known.drafters, sizes]
+        of.append(f"draft length {ranges_text([known.draft_length])}")
+        told = f"the engine {self.name} was fitted on {', '.join(of)} ({known.version})"
+        return (f"{told}; its overheads are a guess for {', '.join(found)}",)
+
+    def is_outside(
+        self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
+    ) -> np.ndarray:
+        """Return where these lie outside of what the engine was fitted on; a plain step never does.
+
+        Parameters
+        ----------
+        hardware, drafter, batch_size, draft_length
+            As `outside` takes them.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the shape to which the arrays broadcast.
+        """
+        known = self.fit.fitted_on if self.fit else None
+        is_drafting = np.asarray(draft_length > 0)
+        if known is None or hardware not in known.hardware or drafter not in known.drafters:
+            return is_drafting
+        ends = ((batch_size, known.batch_size), (draft_length, known.draft_length))
+        inside = [(low <= asked) & (asked <= high) for asked, (low, high) in ends]
+        return np.asarray(is_drafting & ~(inside[0] & inside[1]))
+
+
+def load_engine(name: str | Path) -> EngineProfile:
+    """Return an engine profile by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_engines` gives, or a TOML file: with a slash or a suffix.
+
+    Returns
+    -------
+    EngineProfile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or the file does not fit.
+
+    Examples
+    --------
+    >>> load_engine("ideal").is_ideal
+    True
+    """
+    return records.load(EngineProfile, name, FOLDER, "engine")
+
+
+def list_engines() -> list[str]:
+    """Return the names of the engine profiles that ship with the package.
+
+    Examples
+    --------
+    >>> "ideal" in list_engines()
+    True
+    """
+    return list(records.list_names(FOLDER))
+
+
+def first_token_constants() -> dict[str, float]:
+    """Return what each engine adds to the time to a first token beside its passes [s].
+
+    Returns
+    -------
+    dict
+        By stack, of those fitted; the table that ships names rows, models and source.
+
+    Examples
+    --------
+    >>> sorted(first_token_constants())
+    ['sglang', 'trtllm', 'vllm']
+    """
+    lines = FIRST_TOKENS.read_text(encoding="utf-8").splitlines()
+    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
+    return {row["stack"]: float(row["constant_time"]) for row in rows}

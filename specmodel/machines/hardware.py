@@ -1,0 +1,335 @@
+"""Hardware profiles: data-sheet peaks of one GPU (or CPU), each with its source."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from specmodel.algebra.collectives import AllReduceParameters
+from specmodel.base import records
+from specmodel.base.dtypes import Dtype
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import LARGEST_NUMBER, LARGEST_RATE
+from specmodel.machines.all_reduces import AllReduceFit
+from specmodel.machines.kernels import (
+    DATA_SHEET_KERNELS,
+    TYPICAL,
+    FittedStack,
+    Kernels,
+    load_typical,
+    stack_kernels,
+)
+from specmodel.machines.stand_ins import load_stand_ins, with_stand_ins
+
+_PACKAGED = Path(__file__).parent / "data/hardware"
+FOLDER = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[2] / "hw_profiles"
+"""Where the shipped profiles are: in the package when installed, beside it in a checkout."""
+
+RIDGE_POINT_RANGE = (1.0, 2500.0)
+"""Ridge points of GPUs outside this range [FLOP/B] mean a wrong unit."""
+
+LEAST_CPU_RIDGE_POINT = 0.01
+"""The same on a CPU, which may have to emulate a dtype [FLOP/B]."""
+
+_NEXT_WIDER = {
+    "int4": ("int8", "bf16", "fp16", "fp32"),
+    "fp4": ("fp8", "bf16", "fp16", "fp32"),
+    "int8": ("bf16", "fp16", "fp32"),
+    "fp8": ("bf16", "fp16", "fp32"),
+    "bf16": ("fp16", "fp32"),
+    "fp16": ("bf16", "fp32"),
+}
+
+FP4_CAPABILITY = 10.0
+"""Compute capability from which NVIDIA's GPUs compute in FP4. On older ones weights of NVFP4 meet
+activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP8)."""
+
+
+Source = Annotated[str, Field(min_length=3)]
+Number = Annotated[int, Field(ge=1, le=10**6)]
+Latency = Annotated[float, Field(ge=0, le=1)]
+Rate = Annotated[float, Field(gt=0, le=LARGEST_RATE)]
+Capacity = Annotated[float, Field(gt=0, le=LARGEST_NUMBER)]
+
+
+class DtypePeak(Record):
+    """Dense peak arithmetic rate of one dtype [FLOP/s], and where the figure comes from."""
+
+    peak_flops_per_s: Rate
+    source: Source
+
+
+class Memory(Record):
+    """Device memory: capacity [B], peak bandwidth [B/s] and last-level cache [B]."""
+
+    capacity_bytes: Capacity
+    peak_bytes_per_s: Rate
+    l2_bytes: Capacity
+    source: Source
+
+
+class Link(Record):
+    """Link between GPUs: one direction of a GPU [B/s], and what a message takes at least [s].
+
+    A message takes `collective_latency`, `hop_latency` for each hop that it waits for, and the time
+    of its bytes at `efficiency` of the peak [-]. All-reduces take what `all_reduce` has for the
+    serving stack, or "typical" for others; without either they are rings of such messages.
+    """
+
+    kind: Literal["nvlink", "pcie", "infinity_fabric"]
+    num_gpus: Number
+    peak_bytes_per_s: Rate
+    efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
+    collective_latency: Latency
+    hop_latency: Latency
+    source: Source
+    latency_source: Source
+    efficiency_source: Source = "assumed"
+    all_reduce: dict[str, AllReduceFit] = Field(default_factory=dict)
+
+    def taken_all_reduce(self, stack: str | None) -> str | None:
+        """Return the name of the fit that a stack takes: its own, else "typical"; None if neither.
+
+        Parameters
+        ----------
+        stack
+            Its name; None for any.
+
+        Returns
+        -------
+        str or None
+            A key of `all_reduce`.
+        """
+        return next((name for name in (stack, TYPICAL) if name in self.all_reduce), None)
+
+    def all_reduce_parameters(self, stack: str | None) -> AllReduceParameters:
+        """Return how fast all-reduces of a stack are: as fitted, else as rings.
+
+        Parameters
+        ----------
+        stack
+            Its name; None for any.
+
+        Returns
+        -------
+        AllReduceParameters
+            A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes, as two-shot does, and waits for
+            ``2 (n - 1)`` hops; one-shot, which is as fast on more bytes, never beats it.
+        """
+        name = self.taken_all_reduce(stack)
+        if name is not None:
+            return self.all_reduce[name].parameters
+        ring = (self.collective_latency, 2 * self.hop_latency, self.efficiency)
+        return AllReduceParameters(
+            one_shot_latency=ring[0],
+            one_shot_hop_latency=ring[1],
+            one_shot_efficiency=ring[2],
+            two_shot_latency=ring[0],
+            two_shot_hop_latency=ring[1],
+            two_shot_efficiency=ring[2],
+        )
+
+
+class Network(Record):
+    """Network between nodes: share of one GPU in one direction [B/s], and time of a hop [s]."""
+
+    peak_bytes_per_s: Rate
+    hop_latency: Latency
+    source: Source
+
+
+class HardwareProfile(Record):
+    """One accelerator as its data sheet gives it.
+
+    Parameters
+    ----------
+    schema_version
+        Version of this schema, 1.
+    name
+        Name for people.
+    kind
+        "gpu" or "cpu".
+    num_multiprocessors
+        Streaming multiprocessors, compute units or cores [-].
+    compute_capability
+        NVIDIA's version of the architecture, which kernels are chosen by: 9.0 is Hopper; None for
+        devices of others. From https://developer.nvidia.com/cuda-gpus [-].
+    memory
+        Capacity, bandwidth and cache.
+    link, network
+        Links to the GPUs of the node and of other nodes; none if there is none.
+    dtype
+        Peak rate by dtype.
+    fitted
+        Kernels of serving stacks as fitted to measurements, by name of the stack; one of several
+        is the default.
+    """
+
+    schema_version: Literal[1]
+    name: str
+    kind: Literal["gpu", "cpu"]
+    num_multiprocessors: Number
+    compute_capability: Annotated[float, Field(ge=5, lt=100)] | None = None
+    memory: Memory
+    link: Link | None = None
+    network: Network | None = None
+    dtype: dict[Dtype, DtypePeak]
+    fitted: dict[str, FittedStack] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_units(self) -> Self:
+        if not self.dtype:
+            raise InputError("dtype", {}, "a peak for at least one dtype")
+        sizes = {"memory.capacity_bytes": (self.memory.capacity_bytes, "B, not GB")}
+        for name, link in (("link", self.link), ("network", self.network)):
+            if link:
+                sizes[f"{name}.peak_bytes_per_s"] = (link.peak_bytes_per_s, "B/s, not GB/s")
+        for name, (value, expected) in sizes.items():
+            if value < 1e8:
+                raise InputError(name, value, expected)
+        defaults = [name for name, stack in self.fitted.items() if stack.is_default]
+        if len(defaults) > 1:
+            raise InputError("fitted", defaults, "one stack with is_default")
+        low, high = RIDGE_POINT_RANGE
+        low = LEAST_CPU_RIDGE_POINT if self.kind == "cpu" else low
+        for dtype, peak in self.dtype.items():
+            ridge = peak.peak_flops_per_s / self.memory.peak_bytes_per_s
+            if not low <= ridge <= high:
+                raise InputError(
+                    "memory.peak_bytes_per_s",
+                    self.memory.peak_bytes_per_s,
+                    f"B/s, not GB/s, and dtype.{dtype}.peak_flops_per_s in FLOP/s, not TFLOP/s: "
+                    f"their ratio {ridge:.3g} FLOP/B is outside {low:g} to {high:g}",
+                )
+        return self
+
+    @property
+    def default_stack(self) -> str | None:
+        """The fitted stack that is taken if none is named; None if nothing was fitted."""
+        chosen = [name for name, stack in self.fitted.items() if stack.is_default]
+        return chosen[0] if chosen else next(iter(self.fitted), None)
+
+    def compute_dtype(self, dtype: str) -> str:
+        """Return the dtype in which arithmetic on `dtype` runs: itself, or the next wider one.
+
+        Parameters
+        ----------
+        dtype
+            Dtype of the activations.
+
+        Returns
+        -------
+        str
+            A dtype with a peak in this profile.
+
+        Raises
+        ------
+        InputError
+            If the profile has no peak that would do.
+        """
+        is_older = self.compute_capability and self.compute_capability < FP4_CAPABILITY
+        passed_over = "fp8" if dtype == "fp4" and is_older else None
+        for candidate in (dtype, *_NEXT_WIDER.get(dtype, ())):
+            if candidate in self.dtype and candidate != passed_over:
+                return candidate
+        expected = f"a dtype {self.name} has a peak for: {', '.join(self.dtype)}"
+        raise InputError("activation_dtype", dtype, expected)
+
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """Return the peak rate at which arithmetic on `dtype` runs [FLOP/s]."""
+        peaks: Mapping[str, DtypePeak] = self.dtype  # type: ignore[assignment]  # keys are strings
+        return peaks[self.compute_dtype(dtype)].peak_flops_per_s
+
+    def ridge_point(self, dtype: str) -> float:
+        """Return peak arithmetic over peak bandwidth for `dtype` [FLOP/B]."""
+        return self.peak_flops_per_s(dtype) / self.memory.peak_bytes_per_s
+
+
+def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfile:
+    """Return a hardware profile by name or path.
+
+    Parameters
+    ----------
+    name
+        A name that `list_hardware` gives, or a TOML file: with a slash or a suffix.
+    argument
+        Name that an error should carry.
+
+    Returns
+    -------
+    HardwareProfile
+        The profile.
+
+    Raises
+    ------
+    InputError
+        If there is no such profile, or the file does not fit; the nearest names are suggested.
+
+    Examples
+    --------
+    >>> load_hardware("h200_sxm").memory.peak_bytes_per_s
+    4800000000000.0
+    """
+    return records.load(HardwareProfile, name, FOLDER, argument)
+
+
+def choose_kernels(
+    hardware: HardwareProfile, stack: str | None = None, preferred: str | None = None
+) -> Kernels:
+    """Return how the kernels of a stack use a device.
+
+    Parameters
+    ----------
+    hardware
+        The device.
+    stack
+        One that is fitted in its profile, "typical" or "datasheet"; None for the best there is.
+    preferred
+        Stack taken where `stack` is None and the profile has it.
+
+    Returns
+    -------
+    Kernels
+        Of the stack named; else of the one preferred, of the profile's default, or typical ones.
+        All-reduces are those of the stack preferred where the link has them, whatever else it
+        lacks.
+        For dtypes that it was not fitted at, others stand in (`stand_ins.with_stand_ins`).
+
+    Raises
+    ------
+    InputError
+        If the profile has no such stack.
+    """
+    if stack is None:
+        taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)
+        chosen = preferred if preferred and taken else hardware.default_stack or TYPICAL
+        kernels = choose_kernels(hardware, chosen)
+        is_timed = hardware.link is not None and preferred in hardware.link.all_reduce
+        return replace(kernels, all_reduces=preferred) if is_timed else kernels
+    if stack == DATA_SHEET_KERNELS.stack:
+        return DATA_SHEET_KERNELS
+    if stack == TYPICAL:
+        return stack_kernels(TYPICAL, load_typical())
+    if stack not in hardware.fitted:
+        known = ", ".join([*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack])
+        raise InputError("stack", stack, f"one of {known}, as fitted for {hardware.name}")
+    if hardware.kind == "cpu":  # whose kernels nothing here stands for
+        return stack_kernels(stack, hardware.fitted[stack])
+    others = {name: fits for name, fits in hardware.fitted.items() if name != stack}
+    own, rule = hardware.fitted[stack], load_stand_ins()
+    filled, stand_ins = with_stand_ins(own, others, load_typical(), rule)
+    return stack_kernels(stack, filled, {place: one.name for place, one in stand_ins.items()})
+
+
+def list_hardware() -> list[str]:
+    """Return the names of the hardware profiles that ship with the package.
+
+    Examples
+    --------
+    >>> "a800_sxm_80gb" in list_hardware()
+    True
+    """
+    return list(records.list_names(FOLDER))

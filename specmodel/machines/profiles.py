@@ -1,0 +1,107 @@
+"""Profiles with what was fitted: merged into their text, so that comments survive."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from specmodel.base import records
+from specmodel.base.errors import InputError
+from specmodel.machines.all_reduces import AllReduceFit
+from specmodel.machines.hardware import FOLDER, HardwareProfile, load_hardware
+from specmodel.machines.kernels import TYPICAL, FittedStack
+
+_LINK = re.compile(r"^\[link\][^\n]*\n(?:[^\[\s][^\n]*\n)*", re.MULTILINE)
+_HEADER = re.compile(r"^\[([A-Za-z_][^\]]*)\]")
+
+
+def hardware_text(name: str | Path) -> str:
+    """Return the text of a hardware profile by name or path, which must be a valid one."""
+    load_hardware(name)
+    return records.find_file(name, FOLDER, "hardware").read_text(encoding="utf-8")
+
+
+def with_stack(text: str, name: str, stack: FittedStack) -> str:
+    """Return the text of a hardware profile with a fitted stack added or replaced.
+
+    Parameters
+    ----------
+    text
+        TOML of a profile.
+    name
+        Name of the stack.
+    stack
+        Its fits; it becomes the default where no other stack is there.
+
+    Returns
+    -------
+    str
+        TOML of a valid profile.
+
+    Raises
+    ------
+    InputError
+        If the name or the result does not do.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in (TYPICAL, "datasheet"):
+        expected = "lower-case letters, digits, - and _, other than typical and datasheet"
+        raise InputError("stack", name, expected)
+    kept = _without(text, f"fitted.{name}")
+    old = tomllib.loads(text).get("fitted", {}).get(name, {})
+    others = tomllib.loads(kept).get("fitted", {})
+    if name in others:
+        expected = f"a header [fitted.{name}], without quotes or blanks, to replace it"
+        raise InputError("hardware", f"fitted.{name}", expected)
+    is_default = not others or old.get("is_default", False)
+    marked = stack.model_copy(update={"is_default": is_default})
+    merged = kept.rstrip() + "\n" + records.toml_text(marked, f"fitted.{name}") + "\n"
+    records.build(HardwareProfile, tomllib.loads(merged), "hardware")
+    return merged
+
+
+def with_all_reduces(text: str, fits: Mapping[str, AllReduceFit]) -> str:
+    """Return the text of a hardware profile with its fitted all-reduces replaced.
+
+    Parameters
+    ----------
+    text
+        TOML of a profile, with a link.
+    fits
+        By stack; "typical" is taken for stacks without one.
+
+    Returns
+    -------
+    str
+        TOML of a valid profile.
+
+    Raises
+    ------
+    InputError
+        If there is no table of a link, or the result does not do.
+    """
+    kept = _without(text, "link.all_reduce")
+    link = _LINK.search(kept)
+    if link is None:
+        raise InputError("hardware", "no link", "a header [link], without quotes or blanks")
+    tables = [records.toml_text(fit, f"link.all_reduce.{name}") for name, fit in fits.items()]
+    merged = kept[: link.end()] + "".join(f"{table}\n" for table in tables) + kept[link.end() :]
+    records.build(HardwareProfile, tomllib.loads(merged), "hardware")
+    return merged
+
+
+def _without(text: str, table: str) -> str:
+    """Return TOML text without a table and its sub-tables."""
+    kept: list[str] = []
+    comments: list[str] = []
+    is_inside = False
+    for line in text.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            name = header.group(1)
+            is_inside = name == table or name.startswith(f"{table}.")
+            kept += [] if is_inside else comments
+        if not is_inside:
+            kept.append(line)
+        is_comment = is_inside and (line.startswith("#") or not line.strip())
+        comments = [*comments, line] if is_comment else []
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)) + "\n"

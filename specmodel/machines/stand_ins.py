@@ -1,0 +1,156 @@
+"""Whose fit stands in where a stack lacks one for a kind and dtype, by a rule that was tested.
+
+The test leaves each published table out in turn and predicts it by what would stand in
+(``calibration/stand_ins.py``); what it showed is kept in ``data/stand_ins.toml``.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple, get_args
+
+from pydantic import Field
+
+from specmodel.base import records
+from specmodel.base.dtypes import names_of_fits
+from specmodel.base.records import Record
+from specmodel.machines.kernels import (
+    TYPICAL,
+    FitKind,
+    FittedStack,
+    KernelFit,
+    Spread,
+    fitted_dtype,
+)
+
+Candidate = Literal["other_stack", "typical", "own"]
+"""What may stand in: another stack of the GPU at the dtype, typical kernels at the dtype, the
+stack itself at its standard dtype."""
+CANDIDATES: tuple[Candidate, ...] = get_args(Candidate)
+
+_DATA = Path(__file__).parent / "data"
+
+
+class Ranking(Record):
+    """What leaving out the tables of a kind showed.
+
+    Parameters
+    ----------
+    order
+        Candidates, that of the smallest error first.
+    error, spread
+        By candidate: median over the tables of its mean error on a table left out, and standard
+        deviation over tables of what it has in common there, ln(measured / predicted) [-].
+    num_tables
+        Tables left out [-].
+    """
+
+    order: list[Candidate]
+    error: dict[Candidate, Spread]
+    spread: dict[Candidate, Spread]
+    num_tables: Annotated[int, Field(ge=1, le=10_000)]
+
+
+class StandIns(Record):
+    """Rankings by kind; of kinds without one, nothing but typical kernels stands in."""
+
+    source: Annotated[str, Field(min_length=3)]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    kinds: dict[FitKind, Ranking]
+
+
+class StandIn(NamedTuple):
+    """A fit that stands in, what it is, and whose."""
+
+    fit: KernelFit
+    candidate: Candidate
+    name: str
+
+
+@cache
+def load_stand_ins() -> StandIns:
+    """Return the rule that ships."""
+    return records.load(StandIns, "stand_ins", _DATA, "stand_ins")
+
+
+def words_of(name: str) -> str:
+    """Say whose kernels stand in, by the name of a stack or of typical ones."""
+    return "typical kernels" if name == TYPICAL else f"kernels of {name}, on the same GPU"
+
+
+def candidates(
+    kind: str,
+    dtype: str,
+    own: FittedStack,
+    others: Mapping[str, FittedStack],
+    typical: FittedStack,
+) -> Iterator[StandIn]:
+    """Yield what could stand in for the fit of a kind and dtype that a stack lacks.
+
+    Parameters
+    ----------
+    kind, dtype
+        Kind of kernels, and name of the fit.
+    own, others
+        The stack, and others of the same GPU by name.
+    typical
+        Typical kernels.
+
+    Yields
+    ------
+    StandIn
+        Of other stacks, the one whose fit is the best on what it was judged by.
+    """
+    found = {name: getattr(other, kind).get(dtype) for name, other in others.items()}
+    errors = {name: fit.mean_error for name, fit in found.items() if fit}
+    if errors:
+        best = min(errors, key=lambda name: errors[name])
+        yield StandIn(found[best], "other_stack", best)
+    common = getattr(typical, kind).get(dtype)
+    if common:
+        yield StandIn(common, "typical", TYPICAL)
+    for name in (*names_of_fits(dtype)[1:], fitted_dtype(kind)):
+        if name != dtype and name in getattr(own, kind):
+            yield StandIn(getattr(own, kind)[name], "own", name)
+            return
+
+
+def with_stand_ins(
+    own: FittedStack, others: Mapping[str, FittedStack], typical: FittedStack, rule: StandIns
+) -> tuple[FittedStack, dict[tuple[str, str], StandIn]]:
+    """Return a stack with fits for dtypes that it has none of, and what these are.
+
+    Parameters
+    ----------
+    own, others, typical
+        As `candidates` takes them.
+    rule
+        Which of them is taken for each kind.
+
+    Returns
+    -------
+    tuple
+        The stack, in which fits that stand in have the error and the spread that leaving tables out
+        showed; and by kind and dtype what stands in. Dtypes for which the stack's own standard fit
+        is the best are left to `FittedStack.place`, and kinds that no stack of the GPU has to
+        `stack_kernels`.
+    """
+    filled: dict[str, dict[str, KernelFit]] = {}
+    said: dict[tuple[str, str], StandIn] = {}
+    for kind, ranking in rule.kinds.items():
+        mine = getattr(own, kind)
+        known = {dtype for other in others.values() for dtype in getattr(other, kind)}
+        known |= set(getattr(typical, kind)) if mine or known else set()
+        for dtype in sorted(known - set(mine)):
+            found = {one.candidate: one for one in candidates(kind, dtype, own, others, typical)}
+            best = next((found[name] for name in ranking.order if name in found), None)
+            if best and best.candidate != "own":
+                filled.setdefault(kind, dict(mine))[dtype] = _widened(best, ranking)
+                said[kind, dtype] = best
+    return own.model_copy(update=filled), said
+
+
+def _widened(stand_in: StandIn, ranking: Ranking) -> KernelFit:
+    """Return a fit with the error and spread of one that stands in."""
+    name = stand_in.candidate
+    return stand_in.fit.with_errors(ranking.error[name], ranking.spread[name])

@@ -1,0 +1,24 @@
+"""Truth by measurement: kernels of one's own GPU, a live engine, what it says of itself."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.measure import kernels as kernels, live as live
+    from specmodel.measure.measurements import (
+        check_measurements as check_measurements,
+        read_measurements as read_measurements,
+    )
+    from specmodel.measure.scrapes import (
+        MeasuredAcceptance as MeasuredAcceptance,
+        scraped_acceptance as scraped_acceptance,
+    )
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    kernels="",
+    live="",
+    measurements="check_measurements read_measurements",
+    scrapes="MeasuredAcceptance scraped_acceptance",
+)

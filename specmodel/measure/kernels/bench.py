@@ -1,0 +1,296 @@
+"""The device under test: workloads that are ready to run on it, and how long they take.
+
+Weights rotate through more memory than the last-level cache holds: timed in a loop on the same
+ones, a kernel would read them from cache, which a pass over a whole model never does. On a CPU a
+monotonic clock is read around the calls; on a GPU the calls are one CUDA graph between two events.
+"""
+
+import gc
+import math
+import textwrap
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from specmodel.base.errors import InputError
+from specmodel.measure.kernels import device as devices, layers, workloads
+from specmodel.measure.kernels.device import DeviceInfo
+from specmodel.measure.kernels.suite import Point
+from specmodel.measure.kernels.workloads import Workload
+from specmodel.measure.measurements import COLD_SHARE
+
+OUT_OF_MEMORY = "out of memory"
+"""Note of a point that the device has too little memory for."""
+
+NO_KERNEL = "no grouped kernel before Hopper"
+"""Note of experts on a GPU where torch runs them one after another and waits for the host."""
+
+FLASH_TOLERANCE = 0.05
+"""Largest difference of bf16 attention from fp32 that is rounding [-]."""
+
+LEAST_SECONDS = 3e-3
+"""A timing repeats short calls until they take about this long [s]."""
+
+MOST_CALLS = 200
+"""Most calls of one timing [-]."""
+
+T = TypeVar("T")
+_OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
+_KEPT_FREE = 0.85
+_TINY_BYTES = 2**22
+_WARM_UP = 3
+
+
+class Bench:
+    """The device with its arena of weights, and the workloads that are ready on it.
+
+    Parameters
+    ----------
+    info
+        The device.
+    points
+        Those that it will be asked for: the arena holds the largest that fits.
+
+    Raises
+    ------
+    InputError
+        If the device has too little memory that is free for any arena.
+    """
+
+    def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
+        self._info, self._device = info, torch.device(info.kind)
+        self._has_graphs = info.kind == "cuda"
+        self._started = time.monotonic()
+        self._ready: dict[str, Stopwatch] = {}
+        self._pool: Any = None
+        self.clear()
+        self._cold_bytes = COLD_SHARE * info.l2_bytes
+        room = _KEPT_FREE * devices.free_bytes(info.kind) / 2
+        sizes = [workloads.weight_bytes(p.component, p.sizes) for p in points]
+        least = self._cold_bytes if max(sizes) >= _TINY_BYTES else 0.0
+        self._arena_bytes = max([least, *(size for size in sizes if size <= room)])
+        with torch.inference_mode():
+            self._unable = _missing_kernels(self._device)
+            try:
+                self._arena = workloads.Arena(self._arena_bytes, self._device)
+            except (RuntimeError, MemoryError):
+                expected = f"{self._arena_bytes / 1e9:.2g} GB of memory that nothing else holds"
+                raise InputError("device", info.name, expected) from None
+        self.fault = ""
+        """What the device answered last, if it does not answer any more."""
+
+    def clear(self) -> None:
+        """Let go of what is ready and of its memory; graphs to come share a pool of their own."""
+        self._ready.clear()
+        gc.collect()
+        if self._has_graphs:
+            torch.cuda.empty_cache()
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def close(self) -> None:
+        """Let go of everything, the arena too."""
+        del self._arena
+        self.clear()
+
+    def measure(self, point: Point) -> dict[str, Any]:
+        """Return the columns that timing a point between two of its reference gives.
+
+        Parameters
+        ----------
+        point
+            The point.
+
+        Returns
+        -------
+        dict
+            Latencies, or a note of why there are none: what fails at one point costs that point
+            only, unless the device is lost by it, as `fault` then says.
+        """
+        columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
+        if point.component in self._unable:
+            return columns | {"note": self._unable[point.component]}
+        if workloads.weight_bytes(point.component, point.sizes) > self._arena_bytes:
+            return columns | {"note": OUT_OF_MEMORY}
+        gc.disable()  # a collection in the middle of a timing would count as the kernel's
+        try:
+            with torch.inference_mode():
+                return columns | self._timed_or_noted(point)
+        finally:
+            gc.enable()
+
+    def _timed_or_noted(self, point: Point, *, is_last: bool = False) -> dict[str, str]:
+        try:
+            return self._timed(point)
+        except Exception as error:  # whatever it is, other points go on
+            note = _reason(error)
+        if self._lost():
+            return {"note": note}
+        if note == OUT_OF_MEMORY and not is_last:
+            self.clear()  # what other points hold may have been what was missing
+            return self._timed_or_noted(point, is_last=True)
+        self._forget(point)
+        return {"note": note}
+
+    def _forget(self, point: Point) -> None:
+        """Let go of a point that failed, and of a pool in which a capture may have failed."""
+        self._ready.pop(point.name, None)
+        if self._has_graphs:
+            self._pool = torch.cuda.graph_pool_handle()
+
+    def _lost(self) -> bool:
+        """Tell whether a fault has ended the context of the device, and keep what it answers."""
+        try:
+            if self._has_graphs:
+                torch.cuda.synchronize(self._device)
+        except RuntimeError as error:
+            self.fault = _reason(error)
+        return bool(self.fault)
+
+    def _timed(self, point: Point) -> dict[str, str]:
+        reference = point.reference_sizes, f"{point.group} reference"
+        has_other = point.sizes != point.reference_sizes
+        around = [self._time(point, *reference)[0]] if has_other else []
+        seconds, active = self._time(point, point.sizes, point.name)
+        around += [self._time(point, *reference)[0] if has_other else seconds]
+        timed = {"latency": f"{seconds:.6g}", "reference_latency": f"{np.mean(around):.6g}"}
+        return timed | ({"active_experts": f"{active:.6g}"} if active else {})
+
+    def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
+        """Return the time of a workload, and the mean of the experts that its calls loaded."""
+        if name not in self._ready:
+            self._ready[name] = self._make(point.component, sizes, name)
+        return self._ready[name].time()
+
+    def _make(self, component: str, sizes: dict[str, float], name: str) -> "Stopwatch":
+        weights = workloads.weight_bytes(component, sizes)
+        free = devices.free_bytes(self._info.kind)
+        if workloads.needed_bytes(component, sizes) > _KEPT_FREE * free:
+            raise MemoryError
+        workload = workloads.prepare(component, sizes, self._arena, name)
+        active = workload.active_experts
+        read = weights * (np.mean(active) / sizes["num_experts"] if active else 1.0)
+        least_calls = math.ceil(self._cold_bytes / read) if self._has_graphs and read else 1
+        return Stopwatch(workload, self._device, least_calls, self._pool)
+
+
+def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, T]:
+    """Capture the kernels that some work launches, after it has run a few times.
+
+    Parameters
+    ----------
+    work
+        What launches them; nothing in it may wait for the device.
+    pool
+        Memory pool that graphs share; None for one of its own.
+
+    Returns
+    -------
+    tuple
+        The graph, and what the work returned: filled by each replay.
+    """
+    graph = torch.cuda.CUDAGraph()
+    # a capture that fails leaves torch on the stream that it captured: the outer one comes back
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, pool=pool):
+        made = work()
+    return graph, made
+
+
+def _missing_kernels(device: torch.device) -> dict[str, str]:
+    """Return why components cannot be timed at all, by component."""
+    if device.type != "cuda":
+        return {}
+    missing = {} if layers.has_grouped_kernel(device) else {"experts": NO_KERNEL}
+    try:
+        error = max(layers.flash_error(device, q, dim) for q in (1, 4) for dim in (64, 128))
+        if not error < FLASH_TOLERANCE:
+            missing["attention"] = f"torch's flash attention is wrong by {error:.2g}"
+    except (RuntimeError, TypeError) as failure:
+        missing["attention"] = f"torch's flash attention fails ({_reason(failure)})"
+    return missing
+
+
+def _reason(error: BaseException) -> str:
+    """Return what went wrong in a line; of faults that led to each other, the first."""
+    chain = [error]
+    while chain[-1].__context__ is not None:
+        chain.append(chain[-1].__context__)
+    texts = [str(one) for one in chain]
+    is_typed = any(isinstance(one, torch.OutOfMemoryError | MemoryError) for one in chain)
+    if is_typed or any(word in text for word in _OUT_OF_MEMORY for text in texts):
+        return OUT_OF_MEMORY
+    first = texts[-1].strip().partition("\n")[0] or type(chain[-1]).__name__
+    return textwrap.shorten(first, 100)
+
+
+class Stopwatch:
+    """Times one workload again and again.
+
+    A few calls come first: they load code, fill caches of the allocator and let clocks rise; the
+    last of them tells how many calls a timing needs.
+
+    Parameters
+    ----------
+    workload
+        The work.
+    device
+        Where it runs.
+    least_calls
+        Calls of one timing at least: as many as the inputs need to leave the cache [-].
+    pool
+        Memory pool that graphs share; None for one of its own.
+    """
+
+    def __init__(
+        self, workload: Workload, device: torch.device, least_calls: int = 1, pool: Any = None
+    ) -> None:
+        self._workload, self._call, self._device = workload, workload.call, device
+        self._next = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        enough = math.ceil(LEAST_SECONDS / max(self._warm_up(), 1e-9))
+        self.calls = min(max(enough, least_calls), MOST_CALLS)
+        if device.type == "cuda" and workload.has_graph:
+            self._graph, _ = captured(lambda: [self._call(i) for i in range(self.calls)], pool)
+            self.time()  # the first replay uploads the graph
+
+    def _warm_up(self) -> float:
+        """Return the time of the last of a few calls [s]."""
+        started = 0.0
+        for index in range(_WARM_UP):
+            started = time.perf_counter()
+            self._call(index)
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        return time.perf_counter() - started
+
+    def time(self) -> tuple[float, float]:
+        """Return the mean time of the work, and the mean of the experts that it loaded [s] [-]."""
+        started = self._next
+        seconds = self._seconds_on_cpu() if self._device.type == "cpu" else self._seconds_on_gpu()
+        active = self._workload.active_experts
+        taken = [active[i % len(active)] for i in range(started, started + self.calls) if active]
+        return seconds / self.calls / self._workload.work, float(np.mean(taken or 0))
+
+    def _seconds_on_cpu(self) -> float:
+        started = time.perf_counter()
+        for index in range(self._next, self._next + self.calls):
+            self._call(index)
+        seconds = time.perf_counter() - started
+        self._next += self.calls
+        return seconds
+
+    def _seconds_on_gpu(self) -> float:
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if self._graph is not None:
+            self._graph.replay()  # the device is busy while the host launches what is timed
+            start.record()
+            self._graph.replay()
+        else:
+            start.record()
+            for index in range(self.calls):
+                self._call(index)
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) / 1e3

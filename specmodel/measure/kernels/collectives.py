@@ -1,0 +1,178 @@
+"""All-reduces over the GPUs of a node (NCCL) or processes on a CPU (gloo), and a link from them."""
+
+import faulthandler
+import re
+import tempfile
+import textwrap
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.algebra import ranks
+from specmodel.base.errors import InputError
+from specmodel.base.tables import ARGUMENT, numbers
+from specmodel.measure.kernels import device as devices
+
+SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
+"""Sizes of the reduced tensor [B]."""
+
+REPEATS = 20
+"""Timings of each size [-]."""
+
+TIMEOUT = 120.0
+"""A rank that waits for the others longer than this fails [s]."""
+
+_COMPONENT = "all_reduce"
+_WARM_UP = 5
+_VALUE_BYTES = 2
+_TRACEBACK = re.compile(r"\A.*?^(?=[\w.]*(?:Error|Exception)\b)", re.MULTILINE | re.DOTALL)
+
+
+def time_all_reduces(
+    kind: str, num_ranks: int, sizes: Sequence[int] = SIZES, repeats: int = REPEATS
+) -> pd.DataFrame:
+    """Time all-reduces of bf16 tensors, in one process a rank.
+
+    The processes import the main module of the program again: it needs its ``__main__`` guard.
+
+    Parameters
+    ----------
+    kind
+        "cuda" for a GPU a rank, or "cpu" for processes that share the processor.
+    num_ranks
+        GPUs or processes that take part [-].
+    sizes
+        Of the reduced tensor, even [B].
+    repeats
+        Timings of each size, interleaved with those of the others [-].
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``component``, ``num_gpus`` [-], ``bytes`` of the reduced tensor [B], ``repeat`` [-]
+        and ``latency``: the mean of back-to-back all-reduces on the slowest rank [s].
+
+    Raises
+    ------
+    InputError
+        If a rank fails or waits too long for the others.
+    """
+    processes = devices.import_torch().multiprocessing
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        job = (kind, num_ranks, sizes, repeats, path)
+        try:
+            # daemons end with a parent that is interrupted
+            processes.spawn(_run, job, nprocs=num_ranks, daemon=True)
+            return pd.read_csv(path)
+        except (processes.ProcessRaisedException, processes.ProcessExitedException, OSError) as e:
+            reason = textwrap.shorten(_TRACEBACK.sub("", str(e)), 200)
+            expected = f"{num_ranks} processes that all-reduce ({reason})"
+            raise InputError("device", kind, expected) from None
+
+
+def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
+    """Return what `hardware.Link` takes to give measured times back, its hops taking none.
+
+    Least squares of relative errors to the medians of repeats, neither part negative: messages span
+    five decades of time, and errors in seconds would leave the latency to the largest ones.
+
+    Parameters
+    ----------
+    rows
+        As `time_all_reduces` returns them, of one or several numbers of GPUs.
+
+    Returns
+    -------
+    tuple of float
+        ``collective_latency`` [s] and ``peak_bytes_per_s``, one direction of a GPU [B/s].
+
+    Raises
+    ------
+    InputError
+        If a number does not do, or times do not grow with the bytes.
+    """
+    from scipy.optimize import nnls
+
+    checked = pd.DataFrame({
+        "num_gpus": numbers(rows, "num_gpus", minimum=2, whole=True),
+        "bytes": numbers(rows, "bytes"),
+        "latency": numbers(rows, "latency"),
+    })  # fmt: skip
+    medians = checked.groupby(["num_gpus", "bytes"], as_index=False).median()
+    num_gpus, size, latency = medians.to_numpy().T
+    if len(medians) < 2:
+        raise InputError(f"{ARGUMENT}.bytes", size.tolist(), f"{_COMPONENT} of at least two sizes")
+    shares = [ranks.all_reduce(int(n), int(n)).link_share for n in num_gpus]
+    parts = np.stack([1 / latency, size * shares / latency], axis=1)
+    scale = np.linalg.norm(parts, axis=0)
+    fixed, per_byte = nnls(parts / scale, np.ones(len(parts)))[0] / scale
+    if per_byte == 0:
+        raise InputError(f"{ARGUMENT}.latency", latency.tolist(), "times that grow with the bytes")
+    return float(fixed), float(1 / per_byte)
+
+
+def _run(
+    rank: int, kind: str, num_ranks: int, sizes: Sequence[int], repeats: int, path: Path
+) -> None:
+    """Time all-reduces as one of several processes; the first of them writes the rows."""
+    _defer_alarm()
+    import torch
+
+    gpu = torch.device("cuda", rank) if kind == "cuda" else None
+    if gpu:
+        torch.cuda.set_device(gpu)
+    torch.distributed.init_process_group(
+        "nccl" if gpu else "gloo", init_method=path.with_name("ranks").as_uri(), rank=rank,
+        world_size=num_ranks, timeout=timedelta(seconds=TIMEOUT), device_id=gpu,
+    )  # fmt: skip
+    values = torch.randn(max(sizes) // _VALUE_BYTES, device=gpu, dtype=torch.bfloat16)
+    calls = {size: _needed_calls(values[: size // _VALUE_BYTES]) for size in sizes}
+    rows = [
+        (_COMPONENT, num_ranks, size, repeat, _seconds(values[: size // _VALUE_BYTES], calls[size]))
+        for repeat in range(repeats)
+        for size in sizes
+    ]
+    if rank == 0:
+        names = ["component", "num_gpus", "bytes", "repeat", "latency"]
+        pd.DataFrame(rows, columns=names).to_csv(path, index=False)
+    torch.distributed.destroy_process_group()
+
+
+def _needed_calls(values: Any) -> int:
+    """Warm up, and return how many calls take a millisecond, the same number on all ranks."""
+    _seconds(values, _WARM_UP)
+    return int(min(1e-3 / max(_seconds(values, _WARM_UP), 1e-9) + 1, 200))
+
+
+def _seconds(values: Any, calls: int) -> float:
+    """Return the mean time of calls in a row on the slowest rank [s]."""
+    import torch
+
+    _defer_alarm()
+    sums = values.clone()  # what the last timing left may have overflowed
+    torch.distributed.barrier()
+    if values.is_cuda:
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+    started = time.perf_counter()
+    for _ in range(calls):
+        torch.distributed.all_reduce(sums)
+    seconds = time.perf_counter() - started
+    if values.is_cuda:
+        stop.record()
+        stop.synchronize()
+        seconds = start.elapsed_time(stop) / 1e3
+    slowest = torch.tensor(seconds, device=values.device)
+    torch.distributed.all_reduce(slowest, op=torch.distributed.ReduceOp.MAX)
+    return float(slowest) / calls
+
+
+def _defer_alarm() -> None:
+    """End this process if it is stuck where the timeout of the group does not reach."""
+    faulthandler.dump_traceback_later(1.5 * TIMEOUT, exit=True)

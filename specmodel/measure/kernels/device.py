@@ -1,0 +1,263 @@
+"""The device that is measured: what it is, what runs on it, and whether it is undisturbed."""
+
+import os
+import platform
+import re
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.measure.kernels.suite import DTYPE, SUITE_VERSION, Device
+
+STACK = "torch"
+"""Name of the stack whose kernels are timed."""
+
+BUSY_SHARE = 0.25
+"""Share of the processor, or GPU, in use by others from which a device counts as busy [-]."""
+
+_SHIPPED = {
+    "A100-SXM4-40GB": "a100_sxm_40gb", "A100-SXM4-80GB": "a100_sxm_80gb",
+    "A100 80GB PCIe": "a100_pcie_80gb", "A800-SXM4-80GB": "a800_sxm_80gb", "A10": "a10",
+    "B200": "b200", "B300": "b300", "GB200": "gb200", "H100 80GB HBM3": "h100_sxm",
+    "H100 PCIe": "h100_pcie", "H100 NVL": "h100_nvl", "H20": "h20", "H200": "h200_sxm",
+    "H800": "h800_sxm", "L4": "l4", "L40": "l40", "L40S": "l40s",
+    "GeForce RTX 4090": "rtx_4090", "RTX 6000 Ada Generation": "rtx_6000_ada",
+    "RTX A6000": "rtx_a6000", "B300 SXM6 AC": "b300",
+    "RTX PRO 6000 Blackwell Server Edition": "rtx_pro_6000",
+    "RTX PRO 6000 Blackwell Workstation Edition": "rtx_pro_6000",
+}  # fmt: skip
+_THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
+_DEFAULT_CACHE = 2**25
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceInfo:
+    """What is measured, and by what.
+
+    Parameters
+    ----------
+    kind
+        "cpu" or "cuda".
+    name
+        As the device reports it; cores that are used, with a CPU.
+    hardware
+        Profile that ships for it, or a name made from its own.
+    driver
+        Version of the driver; instruction set and threads on a CPU.
+    torch
+        Version of torch.
+    num_multiprocessors
+        Multiprocessors, or threads [-].
+    capacity_bytes, l2_bytes
+        Memory and last-level cache [B].
+    compute_capability
+        NVIDIA's version of the architecture; None of a CPU [-].
+    """
+
+    kind: Device
+    name: str
+    hardware: str
+    driver: str
+    torch: str
+    num_multiprocessors: int
+    capacity_bytes: float
+    l2_bytes: float
+    compute_capability: float | None = None
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether a profile ships for it."""
+        return self.hardware in _SHIPPED.values()
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What rows of one file have in common."""
+        return {"device": self.name, "driver": self.driver, "torch": self.torch,
+                "suite_version": SUITE_VERSION, "dtype": DTYPE}  # fmt: skip
+
+
+def import_torch() -> Any:
+    """Return torch.
+
+    Raises
+    ------
+    InputError
+        If it is not installed, or too old.
+    """
+    try:
+        import torch
+    except ImportError:
+        expected = "it to be installed: pip install 'specmodel[calibrate]'"
+        raise InputError("device", "no package torch", expected) from None
+    if not hasattr(torch.nn.functional, "grouped_mm"):
+        raise InputError("device", f"torch {torch.__version__}", "torch 2.10 or newer")
+    return torch
+
+
+def find_device(kind: str) -> DeviceInfo:
+    """Return what a device is.
+
+    Parameters
+    ----------
+    kind
+        "cpu" or "cuda"; of several GPUs the current one.
+
+    Returns
+    -------
+    DeviceInfo
+        Its name, versions and sizes.
+
+    Raises
+    ------
+    InputError
+        If torch or the device is missing, or it cannot compute in bf16.
+    """
+    torch = import_torch()
+    if kind == "cpu":
+        return _cpu(torch)
+    if torch.version.hip or not torch.cuda.is_available():
+        raise InputError("device", kind, "a CUDA GPU that torch can see, or --device cpu")
+    try:
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError("device", kind, f"a CUDA GPU that can be used ({reason})") from None
+    if properties.major < 8:
+        expected = "a GPU of compute capability 8.0 or newer, which computes in bf16"
+        raise InputError("device", f"{properties.name} ({properties.major}.x)", expected)
+    name = properties.name.removeprefix("NVIDIA ")
+    return DeviceInfo(
+        kind="cuda",
+        name=properties.name,
+        hardware=_SHIPPED.get(name) or _slug(properties.name),
+        driver=gpu_state().get("driver_version", "unknown"),
+        torch=torch.__version__,
+        num_multiprocessors=properties.multi_processor_count,
+        capacity_bytes=float(properties.total_memory),
+        l2_bytes=float(getattr(properties, "L2_cache_size", 0) or _DEFAULT_CACHE),
+        compute_capability=properties.major + properties.minor / 10,
+    )
+
+
+def _cpu(torch: Any) -> DeviceInfo:
+    threads = torch.get_num_threads()
+    found = _lines("/proc/cpuinfo", r"^model name\s*: (.*)$")
+    model = found[0] if found else platform.processor() or platform.machine()
+    name = f"{model}, {threads} thread{'s' if threads > 1 else ''}"
+    return DeviceInfo(
+        kind="cpu",
+        name=name,
+        hardware=_slug(name),
+        driver=f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads",
+        torch=torch.__version__,
+        num_multiprocessors=threads,
+        capacity_bytes=float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+        l2_bytes=_last_level_cache(),
+    )
+
+
+def _lines(path: str, pattern: str) -> list[str]:
+    """Return what a pattern finds in a file of the kernel; nothing where there is no such file."""
+    file = Path(path)
+    return re.findall(pattern, file.read_text(), re.MULTILINE) if file.exists() else []
+
+
+def _slug(name: str) -> str:
+    words = re.sub(r"\((R|TM)\)|NVIDIA|CPU|Processor", " ", name)
+    return re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")
+
+
+def _last_level_cache() -> float:
+    """Return the largest cache that the kernel reports [B]."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    texts = [path.read_text().strip() for path in paths]
+    sizes = [float(text.rstrip("KMG")) * units.get(text[-1:], 1) for text in texts]
+    return max([float(_DEFAULT_CACHE), *sizes])
+
+
+def free_bytes(kind: str) -> float:
+    """Return the memory of a "cpu" or "cuda" device that is free for what is measured [B]."""
+    if kind == "cuda":
+        return float(import_torch().cuda.mem_get_info()[0])
+    found = _lines("/proc/meminfo", r"^MemAvailable:\s*(\d+) kB")
+    if found:
+        return float(found[0]) * 1024
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / 2
+
+
+def num_gpus() -> int:
+    """Return how many GPUs torch can use [-]."""
+    return int(import_torch().cuda.device_count())
+
+
+def gpu_state() -> dict[str, str]:
+    """Return driver, clocks, use and throttling of the current GPU; empty where unknown."""
+    for name in ("clocks_event_reasons", "clocks_throttle_reasons"):
+        # older drivers know the second name only
+        state = _query(f"driver_version,clocks.sm,clocks.max.sm,utilization.gpu,{name}.active")
+        if state:
+            return state | {"reasons": state[f"{name}.active"]}
+    return {}
+
+
+def _query(names: str) -> dict[str, str]:
+    """Ask nvidia-smi, which knows the GPU by its identity, not by the number it has in torch."""
+    command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", "-i",
+               _identity()]  # fmt: skip
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    values = [value.strip() for value in result.stdout.split(",")]
+    return dict(zip(names.split(","), values, strict=False))
+
+
+@cache
+def _identity() -> str:
+    """Return what names the GPU, asked once: a thread beside a capture must not touch the GPU."""
+    torch = import_torch()
+    return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
+
+
+def disturbances(kind: str, *, is_idle: bool) -> list[str]:
+    """Return what speaks against timings now, in words; empty if nothing is known to.
+
+    Parameters
+    ----------
+    kind
+        "cpu" or "cuda".
+    is_idle
+        Whether this process has left the device alone for a while, so that use is by others.
+
+    Returns
+    -------
+    list of str
+        Such as "busy: load 1.9 on 2 cores".
+    """
+    if kind == "cpu":
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        is_busy = is_idle and load > BUSY_SHARE * cores
+        return [f"busy: load {load:.1f} on {cores} cores before the run"] if is_busy else []
+    state, found = gpu_state(), []
+    use = state.get("utilization.gpu", "0")
+    if is_idle and use.isdigit() and int(use) > 100 * BUSY_SHARE:
+        found.append(f"busy: {use} % in use before the run")
+    try:
+        active = int(state.get("reasons", "0"), 16)
+    except ValueError:
+        active = 0
+    reasons = sorted({text for bit, text in _THROTTLED.items() if active & bit})
+    return [*found, *(f"throttled: {reason}" for reason in reasons)]
+
+
+def clocks(kind: str) -> str:
+    """Return the clocks of a "cpu" or "cuda" device in MHz, as text; "unknown" if not reported."""
+    if kind == "cuda":
+        state = gpu_state()
+        return f"{state.get('clocks.sm', '?')} of {state.get('clocks.max.sm', '?')} MHz"
+    found = _lines("/proc/cpuinfo", r"^cpu MHz\s*: (.*)$")
+    return f"{', '.join(found)} MHz" if found else "unknown"

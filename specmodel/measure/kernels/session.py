@@ -1,0 +1,206 @@
+"""Run a suite on a device: interleaved repeats, each between two of its reference, to a file.
+
+Rounds go over all points of a block, so that the repeats of a point are spread over the run: what
+slows the machine down for a while then lengthens one repeat of many points, and medians do not see
+it. Each repeat stands between two of its reference, so that what drifts over the whole run shows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from specmodel.base.errors import InputError
+from specmodel.measure.kernels import device as devices
+from specmodel.measure.kernels.device import STACK, DeviceInfo
+from specmodel.measure.kernels.rows import RowFile
+from specmodel.measure.kernels.suite import (
+    DTYPE,
+    REPEATS,
+    Device,
+    Length,
+    Point,
+    plain,
+    suite,
+)
+from specmodel.measure.measurements import COLUMNS
+
+if TYPE_CHECKING:
+    from specmodel.measure.kernels.bench import Bench
+
+BLOCK = {"cpu": 10**6, "cuda": 48}
+"""Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
+
+
+class Progress(NamedTuple):
+    """Timings done or skipped, and those of the whole suite."""
+
+    done: int
+    total: int
+
+
+def left_to_time(
+    device: Device, length: Length, rows: RowFile | None = None
+) -> tuple[list[tuple[Point, int]], int]:
+    """Return points and repeats of a suite that rows have not yet, and how many timings it has.
+
+    Parameters
+    ----------
+    device
+        Kind of the device.
+    length
+        Of the suite.
+    rows
+        Rows that are there.
+
+    Returns
+    -------
+    tuple
+        Points with the number of the repeat, in the order of their rounds, and all timings [-].
+    """
+    points, repeats = suite(device, length), REPEATS[device][length]
+    left = [(p, r) for r in range(repeats) for p in points if not (rows and rows.has(p.name, r))]
+    return left, len(points) * repeats
+
+
+def run_suite(
+    path: str | Path,
+    info: DeviceInfo,
+    length: Length,
+    session: dict[str, Any] | None = None,
+    again: Collection[str] = (),
+) -> Iterator[Progress]:
+    """Time all repeats of a suite that a file of rows has not yet.
+
+    Parameters
+    ----------
+    path
+        The file of rows; continued if it is there.
+    info
+        The device.
+    length
+        Of the suite.
+    session
+        What is recorded of this run, beside when and on what clocks.
+    again
+        Components whose timings are taken anew.
+
+    Yields
+    ------
+    Progress
+        After each timing; stopping early loses none of them.
+
+    Raises
+    ------
+    InputError
+        If the file is of another device, in use, or cannot be written.
+    """
+    flags = devices.disturbances(info.kind, is_idle=True)
+    facts: dict[str, Any] = {
+        "suite": length,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "clocks_before": devices.clocks(info.kind),
+        "flags": flags,
+    }
+    with RowFile(path, info.identity, facts | (session or {}), again) as rows:
+        missing, total = left_to_time(info.kind, length, rows)
+        done = total - len(missing)
+        yield Progress(done, total)
+        if missing:
+            from specmodel.measure.kernels.bench import Bench
+
+            bench = Bench(info, suite(info.kind, length))
+            for _ in _timed(rows, bench, missing, info, flags):
+                done += 1
+                yield Progress(done, total)
+            bench.close()
+        flags += _time_collectives(rows, info)
+        rows.note_session(
+            clocks_after=devices.clocks(info.kind),
+            flags=list(dict.fromkeys(flags)),
+            ended=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        )
+
+
+def _timed(
+    rows: RowFile,
+    bench: Bench,
+    missing: Sequence[tuple[Point, int]],
+    info: DeviceInfo,
+    flags: list[str],
+) -> Iterator[None]:
+    """Time what is missing, block by block, and yield as each timing is recorded or skipped."""
+    order = list(dict.fromkeys(point.name for point, _ in missing))
+    size = BLOCK[info.kind]
+    for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
+        block = [(p, r) for p, r in missing if p.name in names]
+        yield from _timed_block(rows, bench, block, info, flags)
+        bench.clear()
+
+
+def _timed_block(
+    rows: RowFile,
+    bench: Bench,
+    block: Sequence[tuple[Point, int]],
+    info: DeviceInfo,
+    flags: list[str],
+) -> Iterator[None]:
+    """Time the points of a block; on a GPU, look from halfway on at what else disturbs it."""
+    with ThreadPoolExecutor(1) as watcher:
+        seen = None
+        for i, (point, repeat) in enumerate(block):
+            if seen is None and info.kind == "cuda" and 2 * i >= len(block):
+                seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
+            if not rows.has(point.name, repeat):
+                rows.append(_row(bench.measure(point), point, repeat, info))
+            if bench.fault:
+                expected = f"one that answers after {point.name} ({bench.fault}); this point "
+                expected += "is noted, and the next run (without --again) goes on behind it"
+                raise InputError("device", info.name, expected)
+            yield
+        flags += seen.result() if seen else []
+
+
+def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
+    """Time all-reduces over the GPUs if that was not finished before; return what went wrong."""
+    num_gpus = devices.num_gpus() if info.kind == "cuda" else 1
+    if num_gpus < 2:
+        return []
+    from specmodel.measure.kernels import collectives
+
+    name = f"all_reduce-{num_gpus}-{{}}".format
+    if (name(collectives.SIZES[-1]), collectives.REPEATS - 1) in rows.done:
+        return []
+    try:
+        table = collectives.time_all_reduces(info.kind, num_gpus)
+    except InputError as error:
+        return [f"no all-reduces were timed ({error})"]
+    for row in table.to_dict("records"):
+        timed = {str(column): value for column, value in row.items()}
+        point, repeat = name(timed["bytes"]), timed["repeat"]
+        if (point, repeat) not in rows.done:
+            facts = {"point": point, "group": point, "role": "skip"} | _stack(info)
+            rows.append(timed | facts | {"reference_latency": timed["latency"]})
+    return []
+
+
+def _stack(info: DeviceInfo) -> dict[str, str]:
+    return {"hardware": info.hardware, "stack": STACK, "version": info.torch}
+
+
+def _row(timed: dict[str, Any], point: Point, repeat: int, info: DeviceInfo) -> dict[str, Any]:
+    sizes: dict[str, Any] = {key: plain(value) for key, value in point.sizes.items()}
+    if point.component == "experts":
+        is_correlated = point.sizes["routing_correlation"] > 0
+        sizes["distribution"] = "correlated" if is_correlated else "independent"
+        sizes |= {"num_matrices": 3, "includes_router": 1}
+    columns = COLUMNS.get(point.component, ())
+    dtypes = {name: DTYPE for name in columns if name.endswith("_dtype")}
+    names = {
+        "point": point.name, "group": point.group, "repeat": repeat,
+        "component": point.component, "role": point.role,
+    }  # fmt: skip
+    return names | _stack(info) | sizes | dtypes | timed

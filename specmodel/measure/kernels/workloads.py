@@ -1,0 +1,217 @@
+"""What is run at a point of the suite: the blocks of `layers` on weights from an arena."""
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specmodel.algebra.routing import sample_routing
+from specmodel.measure.kernels import layers
+from specmodel.measure.kernels.suite import Sizes
+
+TORCH_DTYPE = torch.bfloat16
+VALUE_BYTES = 2
+ROUTINGS = 8
+"""Draws of the routing that the calls of a point take in turn [-]."""
+
+LAUNCHES = 50
+"""Kernels in a row whose launches are timed [-]."""
+
+Call = Callable[[int], None]
+"""Does the work; its argument counts the calls, so that each can take other inputs."""
+
+_TILE = 2**24
+_SPREAD = 0.02
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A point that is ready to run.
+
+    Parameters
+    ----------
+    call
+        The work; its argument counts the calls [-].
+    active_experts
+        Distinct experts of each routing that calls take in turn; empty but for experts [-].
+    has_graph
+        Whether its kernels are replayed as a graph on a GPU.
+    work
+        Kernels in one call; the time of a call is divided by it [-].
+    """
+
+    call: Call
+    active_experts: tuple[int, ...] = ()
+    has_graph: bool = True
+    work: int = 1
+
+
+class Arena:
+    """Random weights larger than the last-level cache; views of it are taken in turn.
+
+    Parameters
+    ----------
+    size_bytes
+        Its size [B].
+    device
+        Where it lies.
+    """
+
+    def __init__(self, size_bytes: float, device: torch.device) -> None:
+        count = max(math.ceil(size_bytes / VALUE_BYTES), _TILE)
+        generator = torch.Generator(device).manual_seed(0)
+        tile = torch.empty(_TILE, dtype=TORCH_DTYPE, device=device)
+        tile.normal_(0.0, _SPREAD, generator=generator)
+        self.values = tile.repeat(math.ceil(count / _TILE))
+        self.device = device
+        self._next = 0
+
+    def take(self, *shape: int) -> Tensor:
+        """Return the next view of a shape, from the start again where the end is near."""
+        size = math.prod(shape)
+        if self._next + size > len(self.values):
+            self._next = 0
+        view = self.values[self._next : self._next + size].view(shape)
+        self._next += math.ceil(size / 64) * 64
+        return view
+
+    def fresh(self, *shape: int) -> Tensor:
+        """Return new random activations of order one."""
+        return self.values[: math.prod(shape)].view(shape) / _SPREAD
+
+
+def weight_bytes(component: str, s: Sizes) -> float:
+    """Return the weights or KV of a point, which the arena must hold [B]."""
+    if component == "copy":
+        return 2 * s["bytes"]
+    if component == "experts":
+        values = s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1)
+    elif component == "gemm":
+        values = s["input_size"] * s["output_size"]
+    elif component == "attention":
+        values = 2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
+    else:
+        values = 0.0
+    return values * VALUE_BYTES
+
+
+def needed_bytes(component: str, s: Sizes) -> float:
+    """Return the memory that a point takes beside the arena, four times its activations [B]."""
+    if component == "experts":
+        pairs = s["num_tokens"] * s["experts_per_token"]
+        values = pairs * (2 * s["hidden_size"] + 3 * s["expert_size"])
+    elif component == "gemm":
+        values = s["num_tokens"] * (s["input_size"] + s["output_size"])
+    elif component == "attention":
+        rows = s["batch_size"] * s["query_tokens"] * s["num_heads"]
+        values = rows * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
+    elif component == "elementwise":
+        values = 4 * s["num_tokens"] * s["hidden_size"]
+    else:
+        values = 0.0
+    return 4 * values * VALUE_BYTES
+
+
+def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
+    """Return a point ready to run.
+
+    Parameters
+    ----------
+    component
+        Of the point.
+    sizes
+        Its columns [-].
+    arena
+        Where weights and KV come from.
+    name
+        Seeds its routing.
+
+    Returns
+    -------
+    Workload
+        On the device of the arena.
+    """
+    whole = {key: round(value) for key, value in sizes.items()}
+    if component == "experts":
+        return _experts(whole, sizes["routing_correlation"], arena, zlib.crc32(name.encode()))
+    makers = {
+        "copy": _copy, "launch": _launch, "gemm": _gemm, "attention": _attention,
+        "elementwise": _elementwise,
+    }  # fmt: skip
+    return makers[component](whole, arena)
+
+
+def _copy(s: dict[str, int], arena: Arena) -> Workload:
+    size = s["bytes"] // VALUE_BYTES
+
+    def call(_: int) -> None:
+        to, of = arena.take(2, size)
+        to.copy_(of)
+
+    return Workload(call)
+
+
+def _launch(s: dict[str, int], arena: Arena) -> Workload:
+    x = arena.fresh(16).clone()
+
+    def call(_: int) -> None:
+        for _ in range(LAUNCHES):
+            x.neg_()
+
+    return Workload(call, has_graph=bool(s["graphs"]), work=LAUNCHES)
+
+
+def _gemm(s: dict[str, int], arena: Arena) -> Workload:
+    inputs, outputs = s["input_size"], s["output_size"]
+    x = arena.fresh(s["num_tokens"], inputs)
+
+    def call(_: int) -> None:
+        F.linear(x, arena.take(outputs, inputs))
+
+    return Workload(call)
+
+
+def _elementwise(s: dict[str, int], arena: Arena) -> Workload:
+    x, residual = (arena.fresh(s["num_tokens"], s["hidden_size"]).clone() for _ in range(2))
+
+    def call(_: int) -> None:
+        layers.add_norm(x, residual, arena.take(s["hidden_size"]))
+
+    return Workload(call)
+
+
+def _attention(s: dict[str, int], arena: Arena) -> Workload:
+    batch, capacity, tokens = s["batch_size"], s["context_length"], s["query_tokens"]
+    heads, groups, dim = s["num_heads"], s["num_kv_heads"], s["head_dim"]
+    query = arena.fresh(batch, tokens, heads, dim)
+    key, value = (arena.fresh(batch, tokens, groups, dim) for _ in range(2))
+    first = torch.full((batch,), capacity - tokens, device=arena.device)
+    span = layers.span_of(first, tokens, capacity, heads // groups, TORCH_DTYPE)
+
+    def call(_: int) -> None:
+        flat = arena.take(2 * batch * capacity * groups * dim)
+        cache = layers.laid_out(flat, batch, capacity, groups, dim)
+        layers.attend(query, key, value, cache, span)
+
+    return Workload(call)
+
+
+def _experts(s: dict[str, int], correlation: float, arena: Arena, seed: int) -> Workload:
+    h, w, E, k = (s[n] for n in ("hidden_size", "expert_size", "num_experts", "experts_per_token"))
+    x, queries = arena.fresh(s["num_tokens"], h), s["tokens_per_sequence"]
+    law = (s["num_tokens"] // queries, queries, E, k, correlation, np.random.default_rng(seed))
+    drawn = [sample_routing(*law) for _ in range(ROUTINGS)]
+    forced = [torch.from_numpy(d.reshape(-1, k)).to(arena.device) for d in drawn]
+
+    def call(index: int) -> None:
+        weights = layers.ExpertWeights(
+            arena.take(E, h), arena.take(E, 2 * w, h), arena.take(E, h, w)
+        )
+        layers.experts(x, weights, k, forced[index % ROUTINGS])
+
+    return Workload(call, tuple(len(np.unique(d)) for d in drawn))

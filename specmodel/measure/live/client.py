@@ -1,0 +1,384 @@
+"""A running server over HTTP: what it says of itself, its counters, and answers that are timed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from specmodel.base.errors import InputError, cut, in_one_line, nearest
+from specmodel.measure.live.answers import EVENT, Answer, Volume, pieces_of, read_answer
+from specmodel.measure.live.engines import Scrape, Speculation, read_scrape, speculation
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+Form = Literal["ids", "text", "chat"]
+"""What a prompt is: token ids, text, or a message of a chat."""
+
+
+_BUFFER = 2**20
+"""Bytes of an answer that the client keeps before it stops reading: more than the kernel [B]."""
+_TLS_CLOSES = 0.25
+"""Time that connections with TLS take to close, which aiohttp does not wait for [s]."""
+_PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What a server says of itself.
+
+    Parameters
+    ----------
+    engine, version
+        vllm or sglang and its version; empty for others.
+    model
+        As it is served.
+    drafts
+        What it drafts.
+    has_counters
+        Whether they can be scraped.
+    context_length
+        Most tokens of a sequence, where it says so [token].
+    """
+
+    engine: str
+    version: str
+    model: str
+    drafts: Speculation
+    has_counters: bool
+    context_length: int | None = None
+
+
+@dataclass(kw_only=True)
+class Server:
+    """A server and how it is asked.
+
+    Parameters
+    ----------
+    session
+        Of the client, whose base is the server's.
+    url
+        For messages.
+    form
+        What prompts are.
+    streams
+        Whether answers are streamed.
+    stream_interval
+        Tokens of an event after the first, where the server can be told so [token].
+    temperature
+        Of sampling; the server's own if not given [-].
+    model
+        As it is served; known once `told`.
+    """
+
+    session: ClientSession = field(repr=False)
+    url: str
+    form: Form = "ids"
+    streams: bool = True
+    stream_interval: int | None = None
+    temperature: float | None = None
+    model: str = ""
+
+    async def told(self, model: str | None = None) -> Told:
+        """Return what the server says of itself.
+
+        Parameters
+        ----------
+        model
+            The one to measure; the only one if not given.
+
+        Returns
+        -------
+        Told
+            Of vLLM, SGLang, or a server like them.
+
+        Raises
+        ------
+        InputError
+            If it does not answer, wants a key, is no such server or has another model.
+        """
+        entry = await self._entry(model)
+        self.model = str(entry["id"])
+        scrape = await self.scrape()
+        info = await self._json("/server_info") or await self._json("/get_server_info")
+        if "speculative_algorithm" not in info and "internal_states" not in info:
+            info = {}  # not SGLang's
+        engine = scrape.engine if scrape else "sglang" if info else ""
+        version = info or await self._json("/version")
+        longest = entry.get("max_model_len")
+        return Told(
+            engine=engine,
+            version=str(version.get("version", "")) if engine else "",
+            model=self.model,
+            drafts=speculation(scrape, info),
+            has_counters=scrape is not None,
+            context_length=longest if isinstance(longest, int) else None,
+        )
+
+    async def _entry(self, model: str | None) -> dict[str, Any]:
+        """Return what the list of models says of one, the only one if none is named."""
+        listed = await self._json("/v1/models", is_needed=True)
+        try:
+            models = {str(entry["id"]): dict(entry) for entry in listed["data"]}
+        except (KeyError, TypeError, ValueError):
+            raise self._strange("/v1/models") from None
+        if model is None and len(models) != 1:
+            raise InputError("model", None, f"one of {', '.join(models) or 'none served'}")
+        name = next(iter(models)) if model is None else model
+        if name not in models:
+            raise InputError("model", name, f"what is served: {nearest(name, models)}")
+        return models[name]
+
+    async def scrape(self) -> Scrape | None:
+        """Return the counters of the server; None where it has none."""
+        status, body = await self._get("/metrics")
+        return read_scrape(body, f"{self.url}/metrics") if status == 200 else None
+
+    async def find_form(self, prompts: Mapping[Form, Any]) -> Form:
+        """Find out what prompts the server takes, by asking for a token of each kind.
+
+        Parameters
+        ----------
+        prompts
+            A prompt of each kind.
+
+        Returns
+        -------
+        str
+            The first of token ids, text and chat that it takes; answers are asked for so then.
+
+        Raises
+        ------
+        InputError
+            With what it said, if it takes none.
+        """
+        said = ""
+        for form, prompt in prompts.items():
+            self.form = form
+            answer = await self.complete(prompt, 1, streams=False)
+            if not answer.fault:
+                return form
+            said = said or answer.fault
+        raise InputError("url", self.url, f"a server of completions or chats: {said}")
+
+    async def complete(
+        self,
+        prompt: Sequence[int] | str,
+        output_length: int,
+        *,
+        name: str = "",
+        volume: Volume | None = None,
+        streams: bool | None = None,
+    ) -> Answer:
+        """Ask for an answer of so many tokens and measure when it comes.
+
+        Parameters
+        ----------
+        prompt
+            Token ids, or text.
+        output_length
+            Tokens that it should have, whatever they are [token].
+        name
+            Of the request, for the logs of the server.
+        volume
+            Of answers so far, to which this one is added; every event is read as it comes if not
+            given.
+        streams
+            Whether it is streamed; as the server is asked if not given.
+
+        Returns
+        -------
+        Answer
+            With a fault if the server did not do as asked or went away: nothing is raised.
+        """
+        from aiohttp import ClientError
+
+        streams = self.streams if streams is None else streams
+        body = self._asked(prompt, output_length, streams=streams)
+        started, begun = time.time(), time.perf_counter()
+        first, faults, is_late = float("nan"), "", False
+        pieces: list[bytes] = []
+        try:
+            async with self.session.post(
+                _PATHS[self.form], json=body, headers={"X-Request-Id": name} if name else None
+            ) as response:
+                if response.status == 200 and streams:
+                    pieces.append(await response.content.readany())
+                    first = time.perf_counter() - begun
+                    received = len(pieces[0])
+                    more = pieces_of(response, output_length, received, volume)
+                    async for piece, is_late in more:  # noqa: B007 - of the last one
+                        pieces.append(piece)
+                else:
+                    pieces.append(await response.read())
+                faults = "" if response.status == 200 else _refusal(response.status, pieces[0])
+        except TimeoutError:
+            faults = "no answer in time (--timeout)"
+        except (ClientError, OSError) as error:
+            faults = f"the connection was lost ({_reason(error)})"
+            if streams and pieces:
+                events = b"".join(pieces).count(EVENT)
+                faults = f"cut short after {events} events, {faults}"
+        latency, whole = time.perf_counter() - begun, b"".join(pieces)
+        times: dict[str, Any] = {"started": started, "first_token": first, "latency": latency}
+        answer = Answer(**times, fault=faults, is_late=is_late)
+        if faults:
+            return answer
+        return read_answer(answer, whole, output_length, volume, streams=streams)
+
+    def _asked(self, prompt: Sequence[int] | str, length: int, *, streams: bool) -> dict[str, Any]:
+        """Return the body of a request."""
+        body: dict[str, Any] = {"model": self.model, "max_tokens": length, "stream": streams}
+        body["ignore_eos"] = True
+        if self.form == "chat":
+            body["messages"] = [{"role": "user", "content": prompt}]
+        else:
+            body["prompt"] = prompt
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        if streams and self.stream_interval is not None:
+            body["stream_interval"] = self.stream_interval
+        return body | ({"stream_options": {"include_usage": True}} if streams else {})
+
+    async def _json(self, path: str, *, is_needed: bool = False) -> dict[str, Any]:
+        """Return the object at a path; empty where there is none, unless it is needed."""
+        status, body = await self._get(path)
+        if status == 200:
+            try:
+                found = json.loads(body)
+            except ValueError:
+                found = None
+            if isinstance(found, dict):
+                return found
+        if is_needed:
+            raise self._strange(f"{path}, not status {status}" if status != 200 else path)
+        return {}
+
+    async def _get(self, path: str) -> tuple[int, str]:
+        """Return the status and text at a path."""
+        from aiohttp import ClientError
+
+        try:
+            async with self.session.get(path) as response:
+                if response.status in (401, 403):
+                    raise InputError("api_key", None, _key_wanted(response.status))
+                return response.status, await response.text(errors="replace")
+        except TimeoutError:
+            reason = "it does not answer in time"
+        except (ClientError, OSError) as error:
+            reason = _reason(error)
+        raise InputError("url", self.url, f"a server that answers ({reason})")
+
+    def _strange(self, path: str) -> InputError:
+        expected = f"an OpenAI-compatible server, such as vLLM or SGLang, with a list at {path}"
+        return InputError("url", self.url, expected)
+
+
+@asynccontextmanager
+async def connected(
+    url: str,
+    *,
+    api_key: str | None = None,
+    ca_file: str | None = None,
+    timeout: float = 600.0,
+    streams: bool = True,
+    stream_interval: int | None = None,
+    temperature: float | None = None,
+) -> AsyncIterator[Server]:
+    """Open a client of a server, and close it at the end.
+
+    Parameters
+    ----------
+    url
+        Where the server is, with or without ``/v1``.
+    api_key
+        Sent as a bearer token if given.
+    ca_file
+        Certificates to trust in the place of the system's, of a server with its own.
+    timeout
+        Longest time for an answer [s].
+    streams
+        Whether answers are streamed.
+    stream_interval
+        Tokens of an event after the first; the server's own if not given [token].
+    temperature
+        Of sampling; the server's own if not given [-].
+
+    Yields
+    ------
+    Server
+        Not yet asked anything.
+
+    Raises
+    ------
+    InputError
+        If the URL is none, certificates cannot be read, or the client is not installed.
+    """
+    try:
+        import aiohttp
+    except ImportError:
+        expected = "it to be installed: pip install 'specmodel[engine]'"
+        raise InputError("aiohttp", "no such package", expected) from None
+    from yarl import URL
+
+    base = _base(url)
+    trusted: ssl.SSLContext | bool = True
+    if ca_file is not None:
+        try:
+            trusted = ssl.create_default_context(cafile=ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError("ca_file", ca_file, f"certificates in PEM ({error})") from None
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    session = aiohttp.ClientSession(
+        URL(base + "/"),
+        headers=headers,
+        timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 30.0)),
+        # each request has a connection of its own: servers close those that wait for seconds
+        connector=aiohttp.TCPConnector(limit=0, ssl=trusted, force_close=True),
+        read_bufsize=_BUFFER,
+    )
+    how: dict[str, Any] = {"stream_interval": stream_interval, "temperature": temperature}
+    try:
+        yield Server(session=session, url=base, streams=streams, **how)
+    finally:
+        await session.close()
+        if base.startswith("https:"):
+            await asyncio.sleep(_TLS_CLOSES)
+
+
+def _base(url: str) -> str:
+    """Return where a server's paths begin."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("http", "https") or not rest.strip("/"):
+        raise InputError("url", url, "http://HOST:PORT or https://HOST")
+    if "@" in rest.partition("/")[0]:
+        raise InputError("url", f"{scheme}://...", "no password in it: --api-key")
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _refusal(status: int, body: bytes) -> str:
+    """Return what an answer that is an error says."""
+    if status in (401, 403):
+        return _key_wanted(status)
+    return f"status {status}: {cut(in_one_line(body.decode(errors='replace')))}"
+
+
+def _key_wanted(status: int) -> str:
+    return f"a key that the server takes, in OPENAI_API_KEY (it says {status})"
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a connection failed, without its type and number."""
+    inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(inner, ssl.SSLError):
+        return f"no certificate that is trusted, see --ca-file: {in_one_line(str(inner))}"
+    number = getattr(inner, "errno", None)
+    said = os.strerror(number) if isinstance(number, int) and number > 0 else str(inner)
+    return in_one_line(said or type(inner).__name__)

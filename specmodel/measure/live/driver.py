@@ -1,0 +1,334 @@
+"""Drive a server through the runs of a round, and append each request as it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from specmodel.base.errors import InputError
+from specmodel.measure.live.answers import Answer, Volume
+from specmodel.measure.live.client import Server, Told
+from specmodel.measure.live.engines import Scrape, growth
+from specmodel.measure.live.log import Log
+from specmodel.measure.live.plan import ROLES, Plan, Request, Run, slots_of, warm_up_of
+
+SETTLED = 3.0
+"""Longest wait for the counters of requests that have ended, and for a server to be idle [s]."""
+POLL = 0.05
+"""Between two looks at the counters [s]."""
+
+WORDS = (
+    *("the", "of", "and", "to", "in", "is", "you", "that", "it", "he", "was", "for", "on", "are"),
+    *("as", "with", "his", "they", "at", "be", "this", "have", "from", "or", "one", "had", "by"),
+    *("word", "but", "not", "what", "all", "were", "we", "when", "your", "can", "said", "there"),
+    *("use", "an", "each", "which", "she", "do", "how", "their", "if", "will", "up", "other"),
+)
+"""One token each in the vocabularies of most models, with the blank before it."""
+
+
+class Prompts(Protocol):
+    """Makes a prompt of so many tokens for the request of a key; another key is another prompt."""
+
+    def __call__(self, length: int, key: Sequence[int] = ()) -> Sequence[int] | str:
+        """Return the prompt, token ids or text."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What has ended: a run, or its requests alone, and the seconds that it took [s]."""
+
+    run: Run
+    requests: int
+    seconds: float
+    is_run: bool
+
+
+def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
+    """Return what makes prompts of random token ids.
+
+    Parameters
+    ----------
+    lowest, highest
+        Bounds of ids, both included [-].
+    seed
+        With which a key has the same prompt each time; without, none comes twice [-].
+
+    Returns
+    -------
+    Prompts
+        From tokens and a key to a prompt.
+    """
+
+    def prompt(length: int, key: Sequence[int] = ()) -> list[int]:
+        ids = _drawn(seed, key).integers(lowest, highest, length, endpoint=True)
+        return list(ids.tolist())
+
+    return prompt
+
+
+def random_words(seed: int | None = None) -> Prompts:
+    """Return what makes prompts of so many random common words, likewise."""
+
+    def prompt(length: int, key: Sequence[int] = ()) -> str:
+        return " ".join(_drawn(seed, key).choice(WORDS, max(length, 1)).tolist())
+
+    return prompt
+
+
+def _drawn(seed: int | None, key: Sequence[int]) -> np.random.Generator:
+    return np.random.default_rng(None if seed is None else [seed, *key])
+
+
+async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -> Prompts:
+    """Return what makes prompts in text of so many tokens, as the server counts them.
+
+    Parameters
+    ----------
+    server
+        That is asked how many tokens some words are.
+    words
+        Makes prompts of so many words.
+    lengths
+        Tokens that will be asked for [token].
+
+    Returns
+    -------
+    Callable
+        From one of these lengths to a prompt.
+
+    Raises
+    ------
+    InputError
+        If a prompt is longer than that with a single word in it: what a chat adds.
+    """
+    counts = {length: await _words_of(server, words, length) for length in set(lengths)}
+    return lambda length, key=(): words(counts[length], key)
+
+
+async def _words_of(server: Server, words: Prompts, length: int) -> int:
+    """Return how many words are so many tokens, by a line through the last two tries."""
+    count, tries = length, dict[int, int]()
+    while count not in tries and len(tries) < 4:
+        answer = await server.complete(words(count), 1, streams=False)
+        if answer.fault:
+            raise InputError("url", server.url, f"a server that answers: {answer.fault}")
+        tries[count] = answer.prompt_tokens
+        (first, less), (last, found) = [(0, 0), *tries.items()][-2:]
+        if len(tries) == 1:  # one word a token, and what a chat begins with
+            first, less = last - 1, found - 1
+        slope = (found - less) / (last - first) or 1.0
+        count = max(round(last + (length - found) / slope), 1)
+    found = min(tries.values(), key=lambda tokens: abs(tokens - length))
+    if found > 1.1 * length + 1:
+        raise InputError("prompt_length", length, f"at least {found}, as chats begin with more")
+    return next(words for words, tokens in tries.items() if tokens == found)
+
+
+async def drive(
+    server: Server,
+    told: Told,
+    plan: Plan,
+    runs: Sequence[Run],
+    log: Log,
+    prompts: Prompts,
+) -> AsyncIterator[Done]:
+    """Warm a server up and do the runs of a round.
+
+    Parameters
+    ----------
+    server
+        The server, drafting as the round asks.
+    told
+        What it said of itself.
+    plan
+        For the requests of a run.
+    runs
+        What is left of the round, in its order.
+    log
+        The table.
+    prompts
+        Makes prompts.
+
+    Yields
+    ------
+    Done
+        As the requests that warm up, and each run, have ended.
+
+    Raises
+    ------
+    InputError
+        If an answer fails, counters went backwards, or speculation has no counters; what has ended
+        is in the table.
+    """
+    drafting = [run.draft_length for run in runs if run.draft_length]
+    if drafting and not told.has_counters:
+        raise _uncounted(drafting[0])
+    ask = _Asking(server, log, prompts)
+    for run, requests in warm_up_of(runs):
+        begun, attempt = time.perf_counter(), log.attempt(run)
+        async with _together() as group:
+            for request in requests:
+                group.create_task(ask.each(run, [request], attempt))
+        yield Done(run, len(requests), time.perf_counter() - begun, is_run=False)
+    for run in runs:
+        begun, attempt, slots = time.perf_counter(), log.attempt(run), slots_of(run, plan.requests)
+        before, note = await _idle(server)
+        if before is not None:
+            _check_drafts(before, run)
+        ask = _Asking(server, log, prompts)
+        async with _together() as group:
+            for requests in slots:
+                group.create_task(ask.each(run, requests, attempt))
+        seconds, grown = time.perf_counter() - begun, dict[str, float]()
+        if before is not None:
+            grown = await _grown(server, before, ask.own)
+            _check_drafted(grown, run)
+        facts = _run_facts(told, grown, ask.own)
+        facts["note"] = "; ".join(filter(None, [note, facts["note"]]))
+        log.add(run, "run", facts | {"started": time.time() - seconds, "latency": seconds}, attempt)
+        yield Done(run, ask.own["requests"], seconds, is_run=True)
+
+
+class _together:  # noqa: N801 - read as a word
+    """A group of tasks whose first fault is raised as it is."""
+
+    async def __aenter__(self) -> asyncio.TaskGroup:
+        self._group = asyncio.TaskGroup()
+        return await self._group.__aenter__()
+
+    async def __aexit__(self, *fault: Any) -> None:
+        try:
+            await self._group.__aexit__(*fault)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+
+@dataclass
+class _Asking:
+    """Asks for the requests of a slot one after the other, and counts what came of them."""
+
+    server: Server
+    log: Log
+    prompts: Prompts
+
+    def __post_init__(self) -> None:
+        self.volume = Volume()
+        self.own = dict.fromkeys(("requests", "prompt_tokens", "output_tokens"), 0)
+
+    async def each(self, run: Run, requests: Sequence[Request], attempt: int) -> None:
+        for request in requests:
+            # the load and the request, whatever is drafted
+            key = (*run.key[2:], ROLES.index(request.role), request.slot, request.number)
+            prompt = self.prompts(run.prompt_length, key)
+            name = "-".join(map(str, (*run.key, attempt, *request[:3])))
+            answer = await self.server.complete(
+                prompt, request.output_length, name=f"specmodel-{name}", volume=self.volume
+            )
+            self.log.add(run, request.role, _facts(request, answer), attempt)
+            if answer.fault:
+                expected = f"a whole answer: {answer.fault}; rows so far are kept in"
+                raise InputError("answer", name, f"{expected} {self.log.path}: run again")
+            for what, count in (
+                ("requests", 1),
+                ("prompt_tokens", answer.prompt_tokens),
+                ("output_tokens", answer.output_tokens),
+            ):
+                self.own[what] += count
+
+
+def _facts(request: Request, answer: Answer) -> dict[str, Any]:
+    """Return the columns of a request."""
+    note = answer.fault or ("late" if answer.is_late else "")
+    own = {"slot": request.slot, "number": request.number, "note": note}
+    names = ("first_token", "latency", "prompt_tokens", "output_tokens", "events")
+    started = f"{answer.started:.3f}"
+    return own | {name: getattr(answer, name) for name in names} | {"started": started}
+
+
+def _uncounted(draft_length: int) -> InputError:
+    expected = "0, as the server has no counters of speculation at /metrics"
+    return InputError("draft_length", draft_length, f"{expected} (SGLang: --enable-metrics)")
+
+
+def _check_drafts(scrape: Scrape, run: Run) -> None:
+    """Refuse a vLLM that was restarted between two runs and drafts otherwise now."""
+    if scrape.engine == "vllm" and len(scrape.positions) != run.draft_length:
+        expected = f"{run.draft_length} to the end of the round: it was restarted; run again"
+        raise InputError("server", f"{len(scrape.positions)} tokens drafted", expected)
+
+
+async def _idle(server: Server) -> tuple[Scrape | None, str]:
+    """Return the counters once nothing runs, and what still does after a while."""
+    end = time.perf_counter() + SETTLED
+    while True:
+        scrape = await server.scrape()
+        if scrape is None or not scrape.running or time.perf_counter() > end:
+            break
+        await asyncio.sleep(POLL)
+    others = scrape.running if scrape else None
+    return scrape, f"{others:.0f} requests of others at the beginning" if others else ""
+
+
+async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict[str, float]:
+    """Return what was counted, once the requests that have ended are."""
+    end = time.perf_counter() + SETTLED
+    while True:
+        after = await server.scrape()
+        if after is None:
+            raise InputError("url", server.url, "counters at /metrics, as before")
+        grown = growth(before, after)
+        if all(grown.get(what, 0.0) >= count for what, count in own.items()):
+            return grown
+        if time.perf_counter() > end:
+            return grown
+        await asyncio.sleep(POLL)
+
+
+def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
+    """Refuse a run that should have drafted where drafts are not counted.
+
+    A vLLM that counts positions drafts at some loads: at this one its schedule may say 0.
+    """
+    if run.draft_length and not grown.get("drafts") and "position 0" not in grown:
+        raise _uncounted(run.draft_length)
+
+
+_COUNTS = ("requests", "prompt_tokens", "output_tokens", "cached_tokens", "preemptions")
+_DRAFTS = ("drafts", "draft_tokens", "accepted_tokens")
+
+
+def _run_facts(told: Told, grown: Mapping[str, float], own: Mapping[str, int]) -> dict[str, Any]:
+    """Return the columns of a run, and in its note what is not as it should be."""
+    positions = [value for name, value in grown.items() if name.startswith("position ")]
+    seconds, count = (grown.get(name, 0.0) for name in ("tpot_seconds", "tpot_count"))
+    return {
+        **{name: grown[name] for name in (*_COUNTS, *_DRAFTS) if name in grown},
+        "accepted_by_position": " ".join(f"{value:.0f}" for value in positions),
+        "engine_tpot": seconds / count if count else None,
+        "topk": told.drafts.topk,
+        "verify_tokens": told.drafts.verify_tokens,
+        "engine": told.engine,
+        "version": told.version,
+        "model": told.model,
+        "note": "; ".join(_odd(grown, own)),
+    }
+
+
+def _odd(grown: Mapping[str, float], own: Mapping[str, int]) -> Iterator[str]:
+    """Yield what counters say that is not as it should be."""
+    if not grown:
+        yield "no counters: traffic of others is not seen"
+        return
+    for what, asked in own.items():
+        more = grown.get(what, 0.0) - asked
+        if more and what == "prompt_tokens":  # which are counted again after a preemption
+            yield f"{more:+.0f} prompt_tokens counted"
+        elif more:
+            yield f"{abs(more):.0f} {what} {'of others' if more > 0 else 'not counted'}"
+    if grown.get("preemptions"):
+        yield f"{grown['preemptions']:.0f} preempted"

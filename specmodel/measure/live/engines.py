@@ -1,0 +1,246 @@
+"""What vLLM and SGLang say of themselves and call things: counters, speculation, options."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.measure.scrapes import ACCEPTED, BY_POSITION, DRAFTED, DRAFTS, samples
+
+METHODS: dict[str, str] = {
+    "eagle": "EAGLE",
+    "eagle3": "EAGLE3",
+    "mtp": "NEXTN",
+    "draft_model": "STANDALONE",
+    "dflash": "DFLASH",
+    "ngram": "NGRAM",
+}
+"""Methods of drafting as vLLM calls them, and as SGLang does."""
+
+COUNTERS: dict[str, dict[str, str]] = {
+    "vllm": {
+        "requests": "vllm:request_success_total",
+        "prompt_tokens": "vllm:prompt_tokens_total",
+        "output_tokens": "vllm:generation_tokens_total",
+        "cached_tokens": "vllm:prompt_tokens_cached_total",
+        "preemptions": "vllm:num_preemptions_total",
+        "tpot_seconds": "vllm:request_time_per_output_token_seconds_sum",
+        "tpot_count": "vllm:request_time_per_output_token_seconds_count",
+        "drafts": DRAFTS,
+        "draft_tokens": DRAFTED,
+        "accepted_tokens": ACCEPTED,
+    },
+    "sglang": {
+        "requests": "sglang:num_requests_total",
+        "prompt_tokens": "sglang:prompt_tokens_total",
+        "output_tokens": "sglang:generation_tokens_total",
+        "cached_tokens": "sglang:cached_tokens_total",
+        "preemptions": "sglang:num_retracted_requests_total",
+        "tpot_seconds": "sglang:request_time_per_output_token_seconds_sum",
+        "tpot_count": "sglang:request_time_per_output_token_seconds_count",
+        "drafts": "sglang:spec_verify_calls_total",
+    },
+}
+"""By engine and what is counted: the sample in a scrape, summed over its labels. vLLM counts tokens
+as they are made and requests as they end, SGLang all of them as a request ends."""
+
+RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+"""Requests in vLLM at the moment; SGLang's gauges are as old as its last line of log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scrape:
+    """Counters of an engine at one moment.
+
+    Parameters
+    ----------
+    engine
+        vllm or sglang.
+    counts
+        By what is counted, over all models and replicas; what the engine has not counted yet is
+        left out [-].
+    positions
+        Accepted tokens by position of the draft, as vLLM has them; as many as it drafts [token].
+    running
+        Requests in the engine, where it says so [request].
+    started
+        When the process began, where it says so [s].
+    """
+
+    engine: str
+    counts: Mapping[str, float]
+    positions: tuple[float, ...] = ()
+    running: float | None = None
+    started: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speculation:
+    """What a server drafts.
+
+    Parameters
+    ----------
+    draft_length
+        Per sequence and step, in depth; 0 for none; None where it changes or is not told [token].
+    topk, verify_tokens
+        Branches of a tree per level, and tokens verified; None where not told [-] [token].
+    """
+
+    draft_length: int | None
+    topk: int | None = 1
+    verify_tokens: int | None = None
+
+
+def read_scrape(text: str, where: str) -> Scrape | None:
+    """Return the counters in the text of ``/metrics``.
+
+    Parameters
+    ----------
+    text
+        In Prometheus' format.
+    where
+        What it is of, for an error.
+
+    Returns
+    -------
+    Scrape or None
+        None where it is of neither engine.
+
+    Raises
+    ------
+    InputError
+        If it is not in that format.
+    """
+    sums, positions = defaultdict[str, float](float), defaultdict[int, float](float)
+    for name, labels, value in samples(text, where):
+        sums[name] += value
+        if name == BY_POSITION and labels.get("position", "").isdecimal():
+            positions[int(labels["position"])] += value
+    engines = {name.partition(":")[0] for name in sums} & set(COUNTERS)
+    if not engines:
+        return None
+    engine = engines.pop()
+    named = COUNTERS[engine].items()
+    return Scrape(
+        engine=engine,
+        counts={what: sums[name] for what, name in named if name in sums},
+        positions=tuple(positions[i] for i in sorted(positions)),
+        running=sum(sums[name] for name in RUNNING) if RUNNING[0] in sums else None,
+        started=sums.get("process_start_time_seconds"),
+    )
+
+
+def growth(earlier: Scrape, later: Scrape) -> dict[str, float]:
+    """Return what was counted between two scrapes.
+
+    Parameters
+    ----------
+    earlier, later
+        Of the same engine; a counter that was not there before began at 0.
+
+    Returns
+    -------
+    dict
+        By what is counted, and accepted tokens by position as position 0, 1, ... [-].
+
+    Raises
+    ------
+    InputError
+        If a counter went backwards or the process is another one: it was restarted.
+    """
+    names = COUNTERS[later.engine]
+    expected = "a server that goes on counting: it was restarted meanwhile; rows are kept, and "
+    expected += "the same command goes on"
+    if earlier.engine != later.engine:
+        raise InputError("server", later.engine, f"{earlier.engine} as before")
+    if earlier.started != later.started:
+        raise InputError("process_start_time_seconds", later.started, expected)
+    for what, then in earlier.counts.items():
+        if later.counts.get(what, 0.0) < then:
+            raise InputError(names[what], later.counts.get(what), f"{then:.0f} or more, {expected}")
+    if len(earlier.positions) != len(later.positions):
+        raise InputError(BY_POSITION, len(later.positions), expected)
+    grown = {what: now - earlier.counts.get(what, 0.0) for what, now in later.counts.items()}
+    pairs = zip(earlier.positions, later.positions, strict=True)
+    return grown | {f"position {i}": now - then for i, (then, now) in enumerate(pairs)}
+
+
+def speculation(scrape: Scrape | None, info: Mapping[str, Any]) -> Speculation:
+    """Return what a server drafts, by what SGLang says of itself or by vLLM's counters.
+
+    Parameters
+    ----------
+    scrape
+        Its counters, if it has any.
+    info
+        SGLang's ``/server_info``; empty for others.
+
+    Returns
+    -------
+    Speculation
+        A server of neither engine is taken not to draft.
+    """
+    if info.get("speculative_algorithm"):
+        told = [info.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk")]
+        verified = info.get("speculative_num_draft_tokens")
+        if info.get("speculative_adaptive") or not isinstance(verified, int):
+            return Speculation(draft_length=None, topk=None)
+        steps, topk = (n if isinstance(n, int) else 1 for n in told)
+        # a block drafter's steps are 1, however long its block
+        length = verified - 1 if topk == 1 else steps
+        return Speculation(draft_length=length, topk=topk, verify_tokens=verified)
+    length = len(scrape.positions) if scrape else 0
+    return Speculation(draft_length=length, verify_tokens=length + 1)
+
+
+def launch_options(engine: str, draft_length: int, method: str, draft_model: str = "") -> str:
+    """Return the options that an engine is started with to draft so many tokens.
+
+    Parameters
+    ----------
+    engine
+        vllm or sglang; both are given for any other.
+    draft_length
+        Tokens drafted per sequence and step, as a chain; 0 for none [token].
+    method
+        One of `METHODS`.
+    draft_model
+        Name or folder of what drafts, where the method needs one.
+
+    Returns
+    -------
+    str
+        As typed in a shell.
+
+    Raises
+    ------
+    InputError
+        If the method is not known.
+    """
+    if method not in METHODS:
+        raise InputError("method", method, ", ".join(METHODS))
+    if engine not in COUNTERS:
+        both = (launch_options(name, draft_length, method, draft_model) for name in COUNTERS)
+        return "  or  ".join(both)
+    if engine == "vllm":
+        if not draft_length:
+            return "(no --speculative-config)"
+        told = {"method": method} | ({"model": draft_model} if draft_model else {})
+        return f"--speculative-config '{json.dumps(told | _vllm_length(draft_length))}'"
+    if not draft_length:
+        return "--enable-metrics (and no --speculative-...)"
+    words = ["--enable-metrics", f"--speculative-algorithm {METHODS[method]}"]
+    words += [f"--speculative-draft-model-path {draft_model}"] if draft_model else []
+    if method != "ngram":
+        words += [f"--speculative-num-steps {draft_length}", "--speculative-eagle-topk 1"]
+    else:
+        words.append("--speculative-ngram-max-bfs-breadth 1")
+    return " ".join([*words, f"--speculative-num-draft-tokens {draft_length + 1}"])
+
+
+def _vllm_length(draft_length: int) -> dict[str, int]:
+    return {"num_speculative_tokens": draft_length}

@@ -1,0 +1,126 @@
+"""The table of a measurement: a row for each request as it ends, and one as each run ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from specmodel.base.appended import AppendedRows
+from specmodel.measure.live.plan import Run
+
+KEY = ("round", "draft_length", "concurrency", "prompt_length", "output_length", "repeat")
+"""Columns that tell runs apart, in the order of `Run.key`."""
+COUNTED = (
+    *("requests", "drafts", "draft_tokens", "accepted_tokens", "accepted_by_position"),
+    *("cached_tokens", "preemptions", "engine_tpot"),
+)
+"""What an engine counted in a run: in its row alone; tokens in and out as in other rows."""
+COLUMNS = (
+    *KEY,
+    *("attempt", "role", "slot", "number", "started", "first_token", "latency"),
+    *("prompt_tokens", "output_tokens", "events"),
+    *COUNTED,
+    *("topk", "verify_tokens", "engine", "version", "model", "note"),
+)
+"""Roles: warm-up, lead, timed and tail are requests, run is what they were all together."""
+
+
+class Log(AppendedRows):
+    """The table of a measurement, open for appending; a context manager.
+
+    Parameters
+    ----------
+    path
+        The CSV; made if it is not there, continued if it is.
+    identity
+        What must not differ between its rows: the model and the engine.
+    session
+        What is recorded of this run of the program.
+
+    Raises
+    ------
+    InputError
+        If it is of another model or engine, in use, damaged, or cannot be written.
+    """
+
+    def __init__(
+        self, path: str | Path, identity: Mapping[str, Any], session: Mapping[str, Any]
+    ) -> None:
+        super().__init__(path, COLUMNS, "measure-engine", identity=identity, session=session)
+        self.done: set[tuple[int, ...]] = set()
+        self._attempts: Counter[tuple[int, ...]] = Counter()
+        self.rows: list[dict[str, str]] = []
+
+    def read(self) -> list[dict[str, str]]:
+        """Return the rows that are there, after noting which runs are done."""
+        self.rows = super().read()
+        for number, row in enumerate(self.rows, start=2):
+            if None in row or row["note"] is None or not row["attempt"].isdigit():
+                raise self.error(f"whole rows; line {number} is damaged")
+            self._note(row)
+        return self.rows
+
+    def attempt(self, run: Run) -> int:
+        """Return the number of the next attempt at a run; those before were interrupted [-]."""
+        return self._attempts[run.key] + 1
+
+    def add(self, run: Run, role: str, values: Mapping[str, Any], attempt: int) -> None:
+        """Append a row.
+
+        Parameters
+        ----------
+        run
+            What it is of.
+        role
+            Of the request; run for the end of the run.
+        values
+            Other columns.
+        attempt
+            Number of the attempt at this run from 1 [-].
+        """
+        own = dict(zip(KEY, run.key, strict=True)) | {"role": role, "attempt": attempt}
+        row = {name: _cell(value) for name, value in (own | dict(values)).items()}
+        self.append(row)
+        self.rows.append(dict.fromkeys(COLUMNS, "") | row)
+        self._note(self.rows[-1])
+
+    def _note(self, row: Mapping[str, str]) -> None:
+        key = tuple(int(row[name]) for name in KEY)
+        self._attempts[key] = max(self._attempts[key], int(row["attempt"]))
+        if row["role"] == "run":
+            self.done.add(key)
+
+
+def counted_rows(rows: Iterable[Mapping[str, str]]) -> list[tuple[Mapping[str, str], list[Any]]]:
+    """Return runs that came to their end, each with its requests.
+
+    Parameters
+    ----------
+    rows
+        Of a table.
+
+    Returns
+    -------
+    list of tuple
+        The row of the run and those of the requests of the same attempt; what was interrupted, and
+        so was done again, is left out.
+    """
+    rows = list(rows)
+    runs = {_attempt_of(row): (row, list[Any]()) for row in rows if row["role"] == "run"}
+    for row in rows:
+        if row["role"] != "run" and _attempt_of(row) in runs:
+            runs[_attempt_of(row)][1].append(row)
+    return list(runs.values())
+
+
+def _attempt_of(row: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in (*KEY, "attempt"))
+
+
+def _cell(value: Any) -> str:
+    """Return a value as it stands in a cell; empty for what is not known."""
+    if value is None or value != value:
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)

@@ -1,0 +1,184 @@
+"""From the table of a measurement to runs as `fit engine` reads them, one row a load and round."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from specmodel.measure.live.log import KEY, counted_rows
+
+NEAR_WHOLE = 0.05
+"""How far the mean draft length of a run of one draft length may be from it [token]."""
+
+LOAD = KEY[:-1]
+"""Columns that tell loads and rounds apart."""
+
+COLUMNS = (
+    *("id", "engine", "engine_version", "model", "draft_length", "topk", "verify_tokens"),
+    *("concurrency", "prompt_length", "output_length", "tokens_per_step", "step_ms", "tpot_ms"),
+    *("tokens_per_s", "ttft_ms", "step_batch", "step_spread", "accepted_by_position"),
+    *("repeats", "requests", "usable", "notes"),
+)
+"""Columns of a summary."""
+
+MOST_UNDRAFTED = 0.1
+"""Share of steps without a draft that a run of one draft length may have [-]."""
+
+_FOREIGN = ("of others", "not counted")
+"""Notes of runs that others have disturbed."""
+
+
+def summary(rows: Iterable[Mapping[str, str]]) -> pd.DataFrame:
+    """Return the runs of a table, their repeats together, as `fit engine` reads them.
+
+    Parameters
+    ----------
+    rows
+        As `log.Log` wrote them; runs that were interrupted are passed over.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each load and round, in their order. Times are in milliseconds: `tpot_ms` is the
+        median over repeats of the mean over timed requests, `step_ms` likewise of TPOT x tokens
+        per step, `step_spread` how much repeats of it differ, (most - least) / median. Repeats
+        with traffic of others are left out where there are others; the row is not usable else.
+    `step_batch` is the batch that a request sees in a step, itself included.
+
+    Notes
+    -----
+    Tokens per step are those that came out after the first of each request, by the steps of
+    requests that the engine counted. Those of vLLM that had no draft, as an n-gram look-up leaves,
+    are not counted, and are what remains of the tokens but one for each draft and those accepted.
+    The others of a request are in its steps but where they are prefilled themselves, which is taken
+    to be one step of theirs in a request's time: long prompts make that step long, but no more of
+    them.
+
+    Where more than `MOST_UNDRAFTED` of the steps are such, as under a schedule of draft lengths,
+    the row is of no one draft length and not usable for a fit; its times and rates are what users
+    of that server see.
+    """
+    groups: dict[tuple[str, ...], list[tuple[Mapping[str, str], list[Any]]]] = defaultdict(list)
+    for run, requests in counted_rows(rows):
+        groups[tuple(run[name] for name in LOAD)].append((run, requests))
+    found = [_row(dict(zip(LOAD, load, strict=True)), runs) for load, runs in groups.items()]
+    return pd.DataFrame(found, columns=pd.Index(COLUMNS))
+
+
+def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[Any]]]) -> Any:
+    """Return the row of a load."""
+    clean = _undisturbed(runs)
+    kept = clean or runs
+    found = pd.DataFrame([_measured(run, requests) for run, requests in kept])
+    timed = [r for _, requests in kept for r in requests if r["role"] == "timed"]
+    last = kept[-1][0]
+    per_step = found["tokens"].sum() / found["steps"].sum()
+    steps = (int(load["output_length"]) - 1) / per_step
+    notes = {*found["note"], *"; ".join(run["note"] for run, _ in runs).split("; ")} - {""}
+    return {
+        "id": "-".join(["run", load["round"], *(load[n] for n in LOAD[1:])]),
+        "engine": last["engine"],
+        "engine_version": last["version"],
+        "model": last["model"],
+        "draft_length": int(load["draft_length"]),
+        **{name: int(last[name] or 1) for name in ("topk", "verify_tokens")},
+        "concurrency": int(load["concurrency"]),
+        "prompt_length": fmean(float(r["prompt_tokens"]) for r in timed),
+        "output_length": int(load["output_length"]),
+        "tokens_per_step": per_step,
+        **_times(found),
+        "step_batch": 1.0 + (int(load["concurrency"]) - 1.0) * steps / (steps + 1.0),
+        "accepted_by_position": _by_position([run for run, _ in kept]),
+        "repeats": len(kept),
+        "requests": len(timed),
+        "usable": bool(clean) and not _is_scheduled(found),
+        "notes": "; ".join(sorted(notes)),
+    }
+
+
+def _is_scheduled(found: pd.DataFrame) -> bool:
+    """Return whether runs drafted in some of their steps only."""
+    return bool(found["undrafted"].sum() > MOST_UNDRAFTED * found["steps"].sum())
+
+
+def _undisturbed(runs: Sequence[tuple[Mapping[str, str], list[Any]]]) -> Sequence[Any]:
+    """Return the runs in which others had no part, by their notes."""
+    return [run for run in runs if not any(word in run[0]["note"] for word in _FOREIGN)]
+
+
+def _times(found: pd.DataFrame) -> dict[str, float]:
+    """Return times and rates of a load, medians over its repeats."""
+    steps = found["tpot"] * found["tokens"] / found["steps"]
+    return {
+        "step_ms": 1e3 * steps.median(),
+        "tpot_ms": 1e3 * found["tpot"].median(),
+        "tokens_per_s": found["tokens_per_s"].median(),
+        "ttft_ms": 1e3 * found["ttft"].median(),
+        "step_spread": (steps.max() - steps.min()) / steps.median(),
+    }
+
+
+def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Return what one run measured."""
+    timed = [r for r in requests if r["role"] == "timed"]
+    seconds = sum(float(r["latency"]) for r in timed)
+    rate = int(run["concurrency"]) * sum(int(r["output_tokens"]) for r in timed) / seconds
+    tokens, steps, undrafted, note = _steps(run, requests)
+    tpot = _mean_tpot(run, timed)
+    if tpot != tpot:
+        tpot, note = int(run["concurrency"]) / rate, "TPOT with prefill: no streams, no counters"
+    return {
+        "tpot": tpot,
+        "ttft": fmean(float(r["first_token"] or "nan") for r in timed),
+        "tokens_per_s": rate,
+        "tokens": tokens,
+        "steps": steps,
+        "undrafted": undrafted,
+        "note": note,
+    }
+
+
+def _mean_tpot(run: Mapping[str, str], timed: Sequence[Mapping[str, str]]) -> float:
+    """Return the mean time of a token by the streams, or else by what the engine says [s]."""
+    seen = [tpot for tpot in map(_tpot, timed) if tpot == tpot]
+    return fmean(seen) if seen else float(run["engine_tpot"] or "nan")
+
+
+def _tpot(row: Mapping[str, str]) -> float:
+    """Return the time of a token after the first [s]; NaN where the answer was not streamed."""
+    if not row["first_token"] or row["note"]:  # or came late: when it ended was not seen
+        return float("nan")
+    decoding = float(row["latency"]) - float(row["first_token"])
+    return decoding / (int(row["output_tokens"]) - 1)
+
+
+def _steps(
+    run: Mapping[str, str], requests: Sequence[Mapping[str, str]]
+) -> tuple[float, float, float, str]:
+    """Return tokens after the first, the steps that made them, those without a draft, and notes."""
+    if not int(run["draft_length"]):
+        own = float(sum(int(r["output_tokens"]) - 1 for r in requests))
+        return own, own, 0.0, ""
+    names = ("output_tokens", "requests", "drafts", "draft_tokens", "accepted_tokens")
+    made, count, drafts, drafted, accepted = (float(run[name] or 0) for name in names)
+    tokens = made - count
+    is_told = bool(accepted or not drafts)  # SGLang does not count accepted tokens
+    undrafted = max(tokens - accepted - drafts, 0.0) if is_told else 0.0
+    steps, notes = drafts + undrafted, []
+    if undrafted > MOST_UNDRAFTED * steps:
+        notes.append(f"{undrafted / steps:.0%} of steps drafted nothing")
+    if drafted and abs(drafted / drafts - int(run["draft_length"])) > NEAR_WHOLE:
+        mean = f"{drafted / drafts:.3g} tokens"
+        notes.append(f"drafts of {mean}, not all of {run['draft_length']}")
+    return tokens, steps, undrafted, "; ".join(notes)
+
+
+def _by_position(runs: Sequence[Mapping[str, str]]) -> str:
+    """Return the share of drafts whose first 1, 2, ... tokens were accepted."""
+    counts = [[float(n) for n in run["accepted_by_position"].split()] for run in runs]
+    drafts = sum(float(run["drafts"] or 0) for run in runs)
+    return " ".join(f"{sum(c) / drafts:.4f}" for c in zip(*counts, strict=True)) if drafts else ""

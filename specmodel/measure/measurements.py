@@ -1,0 +1,307 @@
+"""Tables of measured kernels: what they hold, and how they are checked.
+
+A row is a point or one of its repeats. Every table has ``component``, ``hardware``, ``stack``,
+``version``, ``latency`` [s] and the columns of its components in `COLUMNS`; ``role`` is optional.
+
+Repeats are replaced by their median: disturbances only ever make a repeat longer, and a few long
+ones move a mean but not a median. A table may also give each repeat of a ``point`` a
+``reference_latency``: the time of the one reference of its ``group``, taken right before and after.
+A machine that slows down slows both alike, so the median is then taken of the ratios, and
+multiplied by the median reference of the group to give seconds again.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.dtypes import check_dtype, names_of_fits
+from specmodel.base.errors import InputError
+from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
+
+COMMON = ("component", "hardware", "stack", "version", "latency")
+"""Columns of every table."""
+
+COLUMNS = {
+    "experts": (
+        "num_tokens", "hidden_size", "expert_size", "num_experts", "experts_per_token",
+        "active_experts", "num_matrices", "weight_dtype", "activation_dtype",
+    ),
+    "gemm": ("num_tokens", "input_size", "output_size", "weight_dtype", "activation_dtype"),
+    "attention": (
+        "batch_size", "context_length", "num_heads", "num_kv_heads", "head_dim", "kv_dtype",
+        "activation_dtype",
+    ),
+    "elementwise": ("num_tokens", "hidden_size", "activation_dtype"),
+    "latent_attention": (
+        "batch_size", "context_length", "num_heads", "kv_lora_rank", "qk_rope_head_dim",
+        "kv_dtype", "activation_dtype",
+    ),
+    **dict.fromkeys(
+        ("recurrence", "kimi_recurrence"),
+        (
+            "batch_size", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim",
+            "state_dtype", "activation_dtype",
+        ),
+    ),
+    **dict.fromkeys(
+        ("prompt_attention", "latent_prompt_attention"),
+        (
+            "batch_size", "query_tokens", "context_length", "num_heads", "num_kv_heads",
+            "key_head_dim", "value_head_dim", "kv_dtype", "activation_dtype",
+        ),
+    ),
+}  # fmt: skip
+"""Columns of each component; sizes are those on one GPU. ``context_length`` counts the tokens of
+the pass themselves; latent attention of prompts has keys and
+values of each head; elementwise is a residual addition with its norm; a recurrence writes its state
+after each token of the pass. The first dtype is that of what the component reads, weights, KV or
+state: each is fitted on its own."""
+
+DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "state_dtype")
+"""Columns that name a dtype."""
+STORED = {kind: next(n for n in names if n in DTYPES) for kind, names in COLUMNS.items()}
+"""Column of the dtype that each component reads."""
+
+DEFAULTS = {
+    "attention": {"query_tokens": 1},
+    "latent_attention": {"query_tokens": 1},
+    "recurrence": {"query_tokens": 1},
+    "kimi_recurrence": {"query_tokens": 1},
+    "experts": {"includes_router": 0},
+}
+"""Optional columns and what they are otherwise: query tokens of each sequence in the pass, and 1
+where the router was timed along with the experts."""
+
+OTHER_COMPONENTS = ("copy", "launch", "all_reduce")
+"""Components that `measure` records too, and that are not fitted as kernels."""
+
+SHAPE = {
+    "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
+    "gemm": ("input_size", "output_size"),
+    "attention": ("num_heads", "num_kv_heads", "head_dim"),
+    "elementwise": ("hidden_size",),
+    "latent_attention": ("num_heads", "kv_lora_rank", "qk_rope_head_dim"),
+    **dict.fromkeys(
+        ("recurrence", "kimi_recurrence"),
+        ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"),
+    ),
+    **dict.fromkeys(
+        ("prompt_attention", "latent_prompt_attention"),
+        ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim"),
+    ),
+}
+"""What makes a shape, the unit that is fitted or judged as a whole."""
+
+ROLES = ("fit", "spread", "judge", "fallback", "skip")
+"""Rows to fit; rows of the same shapes under another load, which only tell how far errors spread;
+rows of other shapes, to judge the fit by; fallback kernels, judged on request; rows to skip, which
+timed something else than the kernel."""
+
+COLD_SHARE = 1.5
+"""Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""
+
+_SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "latency": {"above": 1e-12, "maximum": 1e12},
+    "active_experts": {"maximum": 1e12},
+    "includes_router": {"above": -1, "minimum": 0, "maximum": 1, "whole": True},
+}
+"""What is taken of each column, and of any other [s] [-]: products of sizes stay far from the
+largest float, and no kernel takes less than a picosecond."""
+
+_AT_MOST = (
+    ("active_experts", "num_experts"),
+    ("experts_per_token", "num_experts"),
+    ("num_kv_heads", "num_heads"),
+    ("query_tokens", "context_length"),
+)
+
+
+def read_measurements(path: str | Path) -> pd.DataFrame:
+    """Return a checked table of measurements from a CSV or Parquet file.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix tells the format.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `check_measurements` returns it.
+
+    Raises
+    ------
+    InputError
+        In one line, if the file cannot be read or the table does not do.
+    """
+    return check_measurements(read_table(path, (*COMMON[:-1], *DTYPES, "role")))
+
+
+def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with checked columns, repeats replaced by their median, and roles.
+
+    Parameters
+    ----------
+    table
+        Any number of components of one stack on one device.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a point, with ``role`` ("fit" where none was given) and ``shape``.
+
+    Raises
+    ------
+    InputError
+        Names the first column at fault, its value, and what would do.
+    """
+    need_columns(table, COMMON)
+    if table.empty:
+        raise InputError("measurements", "0 rows", "at least one measured point")
+    for name in ("hardware", "stack", "version"):
+        values = sorted(map(str, table[name].unique()))
+        if len(values) > 1:
+            raise InputError(f"measurements.{name}", values, "one device and stack a table")
+    need_known(table, "component", COLUMNS, also=OTHER_COMPONENTS)
+    count = int(table.duplicated().sum())
+    if count:
+        expected = "each measurement once; repeats of a point differ in latency"
+        raise InputError("measurements", f"{count} rows twice", expected)
+    table = _timed_kernels(table)
+    table = table if "role" in table else table.assign(role="fit")
+    need_known(table, "role", ROLES)
+    parts = table.groupby("component", sort=False)
+    return pd.concat([_checked(str(kind), part) for kind, part in parts], ignore_index=True)
+
+
+def need_known(
+    table: pd.DataFrame, name: str, known: Iterable[str], *, also: Iterable[str] = ()
+) -> None:
+    """Refuse a column that has other names than those known, or than others that are not told."""
+    unknown = table[name][~table[name].isin([*known, *also])].to_numpy()
+    if len(unknown):
+        culprit = unknown[0].item() if isinstance(unknown[0], np.generic) else unknown[0]
+        raise InputError(f"{ARGUMENT}.{name}", culprit, f"one of {', '.join(known)}")
+
+
+def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """Return kind, name of the fit, and rows of each part that is fitted on its own."""
+    return [
+        (str(kind), str(name), rows)
+        for kind, part in table.groupby("component", sort=True)
+        for name, rows in part.groupby(_fitted_as(str(kind), part), sort=True)
+    ]
+
+
+def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
+    """Return the name of the fit of each row, by the dtypes of what is read and of activations."""
+    stored, activation = part[STORED[kind]], part["activation_dtype"]
+    if STORED[kind] != "weight_dtype":
+        return stored
+    names = [names_of_fits(*dtypes)[0] for dtypes in zip(stored, activation, strict=True)]
+    return pd.Series(names, part.index)
+
+
+def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.DataFrame:
+    """Return the rows of some roles; those fitted where there are none.
+
+    Parameters
+    ----------
+    rows
+        Of one component and dtype.
+    roles
+        Roles that are judged.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Empty if nothing was fitted either.
+    """
+    judged = rows[rows["role"].isin(roles)]
+    return judged if len(judged) else rows[rows["role"] == "fit"]
+
+
+def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
+    """Check the columns of one component, take medians of repeats and name its shapes."""
+    of = f"rows of {kind}"
+    need_columns(part, COLUMNS[kind], of)
+    if kind == "experts" and "model_expert_size" not in part:
+        part = part.assign(model_expert_size=part["expert_size"])
+    part, optional = with_defaults(kind, part), DEFAULTS.get(kind, {})
+    names = sorted({*COLUMNS[kind], *SHAPE[kind], *optional, "latency"} - {*DTYPES})
+    bounds = {name: _BOUNDS.get(name, _SIZE) for name in names}
+    found = {name: numbers(part, name, **bounds[name], of=of) for name in names}
+    part = part.assign(**found)
+    _check_rows(part[names])
+    _check_dtypes(kind, part)
+    key = ["component", "hardware", "stack", "version", "role", *COLUMNS[kind]]
+    others = [name for name in (*optional, "model_expert_size", "distribution") if name in part]
+    medians = _medians_of_repeats(part, key + others)
+    sizes = medians[list(SHAPE[kind])].astype(int).astype(str).itertuples(index=False)
+    return medians.assign(shape=["x".join(row) for row in sizes])
+
+
+def with_defaults(kind: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of a component with its optional columns filled."""
+    filled = {
+        name: table[name].where(table[name].notna(), value) if name in table else value
+        for name, value in DEFAULTS.get(kind, {}).items()
+    }
+    return table.assign(**filled)
+
+
+def _check_rows(part: pd.DataFrame) -> None:
+    """Refuse numbers of a component that contradict each other."""
+    for few, many in _AT_MOST:
+        over = part[part[few] > part[many]] if few in part and many in part else part.head(0)
+        if len(over):
+            culprit = float(over[few].iloc[0])
+            raise InputError(f"{ARGUMENT}.{few}", culprit, f"at most {many} of the same row")
+    if "includes_router" in part and part["includes_router"].nunique() > 1:
+        raise InputError(f"{ARGUMENT}.includes_router", "0 and 1", "one of them in all rows")
+
+
+def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    """Return one row a point; with references, medians of ratios, and mean experts of repeats."""
+    if "reference_latency" not in part:
+        return part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
+    need_columns(part, ("point", "group"), "rows with reference_latency")
+    reference = pd.Series(numbers(part, "reference_latency"), part.index)
+    part = part.assign(latency=part["latency"] / reference)
+    same = ["point", "group", *(name for name in key if name != "active_experts")]
+    middle: dict[str, str] = {"latency": "median"}
+    if "active_experts" in key:
+        middle["active_experts"] = "mean"
+    medians = part.groupby(same, dropna=False, sort=False).agg(middle).reset_index()
+    of_group = reference.groupby(part["group"]).median()
+    return medians.assign(latency=medians["latency"] * medians["group"].map(of_group))
+
+
+def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of kernels, without what `measure` recorded beside them or could not time."""
+    if "note" in table:
+        table = table[table["note"].isna()]
+    kernels = table[~table["component"].isin(OTHER_COMPONENTS)]
+    if kernels.empty:
+        raise InputError("measurements", "0 rows of kernels", "at least one measured point")
+    return kernels
+
+
+def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
+    """Check dtypes; of weights or KV that are fitted alike, one goes with one of activations."""
+    for name in (column for column in COLUMNS[kind] if column in DTYPES):
+        for dtype in part[name].unique():
+            try:
+                check_dtype(name, dtype)
+            except InputError as error:
+                raise InputError(f"{ARGUMENT}.{name}", dtype, error.expected) from None
+    stored = STORED[kind]
+    for dtype, rows in part.groupby(_fitted_as(kind, part)):
+        activations = sorted(rows["activation_dtype"].unique())
+        if len(activations) > 1:
+            expected = f"one dtype of activations for each {stored}; {dtype!s} has several"
+            raise InputError(f"{ARGUMENT}.activation_dtype", activations, expected)

@@ -1,0 +1,193 @@
+"""Reader of the ``config.json`` that comes with a model: an explicit table of families and keys.
+
+Nothing is guessed: a family that is not in the table, or a key that hints at experts, another kind
+of attention or quantisation and is not listed for its family, is refused by name. Layers for
+multi-token prediction are drafters and no part of the shape.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.models.hf.deepseek_v4 import compressed_fields
+from specmodel.models.hf.drafting import is_draft_head, mtp_fields
+from specmodel.models.hf.families import Family
+from specmodel.models.hf.feed_forward import feed_forwards
+from specmodel.models.hf.gemma import gemma_fields
+from specmodel.models.hf.geometries import windowed_mtp_layer
+from specmodel.models.hf.inkling import INKLING, inkling_fields
+from specmodel.models.hf.keys import FLAT, WRAPPERS
+from specmodel.models.hf.kimi import residuals
+from specmodel.models.hf.longcat import LONGCAT, check_quantisation, longcat_fields
+from specmodel.models.hf.mamba2 import num_layers, refuse_quantised, share_norms
+from specmodel.models.hf.mixers import mixers
+from specmodel.models.hf.quantization import checkpoint_dtypes
+from specmodel.models.hf.reader import Reader
+
+_SHARED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
+"""Keys that may stand inside, outside, or in both if they agree."""
+
+_OWN_FIELDS = {
+    "Gemma": gemma_fields,
+    "DeepSeek-V4": compressed_fields,
+    LONGCAT: longcat_fields,
+    INKLING: inkling_fields,
+}
+"""What families have beside layers, which these rules may change or add to."""
+
+_OTHER_PARTS = {"text_config", "vision_config", "audio_config"}
+
+
+def architecture_fields(
+    config: Mapping[str, Any],
+    argument: str,
+    beside: Mapping[str, Any] | None = None,
+    *,
+    is_dtype_given: bool = False,
+) -> dict[str, Any]:
+    """Return the fields of an `Architecture` that a configuration describes.
+
+    Parameters
+    ----------
+    config
+        Content of a ``config.json``.
+    argument
+        Name that an error should carry.
+    beside
+        Content of the ``hf_quant_config.json`` beside it, if there is one.
+    is_dtype_given
+        Whether a dtype of weights takes the place of a quantisation that is not understood.
+
+    Returns
+    -------
+    dict
+        Fields by name, without `schema_version`, `name` and `source`.
+
+    Raises
+    ------
+    InputError
+        If the family is unknown, a key is missing or of the wrong kind, keys contradict each
+        other, or a key that could change the shape is not understood.
+
+    Examples
+    --------
+    >>> architecture_fields({"model_type": "gpt2"}, "config")
+    Traceback (most recent call last):
+    ...
+    specmodel.base.errors.InputError: config model_type: got 'gpt2'; expected a family ...
+    """
+    reader = Reader(_text_config(config, argument), argument)
+    if is_draft_head(config):
+        expected = "a model of its own, as this is a draft head: the drafter of its target"
+        raise reader.fault("architectures", expected)
+    family = reader.family()
+    count = num_layers(reader, family)
+    if family.lists_mtp:
+        reader.trailing = reader.whole("num_nextn_predict_layers", 0, minimum=0)
+    drafting = mtp_fields(
+        reader.config,
+        argument,
+        untold=family.untold_mtp,
+        has_own_layer=family.has_windowed_mtp,
+    )
+    fields = drafting | {
+        "hidden_size": reader.whole("hidden_size"),
+        "vocabulary_size": reader.whole("vocab_size"),
+        "has_tied_embeddings": reader.flag("tie_word_embeddings", family.ties_embeddings),
+    }
+    if family.has_residuals:
+        fields |= residuals(reader)
+    if family.positions_offset is not None:
+        fields |= _positions(reader, family.positions_offset, fields["hidden_size"])
+    blocks = feed_forwards(reader, family, count)
+    found = mixers(reader, family, count)
+    layers = [
+        {"mixer": one, "feed_forward": block} for one, block in zip(found, blocks, strict=True)
+    ]
+    if family.has_windowed_mtp:
+        fields["mtp_layer"] = windowed_mtp_layer(
+            reader, family, [mixer for mixer in found if mixer]
+        )
+    if family.own_rules in _OWN_FIELDS:
+        fields |= _OWN_FIELDS[family.own_rules](reader, layers)
+    share_norms(family, layers)
+    dtype = reader.dtype()
+    reader.refuse_other_keys(family)
+    is_tied = fields["has_tied_embeddings"]
+    try:
+        dtypes, layers = _dtypes(reader, family, layers, dtype, beside, is_tied=is_tied)
+    except InputError:
+        if not is_dtype_given:
+            raise
+        dtypes, layers = checkpoint_dtypes({}, argument, dtype, layers)
+    # what a family says of its cache holds against the dtype of its checkpoint
+    return dtypes | fields | {"layers": _grouped(layers)}
+
+
+def _dtypes(
+    reader: Reader,
+    family: Family,
+    layers: list[dict[str, Any]],
+    dtype: str,
+    beside: Mapping[str, Any] | None,
+    *,
+    is_tied: bool,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the dtypes that the checkpoint's records of quantisation give, and the layers."""
+    if family.own_rules == LONGCAT:
+        check_quantisation(reader, beside)
+    refuse_quantised(reader, family, beside)
+    return checkpoint_dtypes(
+        reader.config, reader.argument, dtype, layers, beside=beside, has_tied_embeddings=is_tied
+    )
+
+
+def _positions(reader: Reader, offset: int, hidden_size: int) -> dict[str, Any]:
+    """Return the table of positions, and the width of the other table where it is narrower."""
+    embedding_size = reader.whole("word_embed_proj_dim", hidden_size)
+    return {
+        "max_positions": reader.whole("max_position_embeddings") + offset,
+        "embedding_size": embedding_size if embedding_size != hidden_size else None,
+    }
+
+
+def _grouped(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return layers that are alike together, in the order in which they first appear.
+
+    One that has neither a mixer nor a block does nothing, and is none.
+    """
+    groups: list[dict[str, Any]] = []
+    for parts in (layer for layer in layers if layer["mixer"] or layer["feed_forward"]):
+        same = next((group for group in groups if group | parts == group), None)
+        if same:
+            same["count"] += 1
+        else:
+            groups.append({"count": 1} | parts)
+    return groups
+
+
+def _text_config(config: Mapping[str, Any], argument: str) -> Mapping[str, Any]:
+    """Return the configuration of the language model, which models that see nest in theirs."""
+    config = _unwrapped(config)
+    outer_type = config.get("model_type")
+    if not isinstance(outer_type, str) or outer_type not in WRAPPERS:
+        return config
+    known, text = WRAPPERS[outer_type], config.get("text_config")
+    if not isinstance(text, dict) or text.get("model_type", known[0]) not in known:
+        expected = f"an object of model_type {' or '.join(known)}"
+        raise InputError(f"{argument} text_config", text, expected)
+    outer = {key: config[key] for key in config.keys() - _OTHER_PARTS}
+    for key in _SHARED_KEYS:
+        inner = text.get(key)
+        if None not in (inner, outer.get(key)) and inner != outer[key]:
+            expected = f"the same as text_config.{key} = {inner!r}"
+            raise InputError(f"{argument} {key}", outer[key], expected)
+    given = {key: value for key, value in text.items() if value is not None or key not in outer}
+    return outer | given | {"model_type": text.get("model_type", known[0])}
+
+
+def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a configuration with the family of its language model, if it is that alone."""
+    has_layers = config.get("num_hidden_layers") is not None and config.get("text_config") is None
+    family = FLAT.get(str(config.get("model_type")))
+    return {**config, "model_type": family} if family and has_layers else config

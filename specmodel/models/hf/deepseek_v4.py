@@ -1,0 +1,291 @@
+"""DeepSeek-V4 and V4.1 in a ``config.json``: layers with entries, and what is around them."""
+
+from typing import Any
+
+from specmodel.models.hf.families import COMPRESSED, SLIDING, Family
+from specmodel.models.hf.reader import Reader
+
+_RATIOS = {0: SLIDING, 4: COMPRESSED[0], 128: COMPRESSED[1]}
+"""Kind of a layer by the tokens that one of its entries stands for; 0 for none."""
+
+_KEY = "compress_ratios"
+_SHARED = "deepseek_v41"
+_SHARED_RATIOS = (0, 1, 2)
+_SOURCES = ("kv_source_layer_ids", "index_source_layer_ids")
+"""Layers that make entries, and that select, where layers share these (V4.1)."""
+
+
+def by_ratios(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return kinds of layers by their ratios, or as `layer_types` lists them.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    listed
+        What `layer_types` says, with which the ratios must agree; empty if it says nothing.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of str
+        A kind for each layer.
+
+    Raises
+    ------
+    InputError
+        If a ratio is not known, there are not as many as layers, or the list says otherwise.
+    """
+    del family
+    if reader.get(_KEY) is None and listed:
+        _check_rates(reader)
+        return listed
+    kinds = [_RATIOS[ratio] for ratio in _ratios(reader, num_layers, tuple(_RATIOS))]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", f"the kinds that {_KEY} gives")
+    return kinds
+
+
+def by_shared_entries(
+    reader: Reader, family: Family, listed: list[str], num_layers: int
+) -> list[str]:
+    """Return kinds of layers where compressed entries are made by some and read by those after.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    listed
+        What `layer_types` says, which must be nothing, as no names are known.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of str
+        A kind for each layer.
+
+    Raises
+    ------
+    InputError
+        If a ratio is not known, or kinds are listed.
+    """
+    del family
+    if listed:
+        raise reader.fault("layer_types", f"none, as {_KEY} says the kinds of these layers")
+    ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
+    return [COMPRESSED[0] if ratio else SLIDING for ratio in ratios]
+
+
+def _ratios(reader: Reader, num_layers: int, known: tuple[int, ...]) -> list[int]:
+    """Return the ratio of each layer; those of modules, which follow, must be 0."""
+    ratios = reader.get(_KEY)
+    modules = reader.whole("num_nextn_predict_layers", 0, minimum=0)
+    lengths = (num_layers, num_layers + modules)
+    if not isinstance(ratios, list) or len(ratios) not in lengths:
+        expected = f"{num_layers} ratios, one for each layer, and then one for each module"
+        raise reader.fault(_KEY, expected)
+    if any(type(ratio) is not int or ratio not in known for ratio in ratios):
+        each = ", ".join(map(str, known))
+        raise reader.fault(_KEY, f"ratios of {each}, as others are not known here")
+    if any(ratios[num_layers:]):
+        raise reader.fault(_KEY, "0 for modules, which have a window alone")
+    return ratios[:num_layers]
+
+
+def compressed_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any]]:
+    """Return the attention of each layer.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    kinds
+        Kind of each layer.
+    window
+        Not needed: every layer has it, whatever its kind [token].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's mixer.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit.
+    """
+    del family, window
+    if reader.is_family(_SHARED):
+        return _sharing_mixers(reader, len(kinds))
+    made = {SLIDING: _heads(reader)}
+    if COMPRESSED[0] in kinds:
+        made[COMPRESSED[0]] = made[SLIDING] | {"ratio": 4, "has_overlap": True} | _index(reader)
+    made[COMPRESSED[1]] = made[SLIDING] | {"ratio": 128}
+    return [made[kind] for kind in kinds]
+
+
+def _index(reader: Reader) -> dict[str, int]:
+    """Return the sizes of an indexer."""
+    return {
+        "index_topk": reader.whole("index_topk"),
+        "index_num_heads": reader.whole("index_n_heads"),
+        "index_head_dim": reader.whole("index_head_dim"),
+    }
+
+
+def _sharing_mixers(reader: Reader, num_layers: int) -> list[dict[str, Any]]:
+    """Return the attention of each layer, of which some make entries, or select, for others.
+
+    A layer reads the entries of the last that makes some, and what the last has selected that does.
+    """
+    ratios = _ratios(reader, num_layers, _SHARED_RATIOS)
+    makers, choosers = _sources(reader, [i for i, ratio in enumerate(ratios) if ratio])
+    base, mixers = _heads(reader), list[dict[str, Any]]()
+    index = _index(reader) | {"is_index_compressed": False} if makers else {}
+    for i, ratio in enumerate(ratios):
+        last = max((maker for maker in makers if maker <= i), default=i)
+        if ratio and ratio != ratios[last]:
+            raise reader.fault(_KEY, f"that of layer {last} for layer {i}, which reads its entries")
+        own = {"has_own_cache": i in makers, "has_indexer": i in choosers}
+        mixers.append(base | ({"ratio": ratio} | index | own if ratio else {}))
+    return mixers
+
+
+def _sources(reader: Reader, compressed: list[int]) -> tuple[set[int], set[int]]:
+    """Return the layers that make entries, and those that select, of those with a ratio."""
+    makers, choosers = (reader.layer_numbers(key) or set[int]() for key in _SOURCES)
+    for key, found in zip(_SOURCES, (makers, choosers), strict=True):
+        if not found.issuperset(compressed[:1]):
+            raise reader.fault(key, f"layer {compressed[0]}, the first with entries, among them")
+        if not found.issubset(compressed):
+            raise reader.fault(key, f"layers with a ratio in {_KEY}")
+    if not makers <= choosers:
+        raise reader.fault(_SOURCES[1], f"the layers of {_SOURCES[0]} among them")
+    return makers, choosers
+
+
+def compressed_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what is around the layers: residual streams, a module, and the cache.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    layers
+        Fields of each layer; a module has the feed-forward block of the last.
+
+    Returns
+    -------
+    dict
+        Fields of an `Architecture`. Engines keep the cache in 8 bits unless told otherwise, as vLLM
+        0.33 has it (``models/deepseek_v4/attention.py``). The entries of V4.1 have 8 bits
+        throughout, as on data-center Blackwell; other GPUs keep them as those of V4, 11 % larger.
+
+    Raises
+    ------
+    InputError
+        If a size does not fit, or the checkpoint is quantised and nothing says what dtype experts
+        have.
+
+    Notes
+    -----
+    The first layers (`num_hash_layers`, three) choose experts by a hash of the token instead of
+    scores. They have a router all the same, and are counted as the others: a hash of tokens that
+    differ chooses as evenly, and the share of experts that tokens of a sequence have in common is
+    not known apart. Its table, six numbers for each token of the vocabulary, is left out.
+    """
+    if reader.get("quantization_config") and not reader.is_family("deepseek_ref"):
+        _check_expert_dtype(reader)
+    streams = reader.whole("hc_mult", minimum=2)
+    block = layers[-1]["feed_forward"]
+    fields: dict[str, Any] = {
+        "residuals": {
+            "kind": "hyper_connections",
+            "num_streams": streams,
+            "has_head": True,
+            "in_modules": True,
+        },
+        **_memory(reader, streams),
+        "kv_dtype": "mxfp8" if reader.is_family(_SHARED) else "fp8",
+    }
+    if reader.get("dspark_block_size") is not None:  # the modules are layers of a DSpark head
+        fields |= {"num_mtp_modules": 0}
+        block = _dspark_block(reader, block)
+    return fields | {
+        "mtp_layer": {"count": 1, "mixer": _heads(reader), "feed_forward": block},
+    }
+
+
+def _dspark_block(reader: Reader, block: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the feed-forward block of a layer of a DSpark head, which may have fewer experts."""
+    keys = {"num_experts": "dspark_n_routed_experts"}
+    keys |= {"experts_per_token": "dspark_num_experts_per_tok"}
+    own = {name: reader.whole(key) for name, key in keys.items() if reader.get(key) is not None}
+    return block and block | own
+
+
+def _memory(reader: Reader, streams: int) -> dict[str, Any]:
+    """Return the tables of n-grams beside some layers, if there are any."""
+    layers = reader.layer_numbers("engram_layer_ids")
+    if not layers:
+        return {}
+    key = "engram_num_embeddings"
+    rows = reader.get(key)
+    if not isinstance(rows, list) or len(rows) != len(layers):
+        raise reader.fault(key, f"{len(layers)} numbers of rows, one for each of engram_layer_ids")
+    if any(type(n) is not int or n < 1 for n in rows):
+        raise reader.fault(key, "whole numbers above 0")
+    lengths = reader.whole("engram_max_ngram_size", minimum=2) - 1
+    memory = {
+        "num_rows": rows,
+        "row_size": reader.whole("engram_head_dim"),
+        "num_lookups": lengths * reader.whole("engram_n_heads"),
+        "num_outputs": streams + 1,
+    }
+    return {"ngram_memory": memory}
+
+
+def _check_expert_dtype(reader: Reader) -> None:
+    """Refuse a checkpoint whose experts vLLM takes to have 4 bits and SGLang looks up."""
+    record = reader.get("quantization_config")
+    inner = record.get("expert_dtype") if isinstance(record, dict) else None
+    if reader.get("expert_dtype") is None and inner is None:
+        raise reader.fault("expert_dtype", "fp4 or fp8, as engines differ where it is not said")
+
+
+def _heads(reader: Reader) -> dict[str, Any]:
+    """Return attention to a window alone; all layers have these matrices."""
+    if reader.whole("num_key_value_heads", 1) != 1:
+        raise reader.fault("num_key_value_heads", "1, as all heads share one key")
+    heads, groups = reader.whole("num_attention_heads"), reader.whole("o_groups")
+    if heads % groups:
+        raise reader.fault("o_groups", f"a divisor of num_attention_heads = {heads}")
+    return {
+        "kind": "compressed_attention",
+        "num_heads": heads,
+        "head_dim": reader.whole("head_dim"),
+        "rotary_dim": reader.whole("qk_rope_head_dim", minimum=0),
+        "q_lora_rank": reader.whole("q_lora_rank"),
+        "output_groups": groups,
+        "output_lora_rank": reader.whole("o_lora_rank"),
+        "window": reader.whole("sliding_window"),
+    }
+
+
+def _check_rates(reader: Reader) -> None:
+    """Refuse other ratios than those of the kinds that transformers 5 lists."""
+    key = "compress_rates"
+    known = {kind: ratio for ratio, kind in _RATIOS.items()}
+    rates = reader.get(key) or {}
+    if not isinstance(rates, dict) or any(known.get(kind) != rates[kind] for kind in rates):
+        raise reader.fault(key, f"{COMPRESSED[0]} 4 and {COMPRESSED[1]} 128")

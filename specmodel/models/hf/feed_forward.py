@@ -1,0 +1,209 @@
+"""Feed-forward block of each layer of a ``config.json``: dense, or routed and shared experts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from specmodel.models.hf.families import Family
+from specmodel.models.hf.gemma import gemma_blocks
+from specmodel.models.hf.inkling import INKLING, inkling_blocks
+from specmodel.models.hf.lfm2 import adjusted_ffn_size
+from specmodel.models.hf.longcat import LONGCAT, single_blocks
+from specmodel.models.hf.mamba2 import BLOCK_TYPES, MLP, MOE, SIDE_BY_SIDE, block_types
+from specmodel.models.hf.nas import searched_blocks
+from specmodel.models.hf.reader import Reader
+
+
+def feed_forwards(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the feed-forward block of each layer, None where there is none.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict or None
+        Fields of the record of each layer's block.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    if family.own_rules in _OWN:
+        return _OWN[family.own_rules](reader, num_layers)
+    made: dict[str, dict[str, Any]] = {}
+    kinds, count, size = _kinds(reader, family, num_layers), family.experts, family.expert_size
+    if count and size and _has_experts(reader, family):
+        made[MOE] = _experts(reader, family, count, size)
+    if MLP in kinds:
+        width = _dense_size(reader, family)
+        made[MLP] = {"kind": "dense", "is_gated": family.is_gated, "ffn_size": width}
+    return [made.get(kind) for kind in kinds]
+
+
+def _kinds(reader: Reader, family: Family, num_layers: int) -> list[str]:
+    """Return the kind of block of each layer, of those that are known; others have none."""
+    if family.plan == BLOCK_TYPES:
+        return block_types(reader)
+    if family.plan == SIDE_BY_SIDE:
+        return ["", MLP] * (num_layers // 2)
+    if _has_experts(reader, family):
+        return [MLP if dense else MOE for dense in _dense_layers(reader, family, num_layers)]
+    return [MLP] * num_layers
+
+
+def _dense_size(reader: Reader, family: Family) -> int:
+    """Return the width of dense blocks."""
+    if family.dense_size is None:
+        raise reader.fault("model_type", "a family whose layers all route")
+    is_adjusted = family.own_rules == "LFM2"
+    return adjusted_ffn_size(reader) if is_adjusted else reader.whole(family.dense_size)
+
+
+def _has_experts(reader: Reader, family: Family) -> bool:
+    """Tell whether any layer may route, so that keys of experts are read."""
+    if family.plan == BLOCK_TYPES:
+        return MOE in block_types(reader)
+    return (
+        bool(reader.get(str(family.experts))) if family.may_lack_experts else bool(family.experts)
+    )
+
+
+def _experts(reader: Reader, family: Family, count_key: str, size_key: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "kind": "experts",
+        "num_experts": reader.whole_in_all(count_key),
+        "experts_per_token": reader.whole_in_all("num_experts_per_tok"),
+        "expert_size": reader.whole_in_all(size_key),
+        "is_gated": family.is_gated,
+    }
+    if fields["experts_per_token"] > fields["num_experts"]:
+        raise reader.fault("num_experts_per_tok", f"at most {count_key}")
+    if family.latent_size and reader.get(family.latent_size) is not None:
+        fields["latent_size"] = reader.whole(family.latent_size)
+    if family.shared_size is None:
+        return fields
+    if family.num_shared:
+        num_shared = reader.count(family.num_shared)
+        size = reader.whole_in_all(family.shared_size) if num_shared else 0
+    else:
+        size = reader.whole_in_all(family.shared_size, minimum=0)
+        num_shared = int(size > 0)
+        if reader.whole("n_shared_experts", num_shared, minimum=0) != num_shared:
+            expected = f"{num_shared}, as {family.shared_size} = {size} is that of all"
+            raise reader.fault("n_shared_experts", expected)
+    return fields | {"num_shared_experts": num_shared, "shared_expert_size": size}
+
+
+def _dense_layers(reader: Reader, family: Family, num_layers: int) -> list[bool]:
+    """Return which layers are dense, by the family's rule, by a list, or by both if they agree."""
+    key, by_rule = None, [False] * num_layers
+    if family.dense_layers:
+        key, by_rule = _RULES[family.dense_layers](reader, family, num_layers)
+    if reader.get("mlp_layer_types") is None:
+        return by_rule
+    types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense"))
+    listed = [kind == "dense" for kind in types]
+    if key and listed != by_rule:
+        value = reader.get(key)
+        raise reader.fault("mlp_layer_types", f"the layers that {key} = {value} makes dense")
+    return listed
+
+
+_Rule = tuple[str | None, list[bool]]
+"""The key that says which layers are dense, None if none is given, and these."""
+
+
+def _dense_by_step(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    del family
+    step = reader.whole("decoder_sparse_step", 1)
+    listed = reader.layer_numbers("mlp_only_layers") or set[int]()
+    key = "decoder_sparse_step" if step > 1 else "mlp_only_layers" if listed else None
+    return key, [i in listed or (i + 1) % step > 0 for i in range(num_layers)]
+
+
+def _dense_leading(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    key = "first_k_dense_replace"
+    is_listed = reader.get("mlp_layer_types") is not None
+    num_leading = reader.whole(key, 0 if is_listed else family.num_leading, minimum=0)
+    is_given = reader.get(key) is not None
+    if not isinstance(reader.get("moe_layer_freq"), list):
+        step = reader.whole("moe_layer_freq", 1)
+        is_dense = [i < num_leading or i % step > 0 for i in range(num_layers)]
+        return (key if is_given else "moe_layer_freq" if step > 1 else None), is_dense
+    pattern = reader.by_layer("moe_layer_freq", num_layers, (0, 1))
+    if any(pattern[:num_leading]) and is_given:
+        expected = f"0 for the layers of first_k_dense_replace = {num_leading}"
+        raise reader.fault("moe_layer_freq", expected)
+    return "moe_layer_freq", [is_sparse == 0 for is_sparse in pattern]
+
+
+def _dense_by_number(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    del family
+    num_dense = reader.whole("num_dense_layers", minimum=0)
+    return "num_dense_layers", [i < num_dense for i in range(num_layers)]
+
+
+def _dense_outside(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    """Return the layers before a first and after a last that route, and those left out between."""
+    del family
+    first = reader.whole("moe_layer_start_index", minimum=0)
+    last = num_layers - 1
+    if reader.get("moe_layer_end_index") != -1:
+        last = reader.whole("moe_layer_end_index", last, minimum=0)
+    step = reader.whole("moe_layer_interval", 1)
+    if not first <= last < num_layers:
+        expected = f"a layer from moe_layer_start_index = {first} to {num_layers - 1}, or -1"
+        raise reader.fault("moe_layer_end_index", expected)
+    sparse = [first <= i <= last and (i + 1) % step == 0 for i in range(num_layers)]
+    return "moe_layer_start_index", [not is_sparse for is_sparse in sparse]
+
+
+def _dense_unless_enumerated(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    """Return the layers that are not among those whose numbers a text or list names."""
+    key = "moe_layers_enum"
+    value = reader.get(key)
+    if value is None:
+        if reader.get("mlp_layer_types") is not None:
+            return None, []
+        if reader.get("first_k_dense_replace") is not None:
+            return _dense_leading(reader, family, num_layers)
+        raise reader.fault(key, "the numbers of the layers that route, in a text or list")
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(str(word).strip().isdecimal() for word in words):
+        raise reader.fault(key, "the numbers of the layers that route, in a text or list")
+    sparse = {int(word) for word in words}
+    return key, [i not in sparse for i in range(num_layers)]
+
+
+def _dense_interleaved(reader: Reader, family: Family, num_layers: int) -> _Rule:
+    del family
+    step = reader.whole("interleave_moe_layer_step", 1)
+    listed = reader.layer_numbers("moe_layers")
+    sparse = range(step - 1, num_layers, step) if listed is None else listed
+    return "interleave_moe_layer_step", [i not in sparse for i in range(num_layers)]
+
+
+_RULES: dict[str, Callable[[Reader, Family, int], _Rule]] = {
+    "by step": _dense_by_step,
+    "leading": _dense_leading,
+    "number": _dense_by_number,
+    "from start to end": _dense_outside,
+    "interleaved": _dense_interleaved,
+    "enumerated": _dense_unless_enumerated,
+}
+"""Rules for which layers are dense."""
+
+_OWN: dict[str, Callable[[Reader, int], list[dict[str, Any] | None]]] = {
+    "Gemma": gemma_blocks,
+    LONGCAT: single_blocks,
+    INKLING: inkling_blocks,
+    "search": searched_blocks,
+}
+"""Rules of families whose blocks have keys of their own."""

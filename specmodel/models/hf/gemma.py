@@ -1,0 +1,284 @@
+"""Gemma 4: two geometries of attention, keys as values, shared caches, a block beside experts.
+
+And its assistants, draft heads that attend to caches of their target.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specmodel.models.hf.families import FAMILIES, FULL, SLIDING, Family
+from specmodel.models.hf.reader import Reader
+
+_HEAD_DIM, _FULL_HEAD_DIM, _KV_HEADS = 256, 512, 4
+_LAYER_INPUT_SIZE, _LAYER_VOCABULARY_SIZE = 256, 262_144
+"""What transformers 5.23 takes for keys that are missing."""
+
+
+def gemma_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any]]:
+    """Return the attention of each layer: full layers have heads of their own.
+
+    Where `attention_k_eq_v` is true, they have no matrix of values. The last
+    `num_kv_shared_layers` layers read the cache of the last layer of their kind before them.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+    kinds
+        Kind of each layer; the last one is full whatever is listed, as in transformers.
+    window
+        Of the layers that have one, None if none has [token].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's mixer.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    del family
+    kinds = [*kinds[:-1], FULL]
+    own = _mixers_of_kinds(reader, kinds, window)
+    first_reader = len(kinds) - _num_readers(reader, kinds)
+    return own[:first_reader] + [_reader_of(mixer) for mixer in own[first_reader:]]
+
+
+def gemma_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the feed-forward block of each layer: dense, and experts beside it where there are.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's block.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    ffn_size, num_readers = reader.whole("intermediate_size"), _given_readers(reader)
+    is_double = reader.flag("use_double_wide_mlp", False) and num_readers > 0
+    if not reader.flag("enable_moe_block", False):
+        widths = [ffn_size] * num_layers
+        if is_double:
+            widths[-num_readers:] = [2 * ffn_size] * num_readers
+        return [{"kind": "dense", "ffn_size": width} for width in widths]
+    if is_double:
+        raise reader.fault(
+            "use_double_wide_mlp", "false, as experts are beside blocks of one width"
+        )
+    fields: dict[str, Any] = {
+        "kind": "experts",
+        "num_experts": reader.whole("num_experts"),
+        "experts_per_token": reader.whole("top_k_experts"),
+        "expert_size": reader.whole("moe_intermediate_size"),
+        "num_shared_experts": 1,
+        "shared_expert_size": ffn_size,
+        "is_shared_apart": True,
+    }
+    if fields["experts_per_token"] > fields["num_experts"]:
+        raise reader.fault("top_k_experts", "at most num_experts")
+    return [fields] * num_layers
+
+
+def gemma_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return embeddings for each layer, if any, and say in each layer how many norms it has.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    layers
+        Fields of each layer; they get `num_norms`: one before and one after each part, three more
+        for experts beside a block, one after what embeddings for the layer add.
+
+    Returns
+    -------
+    dict
+        Fields of an `Architecture`.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit.
+    """
+    size = reader.whole("hidden_size_per_layer_input", _LAYER_INPUT_SIZE, minimum=0)
+    vocabulary_size = reader.whole("vocab_size_per_layer_input", _LAYER_VOCABULARY_SIZE)
+    for layer in layers:
+        has_experts = layer["feed_forward"]["kind"] == "experts"
+        layer["num_norms"] = 4 + 3 * has_experts + (size > 0)
+    if not size:
+        return {}
+    return {"layer_inputs": {"vocabulary_size": vocabulary_size, "size": size}}
+
+
+def assistant_fields(
+    config: Mapping[str, Any], argument: str, *, hidden_size: int, vocabulary_size: int
+) -> dict[str, Any]:
+    """Return the fields of an `Architecture` that the configuration of an assistant describes.
+
+    Parameters
+    ----------
+    config
+        Content of its ``config.json``.
+    argument
+        Name that an error should carry.
+    hidden_size, vocabulary_size
+        Those of the target that it was trained for [-] [token].
+
+    Returns
+    -------
+    dict
+        Fields by name, without `schema_version`, `name` and `source`. Its projection is both of
+        those that each pass has: of the target's embedding and state, and back to its width.
+
+    Raises
+    ------
+    InputError
+        If it is an assistant of another target, or has a part that is not known here.
+    """
+    outer = Reader({"tie_word_embeddings": True, **config}, argument)
+    if outer.flag("use_ordered_embeddings", False):
+        expected = "false, as a head over clusters of the vocabulary is not known here"
+        raise outer.fault("use_ordered_embeddings", expected)
+    if outer.whole("backbone_hidden_size") != hidden_size:
+        raise outer.fault("backbone_hidden_size", f"the width of the target, {hidden_size}")
+    text = config.get("text_config")
+    if not isinstance(text, dict) or text.get("model_type") != "gemma4_text":
+        raise outer.fault("text_config", "an object of model_type gemma4_text")
+    reader, family = Reader(text, f"{argument} text_config"), FAMILIES["gemma4"]
+    layers = _layers_of_assistant(reader, family)
+    if reader.whole("vocab_size") != vocabulary_size:
+        raise reader.fault("vocab_size", f"that of the target, {vocabulary_size}")
+    reader.get("vocab_size_per_layer_input")
+    dtype = reader.dtype() if reader.config.get("dtype") else outer.dtype()
+    reader.refuse_other_keys(family)
+    fields = {
+        "hidden_size": reader.whole("hidden_size"),
+        "vocabulary_size": vocabulary_size,
+        "has_tied_embeddings": outer.flag("tie_word_embeddings", True),
+        "input_projection_size": 3 * hidden_size,
+        "layers": layers,
+        "reads_target_cache": True,
+    }
+    return fields | dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def _layers_of_assistant(reader: Reader, family: Family) -> list[dict[str, Any]]:
+    """Return the layers of an assistant, none of which has a cache."""
+    num_layers = reader.whole("num_hidden_layers")
+    for key, expected in (
+        ("hidden_size_per_layer_input", 0),
+        ("enable_moe_block", False),
+        ("use_double_wide_mlp", False),
+        ("num_kv_shared_layers", num_layers),
+    ):
+        if (reader.get(key) or expected) != expected:
+            raise reader.fault(key, f"{expected} in an assistant")
+    if reader.get("layer_types") is None:
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
+    kinds = reader.by_layer("layer_types", num_layers, (FULL, SLIDING))
+    window = reader.whole("sliding_window") if SLIDING in kinds else None
+    block = {"kind": "dense", "ffn_size": reader.whole("intermediate_size")}
+    return [
+        {"count": 1, "mixer": _reader_of(mixer), "feed_forward": block, "num_norms": 4}
+        for mixer in _mixers_of_kinds(reader, kinds, window)
+    ]
+
+
+def _mixers_of_kinds(reader: Reader, kinds: list[str], window: int | None) -> list[dict[str, Any]]:
+    """Return the attention of each layer as if none read the cache of another."""
+    num_heads = reader.whole("num_attention_heads")
+    sizes = {
+        "num_kv_heads": reader.whole("num_key_value_heads", _KV_HEADS),
+        "head_dim": reader.whole("head_dim", _HEAD_DIM),
+    }
+    has_values = not reader.flag("attention_k_eq_v", False)
+    full_sizes = _full_sizes(reader, sizes["num_kv_heads"], kinds, has_values=has_values)
+    for key, own in (("num_key_value_heads", sizes), ("num_global_key_value_heads", full_sizes)):
+        if num_heads % own["num_kv_heads"]:
+            raise reader.fault(key, f"a divisor of num_attention_heads = {num_heads}")
+    full = {"kind": "attention", "num_heads": num_heads, **full_sizes}
+    windowed = {"kind": "attention", "num_heads": num_heads, **sizes, "window": window}
+    if not has_values:
+        full["has_value_projection"] = False
+    return [full if kind == FULL else windowed for kind in kinds]
+
+
+_OVERRIDES = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+"""Keys that full layers override, and other names for what they override them with."""
+
+
+def _full_sizes(
+    reader: Reader, num_kv_heads: int, kinds: list[str], *, has_values: bool
+) -> dict[str, int]:
+    """Return the heads of full layers, by keys of their own or as what each layer overrides."""
+    own = {
+        "head_dim": reader.whole("global_head_dim", _FULL_HEAD_DIM),
+        "num_key_value_heads": reader.whole("num_global_key_value_heads", num_kv_heads),
+    }
+    if has_values:
+        own["num_key_value_heads"] = num_kv_heads
+    overridden = _overridden(reader, kinds)
+    for name, value in overridden.items():
+        if reader.get(_OVERRIDES[name]) is not None and value != own[name]:
+            expected = f"the {name} that {_OVERRIDES[name]} = {own[name]} gives"
+            raise reader.fault("per_layer_config", expected)
+    sizes = own | overridden
+    return {"num_kv_heads": sizes["num_key_value_heads"], "head_dim": sizes["head_dim"]}
+
+
+def _overridden(reader: Reader, kinds: list[str]) -> dict[str, int]:
+    """Return what full layers override, as transformers 5 writes it: the same in all of them."""
+    given = reader.get("per_layer_config")
+    if given is None:
+        return {}
+    full = [i for i, kind in enumerate(kinds) if kind == FULL]
+    if not isinstance(given, dict) or _places(given) != full or not _are_alike(given):
+        raise reader.fault("per_layer_config", "the same heads of all full layers, and no others")
+    return next(iter(given.values()), {})
+
+
+def _places(given: Mapping[str, Any]) -> list[int]:
+    return sorted(int(key) if key.isdecimal() else -1 for key in given)
+
+
+def _are_alike(given: Mapping[str, Any]) -> bool:
+    """Tell whether all layers override the same sizes of heads, and nothing else."""
+    first: Any = next(iter(given.values()), {})
+    if not isinstance(first, dict) or any(one != first for one in given.values()):
+        return False
+    return all(name in _OVERRIDES and type(n) is int and n > 0 for name, n in first.items())
+
+
+def _given_readers(reader: Reader) -> int:
+    return reader.whole("num_kv_shared_layers", 0, minimum=0)
+
+
+def _num_readers(reader: Reader, kinds: list[str]) -> int:
+    """Return how many of the last layers read caches of others: of each kind, there must be one."""
+    count = _given_readers(reader)
+    if count and not set(kinds[-count:]) <= set(kinds[:-count]):
+        expected = f"fewer, so that of each kind a layer keeps what later ones of {len(kinds)} read"
+        raise reader.fault("num_kv_shared_layers", expected)
+    return count
+
+
+def _reader_of(mixer: dict[str, Any]) -> dict[str, Any]:
+    """Return attention to the cache of another layer, which needs no matrix of keys or values."""
+    kept = {key: value for key, value in mixer.items() if key != "has_value_projection"}
+    return kept | {"has_own_cache": False}

@@ -1,0 +1,80 @@
+"""Parts that configurations of draft heads have in common, whatever their kind."""
+
+from typing import Any
+
+from specmodel.models.hf.reader import Reader
+
+MOST_LAYERS = 64
+"""Layers of a head, or modules of a target, at most [-]."""
+
+_WINDOWED = "sliding_attention"
+
+
+def check_target(reader: Reader, width: int, hidden_size: int, vocabulary_size: int) -> None:
+    """Refuse a head for another target, naming the key that says so."""
+    is_told = reader.config.get("target_hidden_size") is not None
+    for key, needed in (
+        ("target_hidden_size" if is_told else "hidden_size", hidden_size),
+        ("vocab_size", vocabulary_size),
+    ):
+        if reader.whole(key) != needed:
+            raise reader.fault(key, f"that of the target, {needed}, for a head of this target")
+
+
+def grouped(reader: Reader, width: int) -> dict[str, Any]:
+    """Return the fields of attention with groups of heads."""
+    num_heads = reader.whole("num_attention_heads")
+    num_kv_heads = reader.whole("num_key_value_heads", num_heads)
+    if num_heads % num_kv_heads:
+        raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
+    head_dim = width // num_heads if width % num_heads == 0 else None
+    return {
+        "kind": "attention",
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": reader.whole("head_dim", head_dim),
+    }
+
+
+def latent(reader: Reader) -> dict[str, Any]:
+    """Return the fields of attention over latents."""
+    sizes = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return {
+        "kind": "latent_attention",
+        "num_heads": reader.whole("num_attention_heads"),
+        **{name: reader.whole(name) for name in sizes},
+    }
+
+
+def windows(reader: Reader, num_layers: int) -> list[int | None]:
+    """Return the window of each layer, which its type says, None for the whole context."""
+    types = reader.by_layer("layer_types", num_layers, ("full_attention", _WINDOWED))
+    is_windowed = reader.get("sliding_window") and reader.get("use_sliding_window", True)
+    if is_windowed and reader.get("layer_types") is None:
+        raise reader.fault("layer_types", "the layers that sliding_window is for")
+    window = reader.whole("sliding_window") if _WINDOWED in types else None
+    return [window if kind == _WINDOWED else None for kind in types]
+
+
+def ffn_size(reader: Reader) -> int:
+    """Return the width of the block, which SGLang takes from another key for Llama 4."""
+    is_llama4 = reader.config["model_type"] == "llama4_text"
+    return reader.whole("intermediate_size_mlp" if is_llama4 else "intermediate_size")
+
+
+def draft_vocabulary(reader: Reader, vocabulary_size: int) -> int:
+    """Return the vocabulary of the head, which is at most its target's [token]."""
+    size = reader.whole("draft_vocab_size", vocabulary_size)
+    if size > vocabulary_size:
+        raise reader.fault("draft_vocab_size", f"at most the {vocabulary_size} of the target")
+    if reader.flag("tie_word_embeddings", False) and size != vocabulary_size:
+        raise reader.fault("tie_word_embeddings", f"false with draft_vocab_size = {size}")
+    return size
+
+
+def num_layers_of(reader: Reader) -> int:
+    """Return the layers of a head, which are few [-]."""
+    num_layers = reader.whole("num_hidden_layers")
+    if num_layers > MOST_LAYERS:
+        raise reader.fault("num_hidden_layers", f"at most {MOST_LAYERS} in a head")
+    return num_layers

@@ -1,0 +1,214 @@
+"""Inkling in a ``config.json``: windows with heads of their own, and what stands beside attention.
+
+Its own files and transformers 5 name widths differently, as vLLM 0.33 (``models/inkling``) reads:
+`intermediate_size` is that of experts where there is a `dense_intermediate_size`.
+"""
+
+from typing import Any
+
+from specmodel.models.hf.families import FULL, SLIDING, Family
+from specmodel.models.hf.reader import Reader
+
+INKLING = "Inkling"
+"""Name of the rules."""
+
+_NAMES = {"hybrid": FULL, "hybrid_sliding": SLIDING}
+_LOCAL = "local_layer_ids"
+_EVERY = 6
+"""Of how many layers one attends to all entries where nothing says which [-]."""
+_HEADS = ("num_attention_heads", "num_key_value_heads", "head_dim")
+
+
+def inkling_kinds(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return which layers have a window, by name, by number or every so many.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    listed
+        What `layer_types` says; empty if it says nothing.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of str
+        A kind for each layer.
+
+    Raises
+    ------
+    InputError
+        If names and numbers differ.
+    """
+    del family
+    named = [_NAMES.get(kind, kind) for kind in listed]
+    local = reader.layer_numbers(_LOCAL)
+    if local is None and named:
+        return named
+    if local is None:
+        local = {i for i in range(num_layers) if (i + 1) % _EVERY}
+    kinds = [SLIDING if i in local else FULL for i in range(num_layers)]
+    if named not in ([], kinds):
+        raise reader.fault("layer_types", f"windows in the layers that {_LOCAL} lists")
+    return kinds
+
+
+def inkling_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any]]:
+    """Return the attention of each layer, by keys of their own for layers with a window.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    kinds
+        Kind of each layer.
+    window
+        Of the layers that have one, None if none has [token].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's mixer.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit.
+    """
+    del family
+    made = {FULL: _heads(reader, "")}
+    if SLIDING in kinds:
+        made[SLIDING] = _heads(reader, "swa_") | {"window": window}
+    return [made[kind] for kind in kinds]
+
+
+def inkling_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the feed-forward block of each layer: dense in the first, or as listed.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's block.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    width, of_expert = _widths(reader)
+    leading = reader.whole("dense_mlp_idx", 0, minimum=0)
+    dense = [i < leading for i in range(num_layers)]
+    if reader.get("mlp_layer_types") is not None:
+        types = reader.by_layer("mlp_layer_types", num_layers, ("sparse", "dense"))
+        listed = [kind == "dense" for kind in types]
+        if reader.get("dense_mlp_idx") is not None and listed != dense:
+            raise reader.fault("mlp_layer_types", f"dense in the first {leading} layers")
+        dense = listed
+    block = {"kind": "dense", "ffn_size": width}
+    count, chosen = reader.whole("n_routed_experts", minimum=2), reader.whole("num_experts_per_tok")
+    if chosen > count:
+        raise reader.fault("num_experts_per_tok", "at most n_routed_experts")
+    num_shared = reader.whole("n_shared_experts", 0, minimum=0)
+    experts = {
+        "kind": "experts",
+        "num_experts": count,
+        "experts_per_token": chosen,
+        "expert_size": of_expert,
+        "num_shared_experts": num_shared,
+        "shared_expert_size": of_expert if num_shared else 0,
+    }
+    return [block if is_dense else experts for is_dense in dense]
+
+
+def inkling_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add what stands beside the attention of each layer; return the layer of modules that draft.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    layers
+        With their mixers and blocks; as many are added.
+
+    Returns
+    -------
+    dict
+        Fields of an `Architecture`.
+
+    Raises
+    ------
+    InputError
+        If a size does not fit, or modules differ from each other.
+
+    Notes
+    -----
+    Modules have dense blocks. What stands beside their attention is left out: 1 % of their weights.
+    """
+    kernel = reader.whole("sconv_kernel_size", 4)
+    size = reader.whole("d_rel", 16)
+    extent = reader.whole("rel_extent", 1024)
+    hidden_size = reader.whole("hidden_size")
+    beside = []
+    for layer in layers:
+        mixer = layer["mixer"]
+        of_kv = mixer["num_kv_heads"] * (mixer["head_dim"] + mixer["value_head_dim"])
+        own: dict[str, Any] = {
+            "kind": "beside_attention",
+            "num_channels": of_kv + 2 * hidden_size,
+            "conv_kernel": kernel,
+            "num_heads": mixer["num_heads"],
+            "relative_size": size,
+            "relative_extent": mixer.get("window") or extent,
+        }
+        beside.append({"mixer": own, "feed_forward": None, "num_norms": 0})
+    layers += beside
+    return {"mtp_layer": _module(reader)}
+
+
+def _module(reader: Reader) -> dict[str, Any]:
+    """Return the layer of a module that drafts, all of which attend alike."""
+    key, modules = "mtp_local_layer_ids", reader.whole("num_mtp_layers", 0, minimum=0)
+    local = reader.get(key) or []
+    if not isinstance(local, list) or sorted(local) not in ([], list(range(modules))):
+        raise reader.fault(key, "all modules or none, as others are not known here")
+    mixer = _heads(reader, "")
+    if local:
+        extent = reader.whole("mtp_local_extent", reader.whole("sliding_window_size", 512))
+        mixer = _heads(reader, "swa_") | {"window": extent}
+    block = {"kind": "dense", "ffn_size": _widths(reader)[0]}
+    return {"count": 1, "mixer": mixer, "feed_forward": block}
+
+
+def _heads(reader: Reader, prefix: str) -> dict[str, Any]:
+    heads, kv_heads, width = (reader.whole(f"{prefix}{name}") for name in _HEADS)
+    if heads % kv_heads:
+        expected = f"a divisor of {prefix}num_attention_heads = {heads}"
+        raise reader.fault(f"{prefix}num_key_value_heads", expected)
+    return {
+        "kind": "attention",
+        "num_heads": heads,
+        "num_kv_heads": kv_heads,
+        "head_dim": width,
+        "value_head_dim": reader.whole(f"{prefix}v_head_dim", width),
+    }
+
+
+def _widths(reader: Reader) -> tuple[int, int]:
+    """Return the widths of dense blocks and of experts, by either set of names [-]."""
+    if reader.get("dense_intermediate_size") is not None:
+        return reader.whole("dense_intermediate_size"), reader.whole("intermediate_size")
+    return reader.whole("intermediate_size"), reader.whole("moe_intermediate_size")

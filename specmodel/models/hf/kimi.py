@@ -1,0 +1,241 @@
+"""Kimi's models in a ``config.json``, and those of others that have Kimi's layers.
+
+Which layers have Kimi delta attention, its sizes, gates beside it, and how residuals are kept.
+
+Kimi's own files and GLM-5.3-Flash nest sizes and lists of layers in `linear_attn_config`;
+transformers 5 writes them under names of its own, and Ling has a third set of names.
+"""
+
+from typing import Any
+
+from specmodel.models.hf.families import FULL, LINEAR, Family
+from specmodel.models.hf.reader import Reader
+
+_NESTED = "linear_attn_config"
+_SIZES = ("num_heads", "head_dim", "short_conv_kernel_size")
+_LISTS = ("kda_layers", "full_attn_layers")
+_GENERIC = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+_LING = ("num_attention_heads", "head_dim", "short_conv_kernel_size")
+_GRANULARITY = "gated_attention_proj_granularity_type"
+
+
+def kimi_delta(reader: Reader) -> dict[str, Any]:
+    """Return Kimi delta attention as Kimi's models and GLM-5.3-Flash have it.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+
+    Returns
+    -------
+    dict
+        Fields of the record.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or a key of `linear_attn_config` is not known.
+    """
+    nested = _nested(reader)
+    if nested is None:
+        return _fields(reader, _GENERIC)
+    is_full = nested.flag("use_full_rank_gate", False)
+    known = {*_SIZES, *_LISTS, "use_full_rank_gate", "gate_lower_bound"}
+    other = next((key for key, value in nested.config.items() if value and key not in known), None)
+    if other:
+        raise nested.fault(other, "no such key, as its meaning is not known here")
+    return _fields(nested, _SIZES) | {"has_low_rank_gate": not is_full}
+
+
+def ling_delta(reader: Reader) -> dict[str, Any]:
+    """Return Kimi delta attention as Ling-3.0 has it: one matrix each makes its gates.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+
+    Returns
+    -------
+    dict
+        Fields of the record.
+
+    Raises
+    ------
+    InputError
+        If a size is missing, as in Ling-2.5, whose layers are another linear attention.
+    """
+    if reader.get(_LING[-1]) is None:
+        expected = "its width, as linear attention without a short convolution is not known here"
+        raise reader.fault(_LING[-1], expected)
+    is_low = not reader.flag("no_kda_lora", True)
+    return _fields(reader, _LING) | {"has_low_rank_decay": is_low, "has_low_rank_gate": is_low}
+
+
+def gate_size(reader: Reader, v_head_dim: int) -> int:
+    """Return the numbers of a head in the output gate of latent attention, 0 if it has none [-].
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    v_head_dim
+        Width of a head's values [-].
+
+    Returns
+    -------
+    int
+        One for each value, or one for a head [-].
+
+    Raises
+    ------
+    InputError
+        If a key says something else.
+    """
+    if reader.flag("mla_use_output_gate", False):
+        return v_head_dim
+    kind = reader.get(_GRANULARITY, "head_wise" if reader.is_family("bailing_hybrid") else None)
+    sizes = {None: 0, "head_wise": 1, "element_wise": v_head_dim}
+    if not isinstance(kind, str | None) or kind not in sizes:
+        raise reader.fault(_GRANULARITY, "head_wise, element_wise or null")
+    return sizes[kind]
+
+
+def residuals(reader: Reader) -> dict[str, Any]:
+    """Return what stands in place of one residual stream, if keys of Kimi's or GLM's say so.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+
+    Returns
+    -------
+    dict
+        The field of an `Architecture`, or nothing.
+
+    Raises
+    ------
+    InputError
+        If a size does not fit, or keys of both kinds are there.
+    """
+    block = reader.whole("attn_res_block_size", 0)
+    streams = reader.whole("hc_mult", 1)
+    streams = streams if reader.flag("mhc", False) else 1
+    if block and streams > 1:
+        raise reader.fault("mhc", "false, as there is attn_res_block_size")
+    if block:
+        return {"residuals": {"kind": "attention_residuals", "block_layers": block}}
+    own = {"kind": "hyper_connections", "num_streams": streams}
+    return {"residuals": own} if streams > 1 else {}
+
+
+def by_lists(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return kinds of layers by the two lists of `linear_attn_config`, if it is there.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Whose first layer in these lists is its `interval`.
+    listed
+        What `layer_types` says, with which the lists must agree; empty if it says nothing.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of str
+        A kind for each layer.
+
+    Raises
+    ------
+    InputError
+        If a layer is in no list or in both, or nothing says which layers are which.
+    """
+    delta = _delta_layers(reader, family, num_layers)
+    if delta is None:
+        if listed:
+            return listed
+        raise reader.fault(_NESTED, f"{' and '.join(_LISTS)}, or layer_types")
+    if listed and [kind == LINEAR for kind in listed] != [i in delta for i in range(num_layers)]:
+        raise reader.fault("layer_types", f"the layers that {_NESTED} makes {LINEAR}")
+    return listed or [LINEAR if i in delta else family.kinds[0] for i in range(num_layers)]
+
+
+def _delta_layers(reader: Reader, family: Family, num_layers: int) -> set[int] | None:
+    """Return the numbers, from 0, of layers that the lists make linear; None without lists."""
+    nested = _nested(reader)
+    if nested is None or all(nested.get(key) is None for key in _LISTS):
+        return None
+    first = family.interval or 0
+    delta, full = (_numbers(nested, key, first) for key in _LISTS)
+    if delta & full or delta | full != set(range(num_layers)):
+        last = num_layers - 1 + first
+        expected = f"each layer from {first} to {last} that is not in full_attn_layers"
+        raise nested.fault(_LISTS[0], expected)
+    return delta
+
+
+def _numbers(nested: Reader, key: str, first: int) -> set[int]:
+    """Return listed numbers of layers, counted from 0 where the list counts from another."""
+    value = nested.get(key)
+    if not isinstance(value, list) or not all(type(i) is int for i in value):
+        raise nested.fault(key, "a list of layer numbers")
+    return {i - first for i in value}
+
+
+def by_groups(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return kinds of layers where each so many end on full attention, as do those left over.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    listed
+        What `layer_types` says, with which the groups must agree; empty if it says nothing.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of str
+        A kind for each layer.
+
+    Raises
+    ------
+    InputError
+        If the groups and the list differ.
+    """
+    del family
+    size = reader.whole("layer_group_size")
+    grouped = num_layers // size * size
+    kinds = [FULL if (i + 1) % size == 0 or i >= grouped else LINEAR for i in range(num_layers)]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", f"the last of each {size} layers {FULL}")
+    return kinds
+
+
+def _nested(reader: Reader) -> Reader | None:
+    """Return the object that has the sizes, None if there is none."""
+    value = reader.get(_NESTED)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise reader.fault(_NESTED, "an object")
+    return Reader(value, f"{reader.argument} {_NESTED}")
+
+
+def _fields(reader: Reader, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return heads, their width and the width of the convolution by their names."""
+    heads, head_dim, width = (reader.whole(name) for name in names)
+    return {
+        "kind": "kimi_delta_attention",
+        "num_heads": heads,
+        "head_dim": head_dim,
+        "conv_kernel": width,
+    }

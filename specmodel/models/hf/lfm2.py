@@ -1,0 +1,105 @@
+"""LFM2 in a ``config.json``: layers with a short convolution, and the width of dense blocks."""
+
+from typing import Any
+
+from specmodel.models.hf.families import FULL, LINEAR, Family
+from specmodel.models.hf.reader import Reader
+
+CONVOLUTIONS = "convolutions"
+"""Name of the rule for models whose layers convolve or attend."""
+
+_NAMES = {"conv": LINEAR, "short_conv": LINEAR}
+_NUMBERS = "full_attn_idxs"
+_DEFAULT_MULTIPLE = 256
+
+
+def by_convolution(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return the kind of each layer, by name or by the numbers of those that attend.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    listed
+        What `layer_types` says; empty if it says nothing.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of str
+        A kind for each layer.
+
+    Raises
+    ------
+    InputError
+        If nothing says which layers attend, or both do and differ.
+    """
+    del family
+    named = [_NAMES.get(kind, kind) for kind in listed]
+    attending = reader.layer_numbers(_NUMBERS)
+    if attending is None:
+        if not named:
+            raise reader.fault("layer_types", f"conv or {FULL} for each of {num_layers} layers")
+        return named
+    kinds = [FULL if i in attending else LINEAR for i in range(num_layers)]
+    if named not in ([], kinds):
+        raise reader.fault("layer_types", f"{FULL} in the layers that {_NUMBERS} lists")
+    return kinds
+
+
+def short_convolution(reader: Reader) -> dict[str, Any]:
+    """Return the short convolution of a layer, which is as wide as the model.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+
+    Returns
+    -------
+    dict
+        Fields of the record of the mixer.
+
+    Raises
+    ------
+    InputError
+        If its window is missing, or it has another width.
+    """
+    hidden_size = reader.whole("hidden_size")
+    for key in ("conv_dim", "conv_dim_out"):
+        if reader.whole(key, hidden_size) != hidden_size:
+            raise reader.fault(key, f"hidden_size = {hidden_size}, as others are not known here")
+    kernel = reader.whole("conv_L_cache")
+    return {"kind": "short_convolution", "num_channels": hidden_size, "conv_kernel": kernel}
+
+
+def adjusted_ffn_size(reader: Reader) -> int:
+    """Return the width of dense blocks, two thirds of what is told or as it is told.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+
+    Returns
+    -------
+    int
+        The width [-].
+
+    Raises
+    ------
+    InputError
+        If a number is missing or does not fit.
+    """
+    size = reader.whole("intermediate_size")
+    if not reader.flag("block_auto_adjust_ff_dim", True):
+        return size
+    factor = reader.get("block_ffn_dim_multiplier")
+    factor = 1 if factor is None else factor
+    if type(factor) not in (int, float) or not 0 < factor <= size:
+        raise reader.fault("block_ffn_dim_multiplier", "a number above 0")
+    multiple = reader.whole("block_multiple_of", _DEFAULT_MULTIPLE)
+    return -(-int(factor * int(2 * size / 3)) // multiple) * multiple

@@ -1,0 +1,172 @@
+"""LongCat in a ``config.json``: layers with two mixers and dense blocks and one set of experts.
+
+Experts read what the first mixer made, and add to what the second block makes, so that messages
+between GPUs may hide behind what is in between; no engine counts on it, and nothing here does. Each
+double layer is two layers with latent attention and a dense block, and one with experts alone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.models.hf.reader import Reader
+
+LONGCAT = "LongCat"
+"""Name of the rules."""
+
+_RATIOS = ("ngram_vocab_size_ratio", "oe_vocab_size_ratio")
+_SPLITS = ("emb_split_num", "oe_split_num")
+_NEIGHBOURS = ("emb_neighbor_num", "oe_neighbor_num")
+_LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "config_groups")
+_UNQUANTISED = "disable_quant_module"
+
+
+def num_single_layers(reader: Reader) -> int:
+    """Return the layers with a mixer and a dense block: two in each double layer [-].
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+
+    Returns
+    -------
+    int
+        Layers, those with experts aside [-].
+
+    Raises
+    ------
+    InputError
+        If the number of double layers is missing, or another number contradicts it.
+    """
+    double = reader.whole("num_layers")
+    told = reader.whole("num_hidden_layers", double)
+    if told not in (double, 2 * double):
+        raise reader.fault("num_hidden_layers", f"num_layers = {double}, or twice as many")
+    return 2 * double
+
+
+def single_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the dense block of each layer with a mixer.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    num_layers
+        Layers with a mixer [-].
+
+    Returns
+    -------
+    list of dict
+        Fields of the record of each layer's block.
+
+    Raises
+    ------
+    InputError
+        If the width is missing, or told twice and not the same.
+    """
+    other = reader.get("intermediate_size")
+    width = reader.whole(
+        "ffn_hidden_size", other if other is None else reader.whole("intermediate_size")
+    )
+    if other not in (None, width):
+        raise reader.fault("intermediate_size", f"the same as ffn_hidden_size = {width}")
+    return [{"kind": "dense", "ffn_size": width}] * num_layers
+
+
+def longcat_fields(reader: Reader, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add the layers with experts to those with mixers; return what else an `Architecture` has.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    layers
+        Layers with a mixer and a dense block; as many with experts are added for each two.
+
+    Returns
+    -------
+    dict
+        Fields: the layer of a module for multi-token prediction, which has no experts, and
+        embeddings of the last tokens.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or zero experts do something.
+
+    Notes
+    -----
+    As vLLM 0.33 (``longcat_flash.py``, ``longcat_flash_mtp.py``) builds it.
+    """
+    count, chosen = reader.whole("n_routed_experts", minimum=2), reader.whole("num_experts_per_tok")
+    if chosen > count:
+        raise reader.fault("num_experts_per_tok", "at most n_routed_experts")
+    num_zero = reader.whole("zero_expert_num", 0, minimum=0)
+    experts = {
+        "kind": "experts",
+        "num_experts": count,
+        "experts_per_token": chosen,
+        "expert_size": reader.whole("moe_intermediate_size"),
+        "num_zero_experts": num_zero,
+    }
+    if num_zero and reader.get("zero_expert_type", "identity") != "identity":
+        raise reader.fault("zero_expert_type", "identity, as others are not known here")
+    if reader.get("attention_method", "MLA") != "MLA":
+        raise reader.fault("attention_method", "MLA, as others are not known here")
+    of_module = {"count": 1, **layers[-1]}
+    alone = {"mixer": None, "feed_forward": experts, "num_norms": 0}
+    layers += [alone] * (len(layers) // 2)
+    return {"mtp_layer": of_module} | _ngrams(reader)
+
+
+def check_quantisation(reader: Reader, beside: Mapping[str, Any] | None) -> None:
+    """Refuse lists of modules, whose names count double layers.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    beside
+        Content of the ``hf_quant_config.json`` beside it, if there is one.
+
+    Raises
+    ------
+    InputError
+        If there is a list.
+    """
+    expected = "none, as names in double layers are not read: say weight_dtype"
+    records = {
+        "quantization_config": reader.config.get("quantization_config"),
+        "quantization": (beside or {}).get("quantization"),
+    }
+    for name, record in records.items():
+        given = record if isinstance(record, dict) else {}
+        listed = next((key for key in _LISTS if given.get(key)), None)
+        if listed:
+            raise InputError(f"{reader.argument} {name}.{listed}", given[listed], expected)
+    if any(records.values()) and reader.get(_UNQUANTISED):
+        raise reader.fault(_UNQUANTISED, expected)
+
+
+def _ngrams(reader: Reader) -> dict[str, Any]:
+    """Return the embeddings of the last tokens, if a number of rows is told, by either name."""
+    key = next((name for name in _RATIOS if reader.get(name) is not None), None)
+    if key is None:
+        return {}
+    ratio = reader.get(key)
+    if type(ratio) not in (int, float) or not 0 < ratio <= 10**6:
+        raise reader.fault(key, "a number above 0: rows of a table for each of the vocabulary")
+    split, neighbours = (
+        reader.whole(
+            next((name for name in names if reader.get(name) is not None), names[0]), minimum=n
+        )
+        for names, n in ((_SPLITS, 1), (_NEIGHBOURS, 2))
+    )
+    tables = split * (neighbours - 1)
+    if reader.whole("hidden_size") % tables:
+        raise reader.fault(_SPLITS[0], f"{tables} tables that divide the hidden_size evenly")
+    least = ratio * reader.whole("vocab_size")
+    rows = sum(int(least + 2 * place + 1) for place in range(tables))
+    return {"ngram_inputs": {"num_tables": tables, "num_rows": rows}}

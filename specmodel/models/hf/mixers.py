@@ -1,0 +1,420 @@
+"""What mixes the tokens in each layer of a ``config.json``: attention of some kind, or a state."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from specmodel.models.hf.deepseek_v4 import (
+    by_ratios,
+    by_shared_entries,
+    compressed_mixers,
+)
+from specmodel.models.hf.families import CHUNKED, FULL, INDEXED, LINEAR, SLIDING, Family
+from specmodel.models.hf.gemma import gemma_mixers
+from specmodel.models.hf.geometries import (
+    block_sparse_kinds,
+    block_sparse_mixers,
+    mimo_kinds,
+    mimo_mixers,
+)
+from specmodel.models.hf.inkling import INKLING, inkling_kinds, inkling_mixers
+from specmodel.models.hf.kimi import (
+    by_groups,
+    by_lists,
+    gate_size,
+    kimi_delta,
+    ling_delta,
+)
+from specmodel.models.hf.lfm2 import CONVOLUTIONS, by_convolution, short_convolution
+from specmodel.models.hf.mamba2 import (
+    BLOCK_TYPES,
+    SIDE_BY_SIDE,
+    by_block_type,
+    by_name,
+    by_number,
+    falcon,
+    mamba,
+    nemotron,
+    side_by_side,
+)
+from specmodel.models.hf.nas import searched_mixers
+from specmodel.models.hf.reader import Reader
+
+_STATE_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+_INDEXERS = ("full", "shared", "F", "S")
+
+
+def mixers(reader: Reader, family: Family, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return what mixes the tokens in each layer, None where nothing does.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict or None
+        Fields of the record of each layer's mixer.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit, or keys contradict each other.
+    """
+    kinds, window = _layer_kinds(reader, family, num_layers)
+    if family.own_rules in _OWN:
+        return [*_OWN[family.own_rules](reader, family, kinds, window)]
+    made: dict[str, dict[str, Any]] = {}
+    if not {FULL, SLIDING, CHUNKED}.isdisjoint(kinds):
+        made[FULL] = attention(reader, family)
+        made[SLIDING] = made[CHUNKED] = made[FULL] | {"window": window}
+    if LINEAR in kinds:
+        made[LINEAR] = {"state_dtype": _state_dtype(reader)} | _LINEAR[family.linear](reader)
+    if not set(INDEXED).isdisjoint(kinds):
+        made |= dict.fromkeys(INDEXED, _sparse_attention(reader, family))
+        owns = _own_indexers(reader, num_layers)
+        return [
+            made[kind] if has_indexer or kind == LINEAR else made[kind] | {"has_indexer": False}
+            for kind, has_indexer in zip(kinds, owns, strict=True)
+        ]
+    if family.heads:
+        heads = _HEADS[family.heads](reader, kinds)
+        return [made[kind] | {"num_heads": n} for kind, n in zip(kinds, heads, strict=True)]
+    return [made.get(kind) for kind in kinds]
+
+
+def attention(reader: Reader, family: Family) -> dict[str, Any]:
+    """Return the attention to a whole context that a model's layers have.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        How its family names the parts of the shape.
+
+    Returns
+    -------
+    dict
+        Fields of the record of attention.
+
+    Raises
+    ------
+    InputError
+        If a size is missing or does not fit.
+    """
+    if family.attention == "latent":
+        return {"kind": "latent_attention"} | _latent_heads(reader, family)
+    num_heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
+    head_dim = family.head_dim or (hidden_size // num_heads if hidden_size % num_heads == 0 else 0)
+    num_kv_heads = reader.whole("num_key_value_heads", family.kv_heads or num_heads)
+    if num_heads % num_kv_heads:
+        raise reader.fault("num_key_value_heads", f"a divisor of num_attention_heads = {num_heads}")
+    fields = {
+        "kind": "attention",
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": reader.whole("head_dim", head_dim or None),
+    }
+    if family.has_output_gate:
+        fields["has_output_gate"] = reader.flag("attn_output_gate", True)
+    return fields
+
+
+def _latent_heads(reader: Reader, family: Family) -> dict[str, Any]:
+    missing = 0 if family.has_query_latent else None
+    has_query_latent = reader.get("q_lora_rank", missing) is not None
+    v_head_dim = reader.whole("v_head_dim")
+    size = gate_size(reader, v_head_dim)
+    return {
+        "num_heads": reader.whole("num_attention_heads"),
+        "kv_lora_rank": reader.whole("kv_lora_rank"),
+        "q_lora_rank": reader.whole("q_lora_rank", minimum=0) if has_query_latent else 0,
+        "qk_nope_head_dim": reader.whole("qk_nope_head_dim"),
+        "qk_rope_head_dim": reader.whole("qk_rope_head_dim", minimum=0),
+        "v_head_dim": v_head_dim,
+        **({"gate_size": size} if size else {}),
+    }
+
+
+def _gated_delta_net(reader: Reader) -> dict[str, Any]:
+    key_heads, value_heads = "linear_num_key_heads", "linear_num_value_heads"
+    fields: dict[str, Any] = {
+        "kind": "gated_delta_net",
+        "num_key_heads": reader.whole(key_heads),
+        "num_value_heads": reader.whole(value_heads),
+        "key_head_dim": reader.whole("linear_key_head_dim"),
+        "value_head_dim": reader.whole("linear_value_head_dim"),
+        "conv_kernel": reader.whole("linear_conv_kernel_dim"),
+    }
+    if fields["num_value_heads"] % fields["num_key_heads"]:
+        raise reader.fault(key_heads, f"a divisor of {value_heads} = {fields['num_value_heads']}")
+    return fields
+
+
+def _lightning(reader: Reader) -> dict[str, Any]:
+    """Return linear attention, with the heads that attention has."""
+    return {
+        "kind": "lightning_attention",
+        "num_heads": reader.whole("num_attention_heads"),
+        "head_dim": reader.whole("head_dim"),
+    }
+
+
+def _state_dtype(reader: Reader) -> str:
+    """Return the dtype of a recurrent state, which engines keep in 32 bits if nothing is said."""
+    state_dtype = reader.get("mamba_ssm_dtype") or "float32"
+    if not isinstance(state_dtype, str) or state_dtype not in _STATE_DTYPES:
+        raise reader.fault("mamba_ssm_dtype", f"one of: {', '.join(_STATE_DTYPES)}")
+    return _STATE_DTYPES[state_dtype]
+
+
+def _sparse_attention(reader: Reader, family: Family) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "kind": "sparse_attention",
+        **_latent_heads(reader, family),
+        "index_num_heads": reader.whole("index_n_heads"),
+        "index_head_dim": reader.whole("index_head_dim"),
+        "index_topk": reader.whole("index_topk"),
+    }
+    pool = reader.whole("index_kpool", 1)
+    if pool > 1 and not reader.flag("index_kpool_compress", True):
+        raise reader.fault("index_kpool_compress", "true, as other pools are not known here")
+    fields |= {"index_pool": pool} if pool > 1 else {}
+    if not fields["q_lora_rank"]:
+        raise reader.fault("q_lora_rank", "at least 1, as the indexer needs the latent of queries")
+    return fields
+
+
+def _own_indexers(reader: Reader, num_layers: int) -> list[bool]:
+    """Return which layers have an indexer; the others take what the last such layer selected."""
+    said = _said_of_indexers(reader, num_layers)
+    key, owns = next(iter(said.items()))
+    if not owns[0]:
+        raise reader.fault(key, "an indexer in the first layer, as none selected before it")
+    other = next((name for name in said if said[name] != owns), None)
+    if other:
+        value = reader.get(other)
+        raise reader.fault(key, f"what {other} = {value!r} says, as keys must not contradict")
+    return owns
+
+
+def _said_of_indexers(reader: Reader, num_layers: int) -> dict[str, list[bool]]:
+    """Return which layers have an indexer by each key that says it; by the usual rule if none."""
+    said: dict[str, list[bool]] = {}
+    if reader.get("indexer_types") is not None:
+        kinds = reader.by_layer("indexer_types", num_layers, _INDEXERS[:2])
+        said["indexer_types"] = [kind == "full" for kind in kinds]
+    if reader.get("index_topk_pattern") is not None:
+        said["index_topk_pattern"] = _indexers_of_pattern(reader, num_layers)
+    frequency = reader.whole("index_topk_freq", 1)
+    offset = reader.whole("index_skip_topk_offset", 2, minimum=0)
+    if not said or reader.get("index_topk_freq") is not None:
+        name = "index_topk_freq" if said else "index_skip_topk_offset"
+        said[name] = [max(i - offset + 1, 0) % frequency == 0 for i in range(num_layers)]
+    return said
+
+
+def _indexers_of_pattern(reader: Reader, num_layers: int) -> list[bool]:
+    """Return which layers have an indexer by the letters or names of a pattern."""
+    key = "index_topk_pattern"
+    pattern = reader.get(key)
+    letters = pattern if isinstance(pattern, str | list) else ""
+    if len(letters) != num_layers or any(letter not in _INDEXERS for letter in letters):
+        raise reader.fault(key, f"{num_layers} letters F or S, or names full or shared")
+    return [letter in ("F", "full") for letter in letters]
+
+
+def _listed_heads(reader: Reader, kinds: list[str]) -> list[int]:
+    """Return the query heads of each layer, each of which has a gate of one number."""
+    if reader.get("gating", True) not in (True, "per-head"):
+        raise reader.fault("gating", "true or per-head")
+    key = "num_attention_heads_per_layer"
+    listed = reader.get(key) or [reader.whole("num_attention_heads")] * len(kinds)
+    num_kv_heads = reader.whole("num_key_value_heads", 8)
+    is_listed = isinstance(listed, list) and len(listed) == len(kinds)
+    if not is_listed or not all(type(n) is int and n > 0 for n in listed):
+        raise reader.fault(key, f"{len(kinds)} whole numbers above 0")
+    if any(n % num_kv_heads for n in listed):
+        raise reader.fault(key, f"multiples of num_key_value_heads = {num_kv_heads}")
+    return listed
+
+
+def _heads_of_windows(reader: Reader, kinds: list[str]) -> list[int]:
+    """Return the query heads of each layer, where those of layers with a window are apart."""
+    key, windowed = _heads_with_a_window(reader)
+    full, num_kv_heads = reader.whole("num_attention_heads"), reader.whole("num_key_value_heads")
+    if type(windowed) is not int or windowed < 1 or windowed % num_kv_heads:
+        raise reader.fault(key, f"heads, a multiple of num_key_value_heads = {num_kv_heads}")
+    heads = [windowed if kind == SLIDING else full for kind in kinds]
+    each = {str(i): {"num_attention_heads": n} for i, n in enumerate(heads)}
+    given = reader.get("per_layer_config") or {}
+    if not isinstance(given, dict) or any(given[name] != each.get(name, ...) for name in given):
+        raise reader.fault("per_layer_config", f"the heads that {key} gives")
+    return heads
+
+
+def _heads_with_a_window(reader: Reader) -> tuple[str, Any]:
+    """Return what is given as the query heads of layers with a window, and the key that has it.
+
+    As many as in others if nothing is, as in transformers 5.23 and vLLM 0.33.
+    """
+    key, other = "num_sliding_attention_heads", reader.get("attention_other_setting")
+    if isinstance(other, dict) and reader.get(key) is None:
+        return "attention_other_setting", other.get("num_attention_heads")
+    return key, reader.whole(key, reader.whole("num_attention_heads"))
+
+
+_LINEAR: dict[str, Callable[[Reader], dict[str, Any]]] = {
+    "gated delta net": _gated_delta_net,
+    "nemotron": nemotron,
+    "mamba": mamba,
+    "falcon": falcon,
+    "kimi delta": kimi_delta,
+    "ling delta": ling_delta,
+    "short convolution": short_convolution,
+    "lightning": _lightning,
+}
+"""Readers of linear attention and state spaces, by how families name their sizes."""
+
+_HEADS: dict[str, Callable[[Reader, list[str]], list[int]]] = {
+    "listed": _listed_heads,
+    "of windows": _heads_of_windows,
+}
+"""Rules for the heads of each layer where these differ."""
+
+
+_OWN: dict[str, Callable[..., Sequence[dict[str, Any] | None]]] = {
+    "Gemma": gemma_mixers,
+    "MiMo": mimo_mixers,
+    "search": searched_mixers,
+    "DeepSeek-V4": compressed_mixers,
+    "blocks": block_sparse_mixers,
+    INKLING: inkling_mixers,
+}
+"""Rules of families whose layers differ in more than their heads or window."""
+
+
+def _layer_kinds(reader: Reader, family: Family, num_layers: int) -> tuple[list[str], int | None]:
+    """Return the kind of each layer, and the window of those that have one, None if none has."""
+    if family.attention_types:
+        hint = ": layers of another type have linear attention"
+        reader.by_layer(family.attention_types, num_layers, (1,), hint)
+    kinds = _planned(reader, family, num_layers)
+    is_planned = bool(kinds)
+    key, default = family.window_key, family.sliding_window
+    window = reader.get(key, default)
+    if family.window_switch and not reader.flag(family.window_switch, False):
+        return _without_windows(kinds or [family.kinds[0]] * num_layers), None
+    if not is_planned:
+        kinds = _unplanned(reader, family, num_layers, window is not None)
+    if kinds == _without_windows(kinds) and (is_planned or window is None):
+        return kinds, None
+    if window is None:
+        raise reader.fault(key, f"the window of the {family.kinds[1]} layers")
+    if not family.has_windows:
+        raise reader.fault(key, "no window, as this family is not known to have one")
+    return kinds, reader.whole(key, default)
+
+
+def _unplanned(reader: Reader, family: Family, num_layers: int, has_window: bool) -> list[str]:
+    """Return the kinds of layers by the window alone, which the first layers may go without."""
+    first = 0
+    if family.first_windowed is not None:
+        first = reader.whole("max_window_layers", family.first_windowed, minimum=0)
+    return [family.kinds[has_window and i >= first] for i in range(num_layers)]
+
+
+def _without_windows(kinds: list[str]) -> list[str]:
+    return [FULL if kind in (SLIDING, CHUNKED) else kind for kind in kinds]
+
+
+def _planned(reader: Reader, family: Family, num_layers: int) -> list[str]:
+    """Return the kinds of layers as listed or by the family's rule; none if neither says any."""
+    listed: list[str] = []
+    if reader.get("layer_types") is not None:
+        listed = reader.by_layer("layer_types", num_layers, family.kinds)
+    return _RULES[family.plan](reader, family, listed, num_layers) if family.plan else listed
+
+
+def _by_interval(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return layers of which one in so many is of the first kind, the last of each so many."""
+    key = family.interval_key
+    value = reader.get(key) if key else None
+    interval = family.interval if value is None else _interval(reader, str(key))
+    if interval is None:
+        return listed
+    kinds = [family.kinds[(i + 1) % interval > 0] for i in range(num_layers)]
+    if value is not None and listed not in ([], kinds):
+        raise reader.fault("layer_types", f"every layer that {key} = {value!r} makes {FULL}")
+    agreed = listed or kinds
+    if LINEAR in family.kinds and FULL not in agreed:
+        name = "layer_types" if value is None and listed else str(key)
+        raise reader.fault(name, f"one that makes a layer of {num_layers} {FULL}, at least")
+    return agreed
+
+
+def _interval(reader: Reader, key: str) -> int:
+    """Return of how many layers one is of the first kind: a number, or letters L before a G."""
+    value = reader.get(key)
+    is_text = isinstance(value, str) and value == "L" * (len(value) - 1) + "G"
+    return len(value) if is_text else reader.whole(key)
+
+
+def _by_rotary_embedding(
+    reader: Reader, family: Family, listed: list[str], num_layers: int
+) -> list[str]:
+    """Return layers that have a window where they have a rotary embedding."""
+    if not reader.get("no_rope_layers"):
+        return listed or _by_interval(reader, family, [], num_layers)
+    rotary = reader.by_layer("no_rope_layers", num_layers, (0, 1))
+    reader.get(str(family.interval_key))
+    kinds = [family.kinds[has_rope] for has_rope in rotary]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", "the layers that no_rope_layers gives a 1 in chunks")
+    return kinds
+
+
+def _by_type(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return layers by a list of ones for attention and zeros for linear attention, or as named."""
+    key = "attn_type_list"
+    if reader.get(key) is None:
+        return listed or _as_listed(reader, family, listed, num_layers)
+    types = reader.by_layer(key, num_layers, (0, 1))
+    kinds = [FULL if is_full else LINEAR for is_full in types]
+    if listed not in ([], kinds):
+        raise reader.fault("layer_types", f"the layers with a 1 in {key} {FULL}")
+    return kinds
+
+
+def _as_listed(reader: Reader, family: Family, listed: list[str], num_layers: int) -> list[str]:
+    """Return layers that must be listed, as the family has no rule that is known here."""
+    del family
+    if not listed:
+        raise reader.fault("layer_types", f"{num_layers} kinds of layers, listed")
+    return listed
+
+
+_RULES: dict[str, Callable[[Reader, Family, list[str], int], list[str]]] = {
+    "interval": _by_interval,
+    "by rotary embedding": _by_rotary_embedding,
+    "listed": _as_listed,
+    "MiMo": mimo_kinds,
+    "compress ratios": by_ratios,
+    "blocks": block_sparse_kinds,
+    "shared entries": by_shared_entries,
+    "by type": _by_type,
+    BLOCK_TYPES: by_block_type,
+    SIDE_BY_SIDE: side_by_side,
+    "by name": by_name,
+    "by number": by_number,
+    CONVOLUTIONS: by_convolution,
+    INKLING: inkling_kinds,
+    "lists": by_lists,
+    "groups": by_groups,
+}
+"""Rules for the kind of each layer, which must agree with what is listed."""

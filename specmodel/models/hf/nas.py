@@ -1,0 +1,120 @@
+"""Layers of many sizes in a ``config.json``: `block_configs` of models that a search cut (DeciLM).
+
+Layers may lack attention, or have feed-forward blocks of widths of their own.
+"""
+
+from typing import Any
+
+from specmodel.base.errors import InputError
+from specmodel.models.hf.families import Family
+from specmodel.models.hf.reader import Reader
+
+_KEY = "block_configs"
+_ATTENTION = ("no_op", "n_heads_in_group", "window_length")
+_FFN = ("no_op", "ffn_mult", "intermediate_size", "hidden_act")
+_MULTIPLE = 256
+"""Widths of blocks are rounded up to multiples of it [-]."""
+
+
+def searched_mixers(
+    reader: Reader, family: Family, kinds: list[str], window: int | None
+) -> list[dict[str, Any] | None]:
+    """Return the attention of each layer, None where a search left it out.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    family
+        Not needed.
+    kinds
+        One for each layer.
+    window
+        Not needed: layers have windows of their own [token].
+
+    Returns
+    -------
+    list of dict or None
+        Fields of the record of each layer's mixer.
+
+    Raises
+    ------
+    InputError
+        If a layer has something that is not known here, such as a matrix in place of attention,
+        which vLLM 0.33 does not run either (``nemotron_nas.py``).
+    """
+    del family, window
+    heads, hidden_size = reader.whole("num_attention_heads"), reader.whole("hidden_size")
+    usual = hidden_size // heads if hidden_size % heads == 0 else None
+    head_dim = reader.whole("head_dim", usual)
+    found: list[dict[str, Any] | None] = []
+    for part in _parts(reader, "attention", _ATTENTION, len(kinds)):
+        if part.flag("no_op", False):
+            found.append(None)
+            continue
+        group = part.whole("n_heads_in_group")
+        if heads % group:
+            raise part.fault("n_heads_in_group", f"a divisor of num_attention_heads = {heads}")
+        own = {"window": part.whole("window_length")} if part.get("window_length") else {}
+        sizes = {"num_heads": heads, "num_kv_heads": heads // group, "head_dim": head_dim}
+        found.append({"kind": "attention"} | sizes | own)
+    return found
+
+
+def searched_blocks(reader: Reader, num_layers: int) -> list[dict[str, Any] | None]:
+    """Return the feed-forward block of each layer, None where a search left it out.
+
+    Parameters
+    ----------
+    reader
+        The configuration.
+    num_layers
+        Layers [-].
+
+    Returns
+    -------
+    list of dict or None
+        Fields of the record of each layer's block.
+
+    Raises
+    ------
+    InputError
+        If a layer has neither width nor multiplier, or something that is not known here.
+    """
+    hidden_size = reader.whole("hidden_size")
+    return [
+        None
+        if part.flag("no_op", False)
+        else {"kind": "dense", "ffn_size": _ffn_size(part, hidden_size)}
+        for part in _parts(reader, "ffn", _FFN, num_layers)
+    ]
+
+
+def _ffn_size(part: Reader, hidden_size: int) -> int:
+    """Return the width of a block, which a multiplier gives in steps: 4 is that of GPT-2."""
+    factor = part.get("ffn_mult")
+    if factor is None:
+        return part.whole("intermediate_size")
+    if type(factor) not in (int, float) or not 0 < factor <= _MULTIPLE:
+        raise part.fault("ffn_mult", f"a number above 0, up to {_MULTIPLE}")
+    return -(-int(2 * factor * hidden_size / 3) // _MULTIPLE) * _MULTIPLE
+
+
+def _parts(reader: Reader, name: str, known: tuple[str, ...], num_layers: int) -> list[Reader]:
+    """Return what each layer has of a part; what is not known of it is refused by its key."""
+    listed = reader.get(_KEY)
+    if not isinstance(listed, list) or len(listed) != num_layers:
+        shown = f"{len(listed)} entries" if isinstance(listed, list) else listed
+        expected = f"{num_layers} objects, one for each layer"
+        raise InputError(f"{reader.argument} {_KEY}", shown, expected)
+    found = []
+    for number, block in enumerate(listed):
+        own = block.get(name) if isinstance(block, dict) else None
+        if not isinstance(own, dict):
+            raise InputError(f"{reader.argument} {_KEY}[{number}].{name}", own, "an object")
+        part = Reader(own, f"{reader.argument} {_KEY}[{number}].{name}")
+        other = next((key for key, value in own.items() if value and key not in known), None)
+        if other:
+            raise part.fault(other, "false or null, as its meaning is not known here")
+        found.append(part)
+    return found

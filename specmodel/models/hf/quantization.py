@@ -1,0 +1,304 @@
+"""Dtypes of a quantised checkpoint, by its records: in ``config.json``, and in a file beside it.
+
+ModelOpt writes ``hf_quant_config.json``; its later versions write `quantization_config` as well. If
+both are there they must agree, except on the KV cache, of which ``config.json`` may say nothing:
+vLLM 0.33 then keeps it in 16 bits, as is done here, and SGLang 0.5.23 takes the file beside it.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from specmodel.base.errors import InputError
+from specmodel.layers.work import wider_dtype
+from specmodel.models.hf.families import MTP_COUNTS
+from specmodel.models.hf.formats import (
+    MIXED,
+    MOE_ALGO,
+    Format,
+    Recipe,
+    Source,
+    read_recipe,
+)
+from specmodel.models.hf.modules import (
+    DENSE,
+    EXPERTS,
+    HEAD,
+    MIXER,
+    OUTPUT,
+    SHARED,
+    Modules,
+    Named,
+)
+
+BESIDE = "hf_quant_config.json"
+"""File that ModelOpt writes beside the configuration."""
+
+_KEY = "quantization_config"
+_Value = TypeVar("_Value")
+
+Layer = Mapping[str, Any]
+"""A layer: its `mixer` and `feed_forward` as fields of records; either may be missing."""
+
+
+def checkpoint_dtypes(
+    config: Mapping[str, Any],
+    argument: str,
+    dtype: str,
+    layers: Sequence[Layer],
+    *,
+    beside: Mapping[str, Any] | None = None,
+    has_tied_embeddings: bool = False,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the dtypes of a checkpoint: those of an `Architecture`, and those of single layers.
+
+    Activations take the dtype of the routed experts' arithmetic, or of dense blocks where nothing
+    routes, as most of it is there; arithmetic on wider weights is done in the dtype of these. Where
+    that of mixers is narrower, their activations have a dtype of their own.
+
+    Parameters
+    ----------
+    config
+        Content of a ``config.json``, that of a language model in a wrapper taken out of it.
+    argument
+        Name that an error should carry.
+    dtype
+        Dtype of what is not quantised: embedding, router and norms, at least.
+    layers
+        Each layer by itself, in order.
+    beside
+        Content of the ``hf_quant_config.json`` beside it, if there is one.
+    has_tied_embeddings
+        Whether the LM head is the embedding, which is not quantised.
+
+    Returns
+    -------
+    tuple
+        Fields of an `Architecture`, and the layers with the dtypes of their own that they have.
+
+    Raises
+    ------
+    InputError
+        If a record of quantisation is not understood, names part of what has one dtype here, or
+        disagrees with the other one.
+
+    Examples
+    --------
+    >>> config = {"quantization_config": {"quant_method": "awq", "bits": 4}}
+    >>> layers = [{"mixer": {"kind": "attention"}, "feed_forward": {"kind": "dense"}}]
+    >>> fields, _ = checkpoint_dtypes(config, "config", "bf16", layers)
+    >>> fields["weight_dtype"], fields["embedding_dtype"]
+    ('int4', 'bf16')
+    """
+    modules, has_mtp = Modules(layers), any(config.get(key) for key in MTP_COUNTS)
+    ends = _Ends(has_tied_embeddings, has_mtp)
+    read = []
+    for name, record in _records(config, argument, beside):
+        recipe = read_recipe(Source(record, name, dtype), config.get("expert_dtype"))
+        read.append(_Checkpoint(recipe, name, dtype, modules, ends))
+    if not read:
+        return _unquantised(config, argument, dtype), [dict(layer) for layer in layers]
+    own_fields = read[0].fields
+    if len(read) > 1:
+        _check_agreement(*read)
+        other_kv = read[1].fields["kv_dtype"]
+        own_fields |= {"other_kv_dtype": other_kv} if other_kv != own_fields["kv_dtype"] else {}
+    return own_fields, read[0].layers
+
+
+def _records(
+    config: Mapping[str, Any], argument: str, beside: Mapping[str, Any] | None
+) -> list[tuple[str, Any]]:
+    """Return the records of quantisation that there are, each with how errors name it.
+
+    Of a record for experts alone, the file beside it repeats no more than these.
+    """
+    own, other = config.get(_KEY), _beside(beside, argument)
+    if other is not None and isinstance(own, dict) and own.get("quant_algo") == MIXED:
+        own = {"quantized_layers": other.get("quantized_layers"), **own}
+    records = [(f"{argument} {_KEY}", own)] if own else []
+    is_alone = other is None or (isinstance(own, dict) and own.get(MOE_ALGO) is not None)
+    return records if is_alone else [*records, (_beside_name(argument), other)]
+
+
+def _unquantised(config: Mapping[str, Any], argument: str, dtype: str) -> dict[str, Any]:
+    """Return the dtypes of an architecture where no record says that anything is quantised."""
+    if config.get("expert_dtype") is not None:
+        expected = f"none, as there is no {_KEY}"
+        raise InputError(f"{argument} expert_dtype", config["expert_dtype"], expected)
+    return dict.fromkeys(("weight_dtype", "activation_dtype", "kv_dtype"), dtype)
+
+
+def _beside_name(argument: str) -> str:
+    """Return how errors name the record of the file beside a ``config.json``."""
+    return f"{argument.rpartition(' ')[0]} {BESIDE} quantization".lstrip()
+
+
+def _beside(beside: Mapping[str, Any] | None, argument: str) -> dict[str, Any] | None:
+    """Return the record that the file beside a ``config.json`` holds."""
+    if beside is None:
+        return None
+    name = _beside_name(argument)
+    record = beside.get("quantization")
+    if not isinstance(record, dict):
+        raise InputError(name, record, "an object with quant_algo, as ModelOpt writes it")
+    if "NVFP4" in str(record.get("quant_algo")) and "exclude_modules" not in record:
+        expected = "a list, without which engines read no NVFP4; or weight_dtype to say it"
+        raise InputError(f"{name}.exclude_modules", None, expected)
+    return {"quant_method": "modelopt", **record}
+
+
+def _check_agreement(own: "_Checkpoint", other: "_Checkpoint") -> None:
+    """Refuse two records that give a part different dtypes."""
+    for field, value in own.fields.items():
+        is_silent = field == "kv_dtype" and own.recipe.kv_dtype is None
+        if value != other.fields[field] and not is_silent:
+            expected = f"{other.fields[field]}, as {BESIDE} beside it has"
+            raise InputError(own.name, f"{field} {value}", expected)
+    for number, (layer, same) in enumerate(zip(own.layers, other.layers, strict=True)):
+        for field in ("mixer_dtype", "output_dtype", "ffn_dtype"):
+            if layer.get(field) != same.get(field):
+                value = f"{field} {layer.get(field)} of layer {number}"
+                raise InputError(own.name, value, f"{same.get(field)}, as {BESIDE} beside it has")
+
+
+class _Ends(NamedTuple):
+    """What stands around the layers: a head that is the embedding, a block for drafting."""
+
+    has_tied_head: bool
+    has_mtp: bool
+
+
+class _Checkpoint:
+    """The dtypes of all matrices, by one record: `fields` of the model, and `layers`."""
+
+    def __init__(
+        self, recipe: Recipe, name: str, dtype: str, modules: Modules, ends: _Ends
+    ) -> None:
+        self.recipe, self.name, self.dtype, self.modules = recipe, name, dtype, modules
+        self.ends = ends
+        self.plain = Format(dtype, dtype)
+        self.kept = [modules.named(key, entries) for key, entries in recipe.kept.items()]
+        self.targets: list[tuple[Named, Format]] = [
+            (modules.named(key, entries), form) for key, entries, form in recipe.targets
+        ]
+        self.fields, self.layers = self._read()
+
+    def _read(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Return the fields of an architecture, and the layers with dtypes of their own."""
+        formats = [self._formats(number) for number in range(len(self.modules.layers))]
+        self._check_any(formats)
+        experts = self._experts(formats)
+        of_mixers = _most_common_weights(_of_groups(formats, MIXER))
+        of_blocks = _most_common_weights(_of_groups(formats, SHARED, DENSE))
+        mixed = of_mixers or self.dtype
+        weight = of_blocks or of_mixers or (experts or self.plain).weights
+        fields = {
+            "weight_dtype": weight,
+            "attention_dtype": _unless(weight, mixed),
+            "expert_dtype": _unless(weight, experts.weights) if experts else None,
+            "embedding_dtype": _unless(weight, self.dtype),
+            "head_dtype": _unless(self.dtype, self._head()),
+            "mtp_dtype": self.dtype if self.ends.has_mtp and self._leaves_mtp() else None,
+            **self._activations(formats, experts, mixed),
+            "kv_dtype": self.recipe.kv_dtype or self.dtype,
+        }
+        layers = [
+            dict(layer) | _of_layer(own, mixed, weight)
+            for layer, own in zip(self.modules.layers, formats, strict=True)
+        ]
+        return fields, layers
+
+    def _activations(
+        self, formats: list[dict[str, Format]], experts: Format | None, mixed: str
+    ) -> dict[str, str | None]:
+        """Return the dtypes of activations: those of most arithmetic, and of mixers if apart."""
+        of_most = experts or _most_common(_of_groups(formats, DENSE)) or self.plain
+        mixed_with = _most_common(_of_groups(formats, MIXER)) or of_most
+        narrow = wider_dtype(mixed_with.activations, mixed)
+        is_own = narrow != wider_dtype(of_most.activations, mixed)
+        return {
+            "activation_dtype": of_most.activations,
+            "attention_activation_dtype": mixed_with.activations if is_own else None,
+        }
+
+    def _formats(self, number: int) -> dict[str, Format]:
+        """Return the format of each group of matrices of a layer."""
+        return {group: self._format(number, group) for group in self.modules.groups[number]}
+
+    def _format(self, number: int, group: str) -> Format:
+        if any(named.holds(number, group) for named in self.kept):
+            return self.plain
+        listed = {form for named, form in self.targets if named.holds(number, group)}
+        if len(listed) > 1:
+            raise InputError(self.name, f"layer {number}", f"one format of its {group}")
+        if listed:
+            return listed.pop()
+        if group == EXPERTS and self.recipe.experts:
+            return self.recipe.experts
+        return self.recipe.every or self.plain
+
+    def _check_any(self, formats: list[dict[str, Format]]) -> None:
+        """Refuse a record that quantises nothing that the model has."""
+        if all(form == self.plain for by_group in formats for form in by_group.values()):
+            expected = f"a quantisation of {MIXER}, or of routed {EXPERTS} or {DENSE}"
+            raise InputError(self.name, "nothing quantised", expected)
+
+    def _experts(self, formats: list[dict[str, Format]]) -> Format | None:
+        found = _of_groups(formats, EXPERTS)
+        if len(set(found)) > 1:
+            raise InputError(self.name, "experts that differ", "all modules of the experts alike")
+        return found[0] if found else None
+
+    def _head(self) -> str:
+        """Return the dtype of the LM head."""
+        if self.ends.has_tied_head or any(named.has_head for named in self.kept):
+            return self.dtype
+        listed = [form for named, form in self.targets if named.has_head]
+        if listed:
+            return listed[0].weights
+        if self.recipe.has_head and self.recipe.every:
+            return self.recipe.every.weights
+        if self.recipe.needs_head:
+            raise InputError(self.name, "no lm_head in it", f"the {HEAD} left out by name")
+        return self.dtype
+
+    def _leaves_mtp(self) -> bool:
+        """Tell whether the block for multi-token prediction is left as it is."""
+        if any(named.has_mtp for named in self.kept):
+            return True
+        return self.recipe.every is None and not any(named.has_mtp for named, _ in self.targets)
+
+
+def _of_layer(formats: Mapping[str, Format], mixed: str, weight: str) -> dict[str, str]:
+    """Return the dtypes of a layer that are its own."""
+    found = {}
+    mixer, output = formats.get(MIXER), formats.get(OUTPUT)
+    if mixer and mixer.weights != mixed:
+        found["mixer_dtype"] = mixer.weights
+    if mixer and output and output.weights != mixer.weights:
+        found["output_dtype"] = output.weights
+    block = formats.get(DENSE) or formats.get(SHARED)
+    if block and block.weights != weight:
+        found["ffn_dtype"] = block.weights
+    return found
+
+
+def _of_groups(formats: Sequence[Mapping[str, Format]], *groups: str) -> list[Format]:
+    """Return the formats of some groups of matrices, of the layers that have these, in order."""
+    return [by_group[group] for by_group in formats for group in groups if group in by_group]
+
+
+def _unless(usual: str, dtype: str) -> str | None:
+    """Return a dtype, None if it is the one that holds where nothing is said."""
+    return None if dtype == usual else dtype
+
+
+def _most_common_weights(formats: Sequence[Format]) -> str | None:
+    """Return the dtype that most formats have for weights; None if there is no format."""
+    return _most_common([form.weights for form in formats])
+
+
+def _most_common(values: Sequence[_Value]) -> _Value | None:
+    """Return the value that is there most often, the first of those; None if there is none."""
+    return Counter(values).most_common(1)[0][0] if values else None

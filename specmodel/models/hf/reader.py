@@ -1,0 +1,144 @@
+"""Values of a ``config.json`` by their keys: of the right kind, and none left that matters."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.models.hf.families import FAMILIES, Family
+from specmodel.models.hf.keys import ALIASES, HARMLESS_KEYS, OTHER_KINDS, SUSPECT_KEY
+
+_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+_MAX_SIZE = 10**7
+
+
+class Reader:
+    """Values of a configuration by their keys, which are known once they were read."""
+
+    def __init__(self, config: Mapping[str, Any], argument: str) -> None:
+        self.config, self.argument = config, argument
+        self.trailing = 0
+        """Layers for several tokens that lists of layers may end with."""
+        self._known = {"quantization_config", "expert_dtype", *HARMLESS_KEYS}
+
+    def fault(self, key: str, expected: str) -> InputError:
+        """Return the error that names a key with its value, to be raised."""
+        names = (key, *ALIASES.get(key, ()))
+        given = next((name for name in names if self.config.get(name) is not None), key)
+        name = key if key in self.config else given
+        return InputError(f"{self.argument} {name}", self.config.get(name), expected)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value by its key or another name of it, all of which must agree."""
+        names = (key, *ALIASES.get(key, ()))
+        self._known |= {*names}
+        given = [name for name in names if self.config.get(name) is not None]
+        for name in given[1:]:
+            if self.config[name] != self.config[given[0]]:
+                expected = f"the same as {given[0]} = {self.config[given[0]]!r}, another name"
+                raise self.fault(name, f"{expected} for it")
+        return self.config[given[0]] if given else self.config.get(key, default)
+
+    def is_family(self, name: str) -> bool:
+        """Tell whether the model's family is of a name."""
+        return str(self.config.get("model_type")).removesuffix("_text") == name
+
+    def family(self) -> Family:
+        """Return how the model's family names the parts of its shape."""
+        model_type = self.config.get("model_type")
+        name = model_type.removesuffix("_text") if isinstance(model_type, str) else None
+        for kind, families in OTHER_KINDS.items():
+            if name in families:
+                expected = f"a family that is read: this has {kind}, not known here"
+                raise self.fault("model_type", expected)
+        if name not in FAMILIES:
+            near = nearest(str(model_type or ""), FAMILIES)
+            expected = f"a family that is read: {near}, or a TOML architecture"
+            raise self.fault("model_type", expected)
+        return FAMILIES[name]
+
+    def refuse_other_keys(self, family: Family) -> None:
+        """Refuse a key that was not read though it looks as if it changed the shape."""
+        for key, value in self.config.items():
+            is_other = key not in self._known and key not in family.harmless
+            if is_other and value and SUSPECT_KEY.search(key):
+                model_type = self.config["model_type"]
+                expected = f"no such key, as its meaning in a {model_type} model is not known here"
+                raise self.fault(key, expected)
+
+    def whole(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
+        """Return a whole number, or the default where the key is missing or null."""
+        value = self.get(key)
+        if value is None and default is not None:
+            return default
+        if type(value) is not int or not minimum <= value <= _MAX_SIZE:
+            raise self.fault(key, f"a whole number from {minimum} to {_MAX_SIZE}")
+        return value
+
+    def whole_in_all(self, key: str, *, minimum: int = 1) -> int:
+        """Return a whole number that is listed for each layer, the same in all, or given once."""
+        value = self.get(key)
+        if not isinstance(value, list):
+            return self.whole(key, minimum=minimum)
+        num_layers = self.whole("num_hidden_layers")
+        if len(value) != num_layers or type(value[0]) is not int or value[0] < minimum:
+            raise self.fault(key, f"a whole number, or {num_layers} of them")
+        if value != value[:1] * num_layers:
+            raise self.fault(key, "the same in every layer, as no other model is known here")
+        return value[0]
+
+    def count(self, key: str) -> int:
+        """Return a number of parts, where null means none but a missing key means nothing."""
+        return 0 if self.get(key, "missing") is None else self.whole_in_all(key, minimum=0)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return a truth value, or the default where the key is missing."""
+        value = self.get(key, default)
+        if not isinstance(value, bool):
+            raise self.fault(key, "true or false")
+        return value
+
+    def layer_numbers(self, key: str) -> set[int] | None:
+        """Return listed numbers of layers, None where the key is missing or null."""
+        listed = self.get(key)
+        if listed is None:
+            return None
+        if not isinstance(listed, list) or not all(type(i) is int for i in listed):
+            raise self.fault(key, "a list of layer numbers")
+        num_layers = self.whole("num_hidden_layers")
+        if not all(0 <= i < num_layers for i in listed):
+            raise self.fault(key, f"numbers of layers from 0 to {num_layers - 1}")
+        return set(listed)
+
+    def by_layer(
+        self, key: str, num_layers: int, known: Sequence[int | str], hint: str = ""
+    ) -> list[Any]:
+        """Return a list with one of the known values for each layer, the first if it is missing."""
+        listed, kind = self.get(key), type(known[0])
+        if listed is None:
+            return [known[0]] * num_layers
+        each = f"{' or '.join(map(str, known))}{hint}"
+        if not isinstance(listed, list):
+            raise self.fault(key, f"{num_layers} entries, each {each}")
+        if len(listed) == num_layers + self.trailing:
+            listed = listed[:num_layers]
+        for i, value in enumerate(listed):
+            if type(value) is not kind or value not in known:
+                expected = f"{each} for each of {num_layers} layers, which layer {i} is not"
+                raise InputError(f"{self.argument} {key}", value, expected)
+        if len(listed) != num_layers:
+            expected = f"num_hidden_layers = {num_layers} entries, each {each}"
+            raise InputError(f"{self.argument} {key}", f"{len(listed)} entries", expected)
+        return listed
+
+    def dtype(self) -> str:
+        """Return the dtype of what is not quantised, bf16 where none is given."""
+        old, new = self.get("torch_dtype"), self.get("dtype")
+        if None not in (old, new) and old != new:
+            raise self.fault("torch_dtype", f"the same as dtype = {new!r}")
+        key, value = ("dtype", new) if old is None else ("torch_dtype", old)
+        if value is None:
+            return "bf16"
+        if not isinstance(value, str) or value not in _DTYPES:
+            raise self.fault(key, f"one of: {', '.join(_DTYPES)}")
+        return _DTYPES[value]

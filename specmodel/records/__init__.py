@@ -1,1 +1,0 @@
-"""What things are: models, drafters, GPUs, kernels and engines, read from files."""

@@ -1,0 +1,14 @@
+"""For the eye: words, tables, JSON and CSV, figures, and the explorer."""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.show import explorer as explorer, plots as plots
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    explorer="",
+    plots="",
+)

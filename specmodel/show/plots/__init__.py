@@ -1,0 +1,41 @@
+"""Figures that take a table and an ``ax`` and return the ``ax``; nothing is computed here.
+
+Where a table cannot be drawn, an InputError names what it lacks or has too much of.
+`figures.save_figure` draws any of them, by its name in `KINDS`, into a file.
+"""
+
+from typing import TYPE_CHECKING
+
+from specmodel.base.fronts import front
+
+if TYPE_CHECKING:
+    from specmodel.show.plots.curves import (
+        active_experts as active_experts,
+        closed_loop as closed_loop,
+        predicted_against_measured as predicted_against_measured,
+        speedup as speedup,
+        target_efficiency as target_efficiency,
+        timeline as timeline,
+    )
+    from specmodel.show.plots.figures import KINDS as KINDS
+    from specmodel.show.plots.maps import (
+        best_draft_length as best_draft_length,
+        break_even as break_even,
+    )
+    from specmodel.show.plots.passes import components as components, roofline as roofline
+    from specmodel.show.plots.rows import (
+        policies as policies,
+        sobol as sobol,
+        tornado as tornado,
+        waterfalls as waterfalls,
+    )
+
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    curves="active_experts closed_loop predicted_against_measured speedup target_efficiency"
+    " timeline",
+    figures="KINDS",
+    maps="best_draft_length break_even",
+    passes="components roofline",
+    rows="policies sobol tornado waterfalls",
+)

@@ -1,0 +1,272 @@
+"""Figures of lines and points: over batch size, tokens and iterations, and against measurements."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from specmodel.show.plots.frames import (
+    checked,
+    fits,
+    lines,
+    need_at_most,
+    need_distinct,
+    need_positive,
+    titled,
+)
+from specmodel.show.plots.style import (
+    COLOURS,
+    DASHES,
+    GREY,
+    KIND_COLOURS,
+    KIND_MARKERS,
+    MARKERS,
+    MOST_LINES,
+    Style,
+    counts_axis,
+    legend_above,
+    shortened,
+    si_axes,
+    unity,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_MOST_MARKED, _MANY = 20, 300
+_MOST_CHARACTERS = 36
+_PHASES = {"baseline": "0.82", "test": "#f7e2b8"}
+
+
+def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the speedup over the batch size, a line for each value of what else varies.
+
+    Parameters
+    ----------
+    table
+        Columns batch_size and speedup; bands are drawn between speedup_low and speedup_high, if
+        given, and what does not fit in memory by max_batch_size or fits is pale. There may be six
+        lines, told apart by draft_length, context_length or other inputs such as target.
+    ax
+        Where to draw.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> table = pd.DataFrame({"batch_size": [1, 8], "speedup": [1.2, 1.5]})
+    >>> speedup(table, Figure().add_subplot()).get_ylabel()
+    'speedup'
+    """
+    return _over_batch_size(table, ax, "speedup", "speedup")
+
+
+def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the target efficiency over the batch size, a line for each value of what else varies.
+
+    Parameters
+    ----------
+    table
+        As for `speedup`, with the column target_efficiency.
+    ax
+        Where to draw.
+    """
+    return _over_batch_size(table, ax, "target_efficiency", "target efficiency")
+
+
+def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the experts that tokens of one sequence activate: measured, by the law, independent.
+
+    Parameters
+    ----------
+    table
+        As `unions.measured_unions` returns it: model, num_experts, experts_per_token, tokens,
+        measured, law and independent; at most six models.
+    ax
+        Where to draw.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
+
+    numbers = ("num_experts", "experts_per_token", "tokens", "measured", "law", "independent")
+    rows = checked(table, numbers, ("model",), may_lack=("measured",))
+    models = list(rows.groupby(["model", "num_experts", "experts_per_token"], sort=False))
+    need_at_most(MOST_LINES, len(models), "models")
+    handles = []
+    for i, ((name, total, each), part) in enumerate(models):
+        need_distinct(part, ["tokens"])
+        part, colour = part.sort_values("tokens"), COLOURS[i]
+        ax.plot(part["tokens"], part["law"], color=colour, linewidth=1)
+        ax.plot(part["tokens"], part["independent"], color=colour, linewidth=0.8, linestyle="--")
+        style: Style = {"linestyle": "", "marker": MARKERS[i], "color": colour, "markersize": 4}
+        label = shortened(f"{name} ({total:g}/{each:g})", _MOST_CHARACTERS)
+        handles += ax.plot(part["tokens"], part["measured"], mfc="none", label=label, **style)
+    handles.append(Line2D([], [], color=GREY, linewidth=1, label="law"))
+    handles.append(Line2D([], [], color=GREY, linewidth=0.8, ls="--", label="independent"))
+    ax.set(xlabel="tokens of one sequence in a pass", ylabel="experts loaded per layer")
+    ax.set_ylim(0, None)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    legend_above(ax, "measured (experts/top-k)", handles, side="right")
+    return ax
+
+
+def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw target efficiency over batch size by draft length: measured points, predicted lines.
+
+    Parameters
+    ----------
+    table
+        Columns batch_size, draft_length, measured, predicted and spread, the standard deviation
+        of repeats; of one target and context. Where there is a column quantity, its rows of
+        target_efficiency. At most six draft lengths.
+    ax
+        Where to draw.
+    """
+    if "quantity" in table:
+        table = table[table["quantity"] == "target_efficiency"]
+    numbers = ("batch_size", "draft_length", "measured", "predicted", "spread")
+    rows = checked(table, numbers, may_lack=("spread",))
+    need_positive(rows, "batch_size")
+    need_distinct(rows, ("batch_size", "draft_length"))
+    lengths = list(rows.groupby("draft_length"))
+    need_at_most(MOST_LINES, len(lengths), "draft lengths")
+    for i, (length, part) in enumerate(lengths):
+        colour, part = COLOURS[i], part.sort_values("batch_size")
+        sizes = part["batch_size"]
+        ax.plot(sizes, part["predicted"], color=colour, linewidth=0.9, linestyle=DASHES[i])
+        dots: Style = {"linestyle": "", "marker": MARKERS[i], "markersize": 2.5, "color": colour}
+        dots |= {"linewidth": 0.6, "label": f"{length:g}"}
+        ax.errorbar(sizes, part["measured"], yerr=part["spread"], **dots)
+    counts_axis(ax, rows["batch_size"], "batch size (requests)")
+    ax.set(ylabel="target efficiency", ylim=(0, 1.05))
+    legend_above(ax, titled(["draft_length"]))
+    return ax
+
+
+def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw predicted over measured times, log-log, with the identity and a band of 10 %.
+
+    Parameters
+    ----------
+    table
+        Columns component, latency and predicted, in seconds; as `validation.predict_measured`
+        returns it.
+    ax
+        Where to draw.
+    """
+    rows = checked(table, ("latency", "predicted"), ("component",))
+    need_positive(rows, "latency", "predicted")
+    low = 0.8 * min(rows["latency"].min(), rows["predicted"].min())
+    high = 1.25 * max(rows["latency"].max(), rows["predicted"].max())
+    line = np.array([low, high])
+    ax.fill_between(line, 0.9 * line, 1.1 * line, color="0.85", linewidth=0, label="±10 %")
+    ax.plot(line, line, color="0.3", linewidth=0.8)
+    shape: Style = {"linestyle": "", "markeredgewidth": 0, "rasterized": True}
+    shape |= {"markersize": 1.5, "alpha": 0.5} if len(rows) > _MANY else {"markersize": 3}
+    kinds = list(rows.groupby("component", sort=True))
+    need_at_most(MOST_LINES, len(kinds), "components")
+    for i, (kind, part) in enumerate(kinds):
+        colour = KIND_COLOURS.get(str(kind), "0.5")
+        marker = KIND_MARKERS.get(str(kind), MARKERS[i])
+        style: Style = {"color": colour, "marker": marker, "label": shortened(str(kind), 30)}
+        ax.plot(part["latency"], part["predicted"], **shape, **style)
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    si_axes(ax)
+    ax.set(xlabel="measured time (s)", ylabel="predicted time (s)")
+    ax.set_aspect("equal")
+    legend = legend_above(ax)
+    for handle in legend.get_lines() if legend else ():
+        handle.set(alpha=1, markersize=4)
+    return ax
+
+
+def timeline(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw draft length and phase over the iterations of a request, and below them utility.
+
+    Parameters
+    ----------
+    table
+        Columns draft_length, emitted_tokens, phase, utility (the policy's own, of its last trial)
+        and window_utility; of one request, in order.
+    axes
+        Two, that share the horizontal axis.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    unknown = ("utility", "window_utility")
+    numbers = ("draft_length", "emitted_tokens", *unknown)
+    table = checked(table, numbers, ("phase",), may_lack=unknown)
+    top, bottom = axes
+    steps = np.arange(len(table) + 1)
+    changes = np.flatnonzero(table["phase"] != table["phase"].shift())
+    for start, end in itertools.pairwise([*changes, len(table)]):
+        colour = _PHASES.get(table["phase"].iloc[start])
+        for ax in axes if colour else ():
+            ax.axvspan(start, end, color=colour, linewidth=0, zorder=0)
+    for phase in ("baseline", "test"):
+        if (table["phase"] == phase).any():
+            top.fill_between([], [], color=_PHASES[phase], label=phase)
+    accepted = table["emitted_tokens"] - 1
+    top.stairs(accepted, steps, color="0.55", fill=True, label="accepted")
+    top.stairs(table["draft_length"], steps, color=COLOURS[0], label="draft length")
+    top.set(ylabel="tokens per step", ylim=(0, None))
+    utility, window = table["utility"], table["window_utility"]
+    is_new = utility.notna() & (utility != utility.shift())
+    unity(bottom)
+    bottom.plot(steps[1:], window, color=COLOURS[1], linewidth=1, label="last 16 iterations")
+    if is_new.any():
+        dots: Style = {"linestyle": "", "marker": "o", "markersize": 2.5}
+        dots |= {"color": COLOURS[2], "label": "trial, as measured"}
+        bottom.plot(steps[1:][is_new], utility[is_new], **dots)
+    bottom.set(xlabel="iteration", ylabel="utility", xlim=(0, len(table)))
+    for ax in axes:
+        legend_above(ax)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return axes
+
+
+def _over_batch_size(table: pd.DataFrame, ax: Axes, quantity: str, label: str) -> Axes:
+    """Draw a quantity over the batch size, a line for each value of what else varies."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    ends = [name for name in (f"{quantity}_low", f"{quantity}_high") if name in table]
+    limit = [name for name in ("max_batch_size",) if name in table]
+    rows = checked(table, ["batch_size", quantity, *ends, *limit])
+    need_positive(rows, "batch_size")
+    told, parts = lines(rows, "batch_size", quantity, MOST_LINES)
+    for i, (name, part) in enumerate(parts):
+        if len(ends) == 2:
+            shape: Style = {"color": COLOURS[i], "alpha": 0.2 if len(parts) < 4 else 0.1}
+            shape |= {"y1": part[ends[0]], "y2": part[ends[1]], "linewidth": 0, "zorder": 1}
+            ax.fill_between(part["batch_size"], **shape)
+        _line(ax, part, quantity, i, shortened(name, _MOST_CHARACTERS))
+    unity(ax)
+    ax.set_ylim(0 if quantity == "target_efficiency" else None, None)
+    ax.set_ylabel(label)
+    counts_axis(ax, rows["batch_size"], "batch size (requests)")
+    handles = ax.get_legend_handles_labels()[0]
+    if len(ends) == 2:
+        handles.append(Patch(facecolor="0.8", label="80 % interval"))
+    if not fits(rows).all():
+        pale: Style = {"color": "0.7", "markerfacecolor": "white", "marker": "o", "markersize": 3}
+        handles.append(Line2D([], [], label="does not fit in memory", **pale))
+    legend_above(ax, told, handles)
+    return ax
+
+
+def _line(ax: Axes, part: pd.DataFrame, quantity: str, i: int, label: str) -> None:
+    """Draw the points that fit in memory boldly, and the others palely."""
+    x, y, inside = part["batch_size"], part[quantity], fits(part)
+    marker = MARKERS[i] if len(part) <= _MOST_MARKED else None
+    style: Style = {"color": COLOURS[i], "linestyle": DASHES[i], "linewidth": 1, "marker": marker}
+    ax.plot(x[inside], y[inside], label=label or "_none", markersize=3, **style)
+    if not inside.all():
+        joined = ~inside | ~inside.shift(-1, fill_value=True)
+        ax.plot(x[joined], y[joined], **(style | {"alpha": 0.4, "marker": None}))
+        points: Style = {"linestyle": "", "markerfacecolor": "white", "markersize": 3, "alpha": 0.6}
+        ax.plot(x[~inside], y[~inside], **(style | points))

@@ -1,0 +1,187 @@
+"""Figures of `plots` as files: the kinds by name, and how large each is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specmodel.base.errors import InputError
+from specmodel.base.files import check_writable, write_bytes
+from specmodel.show.plots import curves, maps, passes, rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".pdf", ".svg")
+COLUMN_WIDTH = 3.3
+"""Width of a column of a paper, in inches."""
+TWO_COLUMNS = 6.8
+"""Width of two columns and the gap between them, in inches."""
+FONT_SIZE = 8
+"""Size of labels in points; the smallest text, in ticks and legends, has 6.7."""
+
+_DPI = 300
+_DRAFT_HEIGHT, _LEAST_HEIGHT = 3.5, 1.7
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of figure and the height that it wants, in inches.
+
+    Parameters
+    ----------
+    draw
+        The function of `plots` that draws it.
+    height
+        Height without the legends above the axes [-].
+    row_height
+        What each row adds, where the vertical axis numbers rows [-].
+    most_height
+        Height that is enough for any number of rows [-].
+    panels
+        Axes, one above the other [-].
+    """
+
+    draw: Callable[..., Any]
+    height: float
+    row_height: float = 0.0
+    most_height: float = 8.0
+    panels: int = 1
+
+
+KINDS = {
+    kind.draw.__name__: kind
+    for kind in (
+        Kind(curves.speedup, 2.1),
+        Kind(curves.target_efficiency, 2.1),
+        Kind(curves.active_experts, 2.1),
+        Kind(maps.best_draft_length, 0.8, 0.2, most_height=3.5),
+        Kind(maps.break_even, 0.8, 0.2, most_height=3.5),
+        Kind(passes.roofline, 2.4),
+        Kind(passes.components, 2.3),
+        Kind(rows.waterfalls, 1.1, 0.24, panels=2),
+        Kind(rows.tornado, 0.65, 0.36),
+        Kind(rows.sobol, 0.8, 0.3),
+        Kind(curves.predicted_against_measured, 3.2),
+        Kind(curves.closed_loop, 2.2),
+        Kind(curves.timeline, 2.8, panels=2),
+        Kind(rows.policies, 0.6, 0.25),
+    )
+}
+"""Kinds of figures by the names of the functions that draw them."""
+
+
+def check_figure(argument: str, path: str) -> None:
+    """Refuse what cannot be drawn, before anything is computed.
+
+    Parameters
+    ----------
+    argument
+        Name that an error should carry.
+    path
+        File of the figure; its suffix tells the format.
+
+    Raises
+    ------
+    InputError
+        If the suffix is unknown, matplotlib is not installed, or the file cannot be written.
+    """
+    if Path(path).suffix not in SUFFIXES:
+        raise InputError(argument, path, "a .png, .pdf or .svg file")
+    check_writable(path, argument)
+    try:
+        import matplotlib  # noqa: F401 - is it there?
+    except ImportError:
+        expected = "it to be installed: pip install 'specmodel[plots]'"
+        raise InputError(argument, "no package matplotlib", expected) from None
+
+
+def save_figure(
+    kind: str,
+    table: pd.DataFrame,
+    path: str,
+    argument: str = "figure",
+    *,
+    width: float = COLUMN_WIDTH,
+    **settings: Any,
+) -> None:
+    """Draw a figure of `plots` and write it.
+
+    Parameters
+    ----------
+    kind
+        One of `KINDS`.
+    table
+        What it draws.
+    path
+        Where; the suffix tells the format.
+    argument
+        Name that an error should carry.
+    width
+        In inches; the height follows from the kind and the table [-].
+    settings
+        What the function of `plots` takes beside table and axes.
+
+    Raises
+    ------
+    InputError
+        If the table cannot be drawn, matplotlib is not installed or the file cannot be written.
+    """
+    check_figure(argument, path)
+    from io import BytesIO
+
+    from matplotlib import rc_context
+
+    with rc_context({"font.size": FONT_SIZE}):
+        drawn = BytesIO()
+        draw_figure(kind, table, width=width, **settings).savefig(
+            drawn, format=Path(path).suffix[1:]
+        )
+    write_bytes(path, drawn.getvalue(), argument)
+
+
+def draw_figure(
+    kind: str, table: pd.DataFrame, *, width: float = COLUMN_WIDTH, **settings: Any
+) -> Figure:
+    """Draw a figure of `plots`, as high as it needs to be.
+
+    Parameters
+    ----------
+    kind
+        One of `KINDS`.
+    table
+        What it draws.
+    width
+        In inches [-].
+    settings
+        What the function of `plots` takes beside table and axes.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Of its own, no figure of pyplot's.
+
+    Raises
+    ------
+    InputError
+        If the table cannot be drawn.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    chosen = KINDS[kind]
+    draft = chosen.most_height if chosen.row_height else _DRAFT_HEIGHT
+    figure = Figure(figsize=(width, draft), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)  # keeps its renderer, so that measuring text is cheap
+    axes = figure.subplots(chosen.panels, squeeze=False, sharex=kind == "timeline")[:, 0]
+    chosen.draw(table, axes if chosen.panels > 1 else axes[0], **settings)
+    num_rows = sum(abs(ax.get_ylim()[1] - ax.get_ylim()[0]) for ax in axes)
+    wanted = chosen.height + chosen.row_height * num_rows
+    height = min(max(wanted, _LEAST_HEIGHT), chosen.most_height)
+    legends = [legend for ax in figure.axes if (legend := ax.get_legend())]
+    above = sum(legend.get_window_extent().height for legend in legends)
+    figure.set_figheight(height + above / _DPI)
+    return figure

@@ -1,0 +1,124 @@
+"""Maps: a number for each cell of a grid, written in it where there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from specmodel.show.plots.frames import checked, fits, need_distinct, need_single
+from specmodel.show.plots.style import SMALL, Style, set_ticks, thinned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST_EDGED = 20
+
+
+def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the best draft length over batch size and context; what does not fit is hatched.
+
+    Parameters
+    ----------
+    table
+        As `answers.best_draft_lengths` returns it: batch_size, context_length, best_draft_length
+        and fits, a row a point.
+    ax
+        Where to draw.
+    """
+    rows = checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
+    rows = rows.assign(hatched=~fits(rows))
+    _draw(ax, rows, ("best_draft_length", "context_length"), lambda value: f"{value:g}")
+    reason = "does not fit" if rows["hatched"].any() else ""
+    _label(ax, "best draft length (tokens)", reason, "context_length")
+    return ax
+
+
+def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the acceptance rate from which speculation pays, over batch size and draft length.
+
+    Parameters
+    ----------
+    table
+        As `answers.break_even` returns it: batch_size, context_length, draft_length,
+        break_even_acceptance_rate, missing where no rate pays, and, if known, fits; of one
+        context, or of one draft length, over whose contexts it is then drawn.
+    ax
+        Where to draw.
+    """
+    quantity = "break_even_acceptance_rate"
+    numbers = ("batch_size", "context_length", "draft_length", quantity)
+    rows = checked(table, numbers, may_lack=(quantity,))
+    num_contexts, num_lengths = rows["context_length"].nunique(), rows["draft_length"].nunique()
+    y = "context_length" if num_lengths == 1 < num_contexts else "draft_length"
+    if y == "draft_length":
+        need_single(rows, "context_length")
+    too_large, hopeless = ~fits(rows), rows[quantity].isna()
+    rows = rows.assign(hatched=too_large | hopeless)
+    # in two digits, without the 0 before the point
+    _draw(ax, rows, (quantity, y), lambda value: f"{value:.2f}".removeprefix("0"))
+    reasons = {"none pays": hopeless & ~too_large, "does not fit": too_large}
+    told = " or ".join(reason for reason, holds in reasons.items() if holds.any())
+    _label(ax, "acceptance rate needed", told, y)
+    return ax
+
+
+def _draw(
+    ax: Axes, rows: pd.DataFrame, names: tuple[str, str], write: Callable[[float], str]
+) -> None:
+    """Draw a cell for each point, with its number if that fits, otherwise with a colour bar."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.ticker import MaxNLocator
+
+    quantity, y = names
+    need_distinct(rows, ["batch_size", y])
+    cells = rows.pivot(index=y, columns="batch_size", values=quantity)
+    hatched = rows.pivot(index=y, columns="batch_size", values="hatched")
+    edges = "white" if max(cells.shape) <= _MOST_EDGED else "none"
+    mesh = ax.pcolormesh(cells.to_numpy(), cmap="cividis", edgecolors=edges, linewidth=0.2)
+    places = np.argwhere(hatched.to_numpy(dtype=float) == 1)  # NaN where there is no point
+    squares = [[(j, i), (j + 1, i), (j + 1, i + 1), (j, i + 1)] for i, j in places.tolist()]
+    lines: Style = {"facecolor": "none", "edgecolor": "0.6", "hatch": "//////", "linewidth": 0}
+    ax.add_collection(PolyCollection(squares, **lines))
+    ax.tick_params(length=2, labelsize=SMALL)
+    for axis, counts in ((ax.xaxis, cells.columns), (ax.yaxis, cells.index)):
+        set_ticks(axis, thinned({i + 0.5: float(count) for i, count in enumerate(counts)}))
+    if _has_room(ax, cells, write):
+        _write(ax, mesh, cells, write)
+    elif (figure := ax.get_figure()) is not None:
+        bar = figure.colorbar(mesh, ax=ax, pad=0.02)
+        bar.ax.tick_params(labelsize=SMALL)
+        if (rows[quantity] % 1 == 0).all():
+            bar.locator = MaxNLocator(integer=True)
+
+
+def _has_room(ax: Axes, cells: pd.DataFrame, write: Callable[[float], str]) -> bool:
+    """Return whether the longest number fits in a cell."""
+    values = cells.to_numpy().ravel()
+    written = max(map(write, values[~np.isnan(values)]), key=len, default="")
+    text = ax.text(0, 0, written, size=SMALL)
+    box, (rows, columns) = text.get_window_extent(), cells.shape
+    text.remove()
+    across, down = ax.bbox.width / columns, ax.bbox.height / rows
+    return bool(box.width < 0.8 * across and 1.4 * box.height < down)
+
+
+def _write(ax: Axes, mesh: Any, cells: pd.DataFrame, write: Callable[[float], str]) -> None:
+    """Write each number, black on light cells, white on dark ones."""
+    style: Style = {"ha": "center", "va": "center", "size": SMALL}
+    for (i, j), value in np.ndenumerate(cells.to_numpy()):
+        if not np.isnan(value):
+            # how light a colour appears: red, green and blue count as in analogue television
+            is_light = np.dot(mesh.to_rgba(value)[:3], (0.3, 0.59, 0.11)) > 0.46
+            colour = "black" if is_light else "white"
+            ax.text(j + 0.5, i + 0.5, write(value), color=colour, **style)
+
+
+def _label(ax: Axes, title: str, hatched: str, y: str) -> None:
+    """Say what is drawn, and why cells are hatched if any are."""
+    note = f", hatched: {hatched}" if hatched else ""
+    ax.set_title(title + note, size=SMALL, loc="left", pad=3)
+    ax.set_xlabel("batch size (requests)")
+    ax.set_ylabel("draft length (tokens)" if y == "draft_length" else "context (tokens)")

@@ -1,0 +1,263 @@
+"""Figures with a row for each term, input or policy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from specmodel.base.errors import InputError, nearest
+from specmodel.base.units import format_si
+from specmodel.show.plots.frames import (
+    ARGUMENT,
+    checked,
+    need_at_most,
+    need_distinct,
+    titled,
+    words,
+)
+from specmodel.show.plots.style import (
+    COLOURS,
+    GREY,
+    HATCHES,
+    Style,
+    folded,
+    legend_above,
+    rows_axis,
+    rows_that_fit,
+    unity,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_INPUTS = 10
+"""Inputs that a figure shows, the largest first [-]."""
+
+MOST_POINTS = 4
+"""Points whose waterfalls stand side by side [-]."""
+
+MOST_POLICIES = 24
+"""Policies that a figure compares [-]."""
+
+_WIDTH = 24
+_VISIBLE = 0.005
+"""Least swing, or share of the variance, that is drawn [-]."""
+_HINDSIGHT = ("best-fixed", "greedy", "oracle")
+_QUANTITIES = ("target_efficiency", "speedup")
+_POINT = ("batch_size", "draft_length", "context_length")
+
+
+def waterfalls(table: pd.DataFrame, axes: Sequence[Axes]) -> Sequence[Axes]:
+    """Draw what leads from the ideal to the predicted target efficiency, and speedup.
+
+    Parameters
+    ----------
+    table
+        As `answers.Explanation.to_frame` returns it: batch_size, draft_length, context_length,
+        quantity, term and value, of at most four points. Terms that are 0 throughout are left
+        out.
+    axes
+        Two: of target efficiency and of speedup.
+    """
+    rows = checked(table, (*_POINT, "value"), ("quantity", "term"))
+    need_distinct(rows, (*_POINT, "quantity", "term"))
+    varying = [name for name in _POINT if rows[name].nunique() > 1]
+    points = list(rows.groupby(list(_POINT), sort=False))
+    need_at_most(MOST_POINTS, len(points), "points")
+    for ax, quantity in zip(axes, _QUANTITIES, strict=True):
+        own = rows[rows["quantity"] == quantity]
+        if own.empty:
+            raise InputError(f"{ARGUMENT}.quantity", quantity, f"rows of {quantity}")
+        moving = own.groupby("term", sort=False)["value"].apply(lambda v: bool(v.abs().max() > 0))
+        terms = list(moving[moving].index)
+        for i, (_, part) in enumerate(points):
+            label = ", ".join(f"{part[name].iloc[0]:g}" for name in varying)
+            part = part[part["quantity"] == quantity]
+            values = part.set_index("term")["value"].reindex(terms, fill_value=0.0)
+            _waterfall(ax, values, (i, len(points)), label)
+        rows_axis(ax, [folded(str(term), _WIDTH) for term in terms])
+        ax.set_xlim(0, 1.03 * max(ax.get_xlim()[1], 1))
+        ax.set_xlabel(words(quantity))
+    legend_above(axes[0], titled(varying), side="right")
+    return axes
+
+
+def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
+    """Draw an outcome at both ends of the range of each input, the largest swing first.
+
+    Parameters
+    ----------
+    table
+        As `sensitivity.tornado` returns it, or as ``specmodel sensitivity --csv`` prints it. The
+        ten inputs that move the outcome most are drawn.
+    ax
+        Where to draw.
+    outcome
+        "speedup" or "target_efficiency".
+    """
+    _check_outcome(outcome)
+    ends = (f"{outcome}_at_low", f"{outcome}_at_high")
+    columns = ("low", "high", *ends)
+    if "analysis" in table:
+        table = _wide(table, "tornado", columns, outcome)
+    rows = checked(table, columns, ("input",))
+    need_distinct(rows, ("input",))
+    swings = (rows[ends[1]] - rows[ends[0]]).abs()
+    ranges = map(_range, rows["low"], rows["high"], rows.get("unit", itertools.repeat("-")))
+    names = [folded(name, _WIDTH) for name in rows["input"]]
+    rows["label"] = [f"{name}\n{span}" for name, span in zip(names, ranges, strict=True)]
+    shown = _largest(ax, rows, swings)
+    places = np.arange(len(shown))
+    low, high = shown[ends[0]], shown[ends[1]]
+    ax.barh(places, high - low, 0.55, low, color="0.85", edgecolor="none")
+    ends_style: Style = {"linestyle": "", "markersize": 4, "color": COLOURS[0]}
+    ax.plot(low, places, marker="o", mfc="white", label="at the low end of the range", **ends_style)
+    ax.plot(high, places, marker="o", label="at the high end", **ends_style)
+    _inputs_axis(ax, shown, len(rows), words(outcome))
+    least, most = min(high.min(), low.min()), max(high.max(), low.max())
+    margin = 0.08 * (most - least or 0.1)
+    ax.set_xlim(least - margin, most + margin)
+    legend_above(ax, side="right")
+    return ax
+
+
+def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
+    """Draw which share of the variance of an outcome each input decides, by itself and in all.
+
+    Parameters
+    ----------
+    table
+        As `sensitivity.sobol` returns it, or as ``specmodel sensitivity --csv`` prints it. The
+        ten inputs with the largest total index are drawn, with 95 % intervals.
+    ax
+        Where to draw.
+    outcome
+        "speedup" or "target_efficiency".
+    """
+    _check_outcome(outcome)
+    indices = ("first_order", "total")
+    numbers = [f"{name}{end}" for name in indices for end in ("", "_low", "_high")]
+    if "analysis" in table:
+        table = _wide(table, "sobol", [f"{outcome}_{name}" for name in numbers], outcome)
+        table.columns = table.columns.str.removeprefix(f"{outcome}_")
+        table["output"] = outcome
+    rows = checked(table, numbers, ("input", "output"))
+    rows = rows[rows["output"] == outcome]
+    if rows.empty:
+        raise InputError(f"{ARGUMENT}.output", outcome, f"rows of {outcome}, which no range moves")
+    need_distinct(rows, ("input",))
+    rows = rows.assign(label=[folded(name, _WIDTH) for name in rows["input"]])
+    shown = _largest(ax, rows, rows["total"])
+    places = np.arange(len(shown))
+    for i, (name, told) in enumerate(zip(indices, ("by itself", "in all"), strict=True)):
+        value = shown[name].clip(lower=0)
+        low, high = shown[f"{name}_low"].clip(lower=0), shown[f"{name}_high"]
+        style: Style = {"color": COLOURS[(4, 1)[i]], "hatch": HATCHES[i], "edgecolor": "white"}
+        style["xerr"] = [side.clip(lower=0).tolist() for side in (value - low, high - value)]
+        style["error_kw"] = {"linewidth": 0.6, "ecolor": "0.2"}
+        ax.barh(places + (i - 0.5) * 0.36, value, 0.34, linewidth=0.3, label=told, **style)
+    _inputs_axis(ax, shown, len(rows), f"share of the variance\nof {words(outcome)}")
+    ax.set_xlim(0, None)
+    legend_above(ax, "with 95 % intervals", side="right")
+    return ax
+
+
+def policies(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the speedup of each policy with its interval, hollow for those that know the trace.
+
+    Parameters
+    ----------
+    table
+        As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
+        are missing where there was one request; a row for each policy, at most 24.
+    ax
+        Where to draw.
+    """
+    ends = ("speedup_low", "speedup_high")
+    rows = checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
+    need_distinct(rows, ("policy",))
+    need_at_most(MOST_POLICIES, len(rows), "policies")
+    names = rows["policy"].astype(str)
+    knows = names.str.split(":").str[0].isin(_HINDSIGHT)
+    unity(ax, vertical=True)
+    style: Style = {"linestyle": "", "marker": "o", "markersize": 4, "color": COLOURS[0]}
+    for part, face, label in (
+        (rows[~knows], COLOURS[0], "policy"),
+        (rows[knows], "white", "in hindsight, a bound"),
+    ):
+        reach = np.stack([part["speedup"] - part[ends[0]], part[ends[1]] - part["speedup"]])
+        bars: Style = {"xerr": np.nan_to_num(reach).clip(min=0), "elinewidth": 0.8, "capsize": 2}
+        if not part.empty:
+            at = part.index.to_numpy()
+            ax.errorbar(part["speedup"], at, label=label, mfc=face, **style, **bars)
+    rows_axis(ax, [folded(name, _WIDTH) for name in names])
+    ax.grid(axis="y", linewidth=0.3, color="0.85")
+    ax.set_axisbelow(True)
+    ax.set_xlabel("speedup, 95 % interval")
+    legend_above(ax, side="right")
+    return ax
+
+
+def _waterfall(ax: Axes, values: pd.Series[float], place: tuple[int, int], label: str) -> None:
+    """Draw the ends as bars from 0, and the terms as bars from where the one before ended."""
+    i, count = place
+    is_end = np.isin(values.index, ["ideal", "predicted"])
+    inner = np.where(is_end, 0.0, values)
+    start = np.where(is_end, 0.0, values.iloc[0] + np.cumsum(inner) - inner)
+    height = 0.8 / count
+    at = np.arange(len(values)) + (i - (count - 1) / 2) * height
+    bars: Style = {"color": COLOURS[i], "edgecolor": "white", "linewidth": 0}
+    ax.barh(at, values, height, start, hatch=HATCHES[i], label=label or "_", **bars)
+    reached = start + values.to_numpy()
+    for k in range(len(values) - 1):
+        ax.plot([reached[k]] * 2, at[k : k + 2], color=GREY, linewidth=0.4, zorder=0)
+
+
+def _wide(table: pd.DataFrame, analysis: str, columns: Sequence[str], outcome: str) -> pd.DataFrame:
+    """Return an analysis of a tidy table with a row for each input."""
+    rows = checked(table, ("value",), ("analysis", "input", "output", "quantity"))
+    rows = rows[rows["analysis"] == analysis].fillna({"output": ""})
+    if rows.empty:
+        raise InputError(f"{ARGUMENT}.analysis", analysis, f"rows of {analysis}")
+    need_distinct(rows, ("input", "output", "quantity"))
+    name = (rows["output"] + "_" + rows["quantity"]).str.removeprefix("_")
+    found = rows.assign(name=name)[name.isin(columns)]
+    if found.empty:
+        raise InputError(f"{ARGUMENT}.output", outcome, "an outcome that some range moves")
+    wide = found.pivot(index="input", columns="name", values="value")
+    if "unit" in found and "low" in columns:
+        wide["unit"] = found[found["name"] == "low"].set_index("input")["unit"]
+    return wide.reindex(rows["input"].unique()).dropna().rename_axis("input").reset_index()
+
+
+def _range(low: float, high: float, unit: str) -> str:
+    """Return both ends of a range, the unit once where the prefix is the same."""
+    if unit in ("-", "token", "request"):
+        return f"{low:.3g} to {high:.3g}" + ("" if unit == "-" else f" {unit}s")
+    (first, of_first), (last, of_last) = (format_si(end, unit).split(" ") for end in (low, high))
+    return f"{first if of_first == of_last else f'{first} {of_first}'} to {last} {of_last}"
+
+
+def _largest(ax: Axes, rows: pd.DataFrame, effects: pd.Series[float]) -> pd.DataFrame:
+    """Return the rows with the largest effects: those that can be seen and have room, or one."""
+    order = effects.sort_values(ascending=False, kind="stable")
+    count = max(1, min(MOST_INPUTS, int((order >= _VISIBLE).sum())))
+    lines = 1 + int(rows["label"].loc[order.index[:count]].str.count("\n").max())
+    return rows.loc[order.index[: min(count, rows_that_fit(ax, lines))]]
+
+
+def _inputs_axis(ax: Axes, shown: pd.DataFrame, total: int, label: str) -> None:
+    """Name the inputs that are drawn, and below say how many are not."""
+    rows_axis(ax, list(shown["label"]))
+    rest = total - len(shown)
+    note = f"\nand {rest} input{'s' if rest > 1 else ''} with less" if rest else ""
+    ax.set_xlabel(label + note)
+
+
+def _check_outcome(outcome: str) -> None:
+    if outcome not in _QUANTITIES:
+        raise InputError("outcome", outcome, f"one of {nearest(outcome, _QUANTITIES)}")

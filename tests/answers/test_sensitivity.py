@@ -1,0 +1,666 @@
+"""Sensitivities against `predict` with changed records, closed forms and scipy."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import specmodel
+from specmodel import (
+    Acceptance,
+    InputError,
+    deploy,
+    load_engine,
+    load_hardware,
+    ngram_drafter,
+    predict,
+)
+from specmodel.algebra.routing import zipf_popularity
+from specmodel.answers.sensitivity import (
+    OUTPUTS,
+    OperatingPoint,
+    Range,
+    calibrated_ranges,
+    elasticities,
+    evaluate,
+    list_inputs,
+    sobol,
+    sobol_indices,
+    tornado,
+    uncertain_ranges,
+    varying_outputs,
+)
+from specmodel.prediction import intervals
+
+ENGINE = load_engine("vllm-moesd-2025").with_changes(
+    "engine", {"kernel_time": 1e-6, "pass_time": 2e-4, "draft_pass_time": 1e-4, "reject_time": 1e-4}
+)
+CASES = {
+    "head": {
+        "target": "qwen3-30b-a3b",
+        "drafter": "eagle",
+        "hardware": "h200_sxm",
+        "engine": "vllm-moesd-2025",
+    },
+    "model": {
+        "target": "qwen2-57b-a14b",
+        "drafter": "qwen2-0.5b",
+        "hardware": "a800_sxm_80gb",
+        "engine": ENGINE,
+        "stack": "sglang",
+        "tensor_parallel": 2,
+    },
+    "look-up": {
+        "target": "mixtral-8x7b",
+        "drafter": specmodel.ngram_drafter(lookup_time=1e-4, proposal_rate=0.4),
+        "hardware": "h100_sxm",
+        "weight_dtype": "fp8",
+        "activation_dtype": "fp8",
+        "tensor_parallel": 4,
+    },
+    "nodes": {
+        "target": "deepseek-v3",
+        "drafter": "mtp",
+        "hardware": "h100_sxm",
+        "expert_parallel": 16,
+        "kv_dtype": "fp8",
+    },
+    "parallel head": {"target": "olmoe-1b-7b", "drafter": "parallel", "hardware": "h100_sxm"},
+    "dense": {"target": "llama-3.1-8b", "drafter": "llama-3.2-1b", "hardware": "l40s"},
+}
+SHAPE = {"batch_size": 8, "draft_length": 3, "acceptance": 0.7, "context_length": 2048}
+POINT = OperatingPoint(**SHAPE)
+AXES = {"batch_size": 9.0, "context_length": 3000.0, "draft_length": 5.0}
+OF_TIME = {"s": 1.0, "B/s": -1.0, "FLOP/s": -1.0}
+
+
+def deployed(case, **changes):
+    return deploy(**(CASES[case] | changes))[0]
+
+
+def changed_prediction(case, name, value):
+    """Predict with one argument or field of a record changed, by the ordinary ways of a user."""
+    given = CASES[case] | SHAPE
+    table, _, field = name.partition(".")
+    hardware = load_hardware(given["hardware"])
+    if name in AXES:
+        given[name] = int(value)
+    elif name == "acceptance_rate":
+        given["acceptance"] = value
+    elif name == "routing_correlation":
+        given[name] = value
+    elif name == "popularity_exponent":
+        target = deployed(case).target
+        shape = target.num_experts, target.experts_per_token
+        given["popularity"] = zipf_popularity(*shape, value)
+    elif name in ("proposal_rate", "lookup_time"):
+        given["drafter"] = dataclasses.replace(given["drafter"], **{name: value})
+    elif table == "hardware":
+        given[table] = hardware.with_changes("hardware", {field: value})
+    elif table == "engine":
+        engine = given.get("engine") or "ideal"
+        engine = load_engine(engine) if isinstance(engine, str) else engine
+        given[table] = engine.with_changes("engine", {field: value})
+    else:
+        kernels, (kind, dtype, parameter) = deployed(case).kernels, field.split(".")
+        fits = {name: fit.model_dump() for name, fit in getattr(kernels.record, kind).items()}
+        fits[dtype][parameter] = value
+        place = f"fitted.{kernels.stack}.{kind}"
+        given["hardware"] = hardware.with_changes("hardware", {place: fits})
+    return predict(**given)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_changed_input_is_a_changed_record(case):
+    deployment = deployed(case)
+    items = [i for i in list_inputs(deployment, POINT).values() if not i.name.endswith("error")]
+    assert len(items) > 20
+    for item in items:
+        value = AXES.get(item.name, 0.9 * item.value)
+        if item.value == 0 and item.name.startswith("engine."):
+            value = 1e-4
+        if item.name == "popularity_exponent":
+            value = 0.7
+        ours = evaluate(deployment, POINT, {item.name: [value, item.value]})
+        theirs = changed_prediction(case, item.name, value)
+        base = predict(**CASES[case], **SHAPE)
+        for output in OUTPUTS:
+            expected = [getattr(theirs, output), getattr(base, output)]
+            assert ours[output] == pytest.approx(np.array(expected), rel=1e-12), item.name
+
+
+def test_several_at_once_are_one_changed_deployment():
+    deployment = deployed("model")
+    values = {
+        "acceptance_rate": [0.5, 0.6],
+        "routing_correlation": [0.0, 1.0],
+        "hardware.memory.peak_bytes_per_s": 2.5e12,
+        "kernels.gemm.bf16.launch_time": [5e-6, 9e-6],
+        "engine.pass_time": [0.0, 1e-3],
+    }
+    ours = evaluate(deployment, POINT, values)
+    stack = deployment.kernels.stack
+    for i in range(2):
+        hardware = load_hardware("a800_sxm_80gb").with_changes(
+            "hardware",
+            {
+                "memory.peak_bytes_per_s": 2.5e12,
+                f"fitted.{stack}.gemm.bf16.launch_time": values["kernels.gemm.bf16.launch_time"][i],
+            },
+        )
+        given = CASES["model"] | SHAPE | {"hardware": hardware}
+        given["engine"] = ENGINE.with_changes("e", {"pass_time": values["engine.pass_time"][i]})
+        given["acceptance"] = values["acceptance_rate"][i]
+        theirs = predict(**given, routing_correlation=values["routing_correlation"][i])
+        assert ours["speedup"][i] == pytest.approx(float(theirs.speedup), rel=1e-12)
+        assert ours["target_efficiency"][i] == pytest.approx(
+            float(theirs.target_efficiency), rel=1e-12
+        )
+
+
+@pytest.mark.parametrize("acceptance", [
+    Acceptance(tokens_per_step=1.5, measured_draft_length=3),
+    Acceptance(tokens_per_step=1.5),
+    Acceptance(acceptance_by_position=[0.8, 0.5, 0.3]),
+])  # fmt: skip
+def test_acceptance_in_other_forms(acceptance):
+    point = OperatingPoint(batch_size=8, draft_length=3, acceptance=acceptance)
+    deployment = deployed("look-up")
+    expected = predict(**CASES["look-up"], batch_size=8, draft_length=3, acceptance=acceptance)
+    assert evaluate(deployment, point, {})["speedup"] == pytest.approx(float(expected.speedup))
+    has_rate = acceptance.form == "tokens_per_step"
+    for name in ("acceptance_rate", "draft_length"):
+        assert (name in list_inputs(deployment, point)) == has_rate
+
+
+def test_popular_experts_and_chunks(monkeypatch):
+    popularity = np.linspace(0.5, 3.5, 8) / 8
+    deployment = deployed("look-up", popularity=popularity)
+    rates = np.linspace(0.0, 1.0, 7)
+    whole = evaluate(
+        deployment, POINT, {"routing_correlation": rates, "proposal_rate": rates[::-1]}
+    )
+    monkeypatch.setattr("specmodel.answers.sensitivity.evaluation.CHUNK", 3)
+    parts = evaluate(
+        deployment, POINT, {"routing_correlation": rates, "proposal_rate": rates[::-1]}
+    )
+    assert (whole["speedup"] == parts["speedup"]).all()
+    for i, rate in enumerate(rates):
+        given = CASES["look-up"] | SHAPE | {"popularity": popularity}
+        given["drafter"] = dataclasses.replace(given["drafter"], proposal_rate=1 - rate)
+        given["routing_correlation"] = rate
+        expected = predict(**given).speedup
+        assert whole["speedup"][i] == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("case", ["head", "nodes", "look-up"])
+def test_errors_scale_kernels_of_a_kind(case):
+    """From the components of a prediction, by hand."""
+    deployment, p = deployed(case), predict(**CASES[case], **SHAPE)
+    is_fitted = deployment.engine.fit is not None
+
+    def seconds(work, factor):
+        stretched = (
+            part.total_time + (part.total_time - part.link_time) * (factor - 1)
+            if part.kind in ("gemm", "elementwise")
+            else part.total_time
+            for part in work.components.values()
+        )
+        return float(sum(stretched) + work.host_time)
+
+    chance = float(p.times.speculating_chance)
+    for name, factors in {
+        "error": (1.2, 1.2, 1.2 if is_fitted else 1.0),
+        "verify_error": (1.2**-0.5, 1.2**0.5, 1.0),
+        "draft_error": (1.0, 1.0, 1.2),
+    }.items():
+        path = f"kernels.gemm.{name}"
+        if path not in list_inputs(deployment, POINT):
+            assert name == "draft_error"
+            assert is_fitted or case == "look-up"
+            continue
+        forward = seconds(p.times.forward, factors[0])
+        verify = chance * seconds(p.times.speculating, factors[1]) + (1 - chance) * forward
+        parts = p.times.drafting
+        drafted = sum(float(part.passes.count) * seconds(part.each, factors[2]) for part in parts)
+        draft = drafted if parts else float(p.draft_time)
+        ours = evaluate(deployment, POINT, {path: 1.2})
+        speedup = float(p.tokens_per_step) * forward / (verify + draft + float(p.reject_time))
+        assert ours["speedup"] == pytest.approx(speedup, rel=1e-12)
+        assert ours["target_efficiency"] == pytest.approx(forward / verify, rel=1e-12)
+
+
+def test_engine_error_is_on_the_whole_step():
+    base, slower = evaluate(deployed("head"), POINT, {"engine.error": [1.0, 1.25]})["speedup"]
+    assert slower == pytest.approx(base / 1.25, rel=1e-12)
+    assert "engine.error" not in list_inputs(deployed("nodes"), POINT)
+
+
+@pytest.mark.parametrize(("case", "names"), [
+    ("head", {"hardware.memory.peak_bytes_per_s", "hardware.dtype.bf16.peak_flops_per_s"}),
+    ("look-up", {
+        *("memory.peak_bytes_per_s", "dtype.fp8.peak_flops_per_s", "dtype.bf16.peak_flops_per_s"),
+        *("link.peak_bytes_per_s", "link.collective_latency", "link.hop_latency"),
+        *(
+            f"link.all_reduce.trtllm.{shot}_shot_{name}"
+            for shot in ("one", "two")
+            for name in ("latency", "hop_latency", "efficiency")
+        ),
+    }),
+    ("nodes", {"network.peak_bytes_per_s", "network.hop_latency", "link.hop_latency"}),
+])  # fmt: skip
+def test_hardware_inputs_are_those_that_matter(case, names):
+    found = {n for n in list_inputs(deployed(case), POINT) if n.startswith("hardware.")}
+    wanted = {"hardware." + name.removeprefix("hardware.") for name in names}
+    assert wanted <= found
+    assert found == wanted or case == "nodes"
+
+
+def test_peaks_that_nothing_computes_with_are_no_inputs():
+    peak = {"peak_flops_per_s": 6.7e13, "source": "for this test"}
+    hardware = load_hardware("h100_sxm").with_changes("hardware", {"dtype.fp32": peak})
+    groups = ("weight", "activation", "kv", "embedding", "expert")
+    deployment = deployed(
+        "look-up",
+        hardware=hardware,
+        **{f"{group}_dtype": "fp32" for group in groups},
+    )
+    found = [name for name in list_inputs(deployment, POINT) if "peak_flops" in name]
+    assert found == ["hardware.dtype.fp32.peak_flops_per_s"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_elasticities_obey_euler(case):
+    """Speedup has no dimension: all seconds twice as long and all rates half change nothing."""
+    table = elasticities(deployed(case), POINT)
+    weights = table["unit"].map(OF_TIME).fillna(0.0)
+    assert (weights != 0).sum() >= 3
+    for output in OUTPUTS:
+        assert np.abs(weights * table[output]).max() > 1e-3
+        assert (weights * table[output]).sum() == pytest.approx(0.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("case", ["head", "model", "look-up"])
+def test_efficiency_is_as_good_as_peak(case):
+    table = elasticities(deployed(case), POINT).set_index("input")
+    for output in OUTPUTS:
+        by_name = table[output]
+        streaming = by_name[by_name.index.str.contains("memory_efficiency|activation_efficiency")]
+        bandwidth = by_name["hardware.memory.peak_bytes_per_s"]
+        assert streaming.sum() == pytest.approx(bandwidth, abs=1e-8)
+        computing = by_name[by_name.index.str.endswith("compute_efficiency")]
+        peaks = by_name[by_name.index.str.endswith("peak_flops_per_s")]
+        assert computing.sum() == pytest.approx(peaks.sum(), abs=1e-8)
+
+
+@pytest.mark.parametrize("draft_length", [1, 2, 5])
+@pytest.mark.parametrize("rate", [0.2, 0.7, 1.0])
+def test_elasticity_to_acceptance(rate, draft_length):
+    point = OperatingPoint(batch_size=4, draft_length=draft_length, acceptance=rate)
+    table = elasticities(deployed("look-up"), point).set_index("input")
+    powers = np.arange(draft_length + 1)
+    proposed, slope = (rate**powers).sum(), (powers * rate**powers).sum()
+    expected = 0.4 * slope / (1 + 0.4 * (proposed - 1))
+    assert table.loc["acceptance_rate", "speedup"] == pytest.approx(expected, rel=1e-8)
+    assert table.loc["acceptance_rate", "target_efficiency"] == 0
+
+
+def test_elasticities_at_bounds_are_one_sided_and_none_at_zero():
+    deployment = deployed("look-up", drafter=ngram_drafter(), routing_correlation=1.0)
+    table = elasticities(deployment, POINT).set_index("input")
+    for name in ("routing_correlation", "proposal_rate"):
+        inside = [1 - 2e-6, 1 - 1e-6, 1.0]
+        logs = np.log(evaluate(deployment, POINT, {name: inside})["speedup"])
+        slope = (3 * logs[2] - 4 * logs[1] + logs[0]) / 2e-6
+        assert table.loc[name, "speedup"] == pytest.approx(slope, rel=1e-4, abs=1e-8)
+    assert abs(table.loc["proposal_rate", "speedup"]) > 0.1
+    none = elasticities(deployed("look-up", routing_correlation=0.0), POINT)
+    assert "routing_correlation" not in set(none["input"])
+    assert (none["value"] > 0).all()
+    assert none["speedup"].abs().is_monotonic_decreasing
+
+
+def test_tornado_is_predict_at_both_ends():
+    deployment = deployed("head")
+    given = {"acceptance_rate": (0.4, 0.8), "batch_size": (2, 64)}
+    table = tornado(deployment, POINT, uncertain_ranges(deployment, POINT, given))
+    swings = (table["speedup_at_high"] - table["speedup_at_low"]).abs()
+    assert swings.is_monotonic_decreasing
+    rows = table.set_index("input")
+    for name, ends in (given | {"routing_correlation": (0.0, 0.3)}).items():
+        assert (rows.low[name], rows.high[name]) == ends
+        for end, value in zip(("low", "high"), ends, strict=True):
+            expected = changed_prediction("head", name, value)
+            for output in OUTPUTS:
+                found = rows.loc[name, f"{output}_at_{end}"]
+                assert found == pytest.approx(float(getattr(expected, output)), rel=1e-12)
+    assert rows.source["acceptance_rate"] == "given"
+    assert rows.source["routing_correlation"] == "published"
+
+
+def test_calibrated_ranges_are_the_central_80_per_cent_of_errors():
+    """Of parameters of kernels there are none: their uncertainty is in the errors already."""
+    deployment = deployed("nodes")
+    found = calibrated_ranges(deployment, POINT)
+    fit = intervals.fits_of_models(deployment)["gemm"]
+    law = stats.lognorm(np.hypot(fit.shape_spread, fit.row_spread))
+    span = found["kernels.gemm.draft_error"]
+    assert span.ends == pytest.approx(law.ppf([0.1, 0.9]))
+    q = np.array([0.01, 0.3, 0.5, 0.99])
+    assert span.ppf(q) == pytest.approx(law.ppf(q))
+    assert all(name in list_inputs(deployment, POINT) for name in found)
+    assert all(name.endswith("error") for name in found)
+
+
+def test_engine_ranges_are_normal_and_not_negative():
+    found = calibrated_ranges(deployed("head"), POINT)
+    engine = load_engine("vllm-moesd-2025")
+    fit, seconds = engine.fit, engine.reject_time_per_token
+    place = fit.varied.index("reject_time_per_token")
+    law = stats.norm(seconds, seconds * np.sqrt(fit.covariance[place][place]))
+    span = found["engine.reject_time_per_token"]
+    assert span.ends == pytest.approx(np.maximum(law.ppf([0.1, 0.9]), 0.0))
+    assert span.ppf(np.array([1e-6, 0.5])) == pytest.approx([0.0, seconds])
+    assert found["engine.error"].ends == pytest.approx(stats.lognorm(fit.spread).ppf([0.1, 0.9]))
+    assert not any("verify_error" in name or "draft_error" in name for name in found)
+
+
+@pytest.mark.parametrize(
+    ("case", "engine"),
+    [("nodes", None), ("look-up", None), ("head", None), ("head", "vllm-moesd-2025")],
+)
+def test_errors_alone_give_the_intervals_of_a_prediction(case, engine, monkeypatch):
+    """Independent factors have the joint law of the correlated errors of intervals."""
+    monkeypatch.setattr(intervals, "DRAWS", 20_000)
+    deployment = deployed(case, engine=engine)
+    profile = deployment.engine
+    if profile.fit:
+        fit = profile.fit.model_copy(update={"varied": [], "covariance": []})
+        profile = profile.model_copy(update={"fit": fit})
+    deployment = dataclasses.replace(deployment, engine=profile)
+    ranges = uncertain_ranges(deployment, POINT, routing_is_known=True)
+    assert all(name.endswith("error") for name in ranges)
+    generator = np.random.default_rng(0)
+    drawn = {name: span.ppf(generator.uniform(size=40_000)) for name, span in ranges.items()}
+    ours = evaluate(deployment, POINT, drawn)
+    points = {
+        "batch_size": 8.0,
+        "draft_length": 3.0,
+        "verify_tokens": 4.0,
+        "context_length": 2048.0,
+    }
+    theirs = intervals.central_intervals(
+        deployment,
+        {name: np.asarray(value) for name, value in points.items()},
+        Acceptance(acceptance_rate=0.7),
+        np.random.default_rng(1),
+    )
+    for output in OUTPUTS:
+        low, high = np.quantile(ours[output], [0.1, 0.9])
+        width = float(theirs[output].high - theirs[output].low)
+        assert low == pytest.approx(float(theirs[output].low), abs=0.03 * width)
+        assert high == pytest.approx(float(theirs[output].high), abs=0.03 * width)
+
+
+def test_deployment_error_is_on_all_passes_and_not_on_the_host():
+    """A step of f g + h over a plain pass of f p; without host time, ratios do not move."""
+    deployment = deployed("look-up")
+    told = predict(**CASES["look-up"], **SHAPE)
+    g, h = float(told.verify_time), float(told.draft_time)
+    assert h > 0
+    base, slower = evaluate(deployment, POINT, {"deployment.error": [1.0, 1.5]})["speedup"]
+    assert slower / base == pytest.approx(1.5 * (g + h) / (1.5 * g + h))
+    for output in OUTPUTS:
+        ideal = evaluate(deployed("nodes"), POINT, {"deployment.error": [1.0, 1.5]})[output]
+        assert ideal[1] == pytest.approx(ideal[0], rel=1e-12)
+    assert "deployment.error" not in list_inputs(deployed("head"), POINT)
+    assert "deployment.error" in calibrated_ranges(deployment, POINT)
+    assert not calibrated_ranges(deployed("nodes", stack="datasheet"), POINT)
+
+
+@pytest.mark.parametrize("engine", [None, "vllm-moesd-2025"])
+def test_factors_of_passes_correlate_as_measured_errors_do(engine):
+    """Of both passes e r^(-1/2) and e r^(1/2): variances and covariance, in closed form."""
+    deployment = deployed("head", engine=engine)
+    found = calibrated_ranges(deployment, POINT)
+    names = [f"kernels.attention.{name}" for name in ("error", "verify_error")]
+    common, apart = (
+        (np.log(found[name].ends[1]) / stats.norm.ppf(0.9)) ** 2 if name in found else 0.0
+        for name in names
+    )
+    fit = deployment.kernels.record.attention["bf16"]
+    likeness = 1.0 if engine else 0.5
+    row = fit.row_spread**2
+    assert common + apart / 4 == pytest.approx(fit.shape_spread**2 + row)
+    assert common - apart / 4 == pytest.approx(fit.shape_spread**2 + likeness * row)
+
+
+def test_given_ranges_go_before_others_and_are_needed_on_the_data_sheet():
+    bare = deployed("head", stack="datasheet", engine=None)
+    found = uncertain_ranges(bare, POINT, {"routing_correlation": (0.1, 0.2)})
+    assert found == {"routing_correlation": Range(low=0.1, high=0.2)}
+    published = {name: found.ends for name, found in uncertain_ranges(bare, POINT).items()}
+    assert published == {"routing_correlation": (0.0, 0.3), "popularity_exponent": (0.0, 0.8)}
+    with pytest.raises(InputError, match=r"range: got None; .*datasheet kernels state no error"):
+        uncertain_ranges(bare, POINT, routing_is_known=True)
+    dense = deployed("dense", stack="datasheet")
+    with pytest.raises(InputError, match="range: got None"):
+        uncertain_ranges(dense, POINT)
+    assert "routing_correlation" not in list_inputs(dense, POINT)
+
+
+def ishigami(x):
+    return np.sin(x[0]) + 7 * np.sin(x[1]) ** 2 + 0.1 * x[2] ** 4 * np.sin(x[0])
+
+
+def ishigami_indices():
+    first = 0.5 * (1 + 0.1 * np.pi**4 / 5) ** 2
+    second, both = 7**2 / 8, 0.1**2 * np.pi**8 * (1 / 18 - 1 / 50)
+    variance = first + second + both
+    return (
+        np.array([first, second, 0.0]) / variance,
+        np.array([first + both, second, both]) / variance,
+    )
+
+
+WEIGHTS = np.array([2.0, 1.0, 0.5, 0.1])
+
+
+def product(x):
+    return np.prod(1 + WEIGHTS[:, None] * (x - 0.5), axis=0)
+
+
+def product_indices():
+    each = WEIGHTS**2 / 12
+    variance = np.prod(1 + each) - 1
+    return each / variance, each * np.prod(1 + each) / (1 + each) / variance
+
+
+@pytest.mark.parametrize(("function", "law", "exact"), [
+    (ishigami, [stats.uniform(-np.pi, 2 * np.pi)] * 3, ishigami_indices()),
+    (product, [stats.uniform()] * 4, product_indices()),
+])  # fmt: skip
+def test_indices_hold_the_closed_forms(function, law, exact):
+    for seed in range(10):
+        found = sobol_indices(function, law, samples=2048, generator=np.random.default_rng(seed))
+        for name, value in zip(("first_order", "total"), exact, strict=True):
+            low, high = (getattr(found, f"{name}_{end}")[0] for end in ("low", "high"))
+            assert (low <= value).all()
+            assert (value <= high).all()
+            assert getattr(found, name)[0] == pytest.approx(value, abs=0.03)
+            assert (high - low < 0.15).all()
+
+
+def test_estimates_are_those_of_scipy():
+    seen = []
+
+    def function(x):
+        seen.append(np.stack([product(x), ishigami(x)]))
+        return seen[-1]
+
+    law = [stats.norm(1, 2), stats.uniform(), stats.lognorm(0.5), stats.expon()]
+    found = sobol_indices(
+        function, law, samples=256, generator=np.random.default_rng(3), outputs=("a", "b")
+    )
+    f_A, f_B, *f_AB = seen
+    theirs = stats.sobol_indices(func={"f_A": f_A, "f_B": f_B, "f_AB": np.stack(f_AB)}, n=256)
+    assert found.first_order == pytest.approx(theirs.first_order, abs=1e-12)
+    assert found.total == pytest.approx(theirs.total_order, abs=1e-12)
+
+
+def test_intervals_are_as_wide_as_the_scatter_of_independent_samples():
+    """The bootstrap against repetition: rows drawn anew, without the even cover of the sequence."""
+    law = [stats.norm(0, 1), stats.norm(0, 2)]
+    n, estimates = 512, []
+    generator = np.random.default_rng(0)
+    for _ in range(2000):
+        a, b = generator.standard_normal((2, 2, n)) * np.array([[1.0], [2.0]])
+        f_A, f_B, f_AB = a.sum(axis=0), b.sum(axis=0), np.stack([b[0] + a[1], a[0] + b[1]])
+        dictionary = {"f_A": f_A[None], "f_B": f_B[None], "f_AB": f_AB[:, None]}
+        estimates.append(stats.sobol_indices(func=dictionary, n=n).first_order)
+    low, high = np.quantile(estimates, [0.025, 0.975], axis=0)
+    found = sobol_indices(
+        lambda x: x.sum(axis=0), law, samples=n, generator=np.random.default_rng(1)
+    )
+    width = found.first_order_high[0] - found.first_order_low[0]
+    assert width == pytest.approx(high - low, rel=0.1)
+
+
+def test_one_input_decides_all_and_an_idle_one_nothing():
+    law = [stats.uniform(), stats.uniform()]
+    generator = np.random.default_rng(0)
+    found = sobol_indices(lambda x: x[0], law, samples=1024, generator=generator)
+    assert found.total[0] == pytest.approx([1, 0], abs=0.05)
+    for name in ("first_order_low", "first_order_high", "total_low", "total_high"):
+        assert getattr(found, name)[0, 1] == 0
+    one = sobol_indices(lambda x: x[0], law[:1], samples=1024, generator=generator)
+    assert one.first_order == pytest.approx(np.ones((1, 1)), abs=0.05)
+
+
+def test_same_generator_same_indices():
+    law = [stats.uniform()] * 4
+    runs = [
+        sobol_indices(product, law, samples=64, generator=np.random.default_rng(s))
+        for s in (5, 5, 6)
+    ]
+    for name in ("first_order", "total_low", "first_order_high"):
+        first, again, other = (getattr(run, name) for run in runs)
+        assert (first == again).all()
+        assert (first != other).any()
+
+
+def test_sobol_of_a_deployment_is_that_of_a_product():
+    """Tokens per step times 1 / error: shares follow from two variances, by quadrature."""
+    deployment = deployed("head", engine="sglang")
+    error = calibrated_ranges(deployment, POINT)["engine.error"]
+    ranges = {"acceptance_rate": Range(low=0.5, high=0.8), "engine.error": error}
+    table = sobol(
+        deployment,
+        POINT,
+        ranges,
+        samples=4096,
+        generator=np.random.default_rng(0),
+        outputs=["speedup"],
+    )
+    rates = np.linspace(0.5, 0.8, 20_001)
+    tokens = (rates[:, None] ** np.arange(4)).sum(axis=1)
+    of_tokens = tokens.var() / tokens.mean() ** 2
+    of_error = np.expm1(load_engine("sglang").fit.spread ** 2)
+    variance = (1 + of_tokens) * (1 + of_error) - 1
+    rows = table.set_index("input")
+    for name, each in (("acceptance_rate", of_tokens), ("engine.error", of_error)):
+        row = rows.loc[name]
+        other = variance - each - of_tokens * of_error
+        assert row.first_order_low <= each / variance <= row.first_order_high
+        assert row.total_low <= (variance - other) / variance <= row.total_high
+        assert row.first_order == pytest.approx(each / variance, abs=0.02)
+    assert set(table["output"]) == {"speedup"}
+
+
+def test_an_output_that_does_not_vary_is_named():
+    deployment = deployed("head", stack="datasheet", engine=None)
+    ranges = {"acceptance_rate": Range(low=0.5, high=0.8)}
+    swings = tornado(deployment, POINT, ranges)
+    assert varying_outputs(swings) == ["speedup"]
+    settings = {"samples": 64, "generator": np.random.default_rng(0)}
+    with pytest.raises(InputError, match=r"target_efficiency.*an output that varies"):
+        sobol(deployment, POINT, ranges, **settings)
+    with pytest.raises(InputError, match=r"'output 2'.*an output that varies"):
+        sobol_indices(lambda x: np.stack([x[0], 0 * x[0] + 3]), [stats.uniform()], **settings)
+
+
+@pytest.mark.parametrize("samples", [0, 1, 32, 100, 1000, 2**17, -64, 64.5, "64", None])
+def test_samples_are_a_power_of_two(samples):
+    with pytest.raises(InputError, match=r"samples: .* power of two from 64 to 65536"):
+        sobol_indices(
+            product, [stats.uniform()] * 4, samples=samples, generator=np.random.default_rng(0)
+        )
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"acceptance_rat": 0.5}, "values: got 'acceptance_rat'; expected an input: acceptance_rate"),
+    ({"acceptance_rate": 1.5}, "acceptance_rate: got 1.5"),
+    ({"acceptance_rate": [0.1, np.nan]}, "acceptance_rate: got nan"),
+    ({"batch_size": 0.5}, "batch_size: got 0.5"),
+    ({"draft_length": 0}, "draft_length: got 0"),
+    ({"hardware.memory.peak_bytes_per_s": 4.8}, "peak_bytes_per_s: got 4.8"),
+    ({"kernels.gemm.bf16.memory_efficiency": 0.0}, "memory_efficiency: got 0.0; .* above 0"),
+    ({"kernels.gemm.error": -1.0}, "kernels.gemm.error: got -1.0"),
+    ({"acceptance_rate": [0.1, 0.2], "batch_size": [1, 2, 3]}, "acceptance_rate: .* list of 3"),
+    ({"acceptance_rate": [[0.1, 0.2]]}, "acceptance_rate: .*shape"),
+])  # fmt: skip
+def test_bad_values(values, message):
+    with pytest.raises(InputError, match=message):
+        evaluate(deployed("head"), POINT, values)
+
+
+@pytest.mark.parametrize(("name", "ends", "message"), [
+    ("acceptance", (0.1, 0.2), "range: got 'acceptance'; expected an input: acceptance_rate"),
+    ("acceptance_rate", (0.8, 0.6), "range acceptance_rate: got '0.8:0.6'; .* below the high one"),
+    ("acceptance_rate", (0.6, 0.6), "range acceptance_rate: got '0.6:0.6'"),
+    ("acceptance_rate", (0.5, 1.5), "range acceptance_rate: got 1.5; .*from 0 to 1"),
+    ("proposal_rate", (0.1, 0.5), "range: got 'proposal_rate'"),
+])  # fmt: skip
+def test_bad_ranges(name, ends, message):
+    with pytest.raises(InputError, match=message):
+        uncertain_ranges(deployed("head"), POINT, {name: ends})
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"batch_size": [1, 2]}, "batch_size: .*one number"),
+    ({"batch_size": 1.5}, "batch_size: got 1.5"),
+    ({"draft_length": 0}, "draft_length: got 0"),
+    ({"context_length": -1}, "context_length: got -1"),
+])  # fmt: skip
+def test_bad_points(changes, message):
+    with pytest.raises(InputError, match=message):
+        OperatingPoint(**(SHAPE | changes))
+
+
+def test_one_acceptance_and_one_routing_correlation():
+    point = OperatingPoint(batch_size=1, draft_length=3, acceptance=[0.5, 0.6])
+    with pytest.raises(InputError, match=r"acceptance_rate: .*one number"):
+        evaluate(deployed("head"), point, {})
+    with pytest.raises(InputError, match=r"routing_correlation: .*one number"):
+        deployed("head", routing_correlation=[0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("analysis", "more"),
+    [(tornado, {}), (sobol, {"samples": 64, "generator": np.random.default_rng(0)})],
+)
+def test_ranges_are_of_inputs_and_there_is_one(analysis, more):
+    deployment = deployed("head")
+    with pytest.raises(InputError, match=r"^ranges: got {}; expected the range of an input"):
+        analysis(deployment, POINT, {}, **more)
+    with pytest.raises(InputError, match=r"^ranges: got 'batch'; expected an input: batch_size"):
+        analysis(deployment, POINT, {"batch": Range(low=1, high=2)}, **more)
+
+
+@pytest.mark.parametrize("outputs", [[], ["tpot"], ["speedup", "tpot"]])
+def test_outputs_are_those_there_are(outputs):
+    ranges = {"acceptance_rate": Range(low=0.5, high=0.6)}
+    given = {"samples": 64, "generator": np.random.default_rng(0), "outputs": outputs}
+    with pytest.raises(InputError, match=r"^outputs: .*some of speedup, target_efficiency"):
+        sobol(deployed("head"), POINT, ranges, **given)

@@ -1,0 +1,240 @@
+"""Sweeps on a Dask cluster of real processes: same parts, whatever is lost on the way."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+
+import pandas as pd
+import pytest
+
+import specmodel
+from specmodel import cli
+from specmodel.answers.sweeps import plan_sweep, sweep, sweep_to_file, workers
+from specmodel.base.errors import InputError
+
+distributed = pytest.importorskip("distributed")
+pytest.importorskip("pyarrow")
+
+pytestmark = pytest.mark.slow
+
+AXES = {
+    "target": ["mixtral-8x7b", "olmoe-1b-7b"],
+    "drafter": "eagle",
+    "hardware": "h100_sxm",
+    "tensor_parallel": 2,
+    "batch_size": range(1, 101),
+    "draft_length": range(1, 6),
+    "acceptance_rate": [0.5, 0.7],
+}
+COMMAND = (
+    "sweep --target mixtral-8x7b,olmoe-1b-7b --drafter eagle --hardware h100_sxm"
+    " --tensor-parallel 2 --batch-size 1:100 --draft-length 1:5 --acceptance-rate 0.5,0.7"
+)
+
+
+def start(num_workers):
+    return distributed.LocalCluster(
+        n_workers=num_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with start(2) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", 40)
+    monkeypatch.setattr("specmodel.answers.sweeps.workers.PATIENCE", 1)
+    monkeypatch.setattr("specmodel.answers.sweeps.workers._LOOK", 0.1)
+
+
+@pytest.fixture
+def expected(tmp_path):
+    """Parts computed in this process, by name."""
+    sweep_to_file(plan_sweep(AXES), f"{tmp_path}/local/", workers=1)
+    return content(tmp_path / "local")
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def at_part(number, act):
+    """A callback that acts once, when so many parts are done."""
+    done = []
+
+    def progress(num_points):
+        done.append(num_points)
+        if len(done) == number:
+            act()
+
+    return progress
+
+
+def kill_a_worker(client):
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+
+
+def test_parts_are_the_same_byte_by_byte(client, expected, tmp_path):
+    assert len(expected) == 50
+    sweep_to_file(plan_sweep(AXES), f"{tmp_path}/parts/", client=client)
+    assert content(tmp_path / "parts") == expected
+    address = client.scheduler.address
+    sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=address)
+    sweep_to_file(plan_sweep(AXES), tmp_path / "local.csv", workers=1)
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+
+
+def test_frames_are_the_same(client):
+    pd.testing.assert_frame_equal(sweep(AXES, client=client), sweep(AXES), check_exact=True)
+
+
+def test_the_command_takes_an_address(client, expected, tmp_path, capsys):
+    address, output = client.scheduler.address, f"{tmp_path}/parts/"
+    status = cli.main(shlex.split(f"{COMMAND} --scheduler {address} --output {output}"))
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, "")
+    assert out.startswith("2,000 points, ")
+    assert content(tmp_path / "parts") == expected
+
+
+def test_the_only_worker_may_die_and_be_restarted(expected, tmp_path):
+    with start(1) as cluster, distributed.Client(cluster) as client:
+        progress = at_part(3, lambda: kill_a_worker(client))
+        plan = plan_sweep(AXES)
+        sweep_to_file(plan, f"{tmp_path}/parts/", client=client, progress=progress)
+    assert content(tmp_path / "parts") == expected
+
+
+def test_a_closed_scheduler_ends_in_one_line_and_keeps_the_parts(
+    expected, tmp_path, capsys, monkeypatch
+):
+    with start(2) as cluster:
+        close = at_part(3, cluster.close)
+        monkeypatch.setattr(
+            "click._termui_impl.ProgressBar.update", lambda _, points: close(points)
+        )
+        command = f"{COMMAND} --scheduler {cluster.scheduler_address} --output {tmp_path}/x/"
+        status = cli.main(shlex.split(command))
+    out, err = capsys.readouterr()
+    kept = content(tmp_path / "x.partial")
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert err.startswith("specmodel: error: --scheduler: got 'tcp://")
+    end = f"the first {40 * len(kept)} points are kept in {tmp_path}/x.partial\n"
+    assert err.endswith(f"expected a scheduler that stays up; {end}")
+    assert 3 <= len(kept) < len(expected)
+    assert sorted(kept) == sorted(expected)[: len(kept)]
+    assert kept.items() <= expected.items()
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_scheduler_without_workers(tmp_path):
+    message = r"^scheduler: got .*a scheduler with a worker"
+    with (
+        start(0) as cluster,
+        distributed.Client(cluster) as client,
+        pytest.raises(InputError, match=message),
+    ):
+        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client, worker_timeout=1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_scheduler_that_loses_all_workers_is_not_waited_for(expected, tmp_path):
+    with start(1) as cluster:
+        leave = at_part(3, lambda: cluster.scale(0))
+        plan, output = plan_sweep(AXES), f"{tmp_path}/x/"
+        with pytest.raises(InputError, match=r"^scheduler: .* a longer worker_timeout; the first"):
+            sweep_to_file(
+                plan, output, client=cluster.scheduler_address, worker_timeout=1, progress=leave
+            )
+    kept = content(tmp_path / "x.partial")
+    assert 3 <= len(kept) < len(expected)
+    assert kept.items() <= expected.items()
+
+
+def test_a_result_that_is_lost_with_the_last_worker_is_not_waited_for(monkeypatch):
+    """It is there when asked, and then its worker leaves before it is fetched."""
+    with start(1) as cluster, distributed.Client(cluster) as client:
+        future = client.submit(sum, [1, 2])
+        distributed.wait(future, timeout=30)
+        cluster.scale(0)
+        deadline = time.monotonic() + 30
+        while client.nthreads() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        monkeypatch.setattr(future, "done", lambda: True)
+        with pytest.raises(workers._NoWorkersError):
+            workers._result(client, 0.5, future)
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """One that vouches for itself, as Dask's configuration names it."""
+    if not shutil.which("openssl"):  # Python's own library reads certificates, and makes none
+        pytest.skip("needs openssl")
+    cert, key = (str(tmp_path / f"tls.{kind}") for kind in ("crt", "key"))
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost"
+    subprocess.run([*make.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+    files = {"ca-file": cert}
+    for role in ("client", "worker", "scheduler"):
+        files |= {f"{role}.cert": cert, f"{role}.key": key}
+    return {f"distributed.comm.tls.{name}": path for name, path in files.items()}
+
+
+def test_a_scheduler_that_wants_certificates(certificate, tmp_path):
+    import dask
+
+    plan = plan_sweep(AXES)
+    with pytest.raises(InputError, match=r"^scheduler: got 'tls://.*certificates.*ca-file"):
+        sweep_to_file(plan, tmp_path / "one.csv", client="tls://127.0.0.1:1")
+    with (
+        dask.config.set(certificate),
+        distributed.LocalCluster(
+            n_workers=1,
+            processes=False,
+            protocol="tls://",
+            security=distributed.Security(),
+            dashboard_address=None,
+        ) as cluster,
+    ):
+        assert cluster.scheduler_address.startswith("tls://")
+        sweep_to_file(plan, tmp_path / "two.csv", client=cluster.scheduler_address)
+    assert len(pd.read_csv(tmp_path / "two.csv")) == plan.num_points
+
+
+def test_workers_of_another_version(client, tmp_path):
+    change = "import specmodel.answers.sweeps.workers as c; c.__version__ = {}"
+    client.run(exec, change.format("'0.0'"), {})
+    with pytest.raises(InputError, match=r"^scheduler: got .*workers that have specmodel .*0\.0"):
+        sweep_to_file(plan_sweep(AXES), tmp_path / "one.csv", client=client)
+    client.run(exec, change.format(repr(specmodel.__version__)), {})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1:1", "nowhere", "htp://x:1", "localhost:port", "''", "inproc://a"]
+)
+def test_addresses_that_do_not_answer(address, tmp_path, capsys):
+    command = f"{COMMAND} --scheduler {address} --output {tmp_path}/one.csv"
+    assert cli.main(shlex.split(command)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    shown = address.strip("'")
+    assert err.startswith(
+        f"specmodel: error: --scheduler: got '{shown}'; expected a Dask scheduler"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_worker_costs_no_points(client, expected, tmp_path):
+    progress = at_part(3, lambda: kill_a_worker(client))
+    plan = plan_sweep(AXES)
+    sweep_to_file(plan, f"{tmp_path}/parts/", client=client, progress=progress)
+    assert content(tmp_path / "parts") == expected

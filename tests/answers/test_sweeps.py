@@ -1,0 +1,730 @@
+"""Sweeps against predictions point by point; how they are cut; what is written and what is left."""
+
+import itertools
+import resource
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, strategies as st
+
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.algebra.routing import zipf_popularity
+from specmodel.answers.sweeps import (
+    SweepInterrupted,
+    csv_chunks,
+    plan_sweep,
+    sweep,
+    sweep_to_file,
+)
+from specmodel.answers.sweeps.columns import part_columns
+from specmodel.answers.sweeps.plan import blocks
+from specmodel.base.errors import InputError
+from specmodel.drafters.by_name import load_drafter
+from specmodel.machines.engine import load_engine
+from specmodel.machines.hardware import load_hardware
+from specmodel.models.architecture import load_architecture
+from specmodel.prediction.columns import COLUMN_UNITS
+from specmodel.prediction.predicting import predict
+
+POINTS = ("context_length", "batch_size", "draft_length", "verify_tokens")
+FORMS = (
+    *("acceptance_rate", "tokens_per_step", "step_efficiency", "accepted_fraction"),
+    "acceptance_by_position",
+)
+BASE = {
+    "target": "mixtral-8x7b",
+    "drafter": "eagle",
+    "hardware": "h100_sxm",
+    "context_length": [0, 3000],
+    "batch_size": [1, 7, 300],
+    "draft_length": [0, 4],
+    "acceptance_rate": [0.3, 1.0],
+}
+MEASURED = {"acceptance_rate": None, "measured_draft_length": 4}
+TREES = MEASURED | {
+    "tokens_per_step": [1.0, 2.6],
+    "draft_length": [2, 5],
+    "verify_tokens": [3, 6, 40],
+}
+CASES = {
+    "records and what-ifs": {
+        "hardware": ["h200_sxm", "l40s"],
+        "context_length": 512,
+        "target": ["qwen3-30b-a3b", "olmoe-1b-7b"],
+        "hardware.memory.peak_bytes_per_s": [1e12, 3e12],
+        "engine": "vllm-moesd-2025",
+        "engine.pass_time": [1e-4],
+        "target.num_layers": [16, 24],
+        "drafter.ffn_size": 8192,
+    },
+    "settings": {
+        "tensor_parallel": 2,
+        "weight_dtype": ["bf16", "fp8"],
+        "kv_dtype": ["fp8", "bf16"],
+        "activation_dtype": "fp8",
+        "expert_dtype": ["mxfp4", "int4"],
+        "stack": ["datasheet", "typical"],
+        "routing_correlation": [0.0, 0.4],
+        "max_draft_length": 3,
+        "batch_size": 9,
+        "context_length": None,
+    },
+    "popularity": {"popularity_exponent": [0.0, 0.8], "drafter": ["eagle", "mtp"]},
+    "draft model": {
+        "target": "qwen3-235b-a22b",
+        "drafter": "qwen3-30b-a3b",
+        "tensor_parallel": 4,
+        "draft_tensor_parallel": [1, 2],
+        "engine": ["vllm-moesd-2025", "sglang"],
+        "expert_parallel": [1, 8],
+    },
+    "layouts": {
+        "drafter": "mtp",
+        "data_parallel": [2, 8],
+        "expert_parallel": [1, 2],
+        "attention_dtype": ["bf16", "fp8"],
+        "mtp_dtype": ["fp8", "bf16"],
+    },
+    "tokens per step": MEASURED | {"tokens_per_step": [1.0, 2.5, 4.9]},
+    "step efficiency": MEASURED | {"step_efficiency": [0.2, 0.5]},
+    "accepted fraction": MEASURED | {"accepted_fraction": [0.0, 0.5, 1.0]},
+    "by position": {"acceptance_rate": None, "acceptance_by_position": [0.9, 0.5, 0.0, 0.3]},
+    "look-up": {"drafter": "ngram", "proposal_rate": [0.1, 1.0], "lookup_time": [0.0, 1e-3]},
+    "look-up, mean over all steps": MEASURED
+    | {"drafter": "ngram", "proposal_rate": [0.4, 0.8], "tokens_per_step": [1.1, 2.6]},
+    "trees": TREES,
+    "no chain": TREES | {"verify_tokens": [7, 40]},
+    "parallel head": {"drafter": ["parallel", "mtp"], "draft_length": [8, 2]},
+}
+
+
+def case(name):
+    """Axes of a case; None takes one out, a key given again moves nothing."""
+    return {key: value for key, value in (BASE | CASES[name]).items() if value is not None}
+
+
+def several(value):
+    return value if isinstance(value, list) else [value]
+
+
+def expected_rows(axes, **options):
+    """Predict each point alone, in the order documented."""
+    form = next(name for name in FORMS if name in axes)
+    fixed = {n: axes[n] for n in ("max_draft_length",) if n in axes}
+    measured = axes.get("measured_draft_length")
+    outer = [n for n in axes if n not in (*POINTS, *FORMS, *fixed, "measured_draft_length")]
+    inner = [name for name in POINTS if name in axes]
+    lists = [several(axes[name]) for name in (*outer, *inner)]
+    lists.append([axes[form]] if form == "acceptance_by_position" else several(axes[form]))
+    for values in itertools.product(*lists):
+        point = dict(zip((*outer, *inner), values[:-1], strict=True))
+        acceptance = Acceptance(**{form: values[-1]}, measured_draft_length=measured)
+        labels = {name: point[name] for name in outer}
+        yield labels, acceptance, predicted(point, acceptance, fixed | options)
+
+
+def predicted(point, acceptance, options):
+    """Predict one point from records that are loaded and changed here."""
+    target = load_architecture(point.pop("target"))
+    target = target.with_changes("target", changes(point, "target.", "_dtype"))
+    hardware = load_hardware(point.pop("hardware"))
+    engine = load_engine(point.pop("engine", "ideal"))
+    drafter = load_drafter(point.pop("drafter"), target)
+    layers = changes(point, "drafter.")
+    if layers:
+        drafter = drafter.with_changes("drafter", layers)
+    exponent = point.pop("popularity_exponent", None)
+    if exponent is not None:
+        experts = target.num_experts, target.experts_per_token
+        point["popularity"] = zipf_popularity(*experts, exponent)
+    lookup = {n: point.pop(n) for n in ("proposal_rate", "lookup_time") if n in point}
+    return predict(
+        target=target,
+        hardware=hardware.with_changes("hardware", changes(point, "hardware.")),
+        engine=engine.with_changes("engine", changes(point, "engine.")),
+        drafter=replace(drafter, **lookup),
+        acceptance=acceptance,
+        **point,
+        **options,
+    )
+
+
+def changes(point, start, end=""):
+    """Take fields to be changed out of a point."""
+    names = [n for n in point if n.startswith(start) or (end and n.endswith(end))]
+    return {name.removeprefix(start): point.pop(name) for name in names}
+
+
+def expected_frame(axes, **options):
+    """The whole table, a point at a time."""
+    rows = []
+    for labels, acceptance, p in expected_rows(axes, **options):
+        columns = p.columns() | {"limited_by": p.limited_by.ravel()}
+        row = labels | {name: column.item() for name, column in columns.items()}
+        if "acceptance_by_position" not in axes:
+            row["acceptance_rate"] = rate_of_drafted(row, acceptance)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def rate_of_drafted(row, acceptance):
+    """Rate of a chain; tokens per step are means over all steps, also those without a draft."""
+    if row["verify_tokens"] != row["draft_length"] + 1:
+        return np.nan
+    if acceptance.form == "tokens_per_step":
+        tokens = 1 + (acceptance.tokens_per_step - 1) / row.get("proposal_rate", 1)
+        acceptance = replace(acceptance, tokens_per_step=tokens)
+    return float(acceptance.rate())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_sweep_is_predict_point_by_point(name):
+    frame, expected = sweep(case(name)), expected_frame(case(name))
+    assert len(frame) == len(expected)
+    for column in expected:
+        # unequal experts are summed over in an order that depends on how many points there are
+        if name == "popularity" and expected[column].dtype.kind == "f":
+            np.testing.assert_allclose(frame[column], expected[column], rtol=1e-14, err_msg=column)
+        else:
+            np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
+
+
+def test_intervals_are_those_of_predict():
+    axes = case("look-up") | {"batch_size": [1, 30], "engine": "vllm-moesd-2025"}
+    frame, expected = sweep(axes, interval=True), expected_frame(axes, interval=True)
+    assert (frame["speedup_low"] < frame["speedup_high"]).any()
+    for column in expected:
+        np.testing.assert_array_equal(frame[column], expected[column], err_msg=column)
+
+
+def test_by_position_there_is_no_rate():
+    assert "acceptance_rate" not in sweep(case("by position"))
+
+
+def test_rows_run_over_deployments_as_given_then_over_points():
+    axes = {
+        "batch_size": [4, 1],
+        "hardware": ["h200_sxm", "h100_sxm"],
+        "draft_length": [3, 1],
+        "target": ["olmoe-1b-7b", "mixtral-8x7b"],
+        "drafter": "ngram",
+        "acceptance_rate": [0.7, 0.2],
+        "context_length": [512, 64],
+    }
+    order = ("hardware", "target", "context_length", "batch_size", "draft_length")
+    frame = sweep(axes)
+    rows = list(frame[[*order, "acceptance_rate"]].itertuples(index=False, name=None))
+    assert rows == list(itertools.product(*(axes[n] for n in (*order, "acceptance_rate"))))
+    assert list(frame.columns[:5]) == ["target", "drafter", "hardware", "engine", "acceptance_rate"]
+    assert list(frame.columns[5:]) == list(COLUMN_UNITS)
+
+
+def test_words_are_categories_and_whole_numbers_whole():
+    axes = case("records and what-ifs") | {"tensor_parallel": [1, 2], "kv_dtype": "bf16"}
+    frame = sweep(axes)
+    for name in ("target", "drafter", "hardware", "engine", "kv_dtype", "limited_by"):
+        assert isinstance(frame[name].dtype, pd.CategoricalDtype), name
+    whole = ("batch_size", "draft_length", "verify_tokens", "context_length")
+    for name in (*whole, "tensor_parallel", "target.num_layers"):
+        assert frame[name].dtype.kind == "i", name
+    for name in ("acceptance_rate", "speedup", "hardware.memory.peak_bytes_per_s"):
+        assert frame[name].dtype == np.float64, name
+
+
+def test_labels_are_names_as_given():
+    h200 = load_hardware("h200_sxm")
+    frame = sweep(
+        BASE
+        | {
+            "target": [load_architecture("olmoe-1b-7b"), "mixtral-8x7b"],
+            "hardware": [h200, "h100_sxm"],
+            "hardware.num_multiprocessors": [100, 50],
+            "engine": [load_engine("vllm-moesd-2025")],
+            "routing_correlation": [0, 0.5],
+        }
+    )
+    assert list(frame["hardware"].cat.categories) == [h200.name, "h100_sxm"]
+    assert list(frame["target"].cat.categories) == ["OLMoE-1B-7B", "mixtral-8x7b"]
+    assert set(frame["engine"]) == {load_engine("vllm-moesd-2025").name}
+    assert frame["routing_correlation"].dtype == np.float64
+    assert set(sweep(BASE)["engine"]) == {"ideal"}
+
+
+def test_columns_wanted_come_with_those_that_tell_the_points_apart():
+    points = ["acceptance_rate", "batch_size", "draft_length", "verify_tokens", "context_length"]
+    labels = ["target", "drafter", "hardware", "engine"]
+    frame = sweep(BASE, columns=["speedup", "target", "limited_by"])
+    assert list(frame) == [*labels, *points, "speedup", "limited_by"]
+    pd.testing.assert_frame_equal(frame, sweep(BASE)[list(frame)])
+    assert list(sweep(BASE, columns="tpot")) == [*labels, *points, "tpot"]
+    tree = sweep(case("trees"), columns=["speedup"])
+    assert not tree.drop(columns="speedup").duplicated().any()
+    ends = ["speedup_low", "forward_time_high"]
+    wide = sweep(BASE | {"batch_size": 1}, columns=ends, interval=True)
+    assert set(wide) == {*labels, *points, *ends}
+
+
+def test_every_kind_of_list_will_do():
+    frame = sweep(BASE | {"batch_size": [1, 2, 3]})
+    kinds = (range(1, 4), (1, 2, 3), np.arange(1, 4), pd.Series([1, 2, 3]), iter([1.0, 2.0, 3.0]))
+    for values in (*kinds, np.float32([1, 2, 3])):
+        pd.testing.assert_frame_equal(sweep(BASE | {"batch_size": values}), frame)
+    single = sweep(BASE | {"batch_size": np.array(2)})
+    assert set(single["batch_size"]) == {2}
+
+
+@given(
+    shape=st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple),
+    most=st.integers(1, 60),
+)
+def test_blocks_hold_every_point_once_and_in_order(shape, most):
+    points = np.arange(np.prod(shape)).reshape(shape)
+    found = [points[block].ravel() for block in blocks(shape, most)]
+    assert np.concatenate(found).tolist() == list(range(points.size))
+    assert all(1 <= block.size <= most for block in found)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 7, 12, 1000])
+def test_parts_are_counted_without_being_made(most, monkeypatch):
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
+    plan = plan_sweep(BASE | {"target": ["olmoe-1b-7b", "mixtral-8x7b"]})
+    sizes = [part.num_points for part in plan.parts()]
+    assert len(sizes) == plan.num_parts
+    assert sum(sizes) == plan.num_points == 2 * 2 * 3 * 2 * 2
+    assert max(sizes) <= most
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("name", ["look-up, mean over all steps", "trees"])
+def test_how_it_is_cut_changes_no_value(name, workers, monkeypatch):
+    whole = sweep(case(name), workers=1)
+    for most in (1, 7, 20):
+        monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", most)
+        pd.testing.assert_frame_equal(sweep(case(name), workers=workers), whole, check_exact=True)
+
+
+def test_how_it_is_cut_changes_no_interval(monkeypatch):
+    whole = sweep(BASE, interval=True)
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.MOST_WITH_INTERVAL", 5)
+    pd.testing.assert_frame_equal(sweep(BASE, interval=True), whole, check_exact=True)
+
+
+def test_threads_compute_what_no_thread_does(monkeypatch):
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", 4)
+    plan = plan_sweep(BASE)
+    inline = [part_columns(part)["step_time"] for part in plan.parts()]
+    np.testing.assert_array_equal(np.concatenate(inline), sweep(BASE, workers=5)["step_time"])
+
+
+WRONG = {
+    "batch_size": [
+        ([0, 1], "batch_size: got 0"),
+        ([1, -2], "batch_size: got -2"),
+        ([1, 1.5], "batch_size: got 1.5"),
+        ([1, np.nan], "batch_size: got nan"),
+        ([1, 2e9], "batch_size: got 2000000000"),
+        ([], "batch_size: got .*at least one value"),
+        ([[1, 2], [3, 4]], "batch_size: got .*one list of values"),
+        (np.ones((2, 2)), "batch_size: got .*one list of values"),
+        ([1, None], "batch_size: got .*none that is missing"),
+        ("many", "batch_size: got .*number"),
+        (None, "batch_size: got None"),
+    ],
+    "context_length": [([5, -1], "context_length: got -1"), ([5, 0.5], "context_length: got 0.5")],
+    "draft_length": [([1, 1001], "draft_length: got 1001"), ([2, 0.5], "draft_length: got 0.5")],
+    "acceptance_rate": [
+        ([0.5, 1.01], "acceptance_rate: got 1.01"),
+        ([0.5, -0.1], "acceptance_rate: got -0.1"),
+        ("high", "acceptance_rate: got .*number"),
+        (None, "acceptance: got None; expected exactly one of acceptance_rate, tokens_per_step"),
+    ],
+    "tokens_per_step": [(2, r"acceptance: got \['acceptance_rate', 'tokens_per_step'\]")],
+    "verify_tokens": [
+        (5, "verify_tokens: got 5; expected 1 where draft_length is 0"),
+    ],
+    "target": [(None, "target: got None"), (["olmoe-1b-7b", "mixtral"], "target: got 'mixtral'")],
+    "hardware": [("h200", "hardware: got 'h200'; .*h200_sxm")],
+    "drafter": [(["eagle", "egle"], "drafter: got 'egle'")],
+    "engine": [("vlm", "engine: got 'vlm'; .*vllm")],
+    "tensor_parallel": [([1, 3], "tensor_parallel: got 3; .*evenly")],
+    "weight_dtype": [(["bf16", "bf17"], "weight_dtype: got 'bf17'; .*fp8")],
+    "proposal_rate": [(0.5, "proposal_rate: got 0.5; .*ngram")],
+    "popularity": [([0.25] * 8, "popularity: got .*popularity_exponent")],
+    "max_draft_length": [(0, "max_draft_length: got 0"), ([3, 4], "max_draft_length: .*one value")],
+    "measured_draft_length": [(3, "measured_draft_length: got 3")],
+    "hardware.memory.bandwidth": [(1e12, "hardware.memory.bandwidth: got .*peak_bytes_per_s")],
+    "hardware.memory.peak_bytes_per_s": [
+        ([3e12, 10**400], "hardware.memory.peak_bytes_per_s: got 1000"),
+        ([3e12, -1.0], "hardware.memory.peak_bytes_per_s: got -1.0"),
+    ],
+    "batchsize": [(3, "batchsize: got 3; expected a parameter such as batch_size")],
+    "acceptance": [(0.7, "acceptance: got 0.7; .*acceptance_rate")],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [(name, value, message) for name, pairs in WRONG.items() for value, message in pairs],
+    ids=str,
+)
+def test_bad_values_are_refused_before_anything_is_computed(name, value, message):
+    with pytest.raises(InputError, match=f"^{message}") as caught:
+        plan_sweep(BASE | {name: value})
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).count("; expected ") == 1
+    assert "array(" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        (TREES | {"draft_length": [8, 3, 1]}, "tokens_per_step: .* 1 to draft_length . 1 = 2"),
+        (
+            TREES | {"verify_tokens": [3, 0]},
+            "verify_tokens: got 0.0; expected whole numbers from 1",
+        ),
+        (TREES | {"draft_length": [8, 0]}, "verify_tokens: .*1 where draft_length is 0"),
+        (MEASURED | {"tokens_per_step": [2.0, 5.1]}, "tokens_per_step: got 5.1"),
+        (MEASURED | {"step_efficiency": [0.5, 0.1]}, "step_efficiency"),
+        (
+            MEASURED | {"tokens_per_step": [1.2, 2.1], "drafter": "ngram", "proposal_rate": 0.2},
+            "tokens_per_step: got 2.1; expected at most 1.8",
+        ),
+        ({"acceptance_rate": None, "tokens_per_step": 2}, None),
+        ({"acceptance_rate": None, "tokens_per_step": 2, "draft_length": [1, 3]}, "measured_draft"),
+        ({"acceptance_rate": None, "acceptance_by_position": [0.5, 0.4]}, "acceptance_by_position"),
+    ],
+)
+def test_values_that_go_wrong_together_are_refused_likewise(axes, message):
+    given = {name: value for name, value in (BASE | axes).items() if value is not None}
+    if message is None:
+        assert plan_sweep(given).num_points
+        return
+    with pytest.raises(InputError, match=f"^{message}"):
+        plan_sweep(given)
+
+
+def test_popularity_may_be_files(tmp_path):
+    path = tmp_path / "zipf.txt"
+    path.write_text(" ".join(map(repr, zipf_popularity(8, 2, 0.7).tolist())), encoding="utf-8")
+    frame = sweep(BASE | {"popularity": [path, str(path)]})
+    assert set(frame["popularity"]) == {str(path)}
+    alike = sweep(BASE | {"popularity_exponent": [0.7, 0.7]})
+    np.testing.assert_allclose(frame["speedup"], alike["speedup"], rtol=1e-12)
+
+
+def test_bad_columns_workers_and_sizes():
+    with pytest.raises(InputError, match=r"^columns: got 'speedups'; .*speedup"):
+        plan_sweep(BASE, columns=["tpot", "speedups"])
+    with pytest.raises(InputError, match=r"^columns: got 'speedup_low'"):
+        plan_sweep(BASE, columns=["speedup_low"])
+    for workers in (0, -2):
+        with pytest.raises(InputError, match=f"^workers: got {workers}; expected at least 1"):
+            sweep(BASE, workers=workers)
+    with pytest.raises(InputError, match=r"^workers: got 1; expected none with a scheduler"):
+        sweep(BASE, workers=1, client="tcp://127.0.0.1:1")
+    with pytest.raises(InputError, match=r"^deployments: got 250000; expected at most 100000"):
+        plan_sweep(BASE | {"lookup_time": range(500), "proposal_rate": range(500)})
+    huge = BASE | {"batch_size": range(1, 20_001), "context_length": range(10_000)}
+    with pytest.raises(InputError, match=r"^num_points: got 800000000; .*20,000,000 in a table"):
+        sweep(huge)
+    assert plan_sweep(huge).num_parts >= 800_000_000 / 2**18
+
+
+def test_impossible_combinations_are_left_out_only_if_asked():
+    axes = BASE | {"hardware": "rtx_pro_6000", "stack": ["trtllm", "sglang", "datasheet"]}
+    with pytest.raises(InputError, match=r"^stack: got 'sglang'"):
+        plan_sweep(axes)
+    plan = plan_sweep(axes, skip_impossible=True)
+    frame = sweep(axes, skip_impossible=True)
+    assert list(plan.skipped) == frame.attrs["skipped"]
+    (reason,) = plan.skipped
+    assert "mixtral-8x7b, eagle, rtx_pro_6000, sglang" in reason
+    assert "stack: got 'sglang'" in reason
+    possible = sweep(axes | {"stack": ["trtllm", "datasheet"]})
+    pd.testing.assert_frame_equal(frame, possible)
+    with pytest.raises(InputError, match=r"^stack: got 'sglang'; .*no combination can be"):
+        plan_sweep(axes | {"stack": "sglang"}, skip_impossible=True)
+
+
+def text_of(path):
+    """A written sweep, whatever its form, in the types of its values."""
+    return pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+
+
+OUTPUTS = ("one.csv", "one.parquet", "parts/")
+
+
+def outputs():
+    """Forms that can be written here."""
+    try:
+        import pyarrow.parquet  # noqa: F401 - whether it is there is the question
+    except ImportError:
+        return OUTPUTS[:1]
+    return OUTPUTS
+
+
+@pytest.fixture(params=OUTPUTS)
+def output(request):
+    """A form to write; Parquet takes an extra, without which its tests say so and pass on."""
+    if request.param not in outputs():
+        pytest.skip("needs pyarrow")
+    return request.param
+
+
+def check_written(path, frame):
+    """What is read is the frame in float32; words are words, whole numbers whole."""
+    found = text_of(path)
+    assert list(found) == list(frame)
+    if path.suffix != ".csv":
+        assert set(found.dtypes.astype(str)) <= {"category", "int32", "int64", "float32", "float64"}
+    assert len(found) == len(frame)
+    for name in frame:
+        expected = frame[name]
+        if isinstance(expected.dtype, pd.CategoricalDtype):
+            assert found[name].astype(object).tolist() == expected.astype(object).tolist()
+        elif expected.dtype.kind == "f" and name in (*COLUMN_UNITS, "acceptance_rate"):
+            np.testing.assert_array_equal(found[name].astype(np.float32), np.float32(expected))
+        else:
+            np.testing.assert_array_equal(found[name], expected)
+            assert found[name].dtype.kind == expected.dtype.kind
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr("specmodel.answers.sweeps.plan.PART", 10)
+
+
+@pytest.mark.parametrize("name", ["records and what-ifs", "by position", "trees"])
+def test_every_form_holds_the_same(name, tmp_path, small_parts):
+    axes = case(name)
+    frame = sweep(axes)
+    for output in outputs():
+        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}", workers=2)
+        check_written(tmp_path / output, frame)
+    assert len(list(tmp_path.iterdir())) == len(outputs())
+    chunks = "".join(csv_chunks(plan_sweep(axes)))
+    assert chunks == (tmp_path / "one.csv").read_text(encoding="utf-8")
+    if "parts/" in outputs():
+        names = sorted(path.name for path in (tmp_path / "parts").iterdir())
+        assert names == [f"part-{i:05}.parquet" for i in range(plan_sweep(axes).num_parts)]
+
+
+def test_parquet_has_narrow_types_and_statistics_on_axes(tmp_path, small_parts):
+    pq = pytest.importorskip("pyarrow.parquet")
+    axes = case("records and what-ifs") | {"tensor_parallel": [1, 2]}
+    for output in OUTPUTS[1:]:
+        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}")
+    for path in (tmp_path / "one.parquet", *(tmp_path / "parts").iterdir()):
+        file = pq.ParquetFile(path)
+        types = {field.name: str(field.type) for field in file.schema_arrow}
+        assert types["speedup"] == types["acceptance_rate"] == "float"
+        assert types["batch_size"] == types["context_length"] == "int32"
+        assert types["target"].startswith("dictionary<values=string")
+        assert types["limited_by"].startswith("dictionary<values=string")
+        axis_names = {*types} - ({*COLUMN_UNITS} - {"limited_by", *POINTS})
+        for i in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(i)
+            assert group.num_rows <= 10
+            columns = [group.column(j) for j in range(group.num_columns)]
+            selectable = {c.path_in_schema for c in columns if c.is_stats_set}
+            assert selectable == axis_names
+            batch = next(c.statistics for c in columns if c.path_in_schema == "batch_size")
+            assert batch.min in BASE["batch_size"]
+
+
+def test_readers_select_rows_and_columns(tmp_path, small_parts):
+    pytest.importorskip("pyarrow.parquet")
+    axes = case("records and what-ifs")
+    frame = sweep(axes)
+    field = "hardware.memory.peak_bytes_per_s"
+    for output in OUTPUTS[1:]:
+        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}")
+        chosen = [("target", "==", "olmoe-1b-7b"), ("batch_size", "==", 7), (field, ">", 2e12)]
+        found = pd.read_parquet(tmp_path / output, filters=chosen, columns=[field, "speedup"])
+        is_chosen = (frame["target"] == "olmoe-1b-7b") & (frame["batch_size"] == 7)
+        expected = frame[is_chosen & (frame[field] > 2e12)]
+        assert len(expected) == len(frame) / 12
+        np.testing.assert_array_equal(found["speedup"], np.float32(expected["speedup"]))
+
+
+def snapshot(folder):
+    """Content of every file under a folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_taken_name_is_refused_and_left_alone(output, tmp_path):
+    plan, path = plan_sweep(BASE), f"{tmp_path}/{output}"
+    sweep_to_file(plan, path)
+    before = snapshot(tmp_path)
+    with pytest.raises(InputError, match=r"^output: got .*another name, or overwrite"):
+        sweep_to_file(plan, path)
+    assert snapshot(tmp_path) == before
+    smaller = plan_sweep(BASE | {"batch_size": 5})
+    sweep_to_file(smaller, path, overwrite=True)
+    assert set(text_of(tmp_path / output)["batch_size"]) == {5}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_not_a_sweep_is_never_replaced(tmp_path):
+    plan = plan_sweep(BASE)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "part-00000.parquet").write_text("a part")
+    (foreign / "notes.txt").write_text("mine")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(foreign)
+    taken = ["folder.csv", *(["foreign/", "file/", "link/"] if len(outputs()) > 1 else [])]
+    before = snapshot(tmp_path)
+    for output in taken:
+        for overwrite in (False, True):
+            with pytest.raises(InputError, match=r"^output: got .*name"):
+                sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=overwrite)
+    assert snapshot(tmp_path) == before
+
+
+def test_what_an_interruption_left_is_refused_unless_it_may_be_replaced(output, tmp_path):
+    plan, path = plan_sweep(BASE), tmp_path / output
+    left = path.with_name(f"{path.stem}.partial{path.suffix}")
+    if output.endswith("/"):
+        left.mkdir()
+        (left / "part-00000.parquet").write_text("left")
+        (left / ".part-00001.parquet").write_text("cut off")
+    else:
+        left.write_text("left")
+    before = snapshot(tmp_path)
+    with pytest.raises(InputError, match=r"^output: got .*partial.*another name, or overwrite"):
+        sweep_to_file(plan, f"{tmp_path}/{output}")
+    assert snapshot(tmp_path) == before
+    sweep_to_file(plan, f"{tmp_path}/{output}", overwrite=True)
+    assert len(text_of(path)) == plan.num_points
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_name_taken_in_the_meantime_is_left_alone(tmp_path, small_parts):
+    path = tmp_path / "one.csv"
+    plan = plan_sweep(BASE)
+    with pytest.raises(InputError, match=r"^output: .*first 24 points are kept in .*one.partial"):
+        sweep_to_file(plan, path, progress=lambda _: path.write_text("of another"))
+    assert path.read_text() == "of another"
+    check_written(tmp_path / "one.partial.csv", sweep(BASE))
+
+
+def test_two_sweeps_never_write_one_file(output, tmp_path, small_parts):
+    """Not even if both may replace it; what the first has written stays as it was."""
+    path, other = f"{tmp_path}/{output}", plan_sweep(BASE | {"batch_size": [2, 3, 4]})
+
+    def intrude(_num_points):
+        with pytest.raises(InputError, match=r"^output: got .*another sweep is being written"):
+            sweep_to_file(other, path, overwrite=True)
+
+    sweep_to_file(plan_sweep(BASE), path, overwrite=True, progress=intrude)
+    check_written(tmp_path / output, sweep(BASE))
+    sweep_to_file(other, path, overwrite=True)
+    assert set(text_of(tmp_path / output)["batch_size"]) == {2, 3, 4}
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_disk_that_gets_full_keeps_the_first_rows(output, tmp_path, small_parts, monkeypatch):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    parts = []
+
+    def fill(num_points):
+        """Let a part of what comes next fit; a Parquet file could not be ended then."""
+        parts.append(num_points)
+        (path,) = tmp_path.iterdir()
+        room = path.stat().st_size + 50 if path.is_file() else 50
+        if len(parts) == 2 and output == "one.parquet":
+            monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=50))
+        elif len(parts) == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+
+    said = r"^output: .* with room .*\); the first 12 points are kept in .*partial"
+    try:
+        with pytest.raises(InputError, match=said):
+            sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}", progress=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    (path,) = tmp_path.iterdir()
+    check_written(path, sweep(BASE).head(sum(parts)))
+
+
+@pytest.mark.parametrize(
+    "output",
+    ["x.txt", "x", "x.CSV", ".csv", "", ".", "..", "./", "../", "/", "none/x.csv", "none/x/"],
+)
+def test_names_that_do_not_do(output, tmp_path, monkeypatch):
+    if output.startswith("none/x/"):
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^output: got ") as caught:
+        sweep_to_file(plan_sweep(BASE), output, overwrite=True)
+    assert caught.value.value == output
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_sweep_keeps_exactly_the_first_rows(output, tmp_path, small_parts):
+    axes, done = case("records and what-ifs"), []
+
+    def interrupt(num_points):
+        done.append(num_points)
+        if len(done) == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(SweepInterrupted, match=r"the first .* points are kept in") as caught:
+        sweep_to_file(plan_sweep(axes), f"{tmp_path}/{output}", progress=interrupt)
+    (left,) = tmp_path.iterdir()
+    assert caught.value.num_points == sum(done)
+    assert caught.value.path == left
+    assert "partial" in left.name
+    check_written(left, sweep(axes).head(sum(done)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (KeyboardInterrupt(), "interrupted: nothing was written yet"),
+        (InputError("x", 1, "2"), "x: got 1; expected 2"),
+        (MemoryError("no room"), "no room"),
+    ],
+)
+def test_nothing_is_left_where_nothing_was_written(output, fault, said, tmp_path, monkeypatch):
+
+    def fail(*_arguments):
+        raise fault
+
+    monkeypatch.setattr("specmodel.answers.sweeps.files.results", fail)
+    with pytest.raises(type(fault)) as caught:
+        sweep_to_file(plan_sweep(BASE), f"{tmp_path}/{output}")
+    assert str(caught.value) == said
+    assert not list(tmp_path.iterdir())
+
+
+def test_parts_are_kept_whatever_ends_a_sweep(tmp_path, small_parts):
+    def fail(_num_points):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        sweep_to_file(plan_sweep(BASE), tmp_path / "one.csv", progress=fail)
+    check_written(tmp_path / "one.partial.csv", sweep(BASE).head(8))
+
+
+def test_without_pyarrow_there_is_csv(tmp_path, monkeypatch):
+    for name in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    plan = plan_sweep(BASE)
+    for output in OUTPUTS[1:]:
+        with pytest.raises(InputError, match=r"^output: got .*pip install 'specmodel\[sweeps\]'"):
+            sweep_to_file(plan, f"{tmp_path}/{output}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_dask_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"^scheduler: got 'tcp://.*'specmodel\[dask\]'"):
+        sweep(BASE, client="tcp://127.0.0.1:8786")

@@ -1,0 +1,190 @@
+"""Readers of the published tables: every trap of theirs, on the installed package."""
+
+import numpy as np
+import pytest
+
+from specmodel.algebra import experts
+from specmodel.base.errors import InputError
+
+pd = pytest.importorskip("pandas")
+datasets = pytest.importorskip("published.datasets")
+published = pytest.importorskip("published.tables")
+published_rivals = pytest.importorskip("published.rivals")
+
+CALIBRATED = list(published.STACKS)
+
+
+@pytest.fixture(scope="module")
+def _installed() -> None:
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+
+
+pytestmark = [pytest.mark.dataset]
+needs_package = pytest.mark.usefixtures("_installed")
+
+
+@needs_package
+def test_every_calibrated_table_is_listed() -> None:
+    listed = datasets.list_tables()
+    moe = listed[listed.operation == "moe"][["hardware", "framework", "version"]]
+    assert set(CALIBRATED) <= set(moe.itertuples(index=False, name=None))
+
+
+@needs_package
+@pytest.mark.parametrize(("hardware", "framework", "version"), CALIBRATED)
+def test_moe_tables_are_tidy(hardware: str, framework: str, version: str) -> None:
+    table = datasets.read_timings("moe", hardware, framework, version)
+    marks = ("active_experts", "latency")
+    key = [name for name in table if name not in marks and not name.startswith("is_")]
+    assert not table.duplicated(key).any()
+    assert (table.latency > 1e-6).all()
+    assert (table.latency < 10).all()
+    assert {2688, 4096} & set(table.hidden_size[~table.is_gated])
+    assert not set(table.num_tokens) & {3, 5, 6, 7}
+
+
+@needs_package
+def test_balanced_tokens_are_dealt_in_turn() -> None:
+    table = datasets.read_timings("moe", "h200_sxm", "vllm", "0.19.0")
+    balanced = table[(table.distribution == "balanced") & (table.expert_parallel == 1)]
+    point = balanced[(balanced.num_experts == 128) & (balanced.experts_per_token == 8)]
+    assert set(point.active_experts[point.num_tokens == 4]) == {32}
+    assert set(point.active_experts[point.num_tokens == 64]) == {128}
+    assert (point.active_experts >= experts.active_experts(point.num_tokens, 128, 8) - 1e-9).all()
+
+
+@needs_package
+@pytest.mark.parametrize(("hardware", "framework", "version"), CALIBRATED)
+def test_skewed_tokens_reach_as_many_experts_as_their_power_law(
+    hardware: str, framework: str, version: str
+) -> None:
+    table = datasets.read_timings("moe", hardware, framework, version)
+    is_skewed, is_alone = (
+        table.distribution.str.startswith("power_law_"),
+        table.expert_parallel == 1,
+    )
+    skewed = table[is_skewed & is_alone]
+    assert len(skewed) > 0
+    dealt = np.minimum(skewed.num_experts, skewed.num_tokens * skewed.experts_per_token)
+    assert ((skewed.active_experts >= 1) & (skewed.active_experts <= dealt)).all()
+    assert (skewed.active_experts < dealt).any()
+    names = ["num_tokens", "num_experts", "experts_per_token", "distribution", "active_experts"]
+    for tokens, count, k, distribution, active in (
+        skewed[names].drop_duplicates().itertuples(index=False, name=None)
+    ):
+        exponent = float(distribution.removeprefix("power_law_"))
+        assert active == datasets.power_law_active_experts(tokens, count, k, exponent)
+    known = is_alone & (is_skewed | (table.distribution == "balanced"))
+    assert (table.active_experts.notna() == known).all()
+
+
+@pytest.mark.parametrize("exponent", [1.01, 1.2])
+@pytest.mark.parametrize(("count", "k"), [(8, 2), (64, 6), (128, 8), (256, 8), (512, 10)])
+def test_power_law_experts_lie_between_one_token_and_all(
+    count: int, k: int, exponent: float
+) -> None:
+    tokens = [1, 2, 3, 5, 8, 16, 31, 64, 100, 1000, 16_384]
+    active = [datasets.power_law_active_experts(t, count, k, exponent) for t in tokens]
+    assert all(1 <= n <= min(count, t * k) for n, t in zip(active, tokens, strict=True))
+    assert active[0] == k
+    assert active[-1] > 0.9 * count
+
+
+@needs_package
+def test_repeats_become_their_median_in_seconds() -> None:
+    """Some key of the raw table repeats; its median, in milliseconds, is found by hand."""
+    folder = datasets._data_folder() / "h200_sxm/moe/vllm/0.19.0/moe_perf.parquet"
+    raw = pd.read_parquet(folder)
+    key = [name for name in raw.columns if name != "latency"]
+    repeated = raw[raw.duplicated(key, keep=False)]
+    assert len(repeated) > 0
+    first = repeated.iloc[0]
+    same = repeated[(repeated[key] == first[key]).all(axis=1)]
+    table = datasets.read_timings("moe", "h200_sxm", "vllm", "0.19.0")
+    found = table[
+        (table.num_tokens == first.num_tokens)
+        & (table.hidden_size == first.hidden_size)
+        & (table.expert_size * table.tensor_parallel == first.inter_size)
+        & (table.tensor_parallel == first.moe_tp_size)
+        & (table.expert_parallel == first.moe_ep_size)
+        & (table.num_experts == first.num_experts)
+        & (table.experts_per_token == first.topk)
+        & (table.distribution == first.distribution)
+        & (table.quantization == first.moe_dtype)
+        & (table.kernel_source == first.kernel_source)
+    ]
+    assert found.latency.item() == pytest.approx(np.median(same.latency) * 1e-3, rel=1e-12)
+    assert len(same) > 1
+
+
+@needs_package
+def test_tables_that_another_engine_beats_by_far_are_not_taken() -> None:
+    slow = published_rivals.slow_quantizations
+    assert slow("moe", "h200_sxm", "vllm", "0.24.0") == {"fp8"}
+    assert slow("gemm", "h200_sxm", "vllm", "0.24.0") == {"fp8_block"}
+    assert slow("gemm", "b200", "trtllm", "1.3.0rc20") == {"nvfp4"}
+    assert not slow("moe", "h200_sxm", "trtllm", "1.3.0rc20")
+    assert not slow("moe", "h200_sxm", "vllm", "0.19.0")  # an older one is compared with nothing
+
+
+@needs_package
+def test_weights_that_a_cache_holds_are_skipped() -> None:
+    """Two tokens of a small MoE read 75 megabytes at most, which an L40S keeps in its 96 MB."""
+    table = published.published_measurements("l40s", "vllm", "0.24.0")
+    experts = table[(table.component == "experts") & (table.weight_dtype == "bf16")]
+    read = 3.0 * 2 * experts.active_experts * experts.hidden_size * experts.expert_size
+    assert set(experts.role[read < 96e6]) == {"skip"}
+    assert "skip" not in set(experts.role[read > 2e8])
+
+
+@needs_package
+def test_gemm_and_attention_tables() -> None:
+    gemm = datasets.read_timings("gemm", "h200_sxm", "trtllm", "1.3.0rc20")
+    assert not gemm.duplicated(["num_tokens", "output_size", "input_size", "quantization"]).any()
+    products = gemm.num_tokens * gemm.output_size * gemm.input_size
+    is_large = (gemm.quantization == "bfloat16") & (products > 1e11)
+    rate = 2.0 * products[is_large] / gemm.latency[is_large]
+    assert 3e14 < rate.median() < 9.89e14
+    attention = datasets.read_timings("attention", "h200_sxm", "trtllm", "1.3.0rc20")
+    long = attention[
+        (attention.batch_size >= 32) & (attention.context_length >= 16_000)
+        & attention.sliding_window.isna() & (attention.kv_dtype == "bf16")
+    ]  # fmt: skip
+    read = 2.0 * 2 * long.batch_size * long.context_length * long.num_kv_heads * long.head_dim
+    assert 2e12 < (read / long.latency).median() < 4.8e12
+
+
+@needs_package
+def test_all_reduce_sizes_are_bytes() -> None:
+    """The largest message moves at close to the link's bandwidth, which it would exceed halved."""
+    table = datasets.read_timings("comm", "h200_sxm", "trtllm", "1.3.0rc20")
+    largest = table[table.num_gpus == 8].iloc[-1]
+    rate = 2 * 7 / 8 * largest.message_bytes / largest.latency
+    assert rate == pytest.approx(450e9, rel=0.1)
+
+
+@needs_package
+@pytest.mark.parametrize(
+    ("arguments", "argument"),
+    [
+        (("h300", "vllm", "0.19.0"), "hardware"),
+        (("h200_sxm", "vllm", "9.9"), "version"),
+        (("h200_sxm", "nope", "0.19.0"), "version"),
+    ],
+)
+def test_unknown_tables_are_refused(arguments: tuple[str, str, str], argument: str) -> None:
+    with pytest.raises(InputError, match=rf"^{argument}: got"):
+        datasets.read_timings("moe", *arguments)
+
+
+def test_a_stack_that_is_not_calibrated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "read_timings", lambda *_names: pd.DataFrame())
+    with pytest.raises(InputError, match=r"^stack: got 'new'; expected a stack .*vllm"):
+        published.published_measurements("h200_sxm", "new", "1.0")
+
+
+def test_absent_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "find_spec", lambda _name: None)
+    with pytest.raises(InputError, match=r"pip install 'specmodel\[datasets\]'"):
+        datasets.list_tables()

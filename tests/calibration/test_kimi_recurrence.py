@@ -1,0 +1,134 @@
+"""Kimi's recurrence: the work that rows timed, published times, errors on what was not fitted."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hybrids import one_delta_layer
+from strategies import pass_of
+
+from published import datasets
+from published.mixers import KIMI_RECURRENCES, kimi_recurrence, recurrence
+from specmodel.cost.passes import component_time
+from specmodel.fit.kernels import judge
+from specmodel.fit.timed_work import work_of
+from specmodel.machines.hardware import load_hardware
+from specmodel.machines.kernels import stack_kernels
+from specmodel.measure.measurements import check_measurements
+
+TIMES = pd.read_csv(Path(__file__).parents[1] / "data/kda_verify_times.csv", comment="#")
+HEADS = 96
+KIND, DTYPES = "kimi_recurrence", ("fp32", "bf16")
+
+
+def rows_of(table):
+    """Timings of one layer as a table of measurements."""
+    return pd.DataFrame(
+        {
+            "batch_size": table["batch_size"], "query_tokens": table["verify_tokens"],
+            "num_key_heads": HEADS, "num_value_heads": HEADS,
+            "key_head_dim": 128, "value_head_dim": 128,
+            "state_dtype": "fp32", "activation_dtype": "bf16", "latency": table["latency"],
+        }
+    )  # fmt: skip
+
+
+def test_rows_time_the_work_of_a_pass():
+    timed = work_of(KIND, rows_of(TIMES))
+    for i, (batch, tokens) in enumerate(zip(TIMES.batch_size, TIMES.verify_tokens, strict=True)):
+        work = pass_of(one_delta_layer(HEADS), batch_size=batch, tokens_per_sequence=tokens)
+        part = work.components["recurrence"]
+        for name in ("flop", "activation_bytes", "cache_bytes", "depth", "groups"):
+            assert getattr(timed, name)[i] == pytest.approx(getattr(part, name)), name
+        assert (timed.kind, timed.dtype, timed.stored_dtype) == (part.kind, *DTYPES[::-1])
+
+
+def test_a_chunk_of_a_prompt_is_no_walk():
+    """Kernels for prompts compute many tokens at once: one step, as one state is written."""
+    work = pass_of(
+        one_delta_layer(HEADS), batch_size=1, tokens_per_sequence=512, logits_per_sequence=1
+    )
+    assert work.components["recurrence"].depth == 1
+
+
+@pytest.mark.parametrize("hardware", ["h200_sxm", "b200"])
+def test_vllm_takes_as_long_as_published(hardware):
+    """By what ships, fitted to 12 and 48 heads beside gated delta nets."""
+    table = TIMES[TIMES.hardware == hardware].reset_index(drop=True)
+    device = load_hardware(hardware)
+    kernels = stack_kernels("vllm", device.fitted["vllm"])
+    assert kernels.taken(KIND, *DTYPES) == ("recurrence", "fp32")
+    work = work_of(KIND, rows_of(table))
+    times = component_time(work, device, kernels.parameters(KIND, *DTYPES)).total_time
+    error = np.abs(times / table.latency - 1)
+    is_cold = table.batch_size * HEADS * 128 * 128 * 4 > 1.5 * device.memory.l2_bytes
+    assert is_cold.sum() == 12
+    assert error[is_cold].median() <= 0.04
+    assert error[is_cold].max() <= 0.10
+
+
+@pytest.mark.parametrize("hardware", ["h100_sxm", "h200_sxm", "b200", "b300", "gb200"])
+def test_only_sglang_has_a_fit_of_its_own(hardware):
+    device = load_hardware(hardware)
+    own = {name for name, stack in device.fitted.items() if stack.kimi_recurrence}
+    assert own == set(KIMI_RECURRENCES)
+    kernels = stack_kernels("sglang", device.fitted["sglang"])
+    assert kernels.taken(KIND, *DTYPES) == (KIND, "fp32")
+    assert kernels.taken("recurrence", *DTYPES) == ("recurrence", "fp32")
+    assert KIND not in kernels.typical
+
+
+def judged(hardware, stack, parameters_of, kind):
+    """Errors of decoding and of verifying on rows that were not fitted."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    device = load_hardware(hardware)
+    rows = kimi_recurrence(hardware, stack, device)
+    if rows.empty:
+        rows = recurrence(datasets.read_timings("kda", hardware, stack, "0.1.dev19262"), device)
+    table = check_measurements(
+        rows.assign(component=kind, hardware=hardware, stack=stack, version="1")
+    )
+    fit = getattr(device.fitted[parameters_of], kind)["fp32"]
+    errors = judge(kind, table[table["role"] == "judge"], device, fit.parameters)
+    is_verify = errors["query_tokens"] > 1
+    return [float(errors[mask]["error"].abs().median()) for mask in (~is_verify, is_verify)]
+
+
+OWN = [
+    # hardware; largest median error of decoding and verifying, of SGLang's own fit
+    ("h100_sxm", 0.03, 0.01), ("h200_sxm", 0.04, 0.03), ("b200", 0.06, 0.10),
+    ("b300", 0.06, 0.10), ("gb200", 0.17, 0.05),
+]  # fmt: skip
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(("hardware", "decoding", "verifying"), OWN)
+def test_sglang_by_its_own_fit(hardware, decoding, verifying):
+    errors = judged(hardware, "sglang", "sglang", KIND)
+    assert errors[0] <= decoding
+    assert errors[1] <= verifying
+    others = judged(hardware, "sglang", "sglang", "recurrence")
+    assert others[1] > 2 * errors[1], "what stands for all stacks would have done"
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(("hardware", "decoding", "verifying"), [
+    ("h100_sxm", 0.02, 0.04), ("h200_sxm", 0.02, 0.03), ("b200", 0.08, 0.03),
+])  # fmt: skip
+def test_vllm_by_the_recurrences_of_all(hardware, decoding, verifying):
+    errors = judged(hardware, "vllm", "vllm", "recurrence")
+    assert errors[0] <= decoding
+    assert errors[1] <= verifying
+
+
+def test_a_fit_without_steps_is_one_of_bytes():
+    """`recurrence` has no time of a token: with it, depth changes nothing."""
+    device = load_hardware("h200_sxm")
+    parameters = device.fitted["vllm"].recurrence["fp32"].parameters
+    work = work_of(KIND, rows_of(TIMES))
+    flat = dataclasses.replace(work, depth=0.0)
+    with_steps, without = (component_time(w, device, parameters).total_time for w in (work, flat))
+    np.testing.assert_array_equal(with_steps, without)

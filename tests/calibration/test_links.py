@@ -1,0 +1,171 @@
+"""Fits of all-reduces: planted ones are found, published ones that were left out are met."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from published.all_reduces import PARAMETERS, errors_of, fit_all_reduces
+from specmodel.algebra.collectives import AllReduceParameters, all_reduce_time
+from specmodel.base.errors import InputError
+from specmodel.machines.hardware import Link, list_hardware, load_hardware
+from specmodel.machines.profiles import hardware_text, with_all_reduces
+
+PLANTED = AllReduceParameters(
+    one_shot_latency=3e-6, one_shot_hop_latency=2e-7, one_shot_efficiency=0.6,
+    two_shot_latency=2e-5, two_shot_hop_latency=1e-6, two_shot_efficiency=0.75, contention=0.3,
+)  # fmt: skip
+RATE = 4.5e11
+LINKS: dict[str, Link] = {n: h.link for n in list_hardware() if (h := load_hardware(n)).link}
+
+
+def planted(noise: float = 0.0, exponents: range = range(11, 29)) -> pd.DataFrame:
+    num_gpus, size = (x.ravel() for x in np.meshgrid([2, 4, 8], [2.0**k for k in exponents]))
+    factor = np.exp(noise * np.random.default_rng(3).normal(size=size.size))
+    latency = all_reduce_time(size, num_gpus, RATE, PLANTED) * factor
+    return pd.DataFrame({"num_gpus": num_gpus, "message_bytes": size, "latency": latency})
+
+
+def test_planted_all_reduces_are_found() -> None:
+    fitting = fit_all_reduces(planted(), RATE)
+    for name in PARAMETERS:
+        found = getattr(fitting.parameters, name)
+        assert found == pytest.approx(getattr(PLANTED, name), rel=2e-3), name
+    assert np.abs(fitting.left_out).max() < 0.02
+
+
+def test_errors_of_sizes_left_out_are_those_of_the_noise() -> None:
+    table = planted(noise=0.05)
+    fitting = fit_all_reduces(table, RATE)
+    assert 0.03 < np.abs(fitting.left_out).mean() < 0.06
+    truth = errors_of(planted(), RATE, fitting.parameters)
+    assert np.abs(truth).mean() < 0.03
+
+
+def test_rows_of_links_of_several_speeds_are_fitted_together() -> None:
+    """Efficiencies are shares of each link's peak; latencies are those of both."""
+    slow = planted()
+    size, num_gpus = slow["message_bytes"], slow["num_gpus"]
+    slow["latency"] = all_reduce_time(size, num_gpus, RATE / 2, PLANTED)
+    rates = np.repeat([RATE, RATE / 2], len(slow))
+    rows = pd.concat([planted(), slow], ignore_index=True)
+    fitting = fit_all_reduces(rows, rates)
+    assert np.abs(errors_of(rows, rates, fitting.parameters)).max() < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        (planted(exponents=range(11, 18)), "message_bytes"),
+        (planted().drop(columns="num_gpus"), "num_gpus"),
+        (planted().assign(num_gpus=1), "num_gpus"),
+        (planted().assign(latency=0.0), "latency"),
+        (planted().assign(message_bytes=np.nan), "message_bytes"),
+    ],
+)
+def test_a_table_that_does_not_do_is_refused_in_one_line(table: pd.DataFrame, named: str) -> None:
+    with pytest.raises(InputError, match=named) as error:
+        fit_all_reduces(table, RATE)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_every_link_ships_with_all_reduces_for_any_stack(name: str) -> None:
+    link = LINKS[name]
+    assert link.taken_all_reduce("an engine of next year") == "typical"
+    assert link.taken_all_reduce(None) == "typical"
+    for stack, fit in link.all_reduce.items():
+        assert link.taken_all_reduce(stack) == stack
+        assert max(fit.one_shot_efficiency, fit.two_shot_efficiency) <= 1.0
+        assert fit.source
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"one_shot_latency": -1e-6},
+        {"two_shot_efficiency": 0.0},
+        {"one_shot_efficiency": 60.0},
+        {"contention": -0.1},
+        {"hop": 1.0},
+    ],
+)
+def test_a_profile_with_impossible_all_reduces_is_refused(change: dict[str, float]) -> None:
+    fit = LINKS["b200"].all_reduce["trtllm"].model_dump() | change
+    with pytest.raises(InputError, match=next(iter(change))) as error:
+        load_hardware("b200").with_changes("hardware", {"link.all_reduce": {"trtllm": fit}})
+    assert "\n" not in str(error.value)
+
+
+def test_all_reduces_are_written_behind_the_link_and_nothing_else_moves() -> None:
+    text = hardware_text("b200")
+    fits = LINKS["b200"].all_reduce
+    assert with_all_reduces(text, fits) == text
+    without = with_all_reduces(text, {})
+    assert "all_reduce" not in without
+    assert {*without.splitlines()} < {*text.splitlines()}
+    assert with_all_reduces(without, fits) == text
+    with pytest.raises(InputError, match="link") as error:
+        with_all_reduces(without.replace("[link]", '["link"]'), fits)
+    assert "\n" not in str(error.value)
+
+
+MOST = {("gb200", "vllm"): 0.22, ("l40s", "trtllm"): 0.18, ("l40s", "sglang"): 0.15}
+"""Largest mean errors of sizes left out [-]: two GB200 are slower than four under vLLM, and what
+joins L40S is not one bus."""
+FITTED = [
+    (name, stack) for name, link in LINKS.items() for stack in link.all_reduce if stack != "typical"
+]
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(("name", "stack"), FITTED)
+def test_published_all_reduces_of_sizes_left_out_are_met(name: str, stack: str) -> None:
+    """Every third size left out, 2 KB to 256 MB on 2 to 8 GPUs: median 10 %, L40S 12 %."""
+    rows, link = published(name, stack), LINKS[name]
+    fitting = fit_all_reduces(rows, link.peak_bytes_per_s)
+    error = np.abs(fitting.left_out)
+    assert np.median(error) <= (0.12 if name == "l40s" else 0.10)
+    assert error.mean() <= MOST.get((name, stack), 0.12)
+    fit = link.all_reduce[stack]
+    assert (fit.mean_error, fit.median_error) == pytest.approx(
+        (error.mean(), np.median(error)), rel=0.02
+    )
+    shipped = errors_of(rows, link.peak_bytes_per_s, fit.parameters)
+    ring = link.model_copy(update={"all_reduce": {}}).all_reduce_parameters(stack)
+    as_ring = errors_of(rows, link.peak_bytes_per_s, ring)
+    assert np.abs(shipped).mean() < 0.95 * np.abs(as_ring).mean()
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "h200_sxm", "b200", "b300"])
+def test_published_all_reduces_of_four_gpus_follow_from_two_and_eight(name: str) -> None:
+    for stack in ("trtllm", "vllm", "sglang"):
+        rows, rate = published(name, stack), LINKS[name].peak_bytes_per_s
+        is_four = rows["num_gpus"] == 4
+        fitting = fit_all_reduces(rows[~is_four], rate)
+        error = errors_of(rows[is_four], rate, fitting.parameters)
+        assert np.median(np.abs(error)) <= 0.10
+
+
+@pytest.mark.dataset
+def test_four_megabytes_on_eight_b200_take_what_was_published() -> None:
+    """39 us, where rings by one efficiency take 25; 256 MB, which no pass sends, 0.72 for 1.25 ms.
+
+    Of such sizes NCCL changes its protocol: 128 MB take 1.4 times as long as 64, 256 MB 1.8 times.
+    """
+    rows = published("b200", "trtllm").set_index(["num_gpus", "message_bytes"])["latency"]
+    link = LINKS["b200"]
+    parameters = link.all_reduce_parameters("trtllm")
+    for size, most in ((2**22, 0.1), (2**28, 0.15)):
+        seconds = float(all_reduce_time(size, 8, link.peak_bytes_per_s, parameters))
+        assert seconds == pytest.approx(rows[8, size], rel=most)
+
+
+def published(name: str, stack: str) -> pd.DataFrame:
+    datasets = pytest.importorskip("published.datasets")
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    version = LINKS[name].all_reduce[stack].version
+    rows = datasets.read_timings("comm", name, stack, version)
+    within = rows["num_gpus"].between(2, 8) & rows["message_bytes"].between(2**11, 2**28)
+    return rows[within].reset_index(drop=True)

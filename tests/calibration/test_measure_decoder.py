@@ -1,0 +1,161 @@
+"""The decoder and the draft-verify-reject loop compute what they say (skipped without torch)."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from decoder import Decoder, Pass, Speculator, State, decode, speculate
+from specmodel.base.errors import InputError
+from specmodel.measure.kernels import layers
+from specmodel.models.architecture import Architecture
+
+CPU = torch.device("cpu")
+SMALL = {
+    "schema_version": 1, "source": "test", "hidden_size": 32, "num_layers": 2, "num_heads": 4,
+    "num_kv_heads": 2, "head_dim": 8, "vocabulary_size": 40,
+}  # fmt: skip
+MOE = Architecture(name="moe", num_experts=6, experts_per_token=2, expert_size=16, **SMALL)
+DENSE = Architecture(name="dense", num_dense_layers=2, dense_ffn_size=24, **SMALL)
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.inference_mode():
+        yield
+
+
+def start(decoder: Decoder, batch: int, context: int = 5) -> State:
+    tokens = torch.randint(0, 40, (batch, 2), generator=torch.Generator().manual_seed(3))
+    return State(tokens, torch.full((batch,), context))
+
+
+def cache_of(decoder: Decoder, batch: int) -> list[torch.Tensor]:
+    """A cache with the same context for all decoders, and the token before the last written."""
+    cache = decoder.new_cache(batch, 256)
+    for i, layer in enumerate(cache):
+        layer.copy_(torch.randn(layer.shape, generator=torch.Generator().manual_seed(i)))
+    state = start(decoder, batch)
+    decoder.forward(state.tokens[:, :1], state.positions - 1, cache)
+    return cache
+
+
+def speculator(target: Decoder, drafter: Decoder, batch: int, gamma: int) -> Speculator:
+    own, other = cache_of(target, batch), cache_of(drafter, batch)
+    passes = Pass(drafter, other, 2, wanted=1), Pass(drafter, other, 1)
+    return Speculator(Pass(target, own, gamma + 1), *passes, gamma)
+
+
+def plain(target: Decoder, batch: int) -> Pass:
+    return Pass(target, cache_of(target, batch), 1)
+
+
+@pytest.mark.parametrize("architecture", [MOE, DENSE], ids=["moe", "dense"])
+@pytest.mark.parametrize("is_own_drafter", [True, False])
+@pytest.mark.parametrize(("batch", "gamma"), [(1, 1), (3, 4)])
+def test_speculation_emits_what_plain_decoding_does(
+    architecture: Architecture, is_own_drafter: bool, batch: int, gamma: int
+) -> None:
+    target = Decoder(architecture, CPU, torch.float32, seed=1)
+    drafter = target if is_own_drafter else Decoder(DENSE, CPU, torch.float32, seed=2)
+    expected, state = start(target, batch), start(target, batch)
+    decode(plain(target, batch), expected, 30)
+    speculate(speculator(target, drafter, batch, gamma), state, [None] * 30)
+    lengths = []
+    for long, short in zip(state.sequences(), expected.sequences(), strict=True):
+        assert len(long) >= 30
+        assert long[:30] == short
+        lengths.append(len(long))
+    if is_own_drafter and architecture is DENSE:
+        # with the same cache a drafter that is the target has every draft accepted
+        assert lengths == [30 * (gamma + 1)] * batch
+
+
+def test_one_pass_of_several_tokens_is_several_passes_of_one() -> None:
+    target = Decoder(MOE, CPU, torch.float32)
+    tokens = torch.randint(0, 40, (2, 4))
+    first = torch.tensor([0, 3])
+    caches = [target.new_cache(2, 16) for _ in range(2)]
+    for a, b in zip(*caches, strict=True):
+        a.copy_(b)
+    together = target.forward(tokens, first, caches[0])
+    apart = [target.forward(tokens[:, i : i + 1], first + i, caches[1]) for i in range(4)]
+    assert together.tolist() == torch.cat(apart, dim=1).tolist()
+    for a, b in zip(*caches, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_a_script_decides_how_many_are_accepted() -> None:
+    target, drafter = Decoder(MOE, CPU, seed=1), Decoder(DENSE, CPU, seed=2)
+    state = start(target, 2)
+    scripts = [torch.tensor(accepted) for accepted in ([0, 3], [2, 1], [3, 0])]
+    speculate(speculator(target, drafter, 2, 3), state, scripts)
+    assert [len(tokens) for tokens in state.sequences()] == [5 + 3, 4 + 3]
+    assert (state.positions - 5).tolist() == [8, 7]
+
+
+def test_experts_are_the_weighted_sum_of_their_blocks() -> None:
+    generator = torch.Generator().manual_seed(0)
+    E, h, w, k = 5, 16, 8, 2
+    weights = layers.ExpertWeights(
+        *(torch.randn(shape, generator=generator) for shape in ((E, h), (E, 2 * w, h), (E, h, w)))
+    )
+    x = torch.randn(7, h, generator=generator)
+    for forced in (None, torch.tensor([[0, 3]] * 6 + [[4, 1]])):
+        scores = (x @ weights.router.T).softmax(-1)
+        chosen = scores.topk(k).indices if forced is None else forced
+        share = scores.gather(1, chosen)
+        share = share / share.sum(-1, keepdim=True)
+        expected = torch.zeros_like(x)
+        for t in range(7):
+            for i in range(k):
+                e = int(chosen[t, i])
+                block = layers.feed_forward(x[t : t + 1], weights.gate_up[e], weights.down[e])
+                expected[t] += share[t, i] * block[0]
+        got = layers.experts(x, weights, k, forced)
+        torch.testing.assert_close(got, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_attention_is_causal_softmax_over_the_cache() -> None:
+    generator = torch.Generator().manual_seed(0)
+    batch, count, heads, groups, dim, capacity = 2, 3, 4, 2, 8, 12
+    query = torch.randn(batch, count, heads, dim, generator=generator)
+    key, value = (torch.randn(batch, count, groups, dim, generator=generator) for _ in range(2))
+    flat = torch.randn(2 * batch * capacity * groups * dim, generator=generator)
+    cache = layers.laid_out(flat, batch, capacity, groups, dim)
+    first = torch.tensor([4, 8])
+    before = cache.clone()
+    span = layers.span_of(first, count, capacity, heads // groups, torch.float32)
+    got = layers.attend(query, key, value, cache, span)
+    for b in range(batch):
+        keys, values = before[0, b].clone(), before[1, b].clone()
+        for i in range(count):
+            keys[first[b] + i], values[first[b] + i] = key[b, i], value[b, i]
+        for i in range(count):
+            seen = int(first[b]) + i + 1
+            for head in range(heads):
+                group = head // (heads // groups)
+                weight = (keys[:seen, group] @ query[b, i, head] * dim**-0.5).softmax(0)
+                torch.testing.assert_close(
+                    got[b, i, head], weight @ values[:seen, group], atol=1e-4, rtol=1e-4
+                )
+
+
+def test_rotation_depends_on_distance_only() -> None:
+    target = Decoder(DENSE, CPU, torch.float32)
+    x, y = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
+
+    def at(vector: torch.Tensor, position: int) -> torch.Tensor:
+        angles = position * target._frequencies
+        turn = torch.stack([angles.cos(), angles.sin()])
+        return layers.rotate(vector.view(1, 1, 1, -1), turn).flatten()
+
+    near, far = at(x, 3) @ at(y, 5), at(x, 103) @ at(y, 105)
+    assert float(near) == pytest.approx(float(far), abs=1e-4)
+    assert np.linalg.norm(at(x, 7)) == pytest.approx(float(x.norm()), rel=1e-5)
+
+
+def test_other_architectures_are_refused() -> None:
+    shared = MOE.with_changes("target", {"num_shared_experts": 1, "shared_expert_size": 8})
+    with pytest.raises(InputError, match="architecture"):
+        Decoder(shared, CPU)

@@ -1,0 +1,183 @@
+"""Latent attention and recurrences: the work that rows timed, and what one form makes of them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hybrids import hybrid
+from strategies import pass_of
+
+from published import datasets
+from published.mixers import RECURRENCES, core_of_modules, latent_attention, recurrences
+from specmodel.fit.kernels import fit_kernels, judge, predicted_time
+from specmodel.fit.timed_work import work_of
+from specmodel.layers.attention import latent_arithmetic
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.measure.measurements import check_measurements
+from specmodel.models.architecture import load_architecture
+
+DEEPSEEK = load_architecture("deepseek-v3")
+QWEN = hybrid("Qwen3.5-397B-A17B")
+FIELDS = ("flop", "weight_bytes", "activation_bytes", "groups", "kernels")
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+def test_latent_attention_timed_is_that_of_a_pass(queries):
+    row = pd.DataFrame([{
+        "batch_size": 4, "context_length": 600, "query_tokens": queries, "num_heads": 128,
+        "kv_lora_rank": 512, "qk_rope_head_dim": 64, "kv_dtype": "bf16", "activation_dtype": "bf16",
+    }])  # fmt: skip
+    timed, layers = work_of("latent_attention", row), DEEPSEEK.num_layers
+    work = pass_of(
+        DEEPSEEK, batch_size=4, tokens_per_sequence=queries, context_length=600 - queries
+    )
+    core = work.components["attention_core"]
+    for name in FIELDS:
+        each = float(np.ravel(getattr(timed, name))[0])
+        assert each * layers == pytest.approx(float(getattr(core, name)), rel=1e-12), name
+    assert timed.cache_bytes.item() == 4 * 600 * 576 * 2
+    assert timed.flop.item() == 4 * (queries * 600 - queries * (queries - 1) / 2) * 2 * 128 * 1088
+    assert timed.rows.item() == core.rows == 128 * queries
+    assert timed.kind == core.kind == "latent_attention"
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+def test_a_recurrence_timed_is_that_of_a_pass(queries):
+    row = pd.DataFrame([{
+        "batch_size": 4, "query_tokens": queries, "num_key_heads": 16, "num_value_heads": 64,
+        "key_head_dim": 128, "value_head_dim": 128, "state_dtype": "fp32",
+        "activation_dtype": "bf16",
+    }])  # fmt: skip
+    timed = work_of("recurrence", row)
+    part = pass_of(QWEN, batch_size=4, tokens_per_sequence=queries).components["recurrence"]
+    for name in (*FIELDS, "cache_bytes"):
+        each = float(np.ravel(getattr(timed, name))[0])
+        assert each * 45 == pytest.approx(float(getattr(part, name)), rel=1e-12), name
+    assert timed.cache_bytes.item() == 4 * (1 + queries) * 64 * 128 * 128 * 4
+    assert (timed.kind, timed.stored_dtype, timed.dtype) == ("recurrence", "fp32", "bf16")
+
+
+def test_the_core_is_what_a_module_takes_longer_than_without_context():
+    base = {"num_heads": 8, "kv_dtype": "bf16", "quantization": "bfloat16", "batch_size": 1}
+    known = {"sliding_window": np.nan}
+    times = {2: 99e-6, 4: 100e-6, 16: 100e-6, 32: 101e-6, 1024: 105e-6, 65536: 150e-6}
+    rows = [base | known | {"context_length": c, "latency": t} for c, t in times.items()]
+    core = core_of_modules(pd.DataFrame(rows), 7e-6).set_index("context_length")["latency"]
+    assert core.index.tolist() == [32, 65536]  # 5 us of 105 are lost in the noise
+    assert core.tolist() == pytest.approx([7e-6, 57e-6])
+
+
+def test_more_heads_that_take_less_time_mark_another_kernel():
+    times = {2: 1e-3, 8: 1e-3, 32: 1.3e-3, 64: 1.1e-3, 128: 1.5e-3}
+    rows = [
+        {"num_heads": heads, "batch_size": 64, "context_length": context, "kv_dtype": "bf16",
+         "kv_lora_rank": 512, "qk_rope_head_dim": 64, "sliding_window": np.nan,
+         "activation_dtype": "bf16", "latency": time * context / 1e5}
+        for heads, time in times.items() for context in (50_000, 100_000)
+    ]  # fmt: skip
+    table = latent_attention(pd.DataFrame(rows), load_hardware("b200"))
+    assert set(table[table["role"] == "fallback"]["num_heads"]) == {32}
+    assert set(table[table["role"] == "fit"]["num_heads"]) == {8, 128}
+
+
+@pytest.mark.parametrize(("kv_dtype", "capability", "computed"), [
+    ("bf16", 9.0, "bf16"), ("fp8", 9.0, "bf16"), ("fp8", 10.3, "fp8"), ("fp8", 12.0, "bf16"),
+    ("bf16", 10.0, "bf16"), ("fp8", None, "bf16"), ("fp32", 9.0, "fp32"),
+])  # fmt: skip
+def test_latents_are_computed_on_in_16_bits_but_on_blackwell(kv_dtype, capability, computed):
+    assert latent_arithmetic(kv_dtype, capability) == computed
+
+
+def published(part: pd.DataFrame, kind: str, hardware: str, stack: str) -> pd.DataFrame:
+    named = part.assign(component=kind, hardware=hardware, stack=stack, version="1")
+    return check_measurements(named)
+
+
+def installed() -> None:
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+
+
+MLA = [
+    ("h100_sxm", "trtllm", "1.3.0rc20", {"bf16": 0.04, "fp8": 0.06}),
+    ("h200_sxm", "trtllm", "1.3.0rc20", {"bf16": 0.05, "fp8": 0.06}),
+    ("b200", "trtllm", "1.3.0rc20", {"bf16": 0.04, "fp8": 0.1}),
+    ("h100_sxm", "sglang", "0.5.14", {"bf16": 0.04, "fp8": 0.06}),
+    ("h200_sxm", "sglang", "0.5.14", {"bf16": 0.06, "fp8": 0.06}),
+    ("b200", "sglang", "0.5.14", {"bf16": 0.05, "fp8": 0.05}),
+    ("h200_sxm", "vllm", "0.24.0", {"bf16": 0.04, "fp8": 0.04}),
+]
+"""Largest median error on numbers of heads that were not fitted, by dtype of the cache [-]."""
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(("hardware", "stack", "version", "limits"), MLA)
+def test_latent_attention_of_heads_not_fitted(hardware, stack, version, limits):
+    installed()
+    device = load_hardware(hardware)
+    operation = "mla_module" if stack == "vllm" else "mla"
+    raw = datasets.read_timings(operation, hardware, stack, version)
+    raw = core_of_modules(raw, 1e-5) if stack == "vllm" else raw
+    rows = latent_attention(raw[raw["kv_dtype"].isin(limits)], device)
+    assert set(rows[rows["role"] == "fit"]["num_heads"]) == {2, 16, 128}
+    found = fit_kernels(published(rows, "latent_attention", hardware, stack), device)
+    assert {dtype for _, dtype in found} == set(limits)
+    for (_, dtype), fitting in found.items():
+        assert fitting.fit.is_held_out
+        assert fitting.fit.median_error <= limits[dtype]
+
+
+def verified(hardware: str) -> tuple[HardwareProfile, pd.DataFrame, pd.DataFrame]:
+    """Return a device, all timings of vLLM's verification, and those of a recurrence in roles."""
+    installed()
+    device = load_hardware(hardware)
+    stack, versions = RECURRENCES
+    raw = datasets.read_timings("kda", hardware, stack, versions["kda"])
+    is_verify = (raw["phase"] == "verify") & ~raw["kernel_source"].str.contains("conv")
+    every = raw[is_verify].assign(state_dtype="fp32", activation_dtype="bf16")
+    return device, every, published(recurrences(hardware, device), "recurrence", hardware, stack)
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize(("hardware", "of_all"), [("h200_sxm", 0.065), ("b200", 0.095)])
+def test_one_law_decodes_and_verifies(hardware, of_all):
+    """On rows that were not fitted; all of them count those whose states a cache held too."""
+    device, every, rows = verified(hardware)
+    fitting = fit_kernels(rows, device)["recurrence", "fp32"]
+    parameters = fitting.fit.parameters
+    assert fitting.fit.median_error <= 0.08
+    judged = judge("recurrence", rows[rows["role"] == "judge"], device, parameters)
+    is_verify = judged["query_tokens"] > 1
+    assert is_verify.sum() > 20
+    assert judged[is_verify]["error"].abs().mean() <= 0.04
+    of_gdn = judged[judged["num_key_heads"] < judged["num_value_heads"]]
+    assert of_gdn["error"].abs().median() <= 0.04
+    is_fitted = every["num_value_heads"].isin([12, 48])
+    is_fitted &= every["batch_size"].isin([1, 4, 16, 64, 256])
+    assert len(every[~is_fitted]) == 78
+    others = judge("recurrence", every[~is_fitted], device, parameters)
+    assert others["error"].abs().mean() <= of_all
+
+
+@pytest.mark.dataset
+def test_verifying_over_decoding_is_as_measured():
+    """Layers of 96 heads at batch 256 on H200: 1.58, 2.57 and 4.80 times a plain pass."""
+    device, _, rows = verified("h200_sxm")
+    parameters = fit_kernels(rows, device)["recurrence", "fp32"].fit.parameters
+    is_point = (rows["num_value_heads"] == 96) & (rows["batch_size"] == 256)
+    points = rows[is_point & (rows["num_key_heads"] == 96)].sort_values("query_tokens")
+    assert points["query_tokens"].tolist() == [1, 2, 4, 8]
+    measured = (points["latency"] / points["latency"].iloc[0]).to_numpy()[1:]
+    assert measured == pytest.approx([1.58, 2.57, 4.80], abs=0.01)
+    times = predicted_time("recurrence", points, device, parameters)
+    assert times[1:] / times[0] == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.dataset
+def test_states_that_a_cache_holds_are_not_timed():
+    """Of L40S and RTX PRO 6000 nothing below 130 MB is."""
+    for hardware in ("l40s", "rtx_pro_6000"):
+        _, _, rows = verified(hardware)
+        read = rows["batch_size"] * rows["num_value_heads"] * 128 * 128 * 4
+        timed = rows[rows["role"].isin(["fit", "judge"])]
+        assert not read[timed.index].between(5e6, 1.3e8).any()
+        assert (rows["role"] == "skip").sum() > len(timed)

@@ -1,0 +1,267 @@
+"""Fits that ship against published kernels: their own, and those of shapes that were not fitted."""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from published import datasets
+from published.tables import NORMS, STACKS, published_measurements
+from specmodel.fit import fit_kernels
+from specmodel.fit.kernels import PARAMETERS, predicted_time
+from specmodel.fit.validation import error_table, predict_measured
+from specmodel.machines.hardware import HardwareProfile, load_hardware
+from specmodel.machines.kernels import MAIN_KINDS, FittedStack, fitted_dtype
+from specmodel.measure.measurements import check_measurements, groups
+
+pytestmark = pytest.mark.dataset
+
+BALANCED = {
+    ("a100_sxm_80gb", "sglang"): (0.10, 0.07),
+    ("h100_sxm", "trtllm"): (0.05, 0.03),
+    ("h200_sxm", "trtllm"): (0.05, 0.03),
+    ("b200", "trtllm"): (0.05, 0.03),
+    ("b300", "trtllm"): (0.05, 0.03),
+    ("gb200", "trtllm"): (0.055, 0.03),
+    ("h100_sxm", "vllm"): (0.06, 0.04),
+    ("h200_sxm", "vllm"): (0.08, 0.055),
+    ("b200", "vllm"): (0.07, 0.04),
+    ("b300", "vllm"): (0.07, 0.04),
+    ("gb200", "vllm"): (0.07, 0.04),
+    ("h100_sxm", "sglang"): (0.13, 0.08),
+    ("h200_sxm", "sglang"): (0.15, 0.09),
+    ("b200", "sglang"): (0.085, 0.06),
+    ("b300", "sglang"): (0.085, 0.06),
+    ("gb200", "sglang"): (0.085, 0.06),
+    ("rtx_pro_6000", "trtllm"): (0.05, 0.03),
+    ("l40s", "vllm"): (0.05, 0.03),
+}
+"""Largest mean and median error of experts, bf16, balanced, shapes not fitted [-]. On Hopper,
+Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""
+
+HELD = dict.fromkeys(MAIN_KINDS, (0.70, 0.90)) | dict.fromkeys(
+    ("latent_attention", "recurrence"), (0.64, 0.96)
+)
+HELD["kimi_recurrence"] = (0.64, 1.0)
+"""Least and largest share of points not fitted that 80 % intervals may hold, bf16 [-]. Shapes of
+Kimi's recurrence differ by their heads alone, of which three are left out in turn."""
+
+HELD_APART = {
+    ("h200_sxm", "vllm", "experts"): (0.66, 0.90),
+    ("h200_sxm", "sglang", "experts"): (0.66, 0.90),
+    **{("gb200", stack, "recurrence"): (0.64, 1.0) for stack in ("trtllm", "vllm", "sglang")},
+}
+"""The same where that does not describe what was timed. On H200, Triton's experts of these two take
+15 and 30 % longer than predicted from a thousand tokens on, shapes of it that were not fitted more
+than those left out of the fit; passes of decoding hold (`FEW_TOKENS`). All engines run the same
+recurrence, of which 16 shapes are judged and differ by their heads alone: on GB200, leaving out
+the smallest of those fitted misses it by more than any that is judged, which are between."""
+
+FEW_TOKENS, HELD_ON_FEW = 256, (0.75, 0.96)
+"""Tokens of a pass of decoding [token], and the share of experts in them that intervals hold."""
+
+REFITTED = {("a100_sxm_80gb", "sglang"), ("h100_sxm", "trtllm"), ("b200", "vllm")}
+"""An engine and a generation each that are fitted anew here, every kind and dtype. Of the others,
+the errors recorded are those of the parameters that ship, from which no step costs less."""
+
+ONE_OF_EACH = [
+    key for key in STACKS if key[0] in ("a100_sxm_80gb", "h200_sxm", "b200", "rtx_pro_6000", "l40s")
+]
+"""Each engine on each generation of GPUs."""
+
+PER_CENT_80 = 1.2815515594
+
+
+def measured(hardware: str, stack: str, version: str) -> pd.DataFrame:
+    """Table of measurements of a stack."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    return check_measurements(published_measurements(hardware, stack, version))
+
+
+@pytest.mark.parametrize("key", STACKS, ids="-".join)
+def test_a_stack_that_ships_is_as_published(key: tuple[str, str, str]) -> None:
+    """In one test, for which the tables of the stack are read once."""
+    hardware, name, _ = key
+    device, table = load_hardware(hardware), measured(*key)
+    stack, judged = device.fitted[name], predict_measured(table, device, name)
+    errors = error_table(judged).set_index(["component", "dtype", "rows"])
+    recorded_errors_are_of_what_ships(table, stack, errors)
+    no_step_from_what_ships_costs_less(table, device, stack)
+    kernels_not_fitted_are_met(errors, BALANCED[hardware, name])
+    norms_take_as_long_as_rows_quantised(device, stack, errors)
+    intervals_hold(judged, (hardware, name), stack)
+    if (hardware, name) in REFITTED:
+        the_fit_gives_what_ships(table, device, stack)
+
+
+def recorded_errors_are_of_what_ships(
+    table: pd.DataFrame, stack: FittedStack, errors: pd.DataFrame
+) -> None:
+    for kind, dtype, rows in groups(table):
+        fit, row = stack.fit(kind, dtype), errors.loc[kind, dtype, "all"]
+        assert fit is not None, (kind, dtype)
+        assert fit.num_points == (rows["role"] == "fit").sum()
+        assert fit.num_judged == row["points"]
+        for error in ("mean_error", "median_error", "percentile_90_error"):
+            assert getattr(fit, error) == pytest.approx(row[error], rel=2e-3), (kind, dtype)
+
+
+def no_step_from_what_ships_costs_less(
+    table: pd.DataFrame, device: HardwareProfile, stack: FittedStack
+) -> None:
+    """Steps of 3 % of each parameter that is not at a bound, by the loss that the fit states."""
+    for kind, dtype, rows in groups(table):
+        fit, fitted = stack.fit(kind, dtype), rows[rows["role"] == "fit"]
+        assert fit is not None
+        least = cost(kind, fitted, device, stack, dtype)
+        for name in set(fit.varied) - set(fit.at_bound):
+            low, high, _ = PARAMETERS[kind][name]
+            for factor in (1 / 1.03, 1.03):
+                moved = float(np.clip(factor * getattr(fit, name), low, high))
+                cost_there = cost(kind, fitted, device, stack, dtype, **{name: moved})
+                assert cost_there > least * (1 - 1e-3), (kind, dtype, name, factor)
+
+
+def cost(
+    kind: str,
+    rows: pd.DataFrame,
+    device: HardwareProfile,
+    stack: FittedStack,
+    dtype: str,
+    **moved: float,
+) -> float:
+    """Soft-L1 loss of log errors, which counts errors beyond 5 % in proportion [-]."""
+    fit = stack.fit(kind, dtype)
+    assert fit is not None
+    parameters = fit.with_changes("fit", moved).parameters if moved else fit.parameters
+    error = np.log(predicted_time(kind, rows, device, parameters) / rows["latency"].to_numpy())
+    return float(np.sum(2 * (np.sqrt(1 + (error / 0.05) ** 2) - 1)))
+
+
+def the_fit_gives_what_ships(
+    table: pd.DataFrame, device: HardwareProfile, stack: FittedStack
+) -> None:
+    for (kind, dtype), fitting in fit_kernels(table, device).items():
+        shipped = stack.fit(kind, dtype)
+        assert shipped is not None
+        assert fitting.fit.num_points == shipped.num_points
+        assert fitting.fit.sharpness == shipped.sharpness
+        assert fitting.fit.varied == shipped.varied
+        assert fitting.fit.mean_error == pytest.approx(shipped.mean_error, rel=0.02)
+        assert fitting.fit.row_spread == pytest.approx(shipped.row_spread, rel=0.05)
+
+
+def kernels_not_fitted_are_met(errors: pd.DataFrame, largest: tuple[float, float]) -> None:
+    mean, median = largest
+    balanced = errors.loc["experts", "bf16", "balanced"]
+    assert balanced["mean_error"] <= mean
+    assert balanced["median_error"] <= median
+    for distribution in ("power_law_1.01", "power_law_1.2"):
+        skewed = errors.loc["experts", "bf16", distribution]["mean_error"]
+        assert skewed <= (0.17 if mean > 0.12 else 0.12)
+    assert errors.loc["gemm", "bf16", "streamed"]["median_error"] <= 0.08
+    limit = 0.10 if largest == BALANCED["a100_sxm_80gb", "sglang"] else 0.08
+    assert errors.loc["attention", "bf16", "streamed"]["median_error"] <= limit
+
+
+def norms_take_as_long_as_rows_quantised(
+    device: HardwareProfile, stack: FittedStack, errors: pd.DataFrame
+) -> None:
+    """A launch, a walk along a row, and the bytes: 3 an element of what is quantised.
+
+    A norm with its residual addition moves 8 bytes an element of as wide rows.
+    """
+    assert ("elementwise" in errors.index.get_level_values(0)) == bool(stack.elementwise)
+    assert bool(stack.elementwise) == (device.name != load_hardware("a100_sxm_80gb").name)
+    if not stack.elementwise:
+        return
+    assert errors.loc["elementwise", "bf16", "all"]["mean_error"] <= 0.13
+    k, bytes_per_s = stack.elementwise["bf16"], device.memory.peak_bytes_per_s
+    name = next(gpu for gpu, *_ in STACKS if load_hardware(gpu).name == device.name)
+    rows = datasets.read_timings("quantize", name, *NORMS)
+    rows = rows[rows["width"].between(1024, 16384) & (rows["num_tokens"] % 8 == 0)]
+    rows = rows[rows["num_tokens"] <= 4096]
+    assert k.activation_efficiency is not None
+    moved = 3 * rows["num_tokens"] * rows["width"] / (k.activation_efficiency * bytes_per_s)
+    law = k.launch_time + k.depth_time * rows["width"] + moved
+    assert (law / rows["latency"] - 1).abs().mean() <= 0.13
+    norms = rows.assign(
+        num_tokens=rows["num_tokens"] * 3 / 8, hidden_size=rows["width"], activation_dtype="bf16"
+    )
+    predicted = predicted_time("elementwise", norms, device, k.parameters)
+    np.testing.assert_allclose(predicted, law, rtol=0.05)  # but for its arithmetic and weights
+    few = rows[rows["num_tokens"] == 8].groupby("width")["latency"].median()
+    narrow = few[few.index <= 2048]
+    assert k.launch_time + k.depth_time * narrow.index.to_numpy() == pytest.approx(
+        narrow.to_numpy(), rel=0.15
+    )
+    wide = few[few.index <= 8192]  # wider rows are walked in more steps than are fitted
+    walked = k.launch_time + k.depth_time * wide.index.to_numpy()
+    assert np.abs(walked / wide - 1).max() <= 0.20
+    assert k.launch_time / few[8192] - 1 < -0.15  # which a launch alone does not take
+
+
+def intervals_hold(judged: pd.DataFrame, place: tuple[str, str], stack: FittedStack) -> None:
+    missed = np.log(judged["latency"] / judged["predicted"])
+    for kind in set(judged["component"]) & set(MAIN_KINDS):
+        dtype = fitted_dtype(kind)
+        fit = stack.fit(kind, dtype)
+        assert fit is not None
+        half = PER_CENT_80 * np.hypot(fit.shape_spread, fit.row_spread)
+        is_kind = (judged["component"] == kind) & (judged["dtype"] == dtype)
+        least, most = HELD_APART.get((*place, kind), HELD[kind])
+        assert least <= (np.abs(missed[is_kind]) <= half).mean() <= most, kind
+        if kind == "experts":
+            few = is_kind & (judged["tokens"] <= FEW_TOKENS)
+            least, most = HELD_ON_FEW
+            assert least <= (np.abs(missed[few]) <= half).mean() <= most
+
+
+@cache
+def differences() -> dict[tuple[str, int], list[tuple[float, float]]]:
+    """By kind and q, of each stack, the correlation of errors and the share that the law holds.
+
+    A difference with the spread d of two errors of spread s is one of a correlation of
+    1 - (d / s)^2 / 2; spreads are those of normal distributions with the same central 80 %.
+    """
+    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for hardware, stack, version in ONE_OF_EACH:
+        device, table = load_hardware(hardware), measured(hardware, stack, version)
+        judged = predict_measured(table.query("component in ('experts', 'gemm')"), device, stack)
+        judged = judged[judged["dtype"] == "bf16"]
+        judged["missed"] = np.log(judged["latency"] / judged["predicted"])
+        names = ["shape", "expert_size", "distribution"]
+        for kind, rows in judged.groupby("component"):
+            spread = device.fitted[stack].fit(kind, "bf16").row_spread
+            filled = rows.fillna({"expert_size": 0, "distribution": ""})
+            missed = filled.pivot_table(index=names, columns="num_tokens", values="missed")
+            for q in (2, 4, 8, 16):
+                pairs = [(t, t * q) for t in missed if t <= FEW_TOKENS and t * q in missed]
+                apart = np.concatenate([(missed[b] - missed[a]).dropna() for a, b in pairs])
+                half = np.subtract(*np.quantile(apart, [0.9, 0.1])) / 2
+                likeness = 1 - (half / PER_CENT_80 / spread) ** 2 / 2
+                by_law = PER_CENT_80 * spread * np.sqrt(2 * (1 - q**-0.5))
+                held = float((np.abs(apart) <= by_law).mean())
+                found.setdefault((kind, q), []).append((likeness, held))
+    return found
+
+
+@pytest.mark.slow
+def test_plain_and_verify_passes_err_alike_as_the_law_says() -> None:
+    """Passes of q times the tokens, of the same shape; the law of intervals is q^(-1/2).
+
+    It is that of experts up to 8 tokens; at 16 they err nearly apart, and its intervals, which
+    count on 0.25, are somewhat too narrow. GEMMs err less alike throughout.
+    """
+    found = {key: np.median(values, axis=0) for key, values in differences().items()}
+    assert len(ONE_OF_EACH) == 9
+    for q, experts, gemm in ((2, 0.74, 0.52), (4, 0.56, 0.24), (8, 0.34, 0.04), (16, 0.08, -0.24)):
+        assert found["experts", q][0] == pytest.approx(experts, abs=0.01)  # as is documented
+        assert found["gemm", q][0] == pytest.approx(gemm, abs=0.01)
+        assert found["experts", q][0] == pytest.approx(q**-0.5, abs=0.10 if q <= 8 else 0.18)
+        assert found["gemm", q][0] < q**-0.5
+        for kind in ("experts", "gemm"):
+            is_apart = (kind, q) == ("experts", 16)
+            assert (0.66 if is_apart else 0.70) <= found[kind, q][1] <= 0.85, (kind, q)

@@ -1,0 +1,128 @@
+"""The spread of a deployment's factor, found again in tables of engines made with one."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.fit.measured import judge_serving, read_serving
+from specmodel.prediction import intervals
+from spread import coverage_left_out, fit_spread, least_spreads, ratios_of_passes
+
+ROW = {
+    "dtype": "bf16",
+    "system": "h100_sxm",
+    "backend": "trtllm",
+    "gpus": 8,
+    "isl": 1024,
+    "osl": 512,
+    "clean": True,
+    "mtp": "off",
+    "measured_tpot_ms": 20.0,
+}
+MODELS = ("Llama-3.1-70B", "Qwen3-32B", "gpt-oss-120b")
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Return a table of engines that take what is predicted times factors of a known spread."""
+
+    def write(spread, count):
+        path = tmp_path / "rows.csv"
+        rows = [
+            ROW | {"row": i, "model": MODELS[i % len(MODELS)], "concurrency": 1 + i // 3 % 20}
+            for i in range(count)
+        ]
+        pd.DataFrame(rows).to_csv(path, index=False)
+        judged, _ = judge_serving(read_serving(str(path)))
+        told = dict(zip(judged["row"], judged["predicted"], strict=True))
+        factors = np.exp(spread * np.random.default_rng(2).standard_normal(count))
+        for row, factor in zip(rows, factors, strict=True):
+            row["measured_tpot_ms"] = 1e3 * told[str(row["row"])] * factor
+        pd.DataFrame(rows).to_csv(path, index=False)
+        return read_serving(str(path))
+
+    return write
+
+
+def test_a_spread_that_engines_were_made_with_is_found(made, monkeypatch):
+    """Kernels have errors of their own: what is left is that of both less theirs, in squares."""
+    rows = least_spreads(made(0.3, 600))
+    least = rows["least_spread"].to_numpy()
+    found = fit_spread(least)
+    assert 0.2 < found < 0.3
+    held = judge_at(made(0.3, 600), found, monkeypatch)
+    assert held == pytest.approx(0.8, abs=0.005)
+    left_out = coverage_left_out(rows)
+    assert set(left_out["model"]) == set(rows["model"])
+    pooled = np.average(left_out["coverage"], weights=left_out["rows"])
+    assert pooled == pytest.approx(0.8, abs=0.03)
+
+
+def judge_at(table, spread, monkeypatch):
+    """Return the coverage of what `validate` judges with a spread."""
+    monkeypatch.setattr(intervals, "DEPLOYMENT_SPREAD", spread)
+    judged, _ = judge_serving(table)
+    return judged["measured"].between(judged["low"], judged["high"]).mean()
+
+
+def test_rows_that_kernels_cover_need_none_and_far_ones_no_spread_covers(made):
+    table = made(0.0, 6)
+    assert (least_spreads(table)["least_spread"] == 0).all()
+    far = [type(row)(**(vars(row) | {"measured": 50 * row.measured})) for row in table.rows]
+    assert np.isinf(
+        least_spreads(type(table)(**(vars(table) | {"rows": far})))["least_spread"]
+    ).all()
+
+
+def test_the_spread_is_the_least_with_the_share_inside():
+    least = np.array([0.4, 0.0, 0.1, 0.2, 0.3])
+    assert fit_spread(least) == 0.3
+    assert fit_spread(least, share=0.2) == 0.0
+    rows = pd.DataFrame({"model": ["a", "a", "b", "b", "b"], "least_spread": least})
+    found = coverage_left_out(rows).set_index("model")
+    assert found.loc["a"].tolist() == [2, 0.3, 0.5]
+    assert found.loc["b"].tolist() == [3, 0.4, 1.0]
+
+
+def test_a_table_without_plain_rows_is_refused(made):
+    table = made(0.0, 3)
+    with pytest.raises(
+        InputError, match="serving: got 'no row that is taken'; expected one of plain"
+    ):
+        least_spreads(type(table)(**(vars(table) | {"rows": []})))
+
+
+def test_ratios_compare_rows_of_one_deployment_with_as_many_requests(made):
+    """Of 1 to 20 requests, 10, 5 and 2 have rows of 2, 4 and 8 times as many, for each model."""
+    table = made(0.1, 60)
+    judged, _ = judge_serving(table)
+    found = ratios_of_passes(judged, table)
+    counts = found.groupby(["model", "tokens"]).size()
+    assert counts.to_dict() == {
+        (model, q): n for model in set(judged["model"]) for q, n in ((2, 10), (4, 5), (8, 2))
+    }
+    errors = np.log(judged["predicted"] / judged["measured"])
+    of_batch = {
+        key: part.iloc[0] for key, part in errors.groupby([judged["model"], judged["batch_size"]])
+    }
+    model = judged["model"].iloc[0]
+    eight = found[(found["model"] == model) & (found["tokens"] == 8)]["log_error"]
+    expected = [of_batch[model, b] - of_batch[model, 8 * b] for b in (1, 2)]
+    assert eight.tolist() == pytest.approx(expected, abs=1e-12)
+    assert (found["low"] < 0).all()
+    assert (found["high"] >= 0).all()
+
+
+def test_ratios_keep_nothing_of_a_factor_that_passes_share(made, monkeypatch):
+    """However far off a deployment is as a whole, ratios and their intervals are the same."""
+    table = made(0.0, 60)
+    judged, _ = judge_serving(table)
+    slow = judged.assign(measured=1.5 * judged["measured"])
+    near, far = (ratios_of_passes(rows, table) for rows in (judged, slow))
+    assert near["log_error"].abs().max() < 1e-12
+    assert far["log_error"].abs().max() < 1e-12
+    monkeypatch.setattr(intervals, "DEPLOYMENT_SPREAD", 1.0)
+    wide = ratios_of_passes(judged, table)
+    for end in ("low", "high"):
+        assert wide[end].to_numpy() == pytest.approx(near[end].to_numpy(), abs=1e-9)

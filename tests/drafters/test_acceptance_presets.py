@@ -1,0 +1,230 @@
+"""Acceptance as published by draft length: what there is, its rates, and what is refused."""
+
+import numpy as np
+import pytest
+
+from specmodel import list_acceptance, load_acceptance, predict
+from specmodel.algebra.acceptance import (
+    Acceptance,
+    acceptance_from_lengths,
+    acceptance_of_blocks,
+    expected_tokens_per_step_by_position,
+)
+from specmodel.answers.sweeps import sweep
+from specmodel.base.errors import InputError
+from specmodel.drafters.by_name import eagle3_drafter, load_drafter, mtp_drafter
+from specmodel.drafters.names import DRAFTERS
+from specmodel.drafters.published import published_acceptance
+from specmodel.models.architecture import load_architecture
+
+LENGTHS = np.arange(1, 9)
+OF_BLOCKS = [each for each in published_acceptance() if each.drafter == "dspark"]
+BY_TOKEN = [each for each in published_acceptance() if each.drafter != "dspark"]
+GLM = load_architecture("deepseek-v3").with_changes("target", {"name": "zai-org__GLM-5.2-FP8"})
+
+
+def pooled(gains):
+    """Least squares among lists that never rise, by trying all ways to cut one into means."""
+    gains, best = np.asarray(gains), None
+    for cuts in range(2 ** (gains.size - 1)):
+        ends = [i + 1 for i in range(gains.size - 1) if cuts >> i & 1]
+        parts = np.split(gains, ends)
+        fitted = np.concatenate([np.full(part.size, part.mean()) for part in parts])
+        error = ((fitted - gains) ** 2).sum()
+        if (np.diff(fitted) <= 1e-12).all() and (best is None or error < best[0]):
+            best = error, fitted
+    return np.maximum(best[1], 0.0)
+
+
+def test_gains_that_never_rise_are_met_exactly():
+    tokens = [1.93, 2.73, 3.39, 3.97, 4.41, 4.80, 5.04, 5.21]
+    rates = acceptance_from_lengths(tokens)
+    np.testing.assert_allclose(expected_tokens_per_step_by_position(rates, LENGTHS), tokens)
+    assert rates[0] == pytest.approx(0.93)
+    assert rates[1] == pytest.approx(0.80 / 0.93)
+
+
+@pytest.mark.parametrize("published", BY_TOKEN, ids=lambda each: each.name)
+def test_other_gains_are_the_closest_that_do_not_rise(published):
+    tokens = np.asarray(published.tokens_per_step)
+    rates = acceptance_from_lengths(tokens)
+    closest = 1 + np.cumsum(pooled(np.diff(tokens, prepend=1.0)))
+    found = expected_tokens_per_step_by_position(rates, LENGTHS)
+    np.testing.assert_allclose(found, closest, rtol=1e-12)
+    assert np.abs(found - tokens).max() < 0.085
+    is_exact = np.allclose(found, tokens)
+    assert ("smoothed" in published.acceptance.source) != is_exact
+    assert "InferenceX" in published.acceptance.source
+    assert "November 2026" in published.acceptance.source
+
+
+def test_losses_count_as_no_gain():
+    rates = acceptance_from_lengths([1.5, 1.8, 1.7])
+    tokens = expected_tokens_per_step_by_position(rates, [1, 2, 3])
+    np.testing.assert_allclose(tokens, [1.5, 1.8, 1.8])
+
+
+@pytest.mark.parametrize("tokens", [[], 1.5, [[1.5]], [2.1], [1.5, 3.1], [0.9], [float("nan")]])
+@pytest.mark.parametrize("of_lengths", [acceptance_from_lengths, acceptance_of_blocks])
+def test_tokens_per_step_that_cannot_be(tokens, of_lengths):
+    with pytest.raises(InputError, match=r"^tokens_per_step: got "):
+        of_lengths(tokens)
+
+
+# Blocks, of which each length is another
+
+
+@pytest.mark.parametrize("published", OF_BLOCKS, ids=lambda each: each.name)
+def test_blocks_of_each_length_are_met_exactly(published):
+    """Also where a longer one gains nothing, or loses."""
+    acceptance, tokens = published.acceptance, np.asarray(published.tokens_per_step)
+    assert acceptance.max_draft_length == 8
+    np.testing.assert_allclose(acceptance.expected_tokens_per_step(LENGTHS), tokens, rtol=1e-12)
+    assert "smoothed" not in acceptance.source
+    assert "November 2026" in acceptance.source
+
+
+def test_a_table_has_the_rates_of_each_length_in_a_row():
+    table = [[0.9, 0.0, 0.7], [0.8, 0.5, 0.1], [0.5, 0.5, 0.5]]
+    found = expected_tokens_per_step_by_position(table, [0, 1, 2, 3])
+    np.testing.assert_allclose(found, [1, 1.9, 1 + 0.8 + 0.4, 1.875])
+    same = expected_tokens_per_step_by_position([[0.5, 0.4]] * 2, [0, 1, 2])
+    np.testing.assert_array_equal(same, expected_tokens_per_step_by_position([0.5, 0.4], [0, 1, 2]))
+
+
+@pytest.mark.parametrize("rates", [0.5, [[0.5, 0.5]], [[[0.5]]], [[0.5], [0.5]]])
+def test_rates_that_are_no_list_and_no_square(rates):
+    with pytest.raises(InputError, match=r"^acceptance_by_position: got .*one list of rates"):
+        Acceptance(acceptance_by_position=rates).expected_tokens_per_step(1)
+
+
+def test_predictions_and_sweeps_take_blocks():
+    published = next(each for each in OF_BLOCKS if each.name == "deepseek-v4-pro-0813-dspark")
+    asked = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8, "drafter": "parallel"}
+    point = {"draft_length": [2, 6, 8], "batch_size": 4}
+    p = predict(**asked, **point, acceptance=published.acceptance)
+    np.testing.assert_allclose(p.tokens_per_step, [2.51, 3.77, 3.47])
+    table = published.acceptance.acceptance_by_position
+    swept = sweep({**asked, **point, "acceptance_by_position": table}, columns=["speedup"])
+    np.testing.assert_allclose(swept["speedup"], np.ravel(p.speedup))
+
+
+# Which one is meant
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter", "first"),
+    [
+        ("GLM-5.2", "mtp", 1.84),
+        ("nvidia__Kimi-K2.5-NVFP4", "eagle3", 1.83),
+        ("Qwen3.5 397B A17B", "MTP", 1.93),
+        ("MiniMax-M3", "eagle3", 1.78),
+        ("sgl-project__DeepSeek-V4-Pro-FP8", "mtp", 1.79),
+        (GLM, mtp_drafter(GLM), 1.84),
+    ],
+)
+def test_a_target_is_known_by_its_name(target, drafter, first):
+    acceptance = load_acceptance(target, drafter)
+    assert acceptance.expected_tokens_per_step(1) == pytest.approx(first)
+    assert acceptance.max_draft_length == 8
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter"),
+    [
+        ("GLM-5", "mtp"),
+        ("GLM-5.25", "mtp"),
+        ("GLM-5.3-FP8", "mtp"),
+        ("my-glm-15.2", "mtp"),
+        ("GLM-5.2", "eagle3"),
+        ("GLM-5.2", "ngram"),
+        ("DeepSeek-V4-Pro-0813", "mtp"),
+        ("DeepSeek-V4-Flash", "mtp"),
+        ("Kimi-K3", "eagle3"),
+    ],
+)
+def test_what_is_not_published_is_told_with_what_is(target, drafter):
+    with pytest.raises(InputError, match=rf"^acceptance: got 'preset'; .*for {target} with .*mtp"):
+        load_acceptance(target, drafter)
+
+
+@pytest.mark.parametrize("target", ["kimi-k2.6", "Kimi_K2.7-Code", load_architecture("kimi-k2.6")])
+def test_what_is_published_for_a_model_of_the_same_shape_is_told_first(target):
+    sibling = r"eagle3: kimi-k2\.5-eagle3, of a model of the same shape, or one of "
+    with pytest.raises(InputError, match=sibling):
+        load_acceptance(target, "eagle3")
+    for other, drafter in ((target, "mtp"), ("deepseek-v3.2", "eagle3"), ("GLM-5.25", "mtp")):
+        with pytest.raises(InputError, match=r"expected an acceptance_rate, as .*: one of deep"):
+            load_acceptance(other, drafter)
+
+
+def test_another_targets_may_be_named_but_not_another_drafters():
+    """Its source then says whose it is."""
+    acceptance = load_acceptance("GLM-5.3", "mtp", "GLM_5.2-mtp")
+    assert acceptance.source.startswith("glm-5.2-mtp (InferenceX")
+    with pytest.raises(InputError, match=r"^acceptance: got 'glm-5.2-mtp'; .*of eagle3"):
+        load_acceptance("GLM-5.2", "eagle3", "glm-5.2-mtp")
+    with pytest.raises(InputError, match=r"^acceptance: got 'kimi-k3-dspark'; .*of mtp"):
+        load_acceptance("Kimi-K3", "mtp", "kimi-k3-dspark")
+    with pytest.raises(InputError, match=r"^acceptance: got 'no-such'; .*glm-5.2-mtp.*kimi-k3-ds"):
+        load_acceptance("Kimi-K3", "mtp", "no-such")
+
+
+def test_all_that_are_published_are_listed():
+    assert list_acceptance() == [
+        "deepseek-v4-pro-0813-dspark",
+        "deepseek-v4-pro-mtp",
+        "glm-5.2-mtp",
+        "kimi-k2.5-eagle3",
+        "kimi-k3-dspark",
+        "kimi-k3-dspark-block-verification",
+        "minimax-m3-eagle3",
+        "qwen3.5-397b-mtp",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "preset", "sixth"),
+    [
+        ("Kimi-K3", "preset", 3.54),
+        ("kimi-k3", "Kimi-K3-DSpark-block-verification", 3.75),
+        ("DeepSeek-V4-Pro-0813", "preset", 3.77),
+        ("DeepSeek-V4-Pro", "deepseek-v4-pro-0813-dspark", 3.77),
+    ],
+)
+def test_blocks_are_known_by_name(monkeypatch, target, preset, sixth):
+    """As soon as a drafter has the name that they are published with."""
+    monkeypatch.setitem(DRAFTERS, "dspark", "blocks")
+    acceptance = load_acceptance(target, "DSpark", preset)
+    assert acceptance.expected_tokens_per_step(6) == pytest.approx(sixth)
+
+
+def test_the_kind_of_a_drafter_is_that_of_the_record(tmp_path):
+    acceptance = load_acceptance("Kimi-K2.5", eagle3_drafter(load_architecture("kimi-k2")))
+    assert acceptance.source.startswith("kimi-k2.5-eagle3")
+    small = load_drafter("qwen2-0.5b", load_architecture("qwen2-57b-a14b"))
+    with pytest.raises(InputError, match="with model: one of"):
+        load_acceptance("GLM-5.2", small)
+
+
+# In predictions
+
+
+def test_a_prediction_takes_it_and_tells_its_source():
+    asked = {"target": GLM, "hardware": "b200", "tensor_parallel": 8, "drafter": "mtp"}
+    point = {"draft_length": [1, 3, 8], "batch_size": 8}
+    p = predict(**asked, **point, acceptance="preset")
+    np.testing.assert_allclose(p.tokens_per_step, [1.84, 2.99, 4.06])
+    assert p.assumptions["acceptance"].startswith("glm-5.2-mtp (InferenceX")
+    assert p.best_draft_length.max() <= 8
+    given = Acceptance(acceptance_by_position=[0.84, 0.6])
+    assert (
+        "acceptance"
+        not in predict(**asked, draft_length=2, batch_size=8, acceptance=given).assumptions
+    )
+    with pytest.raises(InputError, match=r"^draft_length: got '9'; .*at most 8.*InferenceX"):
+        predict(**asked, draft_length=9, batch_size=8, acceptance="glm-5.2-mtp")
+    with pytest.raises(InputError, match=r"^acceptance: got '0.7'; .*a rate is an acceptance_rate"):
+        predict(**asked, **point, acceptance="0.7")
+    with pytest.raises(InputError, match=r"^acceptance: got 'preset'; .*for Mixtral-8x7B with mtp"):
+        predict(**asked | {"target": "mixtral-8x7b"}, **point, acceptance="preset")

@@ -1,0 +1,332 @@
+"""Heads and models that draft a block in one pass, as their own ``config.json`` describes them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from specmodel import dflash_drafter, dspark_drafter, load_architecture, load_drafter
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy
+from specmodel.cost.latency import step_times
+from specmodel.drafters.by_name import drafter_kind
+from specmodel.layers.batch import Layout
+
+QWEN = "qwen3-30b-a3b"
+LAYERS = {
+    "model_type": "qwen3",
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 151_936,
+    "tie_word_embeddings": False,
+}
+FULL = {"layer_types": ["full_attention"] * 5, "sliding_window": None, "use_sliding_window": False}
+TAPS = [1, 12, 23, 34, 45]
+DFLASH = (
+    LAYERS
+    | FULL
+    | {
+        "architectures": ["DFlashDraftModel"],
+        "dtype": "bfloat16",
+        "block_size": 16,
+        "num_target_layers": 48,
+        "dflash_config": {"mask_token_id": 151_669, "target_layer_ids": TAPS},
+    }
+)
+"""As z-lab's heads for Qwen3 have it."""
+DSPARK = LAYERS | {
+    "architectures": ["Qwen3DSparkModel"],
+    "torch_dtype": "bfloat16",
+    "block_size": 7,
+    "mask_token_id": 151_669,
+    "target_layer_ids": TAPS,
+    "markov_rank": 256,
+    "markov_head_type": "vanilla",
+    "enable_confidence_head": True,
+    "confidence_head_with_markov": True,
+}
+"""As DeepSeek's heads for Qwen3 have it."""
+OF_SPECULATORS = {
+    "speculators_config": {"proposal_methods": [{"speculative_tokens": 7}]},
+    "transformer_layer_config": LAYERS,
+    "block_size": 8,
+    "draft_vocab_size": 32_000,
+    "mask_token_id": 151_669,
+    "aux_hidden_state_layer_ids": TAPS,
+}
+KIMI = {
+    "architectures": ["K3DSparkModel"],
+    "model_type": "k3_dspark",
+    "dtype": "bfloat16",
+    "hidden_size": 7168,
+    "intermediate_size": 18_432,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab_size": 163_840,
+    "target_hidden_size": 7168,
+    "num_target_layers": 5,
+    "target_layer_ids": [10, 30, 50, 70, 90],
+    "block_size": 8,
+    "markov_rank": 256,
+    "enable_confidence_head": True,
+    "n_routed_experts": 0,
+    "n_shared_experts": 0,
+    "num_experts_per_tok": 0,
+}
+"""Keys of the class for Kimi-K3 in vLLM 0.33; widths of its block are not public."""
+
+
+@pytest.fixture
+def head(tmp_path):
+    """A function that reads the drafter of a configuration."""
+
+    def read(config, target=QWEN, **changes):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config | changes), encoding="utf-8")
+        return load_drafter(path, load_architecture(target))
+
+    return read
+
+
+def same(one, other):
+    labels = {"name", "source"}
+    return [m.model_dump(exclude=labels) for m in one.architectures] == [
+        m.model_dump(exclude=labels) for m in other.architectures
+    ]
+
+
+def queries(drafter, length):
+    found = {part.name: part for part in drafter.passes(length)}
+    return float(found["draft pass"].tokens_per_sequence)
+
+
+def test_dflash_is_read_from_its_config(head):
+    drafter = head(DFLASH)
+    assert same(drafter, dflash_drafter(load_architecture(QWEN)))
+    assert (drafter.kind, drafter.block_size, queries(drafter, 15)) == ("DFlash head", 15, 16)
+    assert drafter_kind(drafter, QWEN) == "dflash"
+
+
+def test_dspark_is_read_from_its_config(head):
+    drafter = head(DSPARK)
+    assert same(drafter, dspark_drafter(load_architecture(QWEN)))
+    assert (drafter.kind, drafter.block_size, queries(drafter, 7)) == ("DSpark head", 7, 7)
+    for name in ("LingDSparkModel", "DSparkDraftModel"):
+        assert same(head(DSPARK, architectures=[name]), drafter)
+
+
+@pytest.mark.parametrize(
+    ("changes", "block", "more"),
+    [
+        ({}, 7, 0),
+        ({"sample_from_anchor": False}, 6, 1),
+        ({"dspark_bonus_anchor": True}, 6, 1),
+        ({"dspark_block_size": 5}, 5, 0),
+    ],
+)
+def test_whether_the_last_token_drafts(head, changes, block, more):
+    """By vLLM's speculator: a block of N drafts N, or N - 1 where its first token is known."""
+    drafter = head(DSPARK, **changes)
+    assert drafter.block_size == block
+    assert queries(drafter, block) == block + more
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "block", "more"),
+    [
+        ("dflash", {}, 7, 1),
+        ("dflash", {"sample_from_anchor": True}, 8, 0),
+        ("dspark", {"markov_rank": 128}, 7, 1),
+        ("dspark", {"markov_rank": 128, "sample_from_anchor": True}, 8, 0),
+    ],
+)
+def test_heads_of_speculators(head, kind, changes, block, more):
+    """Their layers are nested, their vocabulary is reduced, and the anchor drafts only if told."""
+    names = {"dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator"}
+    told = {"architectures": [names[kind]], "speculators_model_type": kind}
+    drafter = head(OF_SPECULATORS | told, **changes)
+    (model,) = drafter.architectures
+    assert (drafter.block_size, queries(drafter, block)) == (block, block + more)
+    assert (model.vocabulary_size, model.num_layers) == (32_000, 5)
+    assert model.input_projection_size == 5 * 2048
+    if kind == "dspark":  # a bias on draft tokens by one of the target's
+        assert model.markov.table_parameters == 151_936 * 128
+        assert model.markov.parameters(2048, 32_000) == 32_000 * 128
+
+
+def test_dspark_over_latents(head):
+    """Entries of 512 + 64 that all GPUs have, made of features by 5 x 576 rows (dspark_mla.py)."""
+    drafter = head(KIMI, "kimi-k3")
+    (model,) = drafter.architectures
+    assert model.sequence_bytes(np.array(1.0), 8) == 5 * 576 * 2
+    deployment, _ = deploy(target="kimi-k3", hardware="b200", tensor_parallel=8, drafter=drafter)
+    times = step_times(
+        deployment, batch_size=4.0, draft_length=8.0, verify_tokens=9.0, context_length=1000.0
+    )
+    made = times.draft_passes[0].each.work().components["context_projections"]
+    assert made.weight_bytes == 2 * 5 * 576 * 7168
+    assert made.rows == 36
+
+
+def test_a_quantised_head(head):
+    """Layers have the dtype of the record; the projection, the ends and the Markov head 16 bits."""
+    blocks = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (plain,), (narrow,) = (
+        d.architectures for d in (head(DSPARK), head(DSPARK, quantization_config=blocks))
+    )
+    assert narrow.weight_dtype == "fp8_block"
+    layout = Layout()
+    in_layers = 5 * (2048 * 4096 * 2 + 2 * 2048 * 512 + 3 * 2048 * 6144)
+    saved = plain.weight_bytes(layout) - narrow.weight_bytes(layout)
+    assert saved == pytest.approx(in_layers, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "left_out", [[], ["lm_head", "fc"], ["re:.*fc", "markov_head*", "model.confidence_head.proj"]]
+)
+def test_what_only_such_heads_have_is_not_quantised(head, left_out):
+    """A pattern for it names no matrix of a layer."""
+    record = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": left_out}
+    (model,) = head(DSPARK, quantization_config=record).architectures
+    assert (model.weight_dtype, model.outer_dtype) == ("fp4", "bf16")
+    assert not model.own_dtypes
+    wider = record | {"ignore": [*left_out, "*self_attn*"]}
+    (model,) = head(DSPARK, quantization_config=wider).architectures
+    assert dict(model.own_dtypes) == {"attention_dtype": "bf16"}
+
+
+def test_a_dense_head_for_deepseek_v4(head):
+    """Speculators' for V4-Flash: one key head of 256 for 64 of queries, which every GPU has."""
+    wide = LAYERS | {
+        "hidden_size": 4096,
+        "intermediate_size": 12_288,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "vocab_size": 129_280,
+    }
+    told = {"architectures": ["DSparkSpeculator"], "speculators_model_type": "dspark"}
+    nested = {"transformer_layer_config": wide, "markov_rank": 256, "draft_vocab_size": 129_280}
+    drafter = head(OF_SPECULATORS | told | nested, "deepseek-v4-flash", sample_from_anchor=True)
+    (model,) = drafter.architectures
+    kept = [float(model.sequence_bytes(np.array(1.0), degree)) for degree in (1, 4)]
+    assert kept == [5 * 2 * 256 * 2] * 2
+    given = {"target": "deepseek-v4-flash", "hardware": "b300", "tensor_parallel": 4}
+    deployment, _ = deploy(**given, drafter=drafter)
+    assert deployment.draft_layout.tensor_parallel == 4
+
+
+@pytest.mark.parametrize(
+    ("own", "kinds", "windows"),
+    [
+        ({"use_swa": True, "swa_window_size": 2048}, None, [2048]),
+        ({}, ["sliding_attention"] * 4 + ["full_attention"], [4096, None]),
+        ({}, None, [None]),
+    ],
+)
+def test_windows_of_layers(head, own, kinds, windows):
+    """By `use_swa` in all, by `layer_types` in those listed, else in none (qwen3_dflash.py)."""
+    dflash = DFLASH["dflash_config"] | own
+    drafter = head(
+        DFLASH,
+        dflash_config=dflash,
+        layer_types=kinds,
+        sliding_window=4096,
+        use_sliding_window=True,
+    )
+    assert [group.mixer.window for group in drafter.architectures[0].layers] == windows
+    if windows == [2048]:
+        kept = drafter.architectures[0].sequence_bytes(np.array([100.0, 1e5]))
+        assert kept.tolist() == [100 * 10_240, 2048 * 10_240]
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "fault"),
+    [
+        (DFLASH, {"hidden_size": 4096}, "hidden_size: got 4096; .*that of the target, 2048"),
+        (DFLASH, {"vocab_size": 9}, "vocab_size: got 9; .*that of the target, 151936"),
+        (DFLASH, {"block_size": 1}, "block_size: got 1; .*some token is drafted"),
+        (DFLASH, {"block_size": "x"}, "block_size: got 'x'; expected a whole number"),
+        (DFLASH, {"dflash_config": 3}, "dflash_config: got 3; expected an object"),
+        (
+            DFLASH,
+            {"dflash_config": {"taps": 3}},
+            "dflash_config taps: got 3; expected .*block_size",
+        ),
+        (
+            DFLASH,
+            {"dflash_config": {"target_layer_ids": []}},
+            r"target_layer_ids: got \[\]; .*a list of layer numbers",
+        ),
+        (DFLASH, {"projector_type": "domino"}, "projector_type: got 'domino'; expected none"),
+        (DFLASH, {"num_experts": 8}, "num_experts: got 8; expected none"),
+        (DFLASH, {"quantization_config": {"quant_method": "x"}}, "quantization_config.*: got 'x'"),
+        (DFLASH, {"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected no such key"),
+        (DFLASH, {"num_hidden_layers": 65}, "num_hidden_layers: got 65; expected at most 64"),
+        (DSPARK, {"markov_rank": None}, "markov_rank: got None; expected a whole number"),
+        (DSPARK, {"markov_head_type": "rnn"}, "markov_head_type: got 'rnn'; expected vanilla"),
+        (DSPARK, {"block_size": None}, "block_size: got None; expected a whole number"),
+        (DSPARK, {"sample_from_anchor": 1}, "sample_from_anchor: got 1; expected true or false"),
+        (DSPARK, {"draft_vocab_size": 200_000}, "draft_vocab_size: got 200000; .*at most"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(head, config, changes, fault):
+    with pytest.raises(InputError, match=f"^drafter config.json {fault}"):
+        head(config, **changes)
+
+
+def test_a_head_of_a_block_is_no_target(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(DSPARK), encoding="utf-8")
+    with pytest.raises(InputError, match=r"^target config\.json architectures: got .*a draft head"):
+        load_architecture(path)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"architectures": ["PeagleLlamaForCausalLM"], "pard_token": 128_000},
+        {"architectures": ["PEagleSpeculator"], "speculators_model_type": "peagle"},
+        {"architectures": ["LlamaForCausalLMEagle3"], "ptd_token_id": 7},
+    ],
+)
+def test_p_eagle_is_read_from_its_config(head, told):
+    """By its class, by speculators' name for it, or by the mask of an EAGLE-3 head."""
+    plain = LAYERS | {"model_type": "llama", "num_hidden_layers": 1, "draft_vocab_size": 32_000}
+    drafter = head(plain, **told)
+    assert drafter.kind == "P-EAGLE head"
+    assert [float(part.tokens_per_sequence) for part in drafter.passes(4)] == [5, 8]
+    sequential = head(plain, architectures=["LlamaForCausalLMEagle3"])
+    assert same(drafter, sequential)
+    assert sequential.kind == "EAGLE-3 head"
+
+
+def test_pard_is_read_from_its_config(head):
+    """A model like any other, but for the token of its masks."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "vocab_size": 128_256,
+        "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16",
+    }
+    drafter, model = head(config, "llama-3.1-8b", pard_token=128_002), head(config, "llama-3.1-8b")
+    assert (drafter.kind, model.kind) == ("PARD model", "draft model")
+    assert same(drafter, model)
+    assert float(drafter.passes(6)[0].tokens_per_sequence) == 13

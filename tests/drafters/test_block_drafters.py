@@ -1,0 +1,360 @@
+"""Drafters that draft a block in one pass: parameters, bytes and passes by hand, and limits."""
+
+import numpy as np
+import pytest
+
+from specmodel import (
+    dflash_drafter,
+    dspark_drafter,
+    eagle3_drafter,
+    load_architecture,
+    load_drafter,
+    p_eagle_drafter,
+    pard_drafter,
+    suffix_drafter,
+)
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy
+from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import draft_pass, step_times
+from specmodel.cost.memory import MemoryUse
+from specmodel.drafters.by_name import drafter_kind, longest_block
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.prediction.predicting import predict
+
+QWEN = load_architecture("qwen3-30b-a3b")
+"""Hidden size 2048, 32 query and 4 key-value heads of 128, 151,936 tokens."""
+WHERE = {"target": QWEN, "hardware": "h200_sxm", "stack": "datasheet"}
+
+
+def deployed(drafter, **given):
+    return deploy(**WHERE | given, drafter=drafter)[0]
+
+
+def steps(deployment, draft_length, batch_size=4.0, context_length=1000.0):
+    return step_times(
+        deployment,
+        batch_size=np.asarray(batch_size),
+        draft_length=np.asarray(float(draft_length)),
+        verify_tokens=np.asarray(draft_length + 1.0),
+        context_length=np.asarray(context_length),
+    )
+
+
+# Parameters and bytes
+
+
+def test_parameters_of_dflash_by_hand():
+    """Five layers of a dense Qwen3, five features side by side, the target's embedding and head."""
+    (head,) = dflash_drafter(QWEN).architectures
+    attention = 2048 * 4096 * 2 + 2 * 2048 * 512
+    layer = attention + 3 * 2048 * 6144
+    norms = (2 * 5 + 1) * 2048
+    ends = 2 * 151_936 * 2048
+    assert head.total_parameters == 5 * layer + 5 * 2048 * 2048 + norms + ends
+
+
+def test_parameters_of_dspark_are_those_of_dflash_and_a_markov_head():
+    """Table and matrix of rank 256 over the vocabulary, and a vector that tells confidence."""
+    (plain,), (chained,) = (d(QWEN).architectures for d in (dflash_drafter, dspark_drafter))
+    more = 2 * 151_936 * 256 + 2048 + 256
+    assert chained.total_parameters - plain.total_parameters == more
+    for degree in (1, 2, 4):  # each GPU has all of it
+        layout = Layout(tensor_parallel=degree)
+        assert chained.weight_bytes(layout) - plain.weight_bytes(layout) == 2 * more
+
+
+def test_cache_of_five_layers_as_published():
+    """10,240 B a token: five layers of 4 key-value heads of 128 in 16 bits (layers in use)."""
+    (head,) = dflash_drafter(QWEN).architectures
+    assert head.sequence_bytes(np.array(1.0)) == 10_240
+    alone, beside = (MemoryUse(deployed(d), 1000, 8) for d in ("ngram", "dflash"))
+    assert beside.bytes_per_request - alone.bytes_per_request == 1008 * 10_240
+
+
+@pytest.mark.parametrize("degree", [1, 4, 8])
+def test_memory_of_a_head_leaves_out_the_ends_it_shares(degree):
+    """The projection is copied to each GPU, layers are cut, keys of 4 heads at most in four."""
+    kept = [
+        MemoryUse(deployed(d, tensor_parallel=degree), 1000, 8).draft_weight_bytes
+        for d in ("ngram", "dflash")
+    ]
+    by_head = 5 * (2048 * 4096 * 2 + 3 * 2048 * 6144) / degree
+    keys = 5 * 2 * 2048 * 512 / min(degree, 4)
+    norms, features = 11 * 2048, 5 * 2048 * 2048
+    assert kept[1] - kept[0] == pytest.approx(2 * (by_head + keys + norms + features), rel=1e-12)
+
+
+# Passes
+
+
+@pytest.mark.parametrize("length", [1, 3, 7])
+@pytest.mark.parametrize(
+    ("drafter", "tokens", "logits"),
+    [
+        (dflash_drafter(QWEN), {"context": 1, "draft pass": 1}, {"draft pass": 0}),
+        (
+            dspark_drafter(QWEN),
+            {"context": 1, "draft pass": 0, "Markov step": None},
+            {"draft pass": 0},
+        ),
+    ],
+)
+def test_passes_of_a_block(drafter, tokens, logits, length):
+    """As vLLM 0.33: K + 1 features; K masks after the anchor, or K tokens of which it is one."""
+    found = {part.name: part for part in drafter.passes(length)}
+    assert list(found) == list(tokens)
+    for name, more in tokens.items():
+        assert found[name].tokens_per_sequence == (1 if more is None else length + more)
+        assert found[name].count == (length if more is None else 1)
+    for name, more in logits.items():
+        assert found[name].logits_per_sequence == length + more
+    assert not found["draft pass"].is_causal
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 12])
+def test_passes_of_heads_and_models_with_masks(length):
+    """Slots that vLLM 0.33 adds to the K + 1 verified: K - 1 for P-EAGLE, K for PARD."""
+    head = p_eagle_drafter(QWEN).passes(length)
+    assert [float(part.tokens_per_sequence) for part in head] == [length + 1, 2 * length]
+    model = pard_drafter(load_architecture("llama-3.2-1b")).passes(length)
+    assert [float(part.tokens_per_sequence) for part in model] == [2 * length + 1]
+    assert [float(parts[-1].logits_per_sequence) for parts in (head, model)] == [length, length]
+    assert all(part.count == 1 for part in (*head, *model))
+
+
+@pytest.mark.parametrize("name", ["dflash", "dspark", "p-eagle", "pard"])
+def test_nothing_runs_without_a_draft(name):
+    drafter = load_drafter(name, load_architecture("llama-3.1-8b"))
+    assert [float(part.count) for part in drafter.passes(0)] == [0] * len(drafter.passes(0))
+
+
+# Work
+
+
+def test_dflash_with_one_mask_is_a_pass_of_two_tokens():
+    """But that the first of them sees the second: one pair of query and key a head more."""
+    drafter = dflash_drafter(QWEN)
+    (head,) = drafter.architectures
+    layers = head.model_copy(update={"input_projection_size": 0})
+    deployment = deployed(drafter)
+    drafted = steps(deployment, 1).draft_passes[1].each.work()
+    group = sequence_group(
+        batch_size=4.0, tokens_per_sequence=2, context_length=1000, logits_per_sequence=1
+    )
+    plain = draft_pass(deployment, layers, group).work()
+    assert drafted.components.keys() == plain.components.keys()
+    for name, work in drafted.components.items():
+        one = plain.components[name]
+        more = 4 * 5 * 32 * 2 * (128 + 128) * (name == "attention_core")
+        assert work.flop == pytest.approx(one.flop + more, rel=1e-12), name
+        for field in ("weight_bytes", "cache_bytes", "activation_bytes", "kernels", "rows"):
+            assert np.allclose(getattr(work, field), getattr(one, field)), (name, field)
+
+
+def test_context_reads_projections_of_features_and_of_keys_and_values():
+    """K + 1 tokens of each sequence, no queries, no feed-forward block, no logits."""
+    (head,) = dflash_drafter(QWEN).architectures
+    group = sequence_group(batch_size=3, tokens_per_sequence=4)
+    work = pass_work(head, group, part="context", layout=Layout(tensor_parallel=2)).components
+    features, keys = work["input_projection"], work["context_projections"]
+    assert features.weight_bytes == 2 * 5 * 2048 * 2048
+    assert features.flop == 12 * 2 * 5 * 2048 * 2048
+    assert keys.weight_bytes == 2 * 5 * 2048 * 2 * 512 / 2
+    assert keys.kernels == 1
+    assert set(work) == {"input_projection", "norms", "context_projections", "elementwise"}
+
+
+def test_context_of_quantised_weights_is_a_product_for_each_layer():
+    (head,) = dflash_drafter(QWEN).architectures
+    narrow = head.with_changes("drafter", {"weight_dtype": "fp8"})
+    group = sequence_group(batch_size=3, tokens_per_sequence=4)
+    work = pass_work(narrow, group, part="context").components
+    assert work["context_projections"].kernels == 5
+    assert work["context_projections"].weight_bytes == 5 * 2048 * 2 * 512
+    assert work["input_projection"].weight_bytes == 2 * 5 * 2048 * 2048  # in 16 bits
+
+
+@pytest.mark.parametrize("degree", [1, 8])
+def test_a_markov_step_reads_its_whole_matrix_on_each_gpu(degree):
+    (head,) = dspark_drafter(QWEN).architectures
+    group = sequence_group(batch_size=16)
+    layout = Layout(tensor_parallel=degree)
+    work = pass_work(head, group, part="markov", layout=layout).components
+    assert work["markov_bias"].weight_bytes == 2 * 256 * 151_936
+    assert work["markov_bias"].flop == 16 * 2 * 256 * 151_936
+    assert set(work) == {"markov_bias", "markov_choice"}
+    with pytest.raises(InputError, match=r"^part: got 'markov'.*has no Markov head"):
+        pass_work(dflash_drafter(QWEN).architectures[0], group, part="markov")
+
+
+def test_only_the_layers_wait_for_the_host():
+    """The engine replays one graph a round: features, layers and all steps of the Markov head."""
+    engine = "vllm"
+    parts = steps(deployed("dspark", engine=engine, stack="vllm"), 7).draft_passes
+    hosts = [float(part.each.host_time) for part in parts]
+    assert hosts[1] > 0
+    assert hosts[0] == hosts[2] == 0
+
+
+def test_dspark_grows_by_a_token_and_a_step_for_each_drafted():
+    rounds = [float(steps(deployed("dspark"), k).draft_time) for k in (1, 2, 4, 7)]
+    assert all(np.diff(rounds) > 0)
+    step = float(steps(deployed("dspark"), 1).draft_passes[2].each.total_time)
+    assert rounds[3] - rounds[0] > 6 * step
+
+
+def test_p_eagle_with_one_token_is_eagle3_with_one_token():
+    """Two verified tokens, no mask, one token drafted: the same work, projected apart."""
+    one, other = (steps(deployed(d(QWEN)), 1) for d in (eagle3_drafter, p_eagle_drafter))
+    assert other.draft_time == pytest.approx(float(one.draft_time), rel=1e-9)
+
+
+def test_p_eagle_beats_eagle3_where_passes_are_short():
+    lengths = [
+        float(steps(deployed(d(QWEN)), 5).draft_time) for d in (eagle3_drafter, p_eagle_drafter)
+    ]
+    assert lengths[1] < lengths[0] / 2
+
+
+def test_all_that_a_step_takes_has_a_cause():
+    p = predict(**WHERE, drafter="dspark", draft_length=7, batch_size=[1, 64], acceptance=0.7)
+    times = p.evaluation.times
+    growth = sum(times.growth_by_cause().values())
+    assert np.allclose(growth, times.step_time - times.forward_time, rtol=1e-12)
+    assert np.allclose(times.growth_by_cause()["drafting"], times.draft_time)
+
+
+# Names and bad input
+
+
+def test_names_and_kinds():
+    for name in ("dflash", "dspark", "p-eagle", "suffix"):
+        assert drafter_kind(load_drafter(name, QWEN), QWEN) == name
+    assert load_drafter("P_EAGLE", QWEN).kind == "P-EAGLE head"
+    assert drafter_kind("pard", "llama-3.1-70b") == "pard"
+    assert drafter_kind(pard_drafter(QWEN), QWEN) == "pard"
+    assert longest_block("dflash", "glm-5.2") == 15
+    assert longest_block("ngram", "no-such-target") is None
+
+
+def test_suffix_is_a_look_up_like_ngram():
+    same = [float(steps(deployed(d), 5).step_time) for d in ("ngram", "suffix")]
+    assert same[0] == same[1]
+    timed = suffix_drafter(lookup_time=1e-3)
+    assert float(steps(deployed(timed), 5).draft_time) == pytest.approx(4e-3)
+
+
+@pytest.mark.parametrize(("name", "most"), [("dflash", 15), ("dspark", 7)])
+def test_a_draft_beyond_the_block_is_refused_in_one_line(name, most):
+    given = WHERE | {"drafter": name, "batch_size": 1, "acceptance": 0.7}
+    assert predict(**given, draft_length=most).best_draft_length <= most
+    with pytest.raises(InputError, match=rf"^draft_length: got {most + 1}; .*at most {most}, the"):
+        predict(**given, draft_length=most + 1)
+
+
+@pytest.mark.parametrize("name", ["dflash", "dspark", "p-eagle"])
+def test_a_tree_is_refused_in_one_line(name):
+    with pytest.raises(InputError, match=r"^verify_tokens: got 12; .*a chain: .* drafts no trees"):
+        step_times(
+            deployed(name),
+            batch_size=1.0,
+            draft_length=np.array(7.0),
+            verify_tokens=12.0,
+            context_length=0.0,
+        )
+
+
+def test_branches_are_refused_in_one_line():
+    with pytest.raises(InputError, match=r"^tree_width: got 4; expected 1, .* drafts no trees"):
+        deployed("p-eagle", tree_width=4)
+
+
+def test_a_block_without_drafts_and_a_family_without_pard_are_refused():
+    with pytest.raises(InputError, match=r"^block_size: got 1; .*some token is drafted"):
+        dflash_drafter(QWEN, block_size=1)
+    with pytest.raises(InputError, match=r"^drafter: got 'pard'; .*no PARD model for Qwen3-30B"):
+        load_drafter("pard", QWEN)
+    with pytest.raises(InputError, match=r"^drafter: got 'DSpark head, for a target of hidden_"):
+        deployed(dspark_drafter(load_architecture("glm-5.2")))
+
+
+# Heads with layers of their target, and heads that are published
+
+
+def test_dspark_of_deepseek_v4_by_hand():
+    """Three layers like its module, features of three layers, and experts in 4 bits."""
+    target = load_architecture("deepseek-v4-flash")
+    (head,) = dspark_drafter(target).architectures
+    (group,) = head.layers
+    assert (group.count, group.mixer.window, group.mixer.ratio) == (3, 128, 0)
+    module = target.mtp_layer
+    layer = module.mixer.weights(4096) + module.feed_forward.parameters(4096)
+    mixed = head.residuals.parameters(4096, 3, 6)
+    markov = 2 * 129_280 * 256 + 4096 + 256
+    ends, norms = 2 * 129_280 * 4096, 7 * 4096
+    assert head.total_parameters == 3 * layer + 3 * 4096**2 + mixed + markov + ends + norms
+    assert head.stream.expert_dtype == "mxfp4"
+
+
+def test_cache_of_deepseek_v4s_head_is_a_window():
+    """Of 128 tokens of 584 bytes in each of three layers, and as many more as are drafted."""
+    target = load_architecture("deepseek-v4-flash")
+    given = {"target": target, "hardware": "b300", "tensor_parallel": 4}
+    alone, beside = (MemoryUse(deployed(d, **given), 100_000, 8) for d in ("ngram", "dspark"))
+    kept = float(beside.bytes_per_request - alone.bytes_per_request)
+    assert kept == pytest.approx(3 * (128 + 7) * 584, rel=1e-3)
+
+
+def test_context_of_deepseek_v4s_head_is_a_key_for_each_layer():
+    """One product of 3 x 512 rows in 8 bits on each GPU (`context_wkv_proj` in vLLM 0.33)."""
+    (head,) = dspark_drafter(load_architecture("deepseek-v4-flash")).architectures
+    group = sequence_group(batch_size=2, tokens_per_sequence=8)
+    layout = Layout(tensor_parallel=4)
+    made = pass_work(head, group, part="context", layout=layout).components["context_projections"]
+    assert made.flop == 16 * 2 * 3 * 512 * 4096
+    assert made.weight_bytes == pytest.approx(3 * 512 * 4096, rel=1e-3)
+    assert made.kernels == 1
+    with pytest.raises(InputError, match=r"^ffn_size: got 8; expected none"):
+        dspark_drafter(load_architecture("deepseek-v4-flash"), ffn_size=8)
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v4-flash", "kimi-k3", "qwen3-next-80b-a3b", "gpt-oss-120b"]
+)
+@pytest.mark.parametrize("drafter", ["dflash", "dspark", "p-eagle"])
+def test_heads_of_targets_of_all_kinds_of_layers(name, drafter):
+    deployment = deployed(drafter, target=name, hardware="b200", tensor_parallel=8)
+    times = steps(deployment, 5)
+    assert 0 < float(times.draft_time) < float(times.verify_time)
+    assert MemoryUse(deployment, 1000, 6).draft_weight_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("llama-3.1-8b", "14336 (as the target)"), ("kimi-k3", "21504 (3 x hidden_size)")],
+)
+def test_width_of_blocks_is_a_rule_that_is_told(name, told):
+    drafter = dflash_drafter(load_architecture(name))
+    assert dict(drafter.assumed)["draft_ffn_size"] == told
+    given = dflash_drafter(load_architecture(name), ffn_size=1000)
+    assert "draft_ffn_size" not in dict(given.assumed)
+
+
+def test_layers_of_p_eagle_are_told():
+    _, told = deploy(**WHERE, drafter="p-eagle")
+    assert told["draft_layers"] == "1 (as eagle3)"
+
+
+def test_heads_as_published():
+    """Five layers over latents for Kimi-K3, whose recipe drafts 8; else what is usual is told."""
+    given = {"target": "kimi-k3", "hardware": "b200", "tensor_parallel": 8}
+    deployment, told = deploy(**given, drafter="dspark")
+    (head,) = deployment.drafter.architectures
+    assert head.sequence_bytes(np.array(1.0)) == 5 * 576 * 2
+    assert deployment.drafter.block_size == 8
+    assert not {"draft_layers", "draft_block"} & {*told}
+    _, told = deploy(**given | {"target": "glm-5.2"}, drafter="dspark")
+    assert (told["draft_layers"], told["draft_block"]) == ("5 (usual)", "7 (usual)")
+    own = dspark_drafter(load_architecture("glm-5.2"), num_layers=8, block_size=4)
+    assert (own.block_size, dict(own.assumed).keys()) == (4, {"draft_ffn_size"})

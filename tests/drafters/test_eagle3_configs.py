@@ -1,0 +1,267 @@
+"""EAGLE-3 heads as their own ``config.json`` describes them."""
+
+import contextlib
+import io
+import json
+import shlex
+
+import pytest
+
+from specmodel import cli
+from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy
+from specmodel.cost.memory import MemoryUse
+from specmodel.drafters.by_name import drafter_kind, load_drafter
+from specmodel.models.architecture import load_architecture
+
+SGLANG_HEAD = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 12_288,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 151_936,
+    "draft_vocab_size": 32_000,
+    "torch_dtype": "bfloat16",
+    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 23, 44]},
+}
+"""As SpecForge writes it for Qwen3-30B-A3B."""
+OWN = ("architectures", "draft_vocab_size", "eagle_config")
+SPECULATORS_HEAD = {
+    "architectures": ["Eagle3Speculator"],
+    "speculators_model_type": "eagle3",
+    "draft_vocab_size": 32_000,
+    "transformer_layer_config": {k: v for k, v in SGLANG_HEAD.items() if k not in OWN},
+}
+QWEN = "qwen3-30b-a3b"
+
+
+@pytest.fixture
+def head(tmp_path):
+    """A function that reads the head of a configuration."""
+
+    def read(config, target=QWEN, **changes):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config | changes), encoding="utf-8")
+        return load_drafter(path, load_architecture(target))
+
+    return read
+
+
+@pytest.mark.parametrize("config", [SGLANG_HEAD, SPECULATORS_HEAD], ids=["sglang", "speculators"])
+def test_an_eagle3_head_is_read_from_its_config(head, config):
+    drafter, derived = head(config), load_drafter("eagle3", load_architecture(QWEN))
+    labels = {"name", "source"}
+    (read,), (own,) = drafter.architectures, derived.architectures
+    assert read.model_dump(exclude=labels) == own.model_dump(exclude=labels)
+    assert (drafter.kind, drafter.is_head) == ("EAGLE-3 head", True)
+    assert len(drafter.passes(3)) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"hidden_size": 4096}, "hidden_size: got 4096; .*that of the target, 2048"),
+        ({"target_hidden_size": 4096}, "target_hidden_size: got 4096; .*of the target, 2048"),
+        ({"vocab_size": 128_256}, "vocab_size: got 128256; .*that of the target, 151936"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers: got 0; "),
+        ({"num_hidden_layers": 65}, "num_hidden_layers: got 65; expected at most 64"),
+        ({"moe_intermediate_size": 768}, "moe_intermediate_size: got 768; expected no such key"),
+        ({"num_experts": 8}, "num_experts: got 8; expected none"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "quantization_config: got .*none"),
+        ({"sliding_window": 2048}, "layer_types: got None; .*layers that sliding_window is for"),
+        (
+            {"layer_types": ["chunked_attention"]},
+            "layer_types: got .*full_attention or sliding_attention for each of 1 layers",
+        ),
+        (
+            {"num_aux_hidden_states": 4},
+            r"eagle_config.eagle_aux_hidden_state_layer_ids: got \[1, 23, 44\]; .*elsewhere, 4",
+        ),
+        (
+            {"eagle_config": {"eagle_aux_hidden_state_layer_ids": "1,2"}},
+            "eagle_config.eagle_aux_hidden_state_layer_ids: got '1,2'; .*list",
+        ),
+        ({"draft_vocab_size": 151_937}, "draft_vocab_size: got 151937; .*at most the 151936 of"),
+        (
+            {"eagle_aux_hidden_state_layer_ids": 3},
+            "eagle_aux_hidden_state_layer_ids: got 3; .*list",
+        ),
+        ({"eagle_config": 3}, "eagle_config: got 3; expected an object"),
+        (
+            {"tie_word_embeddings": True},
+            "tie_word_embeddings: got True; .*draft_vocab_size = 32000",
+        ),
+        ({"num_key_value_heads": 5}, "num_key_value_heads: got 5; .*divisor of .* = 32"),
+        ({"architectures": ["Qwen3XPressModel"]}, "architectures: got .*an EAGLE-3 head"),
+        ({"architectures": ["DFlash2DraftModel"]}, "architectures: got .*an EAGLE-3 head"),
+        ({"architectures": ["LlamaForCausalLM"]}, "architectures: got .*LlamaForCausalLMEagle3, "),
+        ({"architectures": None}, "architectures: got None"),
+        ({"speculators_model_type": "dflash"}, "speculators_model_type: got 'dflash'; .*eagle3"),
+        ({"kv_lora_rank": 512}, "kv_lora_rank: got 512; expected none"),
+        ({"architectures": ["LlamaForCausalLMEagle"], "draft_vocab_size": None}, "architectures: "),
+        ({"intermediate_size": None}, "intermediate_size: got None"),
+    ],
+)
+def test_a_head_that_is_not_understood_is_refused_by_name(head, changes, fault):
+    with pytest.raises(InputError, match=f"^drafter config.json {fault}"):
+        head(SGLANG_HEAD, **changes)
+
+
+def test_a_head_may_be_narrower_than_its_target(head):
+    """It then embeds all tokens by itself, as SGLang's `set_embed` says; else it shares that."""
+    drafter = head(SGLANG_HEAD, hidden_size=1024, target_hidden_size=2048)
+    (model,) = drafter.architectures
+    assert model.input_projection_size == 3 * 2048
+    names = {"target": QWEN, "hardware": "b200"}
+    narrow, same = (
+        MemoryUse(deploy(**names, drafter=d)[0], 10, 4) for d in (drafter, head(SGLANG_HEAD))
+    )
+    own = model.total_parameters - model.outer_parameters
+    assert narrow.draft_weight_bytes == 2 * (own + (151_936 + 32_000) * 1024)
+    (model,) = head(SGLANG_HEAD).architectures
+    own = model.total_parameters - model.outer_parameters
+    assert same.draft_weight_bytes == 2 * (own + 32_000 * 2048)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [SGLANG_HEAD, SPECULATORS_HEAD, SGLANG_HEAD | {"architectures": ["LlamaForCausalLMEagle"]}],
+)
+def test_a_head_is_no_target(tmp_path, config):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(InputError, match=r"^target config\.json architectures: got .*a draft head"):
+        load_architecture(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["LiLiCorrDraftModel", "Gemma4DSparkModel", "Gemma4AssistantForCausalLM"]
+)
+def test_a_head_of_another_kind_is_no_model(tmp_path, name):
+    """The layers of these look like a model's, and engines run them otherwise."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SGLANG_HEAD | {"architectures": [name]}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"^target config\.json architectures: got .*a draft head"):
+        load_architecture(path)
+    with pytest.raises(InputError, match=r"^drafter config\.json architectures: .*an EAGLE-3 head"):
+        load_drafter(path, load_architecture(QWEN))
+
+
+# What the classes of engines make of the keys
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Eagle3LlamaForCausalLM",
+        "Eagle3Qwen3ForCausalLM",
+        "Eagle3MiniMaxM2ForCausalLM",
+        "Eagle3Qwen2_5vlForCausalLM",
+        "Eagle3Qwen3vlForCausalLM",
+    ],
+)
+def test_classes_of_vllm_that_are_the_same_head(head, name):
+    (own,) = head(SGLANG_HEAD).architectures
+    (read,) = head(SGLANG_HEAD, architectures=[name]).architectures
+    assert read == own
+
+
+def test_only_the_first_of_several_layers_reads_the_embedding(head):
+    (model,) = head(SGLANG_HEAD, num_hidden_layers=3).architectures
+    first, *rest = (layer.mixer for layer in model.layers)
+    assert first.weights(2048) == 29_360_128
+    assert [mixer.weights(2048) for mixer in rest] == [18_874_368] * 2
+    assert model.sequence_bytes(100) == 3 * 100 * 2 * 4 * 128 * 2
+
+
+def test_a_window_is_that_of_the_layers_whose_type_says_so(head):
+    types = ["sliding_attention", "full_attention"]
+    changes = {"num_hidden_layers": 2, "layer_types": types, "sliding_window": 1024}
+    (model,) = head(SGLANG_HEAD, **changes).architectures
+    assert [layer.mixer.window for layer in model.layers] == [1024, None]
+    off = {"sliding_window": 4096, "use_sliding_window": False}
+    assert head(SGLANG_HEAD, **off).architectures == head(SGLANG_HEAD).architectures
+
+
+@pytest.mark.parametrize(
+    ("changes", "taps"),
+    [
+        ({"eagle_config": None}, 3),
+        ({"eagle_config": {}}, 3),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, 0),
+        ({"eagle_config": None, "num_aux_hidden_states": 5}, 5),
+        ({"eagle_config": None, "eagle_aux_hidden_state_layer_ids": [1, 2, 3, 4]}, 4),
+    ],
+)
+def test_features_that_are_projected(head, changes, taps):
+    """Three unless told otherwise; a head may take the last alone, which is not projected."""
+    (model,) = head(SGLANG_HEAD, **changes).architectures
+    assert model.input_projection_size == taps * 2048
+
+
+def test_a_head_without_a_vocabulary_of_its_own_has_the_targets(head):
+    (model,) = head(SGLANG_HEAD, draft_vocab_size=None, tie_word_embeddings=True).architectures
+    assert model.vocabulary_size == 151_936
+
+
+def test_llama_4_names_the_width_of_its_block_otherwise(head):
+    keys = {"model_type": "llama4_text", "intermediate_size_mlp": 9000}
+    (model,) = head(SGLANG_HEAD, **keys).architectures
+    assert model.layers[0].feed_forward.ffn_size == 9000
+
+
+KIMI_HEAD = {
+    "architectures": ["Eagle3DeepseekV2ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "intermediate_size": 18_432,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 64,
+    "kv_lora_rank": 512,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab_size": 163_840,
+    "draft_vocab_size": 32_000,
+    "n_routed_experts": 384,
+    "moe_intermediate_size": 2048,
+    "fc_norm": True,
+    "norm_output": True,
+    "dtype": "bfloat16",
+}
+"""Keys that SGLang's `kimi_k25_eagle3.py` and vLLM's `deepseek_eagle3.py` read."""
+
+
+@pytest.mark.parametrize("name", ["Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM"])
+def test_a_head_over_latents_reads_twice_the_width(head, name):
+    """Only the matrix that makes the latents is wider; the block is dense."""
+    drafter = head(KIMI_HEAD, target="kimi-k2", architectures=[name])
+    (model,) = drafter.architectures
+    h, (layer,) = 7168, model.layers
+    by_head = 1536 * 64 * 192 + 512 * 64 * 256 + 64 * 128 * h
+    assert layer.mixer.weights(h) == 2 * h * (1536 + 512 + 64) + by_head
+    own = model.total_parameters - model.outer_parameters
+    assert own == layer.mixer.weights(h) + 3 * h * 18_432 + 3 * h * h + 3 * h
+    assert model.sequence_bytes(10) == 10 * 576 * 2
+    names = {"target": "kimi-k2", "hardware": "b200", "tensor_parallel": 8}
+    deploy(**names, drafter=drafter)
+    with pytest.raises(InputError, match=r"q_lora_rank: got None"):
+        head(KIMI_HEAD, target="kimi-k2", q_lora_rank=None)
+
+
+def test_the_kind_of_a_head_that_is_a_file(tmp_path):
+    """As the schedule of an engine must say it: no draft model."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SGLANG_HEAD), encoding="utf-8")
+    assert drafter_kind(path, QWEN) == drafter_kind(str(path), QWEN) == "eagle3"
+    words = f"schedule --for vllm --target {QWEN} --drafter {path} --hardware h200_sxm"
+    words += " --acceptance-rate 0.7 --max-batch-size 8 --fragment-only"
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert cli.main(shlex.split(words)) == 0
+    assert '"method": "eagle3"' in out.getvalue()

@@ -1,0 +1,493 @@
+"""Result files of benchmarks: what runs they hold, the batch that ran, and what is refused."""
+
+import ast
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from engine_modules import own_source
+
+from specmodel import InputError
+from specmodel.fit.measured import check_model, need_plain, read_benchmarks
+from specmodel.fit.measured.runs import Run, seen_batch
+
+DATA = Path(__file__).parents[1] / "data" / "benchmarks"
+PLAIN, EAGLE3, SGLANG = (
+    DATA / name for name in ("vllm_plain.json", "vllm_eagle3.json", "sglang.jsonl")
+)
+
+
+def vllm(**changes):
+    """A result of vLLM with speculation; None leaves a key out."""
+    values = json.loads(EAGLE3.read_text()) | changes
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def sglang(line=1, **changes):
+    """A result of SGLang, by default with speculation."""
+    return json.loads(SGLANG.read_text().splitlines()[line]) | changes
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write results as JSON lines, rows as CSV, or a text, and return the path."""
+
+    def write(*content, name="mine.txt"):
+        path = tmp_path / name
+        if isinstance(content[0], bytes):
+            path.write_bytes(content[0])
+        else:
+            path.write_text("\n".join(json.dumps(value) for value in content))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(*rows, name="mine.txt"):
+        path = tmp_path / name
+        pd.DataFrame(rows).to_csv(path, index=False)
+        return path
+
+    return write
+
+
+def only(path):
+    (run,) = read_benchmarks([path])
+    return run
+
+
+# What the engines write
+
+
+def test_vllm_without_speculation_is_a_plain_run():
+    values, run = json.loads(PLAIN.read_text()), only(PLAIN)
+    assert (run.source, run.engine, run.model) == (str(PLAIN), "vllm", "openai/gpt-oss-120b")
+    assert (run.quantity, run.draft_length, run.topk, run.verify_tokens) == ("step_time", 0, 1, 1)
+    assert not run.is_speculative
+    lengths = zip(values["latencies"], values["ttfts"], values["output_lens"], strict=True)
+    tpots = [(latency - first) / (tokens - 1) for latency, first, tokens in lengths]
+    assert run.value == pytest.approx(np.mean(tpots), rel=1e-4)
+    assert run.prompt_length == pytest.approx(np.mean(values["input_lens"]))
+    assert run.output_length == pytest.approx(np.mean(values["output_lens"]))
+    assert run.concurrency == 2
+
+
+def test_vllm_with_speculation_counts_the_token_that_the_target_adds():
+    values, run = vllm(), only(EAGLE3)
+    accepted = values["spec_decode_accepted_tokens"] / values["spec_decode_num_drafts"]
+    assert run.tokens_per_step == pytest.approx(1 + accepted, rel=1e-6)
+    assert (run.draft_length, run.topk, run.verify_tokens) == (3, 1, 4)
+    # from one chunk to the next is a step
+    assert run.value == pytest.approx(values["mean_itl_ms"] / 1e3, rel=0.02)
+
+
+def test_sglang_tells_what_its_server_said_of_drafting():
+    plain, tree = read_benchmarks([SGLANG])
+    assert (plain.engine, plain.draft_length, plain.tokens_per_step) == ("sglang", 0, 1)
+    assert plain.source == f"{SGLANG} line 1"
+    assert plain.model == "Qwen/Qwen3-30B-A3B-Instruct-2507"
+    assert (tree.draft_length, tree.topk, tree.verify_tokens) == (3, 2, 6)
+    assert tree.value == pytest.approx(2.2 * 0.0041)
+
+
+def test_blocks_of_sglang_are_as_long_as_what_is_verified(file):
+    info = {"speculative_algorithm": "DFLASH", "speculative_num_steps": 1}
+    info |= {"speculative_eagle_topk": 1, "speculative_num_draft_tokens": 8}
+    run = only(file(sglang(server_info=info)))
+    assert (run.draft_length, run.topk, run.verify_tokens) == (7, 1, 8)
+    apart = only(file(sglang(server_info={"prefill": [{}], "decode": [info]})))
+    assert apart.verify_tokens == 8
+
+
+def test_a_draft_length_that_the_file_does_not_tell_is_for_the_user_to_give(file):
+    run = only(file(sglang(server_info=None)))
+    assert (run.draft_length, run.topk, run.verify_tokens) == (None, None, None)
+    assert run.is_speculative
+    assert run.tokens_per_step == 2.2
+    chain, tree = run.drafting(3), run.drafting(5, topk=4, verify_tokens=16)
+    assert (chain.draft_length, chain.topk, chain.verify_tokens) == (3, 1, 4)
+    assert (tree.draft_length, tree.topk, tree.verify_tokens) == (5, 4, 16)
+    with pytest.raises(InputError, match=r"tokens_per_step: got 2\.2; .*draft_length \+ 1 = 2"):
+        run.drafting(1)
+    with pytest.raises(InputError, match="verify_tokens: got None"):
+        run.drafting(3, topk=2)
+    with pytest.raises(InputError, match=r"draft_length: got 2\.5"):
+        run.drafting(2.5)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("as_list", [False, True])
+def test_results_may_be_appended_or_be_a_list(tmp_path, indent, as_list):
+    path, results = tmp_path / "mine", [vllm(), sglang(0)]
+    texts = [json.dumps(result, indent=indent) for result in results]
+    path.write_text(f"[{','.join(texts)}]" if as_list else "\n".join(texts) + "\n\n")
+    first, second = read_benchmarks([path])
+    assert (first.engine, second.engine) == ("vllm", "sglang")
+    line = texts[0].count("\n") + 2
+    assert second.source == f"{path} {'entry 2' if as_list else f'line {line}'}"
+
+
+# The batch that ran
+
+
+def test_a_request_sees_the_others_while_they_decode():
+    """Little's law against the sweep over a closed loop's requests."""
+    rng, slots, clock, spans = np.random.default_rng(7), 8, np.zeros(8), []
+    for _ in range(4000):
+        slot = clock.argmin()
+        first, decode = rng.exponential(0.5), rng.exponential(1.0)
+        spans.append((clock[slot] + first, clock[slot] + first + decode))
+        clock[slot] += first + decode
+    starts, ends = np.array(spans).T
+    times = np.concatenate([starts, ends])
+    order = times.argsort()
+    batch = np.cumsum(np.repeat([1, -1], len(spans))[order])[:-1]
+    spent = np.diff(times[order])
+    seen = (batch**2 * spent).sum() / (batch * spent).sum()  # as averaged over requests
+    mean = (ends - starts).sum() / clock.max()
+    assert seen_batch(mean, slots) == pytest.approx(seen, rel=0.02)
+    assert mean < 0.95 * seen
+
+
+def test_few_prompts_run_in_a_smaller_batch_than_asked_for(file):
+    values = json.loads(PLAIN.read_text())
+    run = only(PLAIN)
+    decode = sum(values["latencies"]) - sum(values["ttfts"])
+    assert run.batch_size == pytest.approx(1 + decode / values["duration"] / 2, rel=0.01)
+    note = "2 requests at once asked for, 1.58 ran"
+    assert run.batch_note == f"{PLAIN}: {note}"
+
+
+def test_few_prompts_are_a_batch_of_no_more_than_themselves(file):
+    three = {"completed": 3, "total_output_tokens": 3 * 501, "mean_tpot_ms": 10.0, "duration": 5.0}
+    assert only(file(vllm(max_concurrency=64, **three))).batch_size == pytest.approx(3)
+
+
+def test_a_full_batch_needs_no_note(file):
+    tpot, tokens = 0.01, 501
+    full = {"max_concurrency": 8, "completed": 80, "total_output_tokens": 80 * tokens}
+    full |= {"mean_tpot_ms": 1e3 * tpot, "duration": 10 * (tokens - 1) * tpot}
+    run = only(file(vllm(**full)))
+    assert run.batch_size == pytest.approx(8)
+    assert run.batch_note == ""
+    # without a limit those who come see as many as are there, and themselves
+    open_loop = only(file(vllm(**full | {"max_concurrency": None})))
+    assert open_loop.batch_size == pytest.approx(1 + 8 * 79 / 80)
+    assert (open_loop.concurrency, open_loop.batch_note) == (None, "")
+
+
+def test_one_request_at_a_time_is_a_batch_of_one(file):
+    assert only(file(vllm(max_concurrency=1))).batch_size == 1
+
+
+# Tables
+
+
+def test_a_row_may_hold_a_plain_and_a_speculative_run():
+    runs = read_benchmarks([DATA / "pairs.csv"])
+    assert [run.source.rpartition(" ")[2] for run in runs] == ["1", "1", "2", "3", "3", "4"]
+    plain, chain, tree, half, ratio, alone = runs
+    assert (plain.value, plain.draft_length, plain.batch_size) == (4 / 500, 0, 4)
+    assert (chain.value, chain.draft_length) == (4 * 2 / 625, 3)
+    assert (tree.value, tree.topk, tree.verify_tokens) == (4 * 2.5 / 550, 4, 16)
+    assert (tree.prompt_length, tree.output_length, tree.model) == (512, 256, "qwen3-30b-a3b")
+    assert half.value == 0.010
+    assert half.batch_size == pytest.approx(1 + 13.6 * 15 / 16)
+    assert half.batch_note.endswith("row 3: 16 requests at once asked for, 13.8 ran")
+    assert (ratio.quantity, ratio.value, ratio.batch_size) == ("speedup", 1.1, 16)
+    assert (alone.quantity, alone.value, alone.prompt_length) == ("speedup", 1.2, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "step"),
+    [
+        ({"tpot_ms": 8.0}, 0.008),
+        ({"tokens_per_s": 500.0}, 0.008),
+        ({"step_ms": 8.0}, 0.008),
+        ({"tpot_ms": 8.0, "tokens_per_step": 1, "draft_length": 0}, 0.008),
+        ({"tpot_ms": 8.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
+        ({"tokens_per_s": 500.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
+        ({"spec_step_ms": 20.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
+        ({"spec_tpot_ms": 8.0, "tokens_per_step": 2.5, "draft_length": 3}, 0.020),
+        ({"base_step_ms": 8.0}, 0.008),
+    ],
+)
+@pytest.mark.parametrize("batch", ["concurrency", "batch_size", "batch_size_or_concurrency"])
+def test_what_a_row_measured_becomes_a_step(table, row, step, batch):
+    run = only(table(row | {batch: 4}))
+    assert run.value == pytest.approx(step)
+    assert (run.quantity, run.batch_size, run.concurrency) == ("step_time", 4, 4)
+    assert run.is_speculative == ("draft_length" in row and row["draft_length"] > 0)
+
+
+def test_a_row_without_a_draft_length_may_speculate(table):
+    run = only(table({"tpot_ms": 8.0, "tokens_per_step": 2.5, "concurrency": 4, "topk": 1}))
+    assert (run.draft_length, run.topk, run.verify_tokens) == (None, None, None)
+
+
+def test_tokens_per_second_and_tpot_tell_the_batch(table):
+    row = {"tokens_per_s": 400.0, "tpot_ms": 10.0}
+    assert only(table(row)).batch_size == pytest.approx(4)
+    assert only(table(row | {"concurrency": 8})).batch_size == pytest.approx(1 + 4 * 7 / 8)
+    drafting = row | {"draft_length": 3, "tokens_per_step": 2.5}
+    assert only(table(drafting)).batch_size == pytest.approx(4)
+    with pytest.raises(InputError, match=r"row 1 tokens_per_s: .*at most the concurrency 2"):
+        read_benchmarks([table(row | {"concurrency": 2})])
+
+
+def test_parquet_is_read_alike(tmp_path):
+    pytest.importorskip("pyarrow")
+    rows = pd.read_csv(DATA / "pairs.csv")
+    rows.to_parquet(tmp_path / "pairs.parquet")
+    runs = read_benchmarks([tmp_path / "pairs.parquet"])
+    expected = read_benchmarks([DATA / "pairs.csv"])
+    assert [run.value for run in runs] == [run.value for run in expected]
+    assert [run.model for run in runs] == [run.model for run in expected]
+
+
+# Rows of a public benchmark as the engine's own files
+
+
+def test_published_rows_read_as_files_of_their_engine():
+    plain = read_benchmarks([DATA / "specforge_plain.jsonl"])
+    runs = read_benchmarks([DATA / "specforge_eagle3.jsonl"])
+    assert [run.concurrency for run in plain] == [1, 4]
+    cells = [(3, 1, 4), (3, 3, 8), (3, 3, 4), (7, 4, 16), (6, 4, 12), (8, 8, 60)]
+    cells += [(3, 1, 4), (3, 3, 8)]
+    assert [(run.draft_length, run.topk, run.verify_tokens) for run in runs] == cells
+    base = {run.concurrency: run.value for run in plain}
+    speedups = [base[run.concurrency] * run.tokens_per_step / run.value for run in runs]
+    # as published, up to the time to the first token
+    published = [159.78, 172.99, 207.62, 191.9, 171.54, 177.5]
+    published = [rate / 222.47 for rate in published] + [447.9 / 566.21, 426.46 / 566.21]
+    assert speedups == pytest.approx(published, rel=0.005)
+    assert not [run.batch_note for run in (*plain, *runs) if run.batch_note]
+    check_model([*plain, *runs], "qwen3-30b-a3b")
+    need_plain([*plain, *runs])
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (vllm(completed=0), "completed: got 0; expected at least one finished request"),
+        (sglang(completed=0, accept_length=None), "completed: got 0"),
+        (vllm(mean_tpot_ms=0.0), r"mean_tpot_ms: got 0\.0; .*more than one token"),
+        (vllm(mean_tpot_ms=None), "mean_tpot_ms: got None; .*--percentile-metrics"),
+        (sglang(mean_tpot_ms=0.0058), r"mean_tpot_ms: got 0\.0058; expected milliseconds, not"),
+        (vllm(mean_tpot_ms=float("nan")), "mean_tpot_ms: got nan"),
+        (vllm(mean_tpot_ms="3.3"), r"mean_tpot_ms: got '3\.3'"),
+        (vllm(mean_tpot_ms=1e9), r"mean_tpot_ms: got 1000000000\.0"),
+        (vllm(duration=-1.0), r"duration: got -1\.0"),
+        (vllm(total_output_tokens=10**400), "total_output_tokens: got 1000"),
+        (vllm(total_input_tokens=True), "total_input_tokens: got True"),
+        (vllm(max_concurrency=float("inf")), "max_concurrency: got inf"),
+        (vllm(spec_decode_acceptance_length=4.2), r"tokens_per_step: got 4\.2; .* \+ 1 = 4"),
+        (vllm(spec_decode_acceptance_length=0.5), r"tokens_per_step: got 0\.5; .*from 1"),
+        (vllm(spec_decode_num_drafts=0), "spec_decode_num_drafts: got 0"),
+        (vllm(spec_decode_draft_tokens=66), r"spec_decode_draft_tokens: got '2\.44 a draft'"),
+        (sglang(accept_length=None), "accept_length: got None; .*40 steps"),
+        (sglang(accept_length=-2.0), r"accept_length: got -2\.0"),
+        (sglang(backend="vllm"), "backend: got 'vllm'"),
+        (
+            sglang(server_info={"speculative_adaptive": True, "speculative_algorithm": "EAGLE"}),
+            "speculative_adaptive: got True",
+        ),
+        ({"avg_latency": 3.0, "latencies": [3.0]}, "got 'avg_latency, latencies'; expected JSON"),
+        ({}, "got {}; expected JSON of vllm bench serve"),
+        ([], "expected at least one result"),
+        ([3], "entry 1: got 3; expected JSON of vllm"),
+    ],
+)
+def test_a_result_that_cannot_be_says_so_in_one_line(file, result, message):
+    path = file(result)
+    with pytest.raises(InputError, match=message) as caught:
+        read_benchmarks([PLAIN, path])
+    assert "mine.txt" in str(caught.value) or str(path)[:40] in str(
+        caught.value
+    )  # long ones are cut
+    assert "\n" not in str(caught.value)
+
+
+def test_the_line_of_a_bad_result_is_named(file):
+    path = file(vllm(), vllm(completed=0))
+    with pytest.raises(InputError, match=r"mine\.txt line 2 completed: got 0"):
+        read_benchmarks([path])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not empty"),
+        (b" \n", "not empty"),
+        (PLAIN.read_bytes()[:400], r"line 1: .*not cut off"),
+        (SGLANG.read_bytes()[:-200], r"line 2: .*not cut off"),
+        (b"{" * 100_000, "line 1: "),
+        (b'{"a": ' * 100_000, "line 1: "),
+        (b'{"model_id": "\xff"}', "UTF-8"),
+        (b"PK\x03\x04\0\0\0\0", "no binary file"),
+        (b"\x89PNG\r\n\x1a\n\xff,1", "well-formed CSV"),
+        (b"PAR1", r"a \.csv or \.parquet file"),
+        (b"============ Serving Benchmark Result ============\nSuccessful requests: 6\n", "CSV"),
+        (b"a,b\r1,2\r", "well-formed CSV"),
+        (b"concurrency,isl\n8,1000\n", "got 'concurrency, prompt_length'"),
+        (b"tpot_ms,concurrency\n", "no usable row"),
+        (b"tpot_ms,tpot_ms\n8,8\n", "each column once"),
+        (b"tpot_ms,TPOT_ms\n8,8\n", "each column once"),
+    ],
+)
+def test_a_file_that_is_none_of_these_says_so(file, content, message):
+    path = file(content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_benchmarks([path])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_is_a_folder_says_so(tmp_path):
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(InputError, match=r"benchmarks: got .*readable JSON, CSV or Parquet"):
+            read_benchmarks([path])
+    with pytest.raises(InputError, match="benchmarks: got 'no file'"):
+        read_benchmarks([])
+
+
+CHAIN = {"tpot_ms": 8.0, "concurrency": 4, "tokens_per_step": 2.5, "draft_length": 3}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"tpot_ms": 0.008, "concurrency": 1}, r"tpot_ms: got 0\.008; expected milliseconds, not"),
+        ({"base_step_ms": 1e-4, "concurrency": 1}, r"base_step_ms: got 0\.0001; .*from 0\.001"),
+        ({"tpot_ms": -8.0, "concurrency": 1}, r"tpot_ms: got -8\.0"),
+        ({"tokens_per_s": 0.0, "concurrency": 1}, r"row 1 tokens_per_s: got 0\.0"),
+        ({"tokens_per_s": "fast", "concurrency": 1}, "row 1 tokens_per_s: got 'fast'"),
+        ({"tpot_ms": "inf", "concurrency": 1}, "tpot_ms: got inf"),
+        ({"tpot_ms": 8.0}, "row 1 concurrency: got None"),
+        ({"tpot_ms": 8.0, "concurrency": 0}, r"row 1 \w+: got 0"),
+        ({"tpot_ms": None, "concurrency": 4}, "row 1: got 'no measured number'"),
+        ({"speedup": 0.0} | CHAIN | {"tpot_ms": None}, "row 1 speedup: got 0"),
+        ({"speedup": 1.3, "concurrency": 4}, "row 1 tokens_per_step: got None"),
+        (CHAIN | {"tokens_per_step": None}, "row 1 tokens_per_step: got None"),
+        (CHAIN | {"tokens_per_step": 4.5}, r"row 1 tokens_per_step: got 4\.5; .*\+ 1 = 4"),
+        (CHAIN | {"tokens_per_step": 0.9}, r"row 1 tokens_per_step: got 0\.9"),
+        (CHAIN | {"draft_length": 2.5}, r"row 1 draft_length: got 2\.5"),
+        (CHAIN | {"draft_length": -1}, "row 1 draft_length: got -1"),
+        (CHAIN | {"verify_tokens": 16}, "row 1 verify_tokens: got 16; .* = 4 for a chain"),
+        (CHAIN | {"topk": 2}, "row 1 verify_tokens: got None"),
+        (CHAIN | {"topk": "tree"}, "row 1 topk: got 'tree'"),
+        (CHAIN | {"topk": 4, "verify_tokens": 2}, r"tokens_per_step: got 2\.5; .* = 2"),
+        (CHAIN | {"usable": False}, "no usable row"),
+    ],
+)
+def test_a_row_that_cannot_be_says_so_in_one_line(table, row, message):
+    path = table(row)
+    with pytest.raises(InputError, match=message) as caught:
+        read_benchmarks([path])
+    assert str(path) in str(caught.value)
+
+
+def test_a_plain_run_is_asked_for_where_only_speculative_ones_are_timed():
+    plain, chain, _, _, ratio, _ = read_benchmarks([DATA / "pairs.csv"])
+    for fine in ([plain, chain], [chain, ratio], [ratio], [plain], []):
+        need_plain(fine)
+    with pytest.raises(InputError, match=r"benchmarks: got '1 with speculation and none without"):
+        need_plain([chain])
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "is_other"),
+    [
+        ("Qwen/Qwen3-30B-A3B", "qwen3-30b-a3b", False),
+        ("/models/Qwen3-30B-A3B-Instruct-2507/", "qwen3-30b-a3b", False),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b", False),
+        ("openai/gpt-oss-120b", "qwen3-30b-a3b", True),
+        ("openai/gpt-oss-120b", "gpt-oss-20b", True),
+        ("my-own-checkpoint", "qwen3-30b-a3b", False),
+        ("openai/gpt-oss-120b", "my-own/config.json", False),
+        ("", "qwen3-30b-a3b", False),
+    ],
+)
+def test_a_benchmark_of_another_model_is_refused(model, target, is_other):
+    run = Run(source="a.json", model=model, quantity="step_time", value=0.01, batch_size=1.0)
+    if not is_other:
+        check_model([run], target)
+        return
+    with pytest.raises(InputError, match=r"a\.json model: got .*gpt-oss-120b.*target gpt-oss-120b"):
+        check_model([run], target)
+
+
+def test_a_run_holds_only_what_can_be():
+    good = {"source": "a", "quantity": "step_time", "value": 0.01, "batch_size": 2.0}
+    for change in (
+        {"quantity": "tpot"},
+        {"value": 0.0},
+        {"value": float("nan")},
+        {"batch_size": 0.5},
+        {"concurrency": 0.0},
+        {"topk": 0},
+    ):
+        named = next(iter(change)).replace("value", "step_time")
+        with pytest.raises(InputError, match=f"a {named}"):
+            Run(**good | change)
+
+
+# The engines' own lists of keys
+
+
+def dictionaries(source):
+    """Keys of each dictionary that is written out, and of each that is added to by name."""
+    added = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Dict):
+            yield {key.value for key in node.keys if isinstance(key, ast.Constant)}
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            name, key = ast.unparse(node.targets[0].value), node.targets[0].slice
+            if isinstance(key, ast.Constant):
+                added.setdefault(name, set()).add(key.value)
+    yield from added.values()
+
+
+@pytest.mark.engine
+def test_keys_are_those_that_vllm_writes():
+    found = list(dictionaries(own_source("vllm", "vllm/benchmarks/serve.py")))
+    written = set().union(*(keys for keys in found if {"duration", "rtfx"} <= keys))
+    added = [keys for keys in found if {"model_id", "date"} <= keys or "rps_change_events" in keys]
+    written |= set().union(*added)
+    of_times = {
+        f"{kind}_{name}_ms"
+        for kind in ("mean", "median", "std", "p99")
+        for name in ("ttft", "tpot", "itl")
+    }
+    own = set(vllm()) | {"label", "request_goodput"}  # null, which the helper leaves out
+    assert own - of_times <= written
+    other = {key for key in written - own if not key.startswith(("diffusion_", "ramp_up_"))}
+    assert other == {"rps_change_events"}
+    assert of_times <= own
+    assert set(json.loads(PLAIN.read_text())) == {k for k in own if not k.startswith("spec_")}
+
+
+@pytest.mark.engine
+def test_keys_are_those_that_sglang_writes():
+    found = dictionaries(own_source("sglang", "sglang/benchmark/serving.py"))
+    written = [keys for keys in found if "accept_length" in keys or "errors" in keys]
+    assert set(sglang()) == set().union(*written)
+    server = own_source("sglang", "sglang/srt/arg_groups/field_order.py")
+    ours = {key for key in sglang()["server_info"] if key.startswith("speculative_")}
+    assert all(f'"{key}"' in server for key in (*ours, "model_path"))
+
+
+def test_the_batch_of_a_step_that_a_table_tells_is_taken(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "concurrency,tokens_per_s,tpot_ms,step_batch\n16,127,123.5,15.84\n16,126,123.6,\n"
+    )
+    told, other = read_benchmarks([path])
+    assert told.batch_size == 15.84
+    assert other.batch_size == pytest.approx(seen_batch(126 * 0.1236, 16))

@@ -1,0 +1,313 @@
+"""The shipped calibration against what it was not fitted to, and its intervals."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from published_tables import read_table
+
+from published.datasets import list_tables, read_timings
+from published.tables import STACKS
+from specmodel.algebra.acceptance import Acceptance
+from specmodel.base.errors import InputError
+from specmodel.fit import fit_engine, read_serving
+from specmodel.machines.engine import load_engine
+from specmodel.machines.hardware import list_hardware, load_hardware
+from specmodel.machines.kernels import MAIN_KINDS, fitted_dtype, load_typical
+from specmodel.prediction.predicting import predict
+
+TABLES = Path(__file__).parents[2] / "calibration" / "tables"
+
+
+def test_every_fitted_profile_has_all_kinds_and_one_default() -> None:
+    fitted = {name: load_hardware(name).fitted for name in list_hardware()}
+    fitted = {name: stacks for name, stacks in fitted.items() if stacks}
+    assert {hardware for hardware, _, _ in STACKS} | {"a800_sxm_80gb"} == set(fitted)
+    for stacks in fitted.values():
+        assert sum(stack.is_default for stack in stacks.values()) == 1
+        for stack in stacks.values():
+            assert {"experts", "gemm", "attention"} <= {kind for kind, _, _ in stack.fits()}
+            for kind in (kind for kind in MAIN_KINDS if getattr(stack, kind)):
+                fit = getattr(stack, kind)[fitted_dtype(kind)]
+                assert fit.num_judged >= fit.num_points  # equal where a table has two shapes
+                # Triton's on L40S, streams of TensorRT-LLM on Hopper
+                most = 0.3 if kind in ("latent_attention", "hyper_connections") else 0.25
+                assert 0.01 < np.hypot(fit.shape_spread, fit.row_spread) < most
+
+
+IMPOSSIBLE = [
+    ([[1.0, 0.0]], "2 rows of 2 numbers"),
+    ([[-1.0, 0.0], [0.0, 1.0]], "variances"),
+    ([[1.0, 2.0], [2.0, 1.0]], "covariances that they allow"),
+    ([[1.0, 0.5], [0.1, 1.0]], "a symmetric matrix"),
+    ([[1e300, 0.0], [0.0, 1.0]], "numbers up to 10000"),
+]
+
+
+@pytest.mark.parametrize(("covariance", "expected"), IMPOSSIBLE)
+def test_an_impossible_covariance_is_refused(covariance, expected: str) -> None:
+    gemm = load_typical().gemm["bf16"]
+    changes = {"varied": ["launch_time", "memory_efficiency"], "covariance": covariance}
+    with pytest.raises(InputError, match=rf"^stack\.covariance: got .*{expected}"):
+        gemm.with_changes("stack", changes)
+    overheads = {"fit.varied": ["draft_kernel_time", "reject_time"], "fit.covariance": covariance}
+    with pytest.raises(InputError, match=rf"^engine\.fit\.covariance: got .*{expected}"):
+        load_engine("vllm-moesd-2025").with_changes("engine", overheads)
+
+
+def test_what_was_varied_is_named_once() -> None:
+    for varied in (["launch_time", "launch_time"], ["launch_time", "launch"]):
+        changes = {"varied": varied, "covariance": [[1.0, 0.0], [0.0, 1.0]]}
+        with pytest.raises(InputError, match=r"^stack\.varied: got .*each once of launch_time"):
+            load_typical().gemm["bf16"].with_changes("stack", changes)
+
+
+def test_experts_that_ship_compute_no_faster_than_dense_products() -> None:
+    for name in list_hardware():
+        for stack in load_hardware(name).fitted.values():
+            computed: dict[str, float] = {}
+            for fit in stack.gemm.values():
+                known = computed.get(fit.arithmetic_dtype, 0.0)
+                computed[fit.arithmetic_dtype] = max(known, fit.compute_efficiency)
+            for fit in stack.experts.values():
+                assert fit.compute_efficiency <= 1.0001 * computed.get(fit.arithmetic_dtype, 1.0)
+
+
+def test_a_parameter_at_a_bound_has_no_variance_and_is_named() -> None:
+    for name in list_hardware():
+        for stack in load_hardware(name).fitted.values():
+            for _, _, fit in stack.fits():
+                assert set(fit.at_bound) <= set(fit.varied)
+                for place, parameter in enumerate(fit.varied):
+                    variance = fit.covariance[place][place]
+                    assert variance < 1e-12 or parameter not in fit.at_bound
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize("name", ["a100_sxm_80gb", "h100_sxm", "h200_sxm", "b200", "rtx_pro_6000"])
+def test_rings_give_published_all_reduces_back_roughly(name: str) -> None:
+    """At the link's peak they come out too short by 20 to 40 % in the median."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    tables = list_tables().query("operation == 'comm' and framework == 'trtllm'")
+    version = tables[tables["hardware"] == name]["version"].max()
+    rows, link = read_timings("comm", name, "trtllm", version), load_hardware(name).link
+    rows = rows[rows["num_gpus"].between(2, 8) & rows["message_bytes"].between(2**11, 2**25)]
+    hops = 2 * (rows["num_gpus"] - 1)
+    sent = hops / rows["num_gpus"] * rows["message_bytes"] / link.peak_bytes_per_s
+    fixed = link.collective_latency + hops * link.hop_latency
+    error = (fixed + sent / link.efficiency) / rows["latency"] - 1
+    assert error.abs().mean() <= (0.25 if name == "a100_sxm_80gb" else 0.16)
+    assert abs(error.median()) <= 0.15
+    assert ((fixed + sent) / rows["latency"] - 1).abs().mean() > 1.4 * error.abs().mean()
+
+
+@pytest.mark.dataset
+@pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])
+@pytest.mark.parametrize("name", ["h100_sxm", "h200_sxm", "b200"])
+def test_latent_attention_of_a_pass_is_as_published(name: str, kv_dtype: str) -> None:
+    """In the median over published points, by heads of a GPU."""
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+    rows = read_timings("mla", name, "trtllm", "1.3.0rc20")
+    rows = rows[(rows["activation_dtype"] == "bf16") & (rows["kv_dtype"] == kv_dtype)]
+    for heads in (16, 32, 64, 128):
+        part = rows[rows["num_heads"] == heads]
+        p = predict(
+            target="deepseek-v3", hardware=name, drafter="ngram", draft_length=0, acceptance=0.5,
+            batch_size=part["batch_size"], context_length=part["context_length"],
+            tensor_parallel=128 // heads, stack="trtllm", kv_dtype=kv_dtype,
+        )  # fmt: skip
+        core = p.times.forward.components["attention_core"].total_time / 61
+        if (name, kv_dtype, heads) == ("b200", "bf16", 32):  # another kernel, a third slower
+            continue
+        assert 0.85 <= np.median(core / part["latency"]) <= 1.15
+
+
+POINT = {
+    "drafter": "eagle", "batch_size": 1, "draft_length": 3, "acceptance": 0.7,
+    "tensor_parallel": 8,
+}  # fmt: skip
+
+
+def test_what_no_measurement_decides_is_said() -> None:
+    hardware = load_hardware("h200_sxm")
+    at_peak = hardware.with_changes("hardware", {"link.efficiency": 1.0})
+    said = predict(target="deepseek-v3", hardware=at_peak, **POINT).assumptions
+    assert said["link_efficiency"] == 1.0
+    assert "latent_attention" not in said
+    untimed = predict(target="deepseek-v3", hardware="a100_sxm_80gb", **POINT).assumptions
+    assert untimed["latent_attention"] == "as fast as grouped attention"
+    fitted = predict(target="deepseek-v3", hardware=hardware, **POINT).assumptions
+    assert "link_efficiency" not in fitted
+    experts = hardware.fitted["trtllm"].experts
+    assert experts["fp8"].at_bound
+    assert not experts["fp8_block"].at_bound
+    assert "bounds_of_fits" not in fitted  # the model's own are blocks of fp8
+    by_tensor = predict(target="deepseek-v3", hardware=hardware, expert_dtype="fp8", **POINT)
+    for name in experts["fp8"].at_bound:
+        value = getattr(experts["fp8"], name)
+        assert f"experts {name} {value:.3g}" in by_tensor.assumptions["bounds_of_fits"]
+    assert "all_reduce" not in fitted
+    others = predict(target="llama-3.1-70b", hardware="a800_sxm_80gb", **POINT)
+    assert others.assumptions["all_reduce"] == "typical of other stacks or GPUs"
+    one = {**POINT, "tensor_parallel": 1}
+    plain = predict(target="llama-3.1-8b", hardware="a100_sxm_80gb", **one).assumptions
+    assert not {"latent_attention", "link_efficiency", "all_reduce"} & set(plain)
+    assert "bounds_of_fits" not in plain
+    sheet = predict(target="deepseek-v3", hardware="h200_sxm", stack="datasheet", **POINT)
+    assert not {"latent_attention", "link_efficiency", "bounds_of_fits"} & set(sheet.assumptions)
+
+
+def test_typical_kernels_state_the_error_on_a_device_left_out() -> None:
+    typical = load_typical()
+    limits = {"experts": 0.16, "gemm": 0.12, "attention": 0.25, "elementwise": 0.6}
+    limits |= {"latent_attention": 0.2, "recurrence": 0.06, "sparse_attention": 0.4}
+    for kind, limit in limits.items():
+        fit = getattr(typical, kind)[fitted_dtype(kind)]
+        assert 0.04 < fit.mean_error < limit
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "columns", "largest"),
+    [
+        ("vllm-moesd-2025", "moesd_vllm_a800.csv", ["target", "draft_length"], {"target": 0.12}),
+    ],
+)
+def test_engines_are_what_the_fit_gives(
+    name: str, table: str, columns: list[str], largest: dict[str, float]
+) -> None:
+    measured, shipped = read_serving(TABLES / table), load_engine(name)
+    assert shipped.fit is not None
+    fitting = fit_engine(
+        measured, shipped, shipped.fit.varied, date="2026-11-21", leave_out=columns
+    )
+    for overhead in shipped.fit.varied:
+        fitted = fitting.result.parameters[overhead]
+        assert fitted == pytest.approx(getattr(shipped, overhead), rel=0.05)
+    assert fitting.result.mean_error <= 0.05
+    assert fitting.profile.fit is not None
+    for column, limit in largest.items():
+        assert fitting.profile.fit.left_out_error[column] <= limit
+
+
+def test_intervals_hold_for_cells_of_table_1_left_out() -> None:
+    """Each cell by an engine fitted without it, and without two others.
+
+    The spread that the engine states is of whole targets and lengths left out, which a cell left
+    out is not. With kernels whose products are walked it is 0.065, where it was 0.058, and the
+    intervals hold 22 cells of 24, where they held 21: as 80 % of 24 would in 17 to 22 (88 %).
+    """
+    table, shipped = read_serving(TABLES / "moesd_vllm_a800.csv"), load_engine("vllm-moesd-2025")
+    assert shipped.fit is not None
+    held, num_fits, engines = [], 8, []
+    for fold in range(num_fits):
+        others = table.drop(index=range(fold, len(table), num_fits)).reset_index(drop=True)
+        fitting = fit_engine(others, shipped, shipped.fit.varied, date="2026-11-21")
+        engines.append(fitting.profile.with_changes("engine", {"fit.spread": shipped.fit.spread}))
+    for i, row in enumerate(table.to_dict("records")):
+        p = predict(
+            target=row["target"], drafter=row["drafter"], hardware=row["hardware"],
+            tensor_parallel=2, engine=engines[i % num_fits], draft_length=row["draft_length"],
+            batch_size=[int(size) for size in row["batch_size"].split()],
+            acceptance=Acceptance(step_efficiency=row["step_efficiency"]),
+            context_length=row["context_length"], interval=True,
+        )  # fmt: skip
+        peak, interval = p.speedup.argmax(), p.intervals["speedup"]
+        held.append(interval.low[peak] <= row["value"] <= interval.high[peak])
+    assert 0.70 <= np.mean(held) <= 22 / 24
+
+
+def test_decode_times_of_a_model_and_engine_that_nothing_was_fitted_to() -> None:
+    errors = []
+    for row in read_table("decode_times.csv"):
+        p = predict(
+            target=row["target"], hardware=row["hardware"], drafter="ngram", draft_length=0,
+            batch_size=int(row["batch_size"]), context_length=int(row["context_length"]),
+            tensor_parallel=int(row["tensor_parallel"]), acceptance=0.5,
+        )  # fmt: skip
+        errors.append(p.forward_time[()] / float(row["forward_time"]) - 1)
+    assert np.mean(np.abs(errors)) <= 0.09
+    assert np.max(np.abs(errors)) <= 0.20
+    assert abs(np.mean(errors)) <= 0.03
+
+
+def test_intervals_are_repeatable_ordered_and_exact_without_a_draft() -> None:
+    point = {
+        "target": "mixtral-8x7b", "drafter": "eagle", "hardware": "h100_sxm",
+        "tensor_parallel": 2, "batch_size": [1, 16], "acceptance": 0.7, "interval": True,
+    }  # fmt: skip
+    first = predict(**point, draft_length=[[0], [3]])
+    second = predict(**point, draft_length=[[0], [3]])
+    for name, interval in first.intervals.items():
+        value = getattr(first, name)
+        assert (interval.low == second.intervals[name].low).all()
+        assert (interval.low <= interval.high).all()
+        assert (interval.low[1] < value[1]).all()
+        assert (value[1] < interval.high[1]).all()
+    assert first.intervals["speedup"].low[0].tolist() == [1.0, 1.0]
+    assert first.intervals["speedup"].high[0].tolist() == [1.0, 1.0]
+
+
+def test_devices_without_measurements_have_wider_intervals() -> None:
+    widths = {}
+    for hardware in ("h200_sxm", "h20"):
+        p = predict(
+            target="qwen3-30b-a3b", drafter="eagle", hardware=hardware, batch_size=16,
+            draft_length=3, acceptance=0.7, interval=True,
+        )  # fmt: skip
+        interval = p.intervals["forward_time"]
+        widths[hardware] = float(interval.high / interval.low)
+    assert widths["h20"] > widths["h200_sxm"]
+
+
+@pytest.mark.parametrize("hardware", ["h20", "a100_sxm_80gb", "h200_sxm", "b200", "l40s", "l4"])
+@pytest.mark.parametrize("dtype", [None, "fp8", "int4", "mxfp4"])
+def test_one_token_stays_bound_by_what_it_reads(hardware: str, dtype: str | None) -> None:
+    """Tiles, or a fit that stands in for another dtype, do not make it compute-bound."""
+    busy = {}
+    for stack in (None, "datasheet"):
+        p = predict(
+            target="mixtral-8x7b", drafter="ngram", hardware=hardware, batch_size=1, draft_length=0,
+            acceptance=0.5, expert_dtype=dtype, stack=stack,
+        )  # fmt: skip
+        busy[stack] = p.times.forward.components["routed_experts"].busy_time[()]
+    largest = 3.3 if hardware == "h20" else 1.8
+    assert busy["datasheet"] < busy[None] < largest * busy["datasheet"]
+
+
+def test_rejection_is_of_what_was_drafted() -> None:
+    from specmodel.drafters.by_name import ngram_drafter
+
+    point = {
+        "target": "mixtral-8x7b", "hardware": "h200_sxm", "engine": "vllm-moesd-2025",
+        "batch_size": 64,
+        "draft_length": 3, "acceptance": 0.5,
+    }  # fmt: skip
+    always, rarely = (
+        predict(drafter=ngram_drafter(proposal_rate=rate), **point).reject_time[()]
+        for rate in (1.0, 0.05)
+    )
+    assert rarely == pytest.approx(0.05 * always, rel=1e-12)
+
+
+@pytest.mark.parametrize("spelled", [True, False])
+def test_an_engine_is_fitted_to_layouts_as_they_ran(spelled: bool) -> None:
+    """Planted pass times of attention in replicas: those that follow need not be given."""
+    engine = load_engine("ideal").with_changes("engine", {"pass_time": 2e-3})
+    rows = []
+    for replicas, spread in [(8, 1), (8, 4), (8, 8)] if spelled else [(8, 8), (16, 16), (4, 4)]:
+        p = predict(
+            target="deepseek-v3", drafter="mtp", hardware="h200_sxm", engine=engine,
+            data_parallel=replicas, expert_parallel=spread, batch_size=16, draft_length=1,
+            context_length=1000, acceptance=0.7,
+        )  # fmt: skip
+        told = {"data_parallel": replicas} if spelled else {}
+        rows.append(
+            {"target": "deepseek-v3", "drafter": "mtp", "hardware": "h200_sxm", "batch_size": "16",
+             "draft_length": 1, "context_length": 1000, "quantity": "forward_time",
+             "value": float(p.forward_time), "expert_parallel": spread} | told
+        )  # fmt: skip
+    fitting = fit_engine(pd.DataFrame(rows), load_engine("ideal"), ["pass_time"], date="2026-11-21")
+    assert fitting.result.parameters["pass_time"] == pytest.approx(2e-3, rel=1e-6)

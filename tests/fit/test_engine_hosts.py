@@ -1,0 +1,431 @@
+"""Engines and hosts fitted to runs: planted ones, the shipped ones, and a user's own files."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specmodel import Acceptance, predict
+from specmodel.base.errors import InputError
+from specmodel.fit import EngineUpdate, fit_engine, fit_population, update_engine
+from specmodel.fit.measured import (
+    judge_serving,
+    read_benchmarks,
+    read_serving,
+    served_runs,
+)
+from specmodel.fit.measured.tables import Served
+from specmodel.fit.own_speed import own_speeds
+from specmodel.fit.population import RUN_SPREAD, VARIED
+from specmodel.fit.steps import measured_steps
+from specmodel.machines.engine import EngineProfile, load_engine
+from specmodel.prediction.decoding import decode
+
+ROOT = Path(__file__).parents[2]
+PAIRS = ROOT / "calibration" / "tables" / "engine_pairs.csv"
+FILES = ROOT / "tests" / "data" / "benchmarks"
+ENGINES = ("sglang", "sglang-v1", "tensorrt-llm", "vllm")
+SPECFORGE: dict[str, Any] = {
+    "target": "qwen3-30b-a3b", "drafter": "eagle3", "hardware": "h100_sxm", "tensor_parallel": 2,
+}  # fmt: skip
+
+
+def row(engine: EngineProfile | str, batch: float, length: int, **changes: Any) -> Served:
+    """Return a run of Qwen3-30B-A3B whose measured value is not known yet."""
+    width = changes.pop("tree_width", 1)
+    points = {"batch_size": batch, "draft_length": length, "context_length": 1000}
+    points["verify_tokens"] = length + 1
+    values: dict[str, Any] = {
+        "row": "a",
+        "labels": {"model": "qwen3-30b-a3b"},
+        "deployment": {**SPECFORGE, "engine": engine, "tree_width": width},
+        "points": points,
+        "tokens_per_step": 1.0 + 0.4 * length,
+        "quantity": "step_time",
+        "measured": 1.0,
+    }
+    return Served(**(values | changes))
+
+
+def predicted(run: Served, engine: EngineProfile) -> float:
+    """Return what `predict` or `decode` makes of a run."""
+    deployment = {**run.deployment, "engine": engine}
+    if not run.points["draft_length"]:
+        plain = {name: deployment[name] for name in deployment if name not in _OF_DRAFTS}
+        points = {name: value for name, value in run.points.items() if name in _OF_PLAIN}
+        return float(decode(**plain, **points).tpot)
+    tokens = Acceptance(tokens_per_step=run.tokens_per_step)
+    p = predict(**deployment, **run.points, acceptance=tokens)
+    return float(getattr(p, run.quantity))
+
+
+_OF_DRAFTS = ("drafter", "tree_width")
+_OF_PLAIN = ("batch_size", "context_length", "prompt_length", "output_length")
+
+
+@pytest.mark.parametrize("name", [*ENGINES, "vllm-moesd-2025"])
+def test_fits_rest_on_what_predictions_say(name: str) -> None:
+    """The fit's own steps are those of the library, host and prefill included."""
+    shipped = load_engine(name)
+    engine = shipped.with_changes("engine", {"host_speed": 0.7, "gpu_time_factor": 1.1})
+    load = {"prompt_length": 512.0, "output_length": 256.0}
+    runs = [row(engine, 1, 0), row(engine, 8.5, 3), row(engine, 4, 5, tree_width=3)]
+    runs += [row(engine, 8, 3, quantity="speedup")]
+    runs += [replace(run, points={**run.points, **load}) for run in runs]
+    found = measured_steps(runs).predicted(engine.overheads)
+    whole = [i for i, run in enumerate(runs) if run.points["batch_size"] == 8.5]
+    for i, run in enumerate(runs):
+        if i in whole:  # predictions count requests; steps between them lie between theirs
+            ends = [predicted(replace(run, points={**run.points, "batch_size": b}), engine)
+                    for b in (8, 9)]  # fmt: skip
+            assert ends[0] < found[i] < ends[1]
+        else:
+            assert found[i] == pytest.approx(predicted(run, engine), rel=1e-9)
+
+
+def runs_of(engine: EngineProfile, noise: np.random.Generator | None = None) -> list[Served]:
+    """Return runs as an engine would make them."""
+    runs = [row("sglang-v1", batch, length) for batch in (1, 8, 32) for length in (0, 2, 5)]
+    runs += [row("sglang-v1", 8, 5, tree_width=4)]
+    times = measured_steps(runs).predicted(engine.overheads)
+    if noise is not None:
+        times = times * np.exp(RUN_SPREAD * noise.standard_normal(times.size))
+    return [replace(run, measured=float(t)) for run, t in zip(runs, times, strict=True)]
+
+
+def test_a_planted_host_is_found_and_its_intervals_hold() -> None:
+    """Hosts are drawn from the shipped spreads; the posterior holds them as often as it says."""
+    base = load_engine("sglang-v1")
+    assert base.fit is not None
+    names, scores = base.fit.varied, []
+    generator = np.random.default_rng(19)
+    root = np.linalg.cholesky(np.array(base.fit.covariance))
+    for _ in range(40):
+        planted = np.exp(root @ generator.standard_normal(len(names)))
+        values = {
+            n: getattr(base, n) * factor for n, factor in zip(names, planted.tolist(), strict=True)
+        }
+        engine = base.with_changes("engine", values)
+        found = update_engine(runs_of(engine, generator), base, date="2026-11-22")
+        moved = {item.name: item for item in found.moved}
+        item = moved["host_speed"]
+        scores.append(np.log(item.after / values["host_speed"]) / item.spread_after)
+        assert item.spread_after < item.spread_before
+        np.testing.assert_allclose(found.predicted, found.measured, rtol=4 * RUN_SPREAD)
+        assert found.excess_speedup == 0
+    assert 0.65 <= np.mean(np.abs(scores) < 1.2816) <= 0.95  # 80 % of 40, within 2.4 deviations
+    assert abs(np.mean(scores)) < 0.5
+
+
+def of_known_host(
+    slower: float, *, quantity: str = "step_time", batches: tuple[int, ...] = (64, 128, 256),
+    **deployment: Any,
+) -> tuple[list[Served], EngineProfile]:  # fmt: skip
+    """Runs whose steps with a draft take so many times as long as the profile of their host has."""
+    known = {"fit.varied": ["host_speed"], "fit.covariance": [[1e-4]]}
+    base = load_engine("vllm").with_changes("engine", known)
+    lengths = (0, 3) if quantity == "step_time" else (3,)
+    runs = [row(base, b, n, quantity=quantity) for b in batches for n in lengths]
+    runs = [replace(run, deployment={**run.deployment, **deployment}) for run in runs]
+    times = measured_steps(runs).predicted(base.overheads)
+    drafted = slower if quantity == "step_time" else 1 / slower
+    factors = [drafted if run.points["draft_length"] else 1.0 for run in runs]
+    measured = [float(t) * factor for t, factor in zip(times, factors, strict=True)]
+    return [replace(run, measured=t) for run, t in zip(runs, measured, strict=True)], base
+
+
+def missed_speedups(found: EngineUpdate) -> np.ndarray:
+    """Logarithms of predicted over measured speedups of runs that go plain, drafting, plain, ..."""
+    logs = np.log(found.predicted / found.measured)
+    return np.asarray(logs[0::2] - logs[1::2])
+
+
+@pytest.mark.parametrize("quantity", ["step_time", "speedup"])
+@pytest.mark.parametrize(
+    ("slower", "low", "high"), [(1.0, 0, 0), (1.08, 0, 0), (2.0, 0.5, 1.1), (0.5, -0.55, -0.3)]
+)
+def test_what_no_overhead_explains_is_said_and_widens_intervals(
+    quantity: str, slower: float, low: float, high: float
+) -> None:
+    """Steps with a draft take twice or half as long, on a host that is known not to be why."""
+    runs, base = of_known_host(slower, quantity=quantity)
+    found = update_engine(runs, base, date="2026-11-23")
+    assert low <= found.excess_speedup <= high
+    missed = missed_speedups(found)
+    if quantity == "speedup":
+        missed = np.log(found.predicted / found.measured)
+    assert found.profile.fit is not None
+    expected = max(np.sqrt(np.mean(missed**2)), np.hypot(0.06, 0.05))
+    assert found.profile.fit.spread == pytest.approx(expected, rel=1e-3)
+    if high:
+        assert np.expm1(missed.mean()) == pytest.approx(found.excess_speedup)
+
+
+def test_the_target_that_is_worst_off_is_told() -> None:
+    """Errors of two targets that cancel are not none."""
+    slow, base = of_known_host(2.0)
+    fast, _ = of_known_host(0.6, target="qwen3-235b-a22b", tensor_parallel=8)
+    found = update_engine(slow + fast, base, date="2026-11-23")
+    missed = missed_speedups(found)
+    assert found.excess_speedup == pytest.approx(np.expm1(missed[:3].mean()))
+    assert missed[:3].mean() > 0.4
+    assert missed[3:].mean() < -0.2
+
+
+def test_steps_of_other_loads_tell_of_no_speedup() -> None:
+    runs, base = of_known_host(2.0, batches=(64, 256))
+    apart = [runs[0], runs[3]]  # a plain one of 64 and one with a draft of 256
+    found = update_engine(apart, base, date="2026-11-23")
+    assert found.excess_speedup == 0
+    missed = np.log(found.predicted / found.measured)
+    assert found.profile.fit is not None
+    assert found.profile.fit.spread == pytest.approx(np.sqrt(np.mean(missed**2)), rel=1e-3)
+
+
+def of_two_knowns() -> EngineProfile:
+    """An engine whose host, and time for each request, are known within a percent and a tenth."""
+    names = ["host_speed", "reject_time_per_request"]
+    known = {"fit.varied": names, "fit.covariance": [[1e-4, 0.0], [0.0, 1e-2]]}
+    return load_engine("vllm").with_changes("engine", known)
+
+
+@pytest.mark.parametrize("times", [1.0, 20.0])
+def test_a_time_per_request_that_no_known_host_takes_is_found(times: float) -> None:
+    """Loads that were not fitted are met, of smaller and of larger batches."""
+    base = of_two_knowns()
+    planted = times * base.reject_time_per_request
+    engine = base.with_changes("engine", {"reject_time_per_request": planted})
+
+    def steps(*batches: int) -> list[Served]:
+        runs = [row(base, batch, length) for batch in batches for length in (0, 1, 3)]
+        made = measured_steps(runs).predicted(engine.overheads).tolist()
+        return [replace(run, measured=time) for run, time in zip(runs, made, strict=True)]
+
+    found = update_engine(steps(16, 64), base, date="2026-11-23")
+    assert found.is_unlike_known == (times > 1)
+    assert found.excess_speedup == 0
+    assert found.profile.reject_time_per_request == pytest.approx(planted, rel=0.05)
+    others = steps(2, 256)
+    met = measured_steps(others).predicted(found.profile.overheads)
+    np.testing.assert_allclose(met, [run.measured for run in others], rtol=0.05)
+
+
+def test_what_a_time_per_request_does_not_explain_moves_none() -> None:
+    """Steps with a draft of one request take twice as long, those of 64 as long as predicted."""
+    base = of_two_knowns()
+    runs = [row(base, batch, length) for batch in (1, 64) for length in (0, 3)]
+    times = measured_steps(runs).predicted(base.overheads) * [1.0, 2.5, 1.0, 1.0]
+    runs = [replace(run, measured=time) for run, time in zip(runs, times.tolist(), strict=True)]
+    found = update_engine(runs, base, date="2026-11-23")
+    assert found.excess_speedup > 0
+    assert not found.is_unlike_known
+    moved = found.profile.reject_time_per_request / base.reject_time_per_request
+    assert 0.7 < moved < 1.5
+
+
+def test_published_hosts_are_like_one_another() -> None:
+    """What no host among them takes is asked for by none of them."""
+    rows = [run for run in read_serving(PAIRS).rows if run.deployment["engine"] in ENGINES]
+    for host in dict.fromkeys(run.labels["host"] for run in rows):
+        own_rows = [run for run in rows if run.labels["host"] == host]
+        engine = load_engine(str(own_rows[-1].deployment["engine"]))
+        found = update_engine(own_rows, engine, date="2026-11-23")
+        assert not found.is_unlike_known, host
+
+
+def test_intervals_of_an_engine_hold_what_it_misses_other_loads_by() -> None:
+    """All steps with a draft take 1.4 times as long: 80 % intervals of loads not fitted say so."""
+    fitted, base = of_known_host(1.4)
+    found = update_engine(fitted, base, date="2026-11-23").profile
+    others, _ = of_known_host(1.4, batches=(48, 96, 192))
+    assert found.fit is not None
+    for plain, drafted in zip(others[0::2], others[1::2], strict=True):
+        speedup = drafted.tokens_per_step * plain.measured / drafted.measured
+        p = predict(
+            **{**drafted.deployment, "engine": found}, **drafted.points, interval=True,
+            acceptance=Acceptance(tokens_per_step=drafted.tokens_per_step),
+        )  # fmt: skip
+        assert p.intervals["speedup"].low < speedup < p.intervals["speedup"].high
+
+
+def test_the_posterior_of_one_unknown_is_that_of_a_fine_grid() -> None:
+    """Bayes' rule by brute force, where only the speed of the host is unknown."""
+    base = load_engine("sglang-v1")
+    assert base.fit is not None
+    alone = {"fit.varied": ["host_speed"], "fit.covariance": [[0.49]]}
+    base = base.with_changes("engine", alone)
+    runs = runs_of(base.with_changes("engine", {"host_speed": 0.4}))
+    found = update_engine(runs, base, date="2026-11-22")
+    moved = {item.name: item for item in found.moved}["host_speed"]
+
+    steps, x = measured_steps(runs), np.linspace(-2.5, 2.5, 201)
+    drafted = steps.draft_length > 0
+    density = []
+    for log_speed in x:
+        overheads = replace(base.overheads, host_speed=float(np.exp(log_speed)))
+        # the two factors of the deployment are normal and nearly add to errors: integrated out
+        missed = np.log(steps.predicted(overheads) / steps.measured)
+        slopes = np.array([
+            np.log(steps.predicted(replace(overheads, gpu_time_factor=1.001))) * 1e3
+            - np.log(steps.predicted(overheads)) * 1e3,
+            np.log(steps.predicted(overheads, np.where(drafted, 1.001, 1.0))) * 1e3
+            - np.log(steps.predicted(overheads)) * 1e3,
+        ])  # fmt: skip
+        spread = np.diag([0.088**2, 0.05**2])
+        covariance = RUN_SPREAD**2 * np.eye(missed.size) + slopes.T @ spread @ slopes
+        fits = missed @ np.linalg.solve(covariance, missed) + np.linalg.slogdet(covariance)[1]
+        density.append(-0.5 * (fits + log_speed**2 / 0.49))
+    weight = np.exp(np.array(density) - max(density))
+    weight /= weight.sum()
+    mean = weight @ x
+    spread_of = np.sqrt(weight @ (x - mean) ** 2)
+    assert np.log(moved.after) == pytest.approx(mean, abs=0.1 * spread_of + 0.02)
+    assert moved.spread_after == pytest.approx(spread_of, rel=0.15)
+
+
+def test_planted_engines_and_hosts_are_found_together() -> None:
+    speeds, rows, hosts = {"slow": 0.4, "mean": 1.0, "fast": 2.5}, [], []
+    base = load_engine("sglang-v1")
+    for host, speed in speeds.items():
+        own = runs_of(base.with_changes("engine", {"host_speed": speed}))
+        rows += own
+        hosts += [host] * len(own)
+    found = fit_population(rows, ["sglang-v1"] * len(rows), hosts)
+    ratios = found.host_speed / np.array([*speeds.values()])
+    # hosts are expected to be alike, which draws those far from the mean a little towards it
+    np.testing.assert_allclose(ratios / ratios[1], 1.0, rtol=0.2)
+    assert found.error_of("sglang-v1") < 0.01
+    seconds = np.array([*found.overheads("sglang-v1").values()]) / ratios.mean()
+    planted = [getattr(base, name) for name in VARIED]
+    assert seconds[:3].sum() == pytest.approx(sum(planted[:3]), rel=0.3)
+
+
+@pytest.fixture(scope="module")
+def pairs() -> pd.DataFrame:
+    """Published runs as the shipped profiles predict them."""
+    judged, refused = judge_serving(read_serving(PAIRS))
+    assert not refused
+    return judged.assign(inside=judged["measured"].between(judged["low"], judged["high"]))
+
+
+def own(pairs: pd.DataFrame, host: str) -> pd.DataFrame:
+    return pairs[pairs["host"] == host]
+
+
+def test_shipped_engines_are_what_the_fit_to_published_runs_gives() -> None:
+    table = read_serving(PAIRS)
+    rows = [run for run in table.rows if run.deployment["engine"] in ENGINES]
+    assert len(rows) == 84
+    names = [str(run.deployment["engine"]) for run in rows]
+    found = fit_population(rows, names, [run.labels["host"] for run in rows])
+    for name in ENGINES:
+        shipped, record = load_engine(name), found.fit_record(name)
+        for overhead, seconds in found.overheads(name).items():
+            assert getattr(shipped, overhead) == pytest.approx(seconds, rel=0.03)
+        assert shipped.fit is not None
+        np.testing.assert_allclose(shipped.fit.covariance, record["covariance"], atol=0.02)
+        assert shipped.fit.mean_error == pytest.approx(found.error_of(name), abs=0.003)
+
+
+def test_published_steps_and_speedups_are_met(pairs: pd.DataFrame) -> None:
+    """The engines' own hosts, all at the speed of the mean host."""
+    assert own(pairs, "vllm-32628h")["error"].abs().mean() <= 0.06
+    assert own(pairs, "trt-blog1")["error"].abs().mean() <= 0.05
+    few = own(pairs, "vllm-peagle20b").query("batch_size < 16")
+    assert len(few) == 10
+    assert few["error"].abs().mean() <= 0.13
+    assert 0.75 <= pairs["inside"].mean() <= 0.97
+
+
+def test_specbundle_is_met_by_one_profile_at_the_speed_of_its_host() -> None:
+    table = read_serving(PAIRS)
+    rows = [
+        replace(run, deployment={**run.deployment, "host_speed": 2.48})
+        for run in table.rows
+        if run.labels["host"] == "specbundle"
+    ]
+    judged, _ = judge_serving(replace(table, rows=tuple(rows)))
+    assert len(judged) == 20
+    assert judged["error"].abs().mean() <= 0.05
+
+
+def test_a_slow_host_is_told_by_two_of_its_own_files() -> None:
+    """One plain and one speculative run of SpecForge's host; the other seven are predicted."""
+    start = time.perf_counter()
+    plain = read_benchmarks([FILES / "specforge_plain.jsonl"])
+    drafted = read_benchmarks([FILES / "specforge_eagle3.jsonl"])
+    runs = [plain[0], drafted[0]]
+    found = update_engine(
+        served_runs(runs, {**SPECFORGE, "engine": "sglang-v1"}), load_engine("sglang-v1"),
+        date="2026-11-22",
+    )  # fmt: skip
+    assert time.perf_counter() - start < 5
+    speed = {item.name: item for item in found.moved}["host_speed"]
+    assert speed.after < 0.75
+    base = {run.concurrency: run for run in plain}
+    errors, signs = [], []
+    for run in drafted[1:]:
+        measured = run.tokens_per_step * base[run.concurrency].value / run.value
+        p = predict(
+            **SPECFORGE, engine=found.profile, batch_size=round(run.batch_size),
+            draft_length=run.draft_length, verify_tokens=run.verify_tokens, tree_width=run.topk,
+            context_length=356, acceptance=Acceptance(tokens_per_step=run.tokens_per_step),
+        )  # fmt: skip
+        errors.append(abs(float(p.speedup) / measured - 1))
+        signs.append((float(p.speedup) > 1) == (measured > 1))
+    assert len(errors) == 7
+    assert np.mean(errors) <= 0.12
+    assert all(signs)
+
+
+@pytest.mark.parametrize(
+    ("change", "fragments"),
+    [
+        ({"measured": 8.0}, ("a step_time", "milliseconds")),
+        ({"measured": 1e-7}, ("a step_time", "milliseconds")),
+    ],
+)
+def test_other_units_are_refused(change: dict[str, Any], fragments: tuple[str, ...]) -> None:
+    runs = [row("vllm", 1, 0, measured=5e-3), row("vllm", 1, 3, **change)]
+    with pytest.raises(InputError) as caught:
+        update_engine(runs, load_engine("vllm"), date="2026-11-22")
+    assert all(fragment in str(caught.value) for fragment in fragments)
+
+
+def test_an_engine_without_a_fit_has_nowhere_to_start() -> None:
+    with pytest.raises(InputError, match="engine: got 'ideal'; expected a profile that was fitted"):
+        update_engine([row("ideal", 1, 3)], load_engine("ideal"), date="2026-11-22")
+    with pytest.raises(InputError, match="runs: got '0 runs'"):
+        update_engine([], load_engine("vllm"), date="2026-11-22")
+
+
+def test_overheads_by_name_are_fitted_where_times_are_linear_in_them() -> None:
+    table = pd.read_csv(ROOT / "calibration" / "tables" / "moesd_vllm_a800.csv", comment="#")
+    with pytest.raises(InputError, match="engine: got 'vLLM'; expected one that hides none"):
+        fit_engine(table, load_engine("vllm"), ["reject_time"], date="2026-11-22")
+
+
+def test_own_files_say_their_version_and_so_the_profile() -> None:
+    (first, *_) = read_benchmarks([FILES / "specforge_plain.jsonl"])
+    assert (first.engine, first.version) == ("sglang", "0.5.5")
+    text = json.loads((FILES / "specforge_plain.jsonl").read_text().splitlines()[0])
+    assert text["server_info"]["version"] == first.version
+
+
+def test_hosts_at_their_own_speed_are_met_and_planted_ones_found() -> None:
+    table = read_serving(PAIRS)
+    found = own_speeds(table.rows).set_index("host")
+    assert found.loc["specbundle", "rows"] == 20
+    assert found.loc["specbundle", "mean_error"] <= 0.05
+    assert (found["mean_error"] <= 0.13).all()
+    base = load_engine("sglang-v1")
+    runs = runs_of(base.with_changes("engine", {"host_speed": 0.5}))
+    labels = {"model": "qwen3-30b-a3b", "host": "slow"}
+    (slow,) = own_speeds([replace(run, labels=labels) for run in runs]).to_dict("records")
+    assert slow["host_speed"] == pytest.approx(0.5, rel=0.012)  # the grid's steps
+    assert slow["mean_error"] < 0.01

@@ -1,0 +1,157 @@
+"""Times to the first token: what they are made of, the constant of an engine, what is judged."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_serving import PAIR, ROW
+
+from specmodel.cli.commands import carry_out
+from specmodel.cost.deploying import deploy
+from specmodel.cost.prefill import prefill_pass
+from specmodel.fit.measured import judge_first_tokens, read_serving, serving_errors
+from specmodel.fit.measured.first_token import (
+    constants_of_other_models,
+    first_token_time,
+    fit_constant,
+)
+from specmodel.machines.engine import first_token_constants
+
+LONG = ROW | {
+    "isl": 8192,
+    "osl": 1024,
+    "mean_context": 7834,
+    "concurrency": 4,
+    "measured_ttft_ms": 300.0,
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Write rows as a table and return its path."""
+
+    def write(*rows):
+        path = tmp_path / "rows.csv"
+        pd.DataFrame(rows).to_csv(path, index=False)
+        return path
+
+    return write
+
+
+def test_alone_a_request_waits_for_its_prefill_and_the_engine():
+    assert first_token_time(0.3, 0.01, 1.0, 1000.0, 0.05) == pytest.approx(0.35)
+
+
+def test_others_delay_it_by_a_step_and_half_of_the_prefills_it_meets():
+    prefill, step, length = 0.3, 0.01, 970.0
+    cycle = prefill + length * step  # 10 s, 3 % of them in prefill
+    for requests in (2.0, 4.0):
+        expected = prefill + step + (requests - 1) * (prefill / cycle) * prefill / 2
+        assert first_token_time(prefill, step, requests, length) == pytest.approx(expected)
+    requests = np.linspace(1, 4, 301)
+    times = first_token_time(prefill, step, requests, length)
+    assert (np.diff(times) >= 0).all()
+    assert np.diff(np.log(times)).max() < 0.001
+
+
+def test_the_constant_is_the_one_of_least_log_error():
+    base = np.array([0.1, 0.2, 0.4, 0.8])
+    assert fit_constant(base, base + 0.15) == pytest.approx(0.15)
+    assert fit_constant(base, base * 0.5) == 0.0
+    wild = base + np.array([0.15, 0.15, 0.15, 5.0])
+    assert fit_constant(base, wild) == pytest.approx(0.15)
+
+
+def test_a_model_left_out_has_no_say_in_its_constant():
+    rows = pd.DataFrame(
+        {
+            "model": ["a", "b", "b", "b", "c"],
+            "engine": ["vllm", "vllm", "vllm", "sglang", "trtllm"],
+            "base_time": [0.1, 0.2, 0.3, 0.1, 0.2],
+            "measured": [0.9, 0.3, 0.4, 9.0, 0.25],
+        }
+    )
+    constants = constants_of_other_models(rows)
+    assert constants[0] == pytest.approx(0.1)  # of b on vllm
+    assert constants[1] == constants[2] == pytest.approx(0.8)  # of a on vllm
+    assert round(constants[3], 9) in (0.8, 0.05)  # of others on other engines
+    rows.loc[0, "measured"] = 90.0
+    assert constants_of_other_models(rows)[0] == constants[0]
+    assert constants_of_other_models(rows[rows["model"] == "b"]).isna().all()
+
+
+def test_constants_that_ship_are_plausible_and_say_what_of():
+    constants = first_token_constants()
+    assert set(constants) == {"trtllm", "vllm", "sglang"}
+    assert all(0 < seconds < 1 for seconds in constants.values())
+
+
+def test_a_row_is_prefill_waiting_and_constant(table):
+    short, many = {"isl": 1024, "mean_context": 1382}, {"concurrency": 16}
+    rows = [
+        LONG,
+        LONG | short,
+        LONG | many,
+        LONG | {"measured_ttft_ms": None},
+        LONG | {"mtp": "on"},
+    ]
+    read = read_serving(table(*rows))
+    judged, refused = judge_first_tokens(read)
+    assert judged["row"].tolist() == ["0"]
+    assert list(refused) == ["1", "2", "3"]
+    row = judged.iloc[0]
+    deployment, _ = deploy(
+        target="llama-3.1-70b", hardware="h100_sxm", stack="trtllm", tensor_parallel=8,
+        weight_dtype="bf16", activation_dtype="bf16", kv_dtype="bf16",
+    )  # fmt: skip
+    assert row["prompt_length"] == 7373  # 0.9 of the nominal length, as the mean context says
+    prefill = float(prefill_pass(deployment, 7373.0).total_time)
+    assert row["prefill_time"] == pytest.approx(prefill)
+    assert prefill < row["base_time"] < 1.3 * prefill
+    constant = first_token_constants()["trtllm"]
+    assert row["predicted"] == pytest.approx(row["base_time"] + constant)
+    assert row["error"] == pytest.approx(row["predicted"] / 0.3 - 1)
+    assert np.isnan(row["left_out"])
+    assert "coverage" not in serving_errors(judged)
+
+
+def test_json_has_rows_and_errors_of_models_left_out(table, capsys):
+    other = LONG | {"model": "Llama-3.1-8B", "gpus": 1, "measured_ttft_ms": 450.0}
+    path = str(table(LONG, other, LONG | {"concurrency": 16}))
+    assert carry_out(["validate", "--serving", path, "--ttft", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["rows"]) == 2
+    own = found["rows"][0]
+    assert {"measured_ttft", "ttft", "prefill_time", "left_out"} <= own.keys()
+    constant = own["left_out"] - own["base_time"]
+    assert constant == pytest.approx(0.45 - found["rows"][1]["base_time"])
+    errors = [abs(row["left_out_error"]) for row in found["rows"]]
+    assert found["left_out_median_error"] == pytest.approx(np.median(errors))
+    assert found["not_taken"][0]["rows"] == ["2"]
+    assert carry_out(["validate", "--serving", path, "--ttft"]) == 0
+    assert "Models left out, with constants fitted to the others: mean" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([ROW], "measured_ttft_ms"),
+        ([PAIR], "measured_ttft_ms"),
+        ([LONG | {"concurrency": 8}], "more than 4 requests"),
+        ([LONG | {"measured_ttft_ms": 0.3}], "milliseconds, not seconds"),
+        ([LONG | {"measured_ttft_ms": -1}], "milliseconds from"),
+        ([LONG | {"measured_ttft_ms": "soon"}], "measured_ttft_ms"),
+        ([LONG | {"gpus": 3}], "no row that is taken"),
+    ],
+)
+def test_a_table_without_first_tokens_is_refused_in_one_line(table, rows, words, capsys):
+    assert carry_out(["validate", "--serving", str(table(*rows)), "--ttft"]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_first_tokens_are_of_whole_engines(capsys):
+    assert carry_out(["validate", "h100_sxm", "rows.csv", "--ttft"]) == 2
+    assert "ttft" in capsys.readouterr().err

@@ -1,0 +1,377 @@
+"""The short form of a calibration and of the closed loop on this machine's CPU (needs torch)."""
+
+import importlib.util
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("filelock")
+
+import specmodel
+from specmodel.algebra.experts import correlated_active_experts
+from specmodel.cli import main
+from specmodel.machines.hardware import load_hardware
+from specmodel.measure.kernels import layers, workloads
+from specmodel.measure.kernels.bench import (
+    FLASH_TOLERANCE,
+    OUT_OF_MEMORY,
+    Bench,
+    Stopwatch,
+)
+from specmodel.measure.kernels.device import find_device
+from specmodel.measure.kernels.session import run_suite
+from specmodel.measure.kernels.suite import CORRELATION, REPEATS, Point, suite
+from specmodel.measure.kernels.workloads import Workload
+from specmodel.measure.measurements import COLUMNS, check_measurements, read_measurements
+from specmodel.models.architecture import Architecture
+
+CPU = torch.device("cpu")
+RUN = "from specmodel.cli import run; raise SystemExit(run())"
+LOOP = Path(__file__).parents[2] / "calibration" / "closed_loop.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    """Threads that wait for each other on a busy machine take a thousand times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("calibrated") / "mine.toml"
+    assert main(["calibrate", "--device", "cpu", "--tiny", "--output", str(path)]) == 0
+    return path
+
+
+def test_a_tiny_suite_makes_a_profile_that_predicts(calibrated: Path) -> None:
+    hardware = load_hardware(calibrated)
+    assert hardware.kind == "cpu"
+    assert hardware.default_stack == "torch"
+    stack = hardware.fitted["torch"]
+    assert stack.version == torch.__version__
+    for kind in ("experts", "gemm", "attention", "elementwise"):
+        assert getattr(stack, kind)["bf16"].num_points > 5
+    p = specmodel.predict(
+        target="qwen2-57b-a14b", drafter="qwen2-0.5b", hardware=hardware, batch_size=[1, 8],
+        draft_length=3, acceptance=0.7,
+    )  # fmt: skip
+    assert (p.target_efficiency > 0).all()
+    assert (p.target_efficiency < 1).all()
+
+
+def test_rows_hold_every_repeat_with_what_was_timed(calibrated: Path) -> None:
+    rows = pd.read_csv(calibrated.with_suffix(".csv"))
+    points = suite("cpu", "tiny")
+    assert len(rows) == len(points) * REPEATS["cpu"]["tiny"]
+    assert set(zip(rows["point"], rows["repeat"], strict=True)) == {
+        (p.name, r) for p in points for r in range(REPEATS["cpu"]["tiny"])
+    }
+    assert (rows["latency"] > 0).all()
+    assert (rows["reference_latency"] > 0).all()
+    table = read_measurements(calibrated.with_suffix(".csv"))
+    kernels = [p for p in points if p.component in COLUMNS]
+    assert len(table) == len(kernels)
+    provenance = json.loads(calibrated.with_suffix(".json").read_text())
+    assert provenance["identity"]["torch"] == torch.__version__
+    assert provenance["sessions"][0].keys() >= {
+        "started", "ended", "flags", "commit", "specmodel", "clocks_before", "clocks_after",
+    }  # fmt: skip
+
+
+def test_rows_can_be_fitted_and_judged_by_the_commands_for_any_table(
+    calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, again = calibrated.with_suffix(".csv"), tmp_path / "again.toml"
+    words = ["--hardware", str(calibrated), "--measured-on", find_device("cpu").hardware]
+    assert main(["fit", str(rows), *words, "--output", str(again)]) == 0
+    fitted, refitted = (load_hardware(path).fitted["torch"] for path in (calibrated, again))
+    for kind in ("experts", "gemm", "attention", "elementwise"):
+        assert getattr(refitted, kind) == getattr(fitted, kind)
+    assert main(["validate", str(calibrated), str(rows)]) == 0
+    assert "elementwise" in capsys.readouterr().out
+
+
+def test_what_is_printed_ends_with_the_error_on_what_was_left_out(
+    calibrated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = calibrated.with_suffix(".csv").read_bytes()
+    assert main(["calibrate", "--device", "cpu", "--tiny", "--output", str(calibrated)]) == 0
+    assert calibrated.with_suffix(".csv").read_bytes() == before  # nothing was left to time
+    out = capsys.readouterr().out
+    assert "80 timings, 0 of them now" in " ".join(out.split())
+    last = " ".join(out.strip().split("\n\n")[-1].split())
+    assert re.fullmatch(
+        r"Mean error on shapes left out of the fit: experts [\d.]+% \(median [\d.]+%\)\.", last
+    )
+    written = [line for line in out.splitlines() if str(calibrated) in line]
+    assert len(written) == 2  # paths are not broken
+    assert max(len(line) for line in out.splitlines() if line not in written) <= 80
+
+
+def test_recorded_unions_meet_the_law() -> None:
+    generator = np.random.default_rng(0)
+    arena = workloads.Arena(2**25, CPU)
+    for tokens, correlation in ((1, 0.0), (4, 0.0), (4, CORRELATION)):
+        sizes = {
+            "hidden_size": 16, "expert_size": 16, "num_experts": 32, "experts_per_token": 4,
+            "num_tokens": 8, "tokens_per_sequence": tokens, "routing_correlation": correlation,
+        }  # fmt: skip
+        active = np.concatenate([
+            workloads.prepare("experts", sizes, arena, str(generator.random())).active_experts
+            for _ in range(40)
+        ])  # fmt: skip
+        law = correlated_active_experts(8 // tokens, tokens, 32, 4, correlation)
+        assert abs(active.mean() - law) < 4 * active.std(ddof=1) / np.sqrt(len(active))
+
+
+def test_the_experts_of_a_row_are_those_that_its_calls_loaded() -> None:
+    info = find_device("cpu")
+    point = next(p for p in suite("cpu", "tiny") if p.sizes.get("num_tokens") == 4)
+    bench = Bench(info, [point])
+    timed = bench.measure(point)
+    stopwatch = bench._ready[point.name]
+    active = stopwatch._workload.active_experts
+    calls = [active[i % workloads.ROUTINGS] for i in range(stopwatch.calls)]
+    assert float(timed["active_experts"]) == pytest.approx(np.mean(calls), rel=1e-5)
+
+
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    command = [sys.executable, "-c", RUN, "calibrate", "--device", "cpu", "--tiny"]
+    rows, seen = path.with_suffix(".csv"), 0
+    for least, sent in ((2, signal.SIGTERM), (40, signal.SIGKILL)):
+        with subprocess.Popen([*command, "--output", path], stderr=subprocess.DEVNULL) as process:
+            until = time.monotonic() + 60
+            while process.poll() is None and time.monotonic() < until:
+                if rows.exists() and rows.read_bytes().count(b"\n") > least:
+                    process.send_signal(sent)
+                time.sleep(0.001)
+        assert process.returncode in (-sent, 130)
+        now = rows.read_bytes().count(b"\n")
+        assert seen <= now
+        seen = now
+    assert main([*command[3:], "--output", str(path)]) == 0
+    table = pd.read_csv(rows)
+    assert len(table) == len(table.drop_duplicates(["point", "repeat"])) == 80
+    assert load_hardware(path).fitted["torch"].experts
+
+
+def test_a_stopwatch_measures_time() -> None:
+    taken: list[int] = []
+
+    def call(index: int) -> None:
+        taken.append(index)
+        time.sleep(2e-3)
+
+    watch = Stopwatch(Workload(call), CPU, least_calls=2)
+    taken.clear()
+    for _ in range(2):
+        seconds, _ = watch.time()
+        assert 2e-3 <= seconds < 2e-2
+    assert taken == list(range(2 * watch.calls))  # the next timing takes the next inputs
+
+
+def test_inputs_rotate_through_the_whole_arena() -> None:
+    arena = workloads.Arena(2**26, CPU)
+    size = len(arena.values) // 4
+    starts = [arena.take(size).data_ptr() for _ in range(8)]
+    assert len(set(starts)) == 4
+    assert starts[:4] == starts[4:]
+    assert float(arena.values[: 2**20].float().std()) == pytest.approx(0.02, rel=0.01)
+
+
+def test_a_point_larger_than_memory_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = find_device("cpu")
+    points = [p for p in suite("cpu", "tiny") if p.component == "gemm"]
+    large = Point(
+        component="gemm", role="fit", fixed={"input_size": 10**7, "output_size": 10**7},
+        varied={"num_tokens": 2}, reference={"num_tokens": 1},
+    )  # fmt: skip
+    bench = Bench(info, [*points, large])
+    assert bench.measure(large)["note"] == OUT_OF_MEMORY
+    assert "latency" in bench.measure(points[0])
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(workloads, "prepare", fail)
+    assert bench.measure(points[1])["note"] == OUT_OF_MEMORY
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_attention_is_what_it_is_checked_against_on_a_gpu(tokens: int) -> None:
+    assert layers.flash_error(CPU, tokens, 64) < FLASH_TOLERANCE
+
+
+def run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Exit status 2 and one line."""
+    assert main(["calibrate", *arguments]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "\n" not in error
+    return error
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
+def test_cuda_without_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = run(["--device", "cuda", "--output", str(tmp_path / "a.toml")], capsys)
+    assert "--device: got 'cuda'; expected a CUDA GPU" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_torch_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    error = run(["--device", "cpu", "--output", str(tmp_path / "a.toml")], capsys)
+    assert "pip install 'specmodel[calibrate]'" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a.csv", "a .toml file"), ("no/a.toml", "a folder that exists"), ("theirs.toml", "is kept")],
+)
+def test_outputs_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, expected: str
+) -> None:
+    (tmp_path / "theirs.toml").write_text("mine = 1\n")
+    error = run(["--device", "cpu", "--tiny", "--output", str(tmp_path / name)], capsys)
+    assert error.startswith("specmodel: error: --output: got")
+    assert expected in error
+    assert (tmp_path / "theirs.toml").read_text() == "mine = 1\n"
+
+
+def test_rows_of_another_device(calibrated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = calibrated.with_suffix(".json")
+    kept, rows = path.read_text(), calibrated.with_suffix(".csv").read_bytes()
+    other = json.loads(kept)
+    other["identity"]["device"] = "NVIDIA H200"
+    path.write_text(json.dumps(other))
+    try:
+        error = run(["--device", "cpu", "--tiny", "--output", str(calibrated)], capsys)
+    finally:
+        path.write_text(kept)
+    assert "NVIDIA H200" in error
+    assert "they are kept" in error
+    assert calibrated.with_suffix(".csv").read_bytes() == rows
+
+
+def test_two_runs_on_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.toml"
+    timings = run_suite(path.with_suffix(".csv"), find_device("cpu"), "tiny")
+    next(timings)
+    next(timings)
+    error = run(["--device", "cpu", "--tiny", "--output", str(path)], capsys)
+    assert "one run at a time" in error
+    timings.close()
+    assert pd.read_csv(path.with_suffix(".csv")).shape[0] == 1
+
+
+def test_ctrl_c_keeps_what_was_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, calls = Bench.measure, iter(range(10))
+
+    def interrupted(self: Bench, point: Point) -> dict[str, object]:
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+        return measure(self, point)
+
+    monkeypatch.setattr(Bench, "measure", interrupted)
+    path = tmp_path / "a.toml"
+    assert main(["calibrate", "--device", "cpu", "--tiny", "--output", str(path)]) == 130
+    assert "5 of 80 timings are in" in capsys.readouterr().err
+    assert len(pd.read_csv(path.with_suffix(".csv"))) == 5
+    assert not path.exists()
+
+
+@pytest.fixture(scope="module")
+def loop():
+    spec = importlib.util.spec_from_file_location("closed_loop", LOOP)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["closed_loop"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_tiny_loop_closes(
+    loop, calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop.main([str(calibrated), "--tiny", "--output", str(tmp_path)])
+    out = capsys.readouterr().out
+    for quantity in loop.QUANTITIES:
+        assert quantity in out
+    rows = pd.read_csv(tmp_path / "closed_loop.csv")
+    setting = loop.SETTINGS["tiny"]
+    assert len(rows) == rows.drop_duplicates([*loop.KEY, "repeat", "quantity"]).shape[0]
+    assert set(rows["quantity"]) == {*loop.QUANTITIES, "tokens_per_step"}
+    assert rows["repeat"].nunique() == setting.repeats
+    assert (rows["value"] > 0).all()
+    unions = pd.read_csv(tmp_path / "closed_loop_unions.csv")
+    assert (unions["standard_errors"] < 4.5).all()
+    assert (tmp_path / "closed_loop.png").stat().st_size > 5000
+
+
+def test_committed_predictions_are_those_of_today(loop) -> None:
+    folder = LOOP.parent / "results" / "intel_xeon_2_threads"
+    rows, then = (pd.read_csv(folder / f"closed_loop{end}.csv") for end in ("", "_summary"))
+    now = loop.predict(loop.SETTINGS["cpu"], load_hardware(folder / "cpu.toml"), "torch", rows)
+    assert now["predicted"].to_numpy() == pytest.approx(then["predicted"].to_numpy(), rel=1e-4)
+
+
+def test_target_efficiency_falls_as_it_must(loop) -> None:
+    """One token routed alone loads 2 of 64 experts, eight tokens some 14: seven times the work."""
+    target = loop.moe(512, 512, 64, 2, 2, vocabulary_size=256)
+    drafter = loop.dense(64, 64, 1, num_kv_heads=1, vocabulary_size=256)
+    setting = loop.Setting(
+        targets=(target,), drafter=drafter, batch_sizes=(1,), draft_lengths=(1, 7),
+        contexts=(16,), repeats=5, end_to_end_repeats=1, steps=1,
+    )  # fmt: skip
+    with torch.inference_mode():
+        rows, _ = loop.measure(setting, CPU)
+    chosen = rows[(rows["quantity"] == "target_efficiency") & (rows["routing_correlation"] == 0)]
+    short, long = chosen.groupby("draft_length")["value"].median()
+    assert long < 0.75 * short
+    assert long < 0.7
+
+
+def test_the_check_of_measurements_takes_references_out_of_a_drift() -> None:
+    rows = pd.DataFrame({
+        "component": "gemm", "hardware": "x", "stack": "torch", "version": "1",
+        "point": ["a", "a", "a", "b", "b", "b"], "group": "g",
+        "num_tokens": [1, 1, 1, 8, 8, 8], "input_size": 64, "output_size": 64,
+        "weight_dtype": "bf16", "activation_dtype": "bf16",
+        "latency": [1.0, 2.0, 3.0, 2.0, 8.0, 6.0],
+        "reference_latency": [1.0, 2.0, 3.0, 1.0, 2.0, 3.0],
+    })  # fmt: skip
+    table = check_measurements(rows)
+    assert table["latency"].tolist() == [2.0, 4.0]
+
+
+def test_a_drafter_of_the_loop_is_an_architecture_the_model_takes(loop) -> None:
+    for setting in loop.SETTINGS.values():
+        for model in (*setting.targets, setting.drafter):
+            assert isinstance(model, Architecture)
+        for target in setting.targets:
+            for shapes in suite("cpu", "full"), suite("cuda", "full"):
+                taken = {
+                    (p.sizes["hidden_size"], p.sizes["expert_size"])
+                    for p in shapes
+                    if p.component == "experts"
+                }
+                assert (target.hidden_size, target.experts.expert_size) not in taken

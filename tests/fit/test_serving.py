@@ -1,0 +1,318 @@
+"""Tables of measured engines: spellings, what is taken, what is predicted of it, errors."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import specmodel
+from specmodel.cli.commands import carry_out
+from specmodel.fit.measured import judge_serving, read_serving, serving_errors
+from specmodel.fit.measured.spellings import dtypes_of, shipped_gpu, shipped_model
+from specmodel.models.architecture import load_architecture
+
+ROW = {
+    "model": "Llama-3.1-70B",
+    "dtype": "bf16",
+    "system": "h100_sxm",
+    "backend": "trtllm",
+    "isl": 1024,
+    "osl": 512,
+    "concurrency": 16,
+    "mean_context": 1152,
+    "gpus": 8,
+    "expert_parallel": 1,
+    "attention_data_parallel": False,
+    "mtp": "off",
+    "clean": True,
+    "queued_share": 0.01,
+    "measured_tpot_ms": 20.0,
+}
+PAIR = {
+    "id": "a",
+    "usable": True,
+    "engine": "sglang",
+    "gpu": "h200",
+    "num_gpus": 4,
+    "tensor_parallel": "4",
+    "expert_parallel": None,
+    "target": "Qwen/Qwen3-30B-A3B-Instruct-2507",
+    "weight_dtype": "bf16 (assumed)",
+    "drafter": "eagle3: owner/name",
+    "draft_length": 3,
+    "verify_tokens": 4,
+    "batch_size_or_concurrency": 8,
+    "which": "concurrency",
+    "isl": None,
+    "osl": None,
+    "tokens_per_step": 2.6,
+    "spec_step_ms": None,
+    "speedup": 1.6,
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Write rows as a table and return its path."""
+
+    def write(*rows, name="rows.csv"):
+        path = tmp_path / name
+        pd.DataFrame(rows).to_csv(path, index=False)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("gpt-oss-120b", "gpt-oss-120b"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
+        ("Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("meta-llama/Meta-Llama-3.1-70B", "llama-3.1-70b"),
+        ("Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("DeepSeek-R1-0528", "deepseek-r1"),
+        ("MINIMAX_M2.5", "minimax-m2.5"),
+        ("llama-3-8b (dense)", "llama-3.1-8b"),
+    ],
+)
+def test_models_are_found_in_any_spelling(typed, name):
+    assert shipped_model(typed) == name
+
+
+@pytest.mark.parametrize("typed", ["glm-ocr (0.9B dense)", "Qwen3-30B", "", "Instruct"])
+def test_a_model_that_does_not_ship_is_not_another(typed):
+    with pytest.raises(specmodel.InputError, match="model"):
+        shipped_model(typed)
+
+
+def test_gpus_are_found_in_any_spelling():
+    assert [shipped_gpu(name) for name in ("h200", "B200_SXM", "gb200", "a100", "mi300x")] == [
+        *("h200_sxm", "b200", "gb200", "a100_sxm_80gb", "mi300x")
+    ]
+    with pytest.raises(specmodel.InputError, match="system"):
+        shipped_gpu("gb10")
+
+
+def test_dtypes_are_those_that_checkpoints_run_in():
+    moe, dense = (load_architecture(name) for name in ("deepseek-r1", "llama-3.1-70b"))
+    fp4 = {"weight_dtype": "fp4", "activation_dtype": "fp4", "kv_dtype": "fp8"}
+    assert dtypes_of("nvfp4", dense, "vllm") == fp4
+    attention = {"target.attention_dtype": "bf16"}
+    assert dtypes_of("nvfp4 experts, bf16 attention", moe, "trtllm") == fp4 | attention
+    assert dtypes_of("fp8", moe, "vllm")["kv_dtype"] == "bf16"
+    assert dtypes_of("fp8", moe, "trtllm")["kv_dtype"] == "fp8"
+    assert dtypes_of("fp8", moe, "vllm", "fp8")["kv_dtype"] == "fp8"
+    assert dtypes_of("", moe, "vllm") == {}
+    with pytest.raises(specmodel.InputError, match="dtype"):
+        dtypes_of("fp6", dense, "vllm")
+
+
+def test_a_plain_row_is_decoding_under_load_at_mean_lengths(table):
+    judged, refused = judge_serving(read_serving(table(ROW)))
+    assert not refused
+    deployment, assumed = specmodel.deploy(
+        target="llama-3.1-70b",
+        hardware="h100_sxm",
+        stack="trtllm",
+        tensor_parallel=8,
+        weight_dtype="bf16",
+        activation_dtype="bf16",
+        kv_dtype="bf16",
+    )
+    assert deployment.engine.is_ideal
+    assert assumed
+    own = specmodel.decode(
+        target="llama-3.1-70b",
+        hardware="h100_sxm",
+        stack="trtllm",
+        tensor_parallel=8,
+        batch_size=16,
+        context_length=1152,
+        prompt_length=922,  # 0.9 of the nominal lengths, as the mean context says
+        output_length=461,
+    )
+    row = judged.iloc[0]
+    assert row["predicted"] == pytest.approx(float(own.tpot), rel=1e-12)
+    assert row["measured"] == pytest.approx(0.020)
+    assert row["low"] < row["predicted"] < row["high"]
+    without, _ = judge_serving(read_serving(table(ROW)), with_prefill=False)
+    assert without["predicted"].iloc[0] < row["predicted"]
+
+
+def test_rows_that_are_not_taken_are_counted_and_named(table):
+    odd = [
+        {"mtp": "on"},
+        {"clean": False},
+        {"queued_share": 0.5},
+        {"model": "no-such-model"},
+        {"system": "gb10"},
+        {"backend": "llama.cpp"},
+        {"dtype": "fp6"},
+        {"measured_tpot_ms": None},
+        {"gpus": 3},
+    ]
+    path = table(ROW, *(ROW | change for change in odd), ROW)
+    read = read_serving(path)
+    judged, refused = judge_serving(read)
+    assert len(judged) == 2
+    assert len(read.not_taken) + len(refused) == len(odd)
+    assert sum(read.reasons.values()) == len(read.not_taken)
+    assert [*read.not_taken, *refused] == [str(place) for place in range(1, 10)]
+
+
+@pytest.mark.parametrize("spread", [1, 2, 8])
+@pytest.mark.parametrize(("is_parallel", "degrees"), [(True, [1, 8]), (False, [8, 1])])
+def test_experts_are_cut_and_spread_as_a_row_says(table, is_parallel, degrees, spread):
+    change = {"model": "DeepSeek-R1", "dtype": "fp8", "attention_data_parallel": is_parallel}
+    judged, refused = judge_serving(read_serving(table(ROW | change | {"expert_parallel": spread})))
+    assert not refused
+    row = judged.iloc[0]
+    assert row[["tensor_parallel", "data_parallel", "expert_parallel"]].tolist() == [
+        *degrees,
+        spread,
+    ]
+    with_degrees = specmodel.decode(  # whose fp8 is in blocks
+        target="deepseek-r1", hardware="h100_sxm", stack="trtllm", weight_dtype="fp8_block",
+        kv_dtype="fp8", batch_size=16, context_length=1152, prompt_length=922, output_length=461,
+        tensor_parallel=degrees[0], data_parallel=degrees[1], expert_parallel=spread,
+    )  # fmt: skip
+    assert row["predicted"] == pytest.approx(float(with_degrees.tpot), rel=1e-12)
+
+
+def test_kernels_of_another_engine_stand_in_where_there_are_none(table, capsys):
+    path = table(ROW, ROW | {"backend": "vllm", "system": "mi300x"})
+    judged, _ = judge_serving(read_serving(path))
+    assert judged["stack"].tolist() == ["trtllm", "typical"]
+    assert carry_out(["validate", "--serving", str(path)]) == 0
+    assert "vllm on mi300x: typical" in capsys.readouterr().out
+
+
+def test_a_pair_is_judged_by_its_speedup_or_else_by_the_step(table):
+    step = PAIR | {"id": "b", "speedup": None, "spec_step_ms": 9.0}
+    judged, _ = judge_serving(read_serving(table(PAIR, step)))
+    p = specmodel.predict(
+        target="qwen3-30b-a3b",
+        hardware="h200_sxm",
+        drafter="eagle3",
+        engine="sglang",
+        tensor_parallel=4,
+        draft_length=3,
+        batch_size=8,
+        context_length=1000,
+        acceptance=specmodel.Acceptance(tokens_per_step=2.6),
+    )
+    assert judged["quantity"].tolist() == ["speedup", "step_time"]
+    np.testing.assert_allclose(
+        judged["predicted"], [float(p.speedup), float(p.step_time)], rtol=1e-9
+    )
+    assert judged["measured"].tolist() == [1.6, 0.009]
+
+
+def test_pairs_that_cannot_be_judged_are_named(table):
+    odd = [
+        {"usable": False},
+        {"engine": "tgi"},
+        {"drafter": "dflash (5 dense layers)"},
+        {"tensor_parallel": None},
+        {"tokens_per_step": None},
+        {"speedup": None},
+        {"target": "glm-ocr (0.9B dense)"},
+    ]
+    rows = [PAIR | change | {"id": f"odd-{i}"} for i, change in enumerate(odd)]
+    read = read_serving(table(PAIR, *rows))
+    assert [row.row for row in read.rows] == ["a"]
+    assert [*read.not_taken] == [f"odd-{i}" for i in range(len(odd))]
+    assert "context_length" in read.assumed
+
+
+def test_dp_attention_of_pairs_counts_requests_of_all_ranks(table):
+    change = {"tensor_parallel": "DP attention", "num_gpus": 16, "expert_parallel": 16}
+    change |= {"target": "deepseek-v3", "weight_dtype": "fp8", "drafter": "mtp", "isl": 65536}
+    change |= {"osl": 4096, "which": "batch per rank", "batch_size_or_concurrency": 2}
+    judged, refused = judge_serving(read_serving(table(PAIR | change)))
+    assert not refused
+    row = judged.iloc[0]
+    assert (row["tensor_parallel"], row["expert_parallel"], row["batch_size"]) == (1, 16, 32)
+    assert row["context_length"] == 65536 + 4096 // 2
+    assert "prompt_length" not in row  # other nodes prefill
+
+
+def test_errors_and_coverage_are_those_of_the_rows(table):
+    judged, _ = judge_serving(read_serving(table(ROW, ROW | {"concurrency": 64})))
+    planted = judged.assign(measured=judged["predicted"] * [1.25, 0.8])
+    planted = planted.assign(error=planted["predicted"] / planted["measured"] - 1)
+    errors = serving_errors(planted.assign(low=0.0, high=planted["measured"] * [1.1, 0.9]))
+    first = errors.iloc[0]
+    assert first[["rows", "mean_error", "median_error"]].tolist() == pytest.approx(
+        [2, 0.225, 0.225]
+    )
+    assert first["bias"] == pytest.approx(0.025)
+    assert first["coverage"] == 0.5
+    assert set(errors["group"]) == {"all", "model", "engine", "hardware", "dtype", "batch_size"}
+    assert errors[errors["group"] == "batch_size"]["mean_error"].tolist() == pytest.approx(
+        [0.2, 0.25]
+    )
+
+
+def test_json_has_rows_errors_coverage_and_what_is_not_taken(table, tmp_path, capsys):
+    path, figure = table(ROW, ROW | {"mtp": "on"}), tmp_path / "engines.svg"
+    assert carry_out(["validate", "--serving", str(path), "--json", "--figure", str(figure)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    row = found["rows"][0]
+    assert {"measured", "predicted", "low", "high", "error", "measured_tpot", "tpot"} <= row.keys()
+    assert found["mean_error"] == pytest.approx(abs(row["error"]))
+    assert found["median_error"] == found["mean_error"]
+    assert found["coverage"] in (0.0, 1.0)
+    assert found["not_taken"][0]["rows"] == ["1"]
+    assert figure.exists()
+    assert carry_out(["validate", "--serving", str(table(PAIR)), "--json"]) == 0
+    pair = json.loads(capsys.readouterr().out)["rows"][0]
+    assert pair["measured_speedup"] == 1.6
+    assert pair["speedup"] == pair["predicted"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"isl": 0}, "isl"),
+        ({"osl": 0}, "osl"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"gpus": 0}, "gpus"),
+        ({"model": "DeepSeek-R1", "expert_parallel": 3}, "expert_parallel"),
+        ({"measured_tpot_ms": 0.02}, "milliseconds"),
+        ({"measured_tpot_ms": -1}, "milliseconds"),
+        ({"isl": "long"}, "isl"),
+        ({"measured_tpot_ms": 1e-308}, "milliseconds"),
+        ({"isl": "9" * 401}, "isl"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_in_one_line(table, change, words, capsys):
+    assert carry_out(["validate", "--serving", str(table(ROW | change))]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate", "--json"],
+        ["validate"],
+        ["validate", "h100_sxm"],
+        ["validate", "h100_sxm", "rows.csv", "--serving", "rows.csv"],
+        ["validate", "--serving", "rows.csv", "--stack", "vllm"],
+        ["validate", "--serving", "no-such-file.csv"],
+    ],
+)
+def test_validate_is_told_what_to_judge(words, capsys):
+    assert carry_out(words) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_table_with_other_columns_is_refused(table, capsys):
+    assert carry_out(["validate", "--serving", str(table({"a": 1}))]) == 2
+    assert "measured_tpot_ms" in capsys.readouterr().err

@@ -1,0 +1,125 @@
+"""Grouped attention whose values are narrower, or keys, or those of an earlier layer: by hand."""
+
+import numpy as np
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.layers.batch import Batch, Layout, Pass, Routing, Stream, sequence_group
+from specmodel.layers.grouped import GroupedAttention
+from specmodel.models.architecture import Architecture, load_architecture
+
+H = 4096
+SIZES = {"num_heads": 64, "num_kv_heads": 8, "head_dim": 192}
+PLAIN = GroupedAttention(**SIZES)
+NARROW = GroupedAttention(**SIZES, value_head_dim=128)
+KEYS_ALONE = GroupedAttention(**SIZES, has_value_projection=False)
+READER = GroupedAttention(**SIZES, has_own_cache=False)
+STREAM = Stream(
+    hidden_size=H,
+    weight_dtype="bf16",
+    expert_dtype="bf16",
+    outer_dtype="bf16",
+    activation_dtype="bf16",
+    kv_dtype="bf16",
+)
+
+
+def pass_of(mixer, *, tensor_parallel=1, tokens=1, context=1000.0, batch=3):
+    group = sequence_group(batch_size=batch, tokens_per_sequence=tokens, context_length=context)
+    run = Pass(
+        STREAM,
+        Batch((group,)),
+        Layout(tensor_parallel=tensor_parallel),
+        Routing(np.zeros(())),
+        np.ones(()),
+    )
+    return mixer.work(run, 1)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "made_by_kv_heads", "outputs"),
+    [
+        (PLAIN, 8 * 192 + 8 * 192, 64 * 192),
+        (NARROW, 8 * 192 + 8 * 128, 64 * 128),
+        (KEYS_ALONE, 8 * 192, 64 * 192),
+        (READER, 0, 64 * 192),
+    ],
+)
+@pytest.mark.parametrize("gpus", [1, 2, 8, 16])
+def test_matrices(mixer, made_by_kv_heads, outputs, gpus):
+    whole = H * (64 * 192 + made_by_kv_heads) + outputs * H
+    cut_of_kv = min(gpus, 8)  # beyond the number of key-value heads these are copied
+    by_kv = H * made_by_kv_heads
+    assert mixer.weights(H) == whole
+    assert mixer.weights(H, gpus) == (whole - by_kv) / gpus + by_kv / cut_of_kv
+    read = pass_of(mixer, tensor_parallel=gpus)["attention_projections"]
+    assert read.weight_bytes == 2 * mixer.weights(H, gpus)
+    assert float(read.flop) == pytest.approx(2 * 3 * mixer.weights(H, gpus), rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "elements"),
+    [(PLAIN, 8 * 384), (NARROW, 8 * (192 + 128)), (KEYS_ALONE, 8 * 384), (READER, 0)],
+)
+@pytest.mark.parametrize("window", [None, 128])
+def test_cache_of_a_sequence(mixer, elements, window):
+    entries = np.array([0.0, 100.0, 128.0, 5000.0])
+    windowed = mixer.model_copy(update={"window": window})
+    kept = entries if window is None else np.array([0.0, 100.0, 128.0, 128.0])
+    np.testing.assert_array_equal(windowed.sequence_bytes(entries, STREAM, 1), kept * elements * 2)
+    on_each = windowed.sequence_bytes(entries, STREAM, 4)
+    np.testing.assert_array_equal(on_each, kept * elements * 2 / 4)
+
+
+def test_narrow_values_make_less_of_the_core():
+    core = pass_of(NARROW)["attention_core"]
+    assert float(core.flop) == pytest.approx(3 * 1001 * 2 * 64 * (192 + 128))
+    assert float(core.cache_bytes) == 3 * (1001 + 1) * 8 * (192 + 128) * 2
+    assert float(core.groups) == 3 * 8 * (0.5 + 0.5 * 192 / 128)
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 2048])
+def test_a_layer_without_a_cache_reads_the_other_and_writes_nothing(tokens):
+    name = "prompt_attention" if tokens > 1000 else "attention_core"
+    own, other = (pass_of(mixer, tokens=tokens)[name] for mixer in (PLAIN, READER))
+    written = 3 * tokens * 8 * 384 * 2
+    assert float(own.cache_bytes - other.cache_bytes) == pytest.approx(written)
+    assert float(other.cache_bytes) == pytest.approx(3 * (1000 + tokens) * 8 * 384 * 2)
+    assert float(own.flop) == float(other.flop)
+    made = written if name == "prompt_attention" else 0.0
+    assert float(own.activation_bytes - other.activation_bytes) == pytest.approx(made)
+
+
+def test_a_layer_without_a_cache_turns_queries_alone():
+    own, other = (pass_of(mixer)["elementwise"].activation_bytes for mixer in (PLAIN, READER))
+    assert float(own) == 3 * 2 * (64 * 192 + 8 * 384) * 2
+    assert float(other) == 3 * 2 * (64 * 192) * 2
+
+
+def test_values_that_are_keys_have_their_width():
+    same = GroupedAttention(**SIZES, has_value_projection=False, value_head_dim=192)
+    assert same.weights(H) == KEYS_ALONE.weights(H)
+    fields = SIZES | {"has_value_projection": False, "value_head_dim": 128}
+    with pytest.raises(InputError, match=r"value_head_dim: got 128; expected head_dim = 192"):
+        build(GroupedAttention, fields, "mixer")
+
+
+def test_a_gate_is_as_wide_as_the_outputs():
+    gated = NARROW.model_copy(update={"has_output_gate": True})
+    assert gated.weights(H) - NARROW.weights(H) == H * 64 * 128
+
+
+@pytest.mark.parametrize("other", [{}, {"window": 128}, {"head_dim": 128}, {"num_kv_heads": 4}])
+def test_what_layers_read_must_be_kept_by_another(other):
+    block = {"kind": "dense", "ffn_size": 16}
+    layers = [
+        {"count": 1, "mixer": {"kind": "attention", **SIZES} | own, "feed_forward": block}
+        for own in (other, {"has_own_cache": False})
+    ]
+    fields = load_architecture("llama-3.1-8b").model_dump() | {"layers": layers}
+    if not other:
+        assert build(Architecture, fields, "target").num_layers == 2
+        return
+    with pytest.raises(InputError, match=r"has_own_cache: got False; expected true in a layer"):
+        build(Architecture, fields, "target")

@@ -1,0 +1,125 @@
+"""Kimi delta attention: weights, states and work by hand."""
+
+import numpy as np
+import pytest
+from strategies import pass_of
+
+from specmodel.base.errors import InputError
+from specmodel.layers.attention import LatentAttention
+from specmodel.layers.batch import Layout
+from specmodel.layers.recurrent import KimiDeltaAttention
+from specmodel.layers.states import StateKeeping
+from specmodel.models.architecture import Architecture
+
+K3 = KimiDeltaAttention(num_heads=96, head_dim=128, conv_kernel=4, has_low_rank_gate=False)
+STATE = 96 * 128 * 128 * 4
+H, WIDE = 7168, 96 * 128
+
+
+def one(mixer):
+    """A model of ten layers with a mixer, as wide as Kimi-K3."""
+    layer = {"count": 10, "mixer": mixer.model_dump()}
+    fields = {"schema_version": 2, "name": "x", "source": "y", "hidden_size": H}
+    return Architecture.model_validate(fields | {"vocabulary_size": 1000, "layers": [layer]})
+
+
+# The layer
+
+
+def test_weights_of_kimi_k3_by_hand():
+    """Queries, keys, values and a gate of full rank; what is forgotten by two matrices."""
+    low = H * 128 + 128 * WIDE
+    assert K3.weights(H) == 4 * H * WIDE + low + H * 96 + 3 * WIDE * 4 + 96 + WIDE + WIDE * H + 128
+
+
+@pytest.mark.parametrize(("decay", "gate"), [(True, True), (True, False), (False, False)])
+def test_first_matrices_of_gates_are_copied_to_each_gpu(decay, gate):
+    mixer = K3.model_copy(update={"has_low_rank_decay": decay, "has_low_rank_gate": gate})
+    copied = (decay + gate) * H * 128 + 128
+    assert mixer.weights(H, 8) == pytest.approx((mixer.weights(H) - copied) / 8 + copied)
+
+
+def test_states_and_windows_are_those_published():
+    """69 layers of Kimi-K3: 434.11 and 15.26 MB of a sequence, 54.3 and 1.9 MB on each of 8."""
+    model = one(K3)
+    window = 3 * K3.past_token_bytes(model.stream)
+    assert 69 * K3.state_bytes() / 1e6 == pytest.approx(434.11, abs=0.005)
+    assert 69 * window / 1e6 == pytest.approx(15.26, abs=0.005)
+    assert 69 * K3.state_bytes(8) / 1e6 == pytest.approx(54.3, abs=0.05)
+    assert 69 * window / 8 / 1e6 == pytest.approx(1.9, abs=0.05)
+    assert float(model.sequence_bytes(np.array(5.0), 8)) == 10 * (STATE + window) / 8
+
+
+def test_reservations_for_seven_drafted_tokens_are_those_reported():
+    """vLLM keeps 8 states and windows of a sequence: 462 MiB on each of 8 GPUs, as one ran."""
+    keeping, stream = StateKeeping(slots="chain"), one(K3).stream
+    reserved = 69 * K3.reserved_bytes(np.array(8.0), keeping, stream, 8)
+    states = 69 * 8 * K3.state_bytes(8)
+    assert states / 2**20 == pytest.approx(8 * 51.75)
+    assert reserved - states == 69 * 8 * (3 + 7) * 3 * WIDE / 8 * 2
+    assert reserved / 2**20 == pytest.approx(462, abs=0.6)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 4, 8])
+def test_verifying_reads_a_state_and_writes_one_a_token(tokens):
+    work = pass_of(one(K3), batch_size=5, tokens_per_sequence=tokens, layout=Layout(4))
+    part = work.components["recurrence"]
+    assert part.cache_bytes == 5 * 10 * (1 + tokens) * STATE / 4
+    assert part.flop == 5 * tokens * 10 * 8 * 96 * 128 * 128 / 4
+    per_token = (2 * WIDE + 2 * WIDE + WIDE + 96) / 4  # queries, keys, values, results, gates
+    assert part.activation_bytes == pytest.approx(5 * tokens * 10 * per_token * 2)
+    assert (part.kind, part.memory_cause, part.kernels) == ("kimi_recurrence", "state", 10)
+    assert part.depth == 10 * tokens
+
+
+def test_replay_records_changes_in_32_bits_and_keys_and_gates_in_16():
+    replay = StateKeeping(rollback="replay")
+    work = pass_of(one(K3), batch_size=1, tokens_per_sequence=4, states=replay)
+    record = WIDE * (4 + 2 + 2)
+    assert work.components["recurrence"].cache_bytes == 10 * (2 * STATE + 3 * 2 * record)
+
+
+def test_convolution_runs_over_queries_keys_and_values():
+    work = pass_of(one(K3), batch_size=5, tokens_per_sequence=4, layout=Layout(2))
+    part = work.components["short_convolution"]
+    assert part.weight_bytes == 10 * 3 * WIDE / 2 * 4 * 2
+    assert part.cache_bytes == 5 * 10 * 3 * WIDE / 2 * (3 + 3 + 3) * 2
+
+
+@pytest.mark.parametrize(("decay", "gate", "products"), [
+    (True, False, 3), (True, True, 4), (False, False, 4),
+])  # fmt: skip
+def test_products_are_those_that_engines_launch(decay, gate, products):
+    """vLLM merges all that reads the hidden values; Ling's gates stay apart."""
+    mixer = K3.model_copy(update={"has_low_rank_decay": decay, "has_low_rank_gate": gate})
+    part = pass_of(one(mixer), batch_size=1).components["recurrent_projections"]
+    assert part.kernels == 10 * products
+    assert part.weight_bytes == 10 * (mixer.weights(H) - 3 * WIDE * 4) * 2
+
+
+def test_heads_are_cut_evenly_or_not_at_all():
+    assert [n for n in range(1, 17) if K3.cuts(n)] == [1, 2, 3, 4, 6, 8, 12, 16]
+    with pytest.raises(InputError, match=r"tensor_parallel: got 5; .*kimi delta attention .*: 1, "):
+        one(K3).check_layout(Layout(5))
+
+
+# Latent attention beside it
+
+
+def test_gate_of_latent_attention():
+    """Kimi-K3 multiplies each value of a head by a number, Ling-3.0 each head."""
+    sizes = {"num_heads": 96, "kv_lora_rank": 512, "q_lora_rank": 1536, "v_head_dim": 128}
+    sizes |= {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+    plain = LatentAttention(**sizes)
+    for size in (1, 128):
+        gated = LatentAttention(**sizes, gate_size=size)
+        more = H * 96 * size
+        assert gated.weights(H) - plain.weights(H) == more
+        assert gated.weights(H, 8) - plain.weights(H, 8) == more / 8
+        with_gate, without = (
+            pass_of(one(mixer), batch_size=3, context_length=99).components
+            for mixer in (gated, plain)
+        )
+        name = "attention_projections"
+        assert with_gate[name].weight_bytes - without[name].weight_bytes == 10 * more * 2
+        assert with_gate["attention_core"].cache_bytes == without["attention_core"].cache_bytes

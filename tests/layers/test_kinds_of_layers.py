@@ -1,0 +1,74 @@
+"""A kind of layer that is not attention: a record with four methods, and nothing else knows it."""
+
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import Record
+from specmodel.base.units import FloatArray
+from specmodel.cost.forward import pass_work
+from specmodel.drafters.by_name import eagle_drafter, mtp_drafter
+from specmodel.layers.batch import Layout, Pass, Stream, sequence_group
+from specmodel.layers.group import LayerGroup
+from specmodel.layers.work import Work
+from specmodel.models.architecture import Architecture, load_architecture
+
+
+class Recurrence(Record):
+    """Channels with a state of their own, whatever the context, cut over GPUs one by one."""
+
+    kind: Literal["recurrence"] = "recurrence"
+    channels: int = 512
+
+    def cuts(self, degree: int) -> bool:
+        return not self.channels % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        return hidden_size * self.channels / tensor_parallel
+
+    def sequence_bytes(self, entries: FloatArray, stream: Stream, tensor_parallel: int):
+        return np.full_like(entries, self.channels / tensor_parallel * 4.0)
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        state = self.sequence_bytes(run.replica.num_sequences, run.stream, 1)
+        read = run.replica.num_sequences * state * layers
+        return {"recurrence": Work(cache_bytes=read, kernels=layers, kind="attention")}
+
+
+def with_layers(*layers: LayerGroup) -> Architecture:
+    return load_architecture("gpt-oss-20b").model_copy(update={"layers": layers})
+
+
+RECURRENT = LayerGroup.model_construct(count=3, mixer=Recurrence(), feed_forward=None)
+HYBRID = with_layers(RECURRENT, *load_architecture("gpt-oss-20b").layers)
+
+
+def test_its_state_and_work_are_part_of_the_model():
+    plain = load_architecture("gpt-oss-20b")
+    assert HYBRID.num_layers == plain.num_layers + 3
+    assert HYBRID.sequence_bytes(1000.0) - plain.sequence_bytes(1000.0) == 3 * 512 * 4
+    work = pass_work(HYBRID, sequence_group(batch_size=4, context_length=1000))
+    assert work.components["recurrence"].cache_bytes == 4 * 3 * 512 * 4
+    assert HYBRID.total_parameters - plain.total_parameters == 3 * 2880 * (512 + 1)
+
+
+def test_layout_that_does_not_cut_it_is_refused_without_heads():
+    with pytest.raises(InputError, match=r"tensor_parallel: got 3; .*recurrence .*: 1, 2, 4, 8"):
+        HYBRID.check_layout(Layout(3))
+
+
+@pytest.mark.parametrize("build", [eagle_drafter, mtp_drafter])
+def test_a_head_takes_the_attention_of_a_hybrid_wherever_it_stands(build):
+    (head,) = build(HYBRID).architectures
+    attention = next(iter(load_architecture("gpt-oss-20b").mixers))
+    assert list(head.mixers) == [attention.model_copy(update={"window": None})]
+
+
+@pytest.mark.parametrize("build", [eagle_drafter, mtp_drafter])
+def test_a_head_on_a_model_without_attention_is_refused(build):
+    with pytest.raises(InputError, match=r"target: got 'gpt-oss-20b'; .*with attention"):
+        build(
+            with_layers(RECURRENT, LayerGroup(count=1, feed_forward=HYBRID.layers[1].feed_forward))
+        )

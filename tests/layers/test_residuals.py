@@ -1,0 +1,85 @@
+"""Residual streams that are mixed (mHC) or attended to (AttnRes): weights and traffic by hand."""
+
+import pytest
+from strategies import pass_of
+
+from specmodel.base.errors import InputError
+from specmodel.drafters.by_name import mtp_drafter
+from specmodel.layers.batch import Layout
+from specmodel.models.architecture import load_architecture
+
+PLAIN = load_architecture("deepseek-v3")
+H, LAYERS = 7168, 61
+STREAMS = PLAIN.with_changes(
+    "target", {"residuals": {"kind": "hyper_connections", "num_streams": 4}}
+)
+SUMS = PLAIN.with_changes(
+    "target", {"residuals": {"kind": "attention_residuals", "block_layers": 12}}
+)
+
+
+def norms(model, name="norms", **point):
+    given = {"batch_size": 8, "context_length": 100} | point
+    return pass_of(model, **given).components[name]
+
+
+def test_weights_of_four_streams():
+    """24 numbers of a token's four streams before each of 122 blocks, in 32 bits on each GPU."""
+    own = 2 * LAYERS * (24 * 4 * H + 24 + 3)
+    assert STREAMS.total_parameters - PLAIN.total_parameters == own
+    assert STREAMS.active_parameters - PLAIN.active_parameters == own
+    for degree in (1, 8):
+        more = STREAMS.weight_bytes(Layout(degree)) - PLAIN.weight_bytes(Layout(degree))
+        assert more == pytest.approx(4 * own)
+
+
+def test_traffic_of_four_streams():
+    """Read twice before a block and written as one; read with its result, and written, after it."""
+    mixed, rows = norms(STREAMS, "residual_streams"), 8 * H * 2
+    assert mixed.activation_bytes / rows == 2 * LAYERS * (4 + 4 + 1 + 1 + 4 + 4)
+    assert mixed.flop == 8 * 2 * LAYERS * 2 * 24 * 4 * H
+    assert mixed.weight_bytes == 2 * LAYERS * 24 * 4 * H * 4
+    assert (mixed.kind, mixed.kernels) == ("hyper_connections", 2 * LAYERS * (4 + 1))
+    assert mixed.depth == 2 * LAYERS * 2 * 4 * H
+
+
+def test_norms_before_blocks_are_done_with_the_streams():
+    """The norm before the LM head is left."""
+    assert norms(PLAIN).activation_bytes / 8 / (H * 2) == 4 * (2 * LAYERS + 1)
+    assert norms(STREAMS).activation_bytes / 8 / (H * 2) == 4
+    assert (norms(PLAIN).kernels, norms(STREAMS).kernels) == (2 * LAYERS + 1, 1)
+
+
+def test_streams_become_one_before_the_lm_head():
+    """By a smaller matrix of as many columns as streams, read likewise."""
+    headed = {"kind": "hyper_connections", "num_streams": 4, "has_head": True}
+    model = PLAIN.with_changes("target", {"residuals": headed})
+    assert model.total_parameters - STREAMS.total_parameters == 4 * 4 * H + 4 + 1
+    more, less = (norms(each, "residual_streams") for each in (model, STREAMS))
+    assert more.activation_bytes - less.activation_bytes == 8 * (4 + 4 + 1) * H * 2
+    assert more.flop - less.flop == 8 * 2 * 4 * 4 * H
+
+
+def test_earlier_sums_are_read_before_each_block():
+    """Layers 0 to 60, a sum for every 12: none before the first, 6 before the LM head."""
+    read = sum(-(-i // 12) + -(-(i + 1) // 12) for i in range(LAYERS)) + 6
+    assert norms(SUMS).activation_bytes - norms(PLAIN).activation_bytes == 8 * read * H * 2
+    assert norms(SUMS).kernels == norms(PLAIN).kernels
+    assert SUMS.total_parameters - PLAIN.total_parameters == 2 * H * (2 * LAYERS + 1)
+
+
+def test_layers_for_several_tokens_have_one_stream_unless_said():
+    assert mtp_drafter(STREAMS).architectures[0].residuals is None
+    kept = {"kind": "hyper_connections", "num_streams": 4, "in_modules": True}
+    model = PLAIN.with_changes("target", {"residuals": kept})
+    assert mtp_drafter(model).architectures[0].residuals == model.residuals
+
+
+@pytest.mark.parametrize(("residuals", "message"), [
+    ({"kind": "hyper_connections", "num_streams": 1}, "num_streams: got 1"),
+    ({"kind": "attention_residuals", "block_layers": 0}, "block_layers: got 0"),
+    ({"kind": "hyper"}, "kind: got .*'hyper'.*hyper_connections"),
+])  # fmt: skip
+def test_bad_sizes_are_named(residuals, message):
+    with pytest.raises(InputError, match=message):
+        PLAIN.with_changes("target", {"residuals": residuals})

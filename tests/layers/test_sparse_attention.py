@@ -1,0 +1,306 @@
+"""Sparse attention: sizes of published models, what a pass reads, and what tokens share."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.cost.deploying import resolve
+from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import step_times
+from specmodel.layers.attention import LatentAttention
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.dense import DenseFeedForward
+from specmodel.layers.feed_forward import RoutedExperts
+from specmodel.layers.group import LayerGroup
+from specmodel.layers.sparse import SparseAttention, index_reads
+from specmodel.models.architecture import Architecture
+
+HOPPER, BLACKWELL = 9.0, 10.0
+
+DEEPSEEK = SparseAttention(
+    num_heads=128,
+    kv_lora_rank=512,
+    q_lora_rank=1536,
+    qk_nope_head_dim=128,
+    qk_rope_head_dim=64,
+    v_head_dim=128,
+    index_num_heads=64,
+    index_head_dim=128,
+    index_topk=2048,
+)
+GLM = SparseAttention(
+    num_heads=64,
+    kv_lora_rank=512,
+    q_lora_rank=2048,
+    qk_nope_head_dim=192,
+    qk_rope_head_dim=64,
+    v_head_dim=256,
+    index_num_heads=32,
+    index_head_dim=128,
+    index_topk=2048,
+)
+GLM_SHARED = GLM.model_copy(update={"has_indexer": False})
+
+
+def experts(shared: int = 1) -> RoutedExperts:
+    return RoutedExperts(
+        num_experts=256,
+        experts_per_token=8,
+        expert_size=2048,
+        num_shared_experts=shared,
+        shared_expert_size=2048,
+    )
+
+
+def model(
+    name: str, hidden_size: int, vocabulary_size: int, layers: list[LayerGroup], **more: str
+) -> Architecture:
+    return Architecture(
+        schema_version=2,
+        name=name,
+        source="public configuration",
+        hidden_size=hidden_size,
+        vocabulary_size=vocabulary_size,
+        layers=tuple(layers),
+        **more,
+    )
+
+
+def group(count: int, mixer: SparseAttention, ffn_size: int = 0) -> LayerGroup:
+    block = DenseFeedForward(ffn_size=ffn_size) if ffn_size else experts()
+    return LayerGroup(count=count, mixer=mixer, feed_forward=block)
+
+
+DEEPSEEK_V32 = model(
+    "DeepSeek-V3.2", 7168, 129280, [group(3, DEEPSEEK, 18432), group(58, DEEPSEEK)]
+)
+GLM_5 = model("GLM-5", 6144, 154880, [group(3, GLM, 12288), group(75, GLM)])
+GLM_52 = model(
+    "GLM-5.2", 6144, 154880, [group(3, GLM, 12288), group(18, GLM), group(57, GLM_SHARED)]
+)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "total", "active"),
+    [
+        (DEEPSEEK_V32, 671.878e9, 37.477e9),
+        (GLM_5, 743.911e9, 40.833e9),
+        (GLM_52, 743.377e9, 40.299e9),
+    ],
+)
+def test_parameters_of_published_models(architecture, total, active):
+    """Those of transformers' meta models."""
+    assert architecture.total_parameters == pytest.approx(total, rel=1e-5)
+    assert architecture.active_parameters == pytest.approx(active, rel=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fp8", "bf16", "index"),
+    [
+        (DEEPSEEK_V32, 40_016, 70_272, 8_052),
+        (GLM_5, 51_168, 89_856, 10_296),
+        (GLM_52, 51_168, 89_856, 2_772),
+    ],
+)
+def test_cache_of_published_models(architecture, fp8, bf16, index):
+    """656 B a token and layer in 8 bits, 1,152 in 16, and 132 for each layer that indexes."""
+    for kv_dtype, entries in (("fp8", fp8), ("bf16", bf16)):
+        kept = architecture.model_copy(update={"kv_dtype": kv_dtype})
+        for degree in (1, 8):
+            assert kept.sequence_bytes(1.0, degree) == entries + index
+            assert kept.sequence_bytes(1000.0, degree) == 1000 * (entries + index)
+
+
+def test_entry_in_four_bits():
+    """256 B of latent, 32 of scales, 64 of rotary key: vLLM's nvfp4_ds_mla has 352 B."""
+    assert DEEPSEEK.entry_bytes("fp4") == 352
+
+
+def test_weights_of_a_layer():
+    """Latent attention, and an indexer that is not cut."""
+    latent = LatentAttention(
+        **DEEPSEEK.model_dump(include=LatentAttention.model_fields.keys() - {"kind"})
+    )
+    indexer = 1536 * 64 * 128 + 7168 * 128 + 2 * 128 + 7168 * 64
+    for degree in (1, 8):
+        own = latent.weights(7168, degree)
+        assert DEEPSEEK.weights(7168, degree) == own + indexer
+        shared = DEEPSEEK.model_copy(update={"has_indexer": False})
+        assert shared.weights(7168, degree) == own
+
+
+def test_indexer_without_a_latent_of_queries_is_refused():
+    with pytest.raises(InputError, match=r"q_lora_rank: got 0; expected at least 1"):
+        build(SparseAttention, DEEPSEEK.model_dump() | {"q_lora_rank": 0}, "")
+
+
+def components(architecture=DEEPSEEK_V32, capability=HOPPER, layout=None, **sequences):
+    layout = layout or Layout()
+    found = pass_work(
+        architecture, sequence_group(**sequences), layout=layout, compute_capability=capability
+    )
+    return found.components
+
+
+def test_decoding_reads_all_index_keys_and_gathers_the_best():
+    found = components(batch_size=4, context_length=100_000)
+    assert found["indexer"].memory_cause == "index"
+    assert found["indexer"].cache_bytes == 4 * 61 * 132 * (100_001 + 1)
+    assert found["indexer"].flop == 4 * 61 * 2 * 64 * 128 * 100_001
+    core = found["attention_core"]
+    assert core.memory_cause == "KV"
+    assert core.cache_bytes == 4 * 61 * 1152 * (2048 + 1)
+    assert core.flop == 4 * 61 * 2 * 128 * (576 + 512) * 2048
+    kinds = [found[name].kind for name in ("attention_projections", "indexer", "attention_core")]
+    assert kinds == ["sparse_attention", "indexer", "sparse_attention"]
+
+
+def test_short_context_is_attended_whole():
+    """Kernels compute whole lists all the same, and there is nothing to choose from."""
+    found = components(batch_size=1, context_length=999)
+    assert found["attention_core"].cache_bytes == 61 * 1152 * (1000 + 1)
+    assert found["attention_core"].flop == 61 * 2 * 128 * (576 + 512) * 2048
+    assert found["index_selection"].groups == 0
+
+
+def test_choosing_takes_a_processor_for_each_token():
+    few, many, more = (
+        float(components(batch_size=B, context_length=4095)["index_selection"].groups)
+        for B in (1, 1000, 2000)
+    )
+    assert few == pytest.approx(61 * 128 / 2, rel=1e-3)
+    assert many == pytest.approx(61 * 1000 / 2, rel=1e-2)
+    assert more == pytest.approx(2 * many, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("capability", "tokens", "reads"),
+    [
+        *((HOPPER, tokens, 1) for tokens in (1, 2, 4)),
+        *((HOPPER, tokens, tokens) for tokens in (3, 5, 6, 8)),
+        *((BLACKWELL, tokens, 1) for tokens in (1, 2, 3, 5, 8)),
+        *((capability, 2, 1) for capability in (8.0, 12.0, None)),
+        *((capability, 4, 4) for capability in (8.0, 12.0, None)),
+    ],
+)
+def test_tokens_that_share_index_keys(capability, tokens, reads):
+    """The kernel takes 1, 2 or 4 tokens of a sequence on Hopper and any number on Blackwell.
+
+    Every other number is cut into sequences of one token, each of which reads all keys.
+    """
+    context = 100_000
+    found = components(
+        capability=capability, batch_size=2, tokens_per_sequence=tokens, context_length=context
+    )
+    read = reads * (context + tokens)
+    assert found["indexer"].cache_bytes == pytest.approx(2 * 61 * 132 * (read + tokens))
+    assert found["attention_core"].cache_bytes == 2 * 61 * 1152 * (tokens * 2048 + tokens)
+
+
+def test_chunk_of_a_prompt_reads_index_keys_once():
+    for capability in (HOPPER, BLACKWELL, None):
+        found = components(
+            capability=capability,
+            batch_size=1,
+            tokens_per_sequence=4096,
+            context_length=10_000,
+            logits_per_sequence=1,
+        )
+        assert found["indexer"].cache_bytes == 61 * 132 * (14_096 + 4096)
+        pairs = 4096 * (10_000 + 4097 / 2)
+        assert found["indexer"].flop == pytest.approx(61 * 2 * 64 * 128 * pairs)
+        assert found["attention_core"].cache_bytes == 61 * 1152 * (4096 * 2048 + 4096)
+
+
+def test_layers_that_share_a_selection_have_no_index():
+    every, few = (
+        components(a, batch_size=3, context_length=5000)["indexer"] for a in (GLM_5, GLM_52)
+    )
+    assert every.cache_bytes * 21 == few.cache_bytes * 78
+    gathered = [
+        components(a, batch_size=3, context_length=5000)["attention_core"] for a in (GLM_5, GLM_52)
+    ]
+    assert gathered[0].cache_bytes == gathered[1].cache_bytes
+
+
+def test_the_index_is_on_every_gpu():
+    one, eight = (components(layout=Layout(n), batch_size=3, context_length=5000) for n in (1, 8))
+    assert one["indexer"].cache_bytes == eight["indexer"].cache_bytes
+    assert one["indexer"].flop == eight["indexer"].flop
+    assert one["attention_core"].cache_bytes == eight["attention_core"].cache_bytes
+    assert one["attention_core"].flop == 2 * eight["attention_core"].flop  # 64 heads at least
+
+
+@given(
+    context=st.floats(0, 1e6),
+    more=st.floats(1.0, 1.001),
+    batch=st.floats(0.5, 512),
+    tokens=st.integers(1, 9),
+    capability=st.sampled_from([None, 8.0, 9.0, 10.0, 12.0]),
+)
+def test_work_is_continuous_and_grows(context, more, batch, tokens, capability):
+    def at(context: float, batch: float) -> list[float]:
+        found = components(
+            GLM_52,
+            capability,
+            batch_size=batch,
+            tokens_per_sequence=tokens,
+            context_length=context,
+        )
+        parts = [found[name] for name in ("indexer", "attention_core")]
+        return [float(v) for p in parts for v in (p.flop, p.cache_bytes, p.activation_bytes)]
+
+    before = at(context, batch)
+    for after in (at(context * more, batch), at(context, batch * more)):
+        for old, new in zip(before, after, strict=True):
+            assert old * (1 - 1e-12) <= new <= old * (1 + 1e-12 + 1.001 * (more - 1)) + 1e-9
+
+
+def test_reads_between_whole_numbers_are_interpolated():
+    np.testing.assert_allclose(index_reads(np.array([2.5, 3.5, 4.25]), HOPPER), [2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize(("hardware", "least", "most"), [("h200_sxm", 1.5, 2), ("b200", -0.2, 0.2)])
+def test_longer_steps_name_the_index(hardware, least, most):
+    """Three tokens of a sequence read its index keys three times on Hopper, four or two once.
+
+    In times of one read; a part of two more goes to the arithmetic that reads hide.
+    """
+    deployment, _ = resolve(
+        {
+            "target": DEEPSEEK_V32,
+            "hardware": hardware,
+            "drafter": "ngram",
+            "proposal_rate": 1.0,
+            "tensor_parallel": 8,
+            "kv_dtype": "fp8",
+        }
+    )
+
+    def growth(tokens):
+        times = step_times(
+            deployment,
+            batch_size=8,
+            draft_length=tokens - 1,
+            verify_tokens=tokens,
+            context_length=131_072,
+        )
+        by_cause = times.growth_by_cause()
+        beyond = times.step_time - times.forward_time
+        assert sum(by_cause.values()) == pytest.approx(float(beyond), rel=1e-9)
+        plain = times.forward.components["indexer"].memory_time
+        return float(by_cause["index"] / plain)
+
+    assert least < growth(3) < most
+    assert growth(2) == pytest.approx(0, abs=0.2)
+    assert growth(4) == pytest.approx(0, abs=0.3)
+
+
+def test_a_model_in_which_no_layer_selects_is_refused():
+    with pytest.raises(InputError, match=r"^model.has_indexer: got False; .*true in one"):
+        build(Architecture, GLM_52.model_dump() | {"layers": [group(3, GLM_SHARED)]}, "model")
+    with pytest.raises(InputError, match=r"^set target.has_indexer: got False; .*true in one"):
+        GLM_52.with_changes("set target", {"has_indexer": False})
+    assert GLM_52.with_changes("target", {"has_indexer": True}).mixers.keys() == {GLM}

@@ -1,0 +1,119 @@
+"""Work of single components, counted by hand or from what engines and checkpoints publish."""
+
+import numpy as np
+import pytest
+from strategies import pass_of
+
+from specmodel.layers import blocks
+from specmodel.layers.batch import Layout
+from specmodel.models.architecture import load_architecture
+
+TOKENS = 7
+
+
+def part(name, component, **changes):
+    model = load_architecture(name)
+    point = {"batch_size": TOKENS, "tokens_per_sequence": 1, "context_length": 100} | changes
+    return model, pass_of(model, **point).components[component]
+
+
+def test_arithmetic_of_norms_lies_between_rms_and_layer_norm():
+    """An element takes 5 operations fused with the residual (add, square, sum, two products); a
+    layer norm 8, which subtracts a mean and adds a bias as well."""
+    model, norms = part("qwen3-30b-a3b", "norms")
+    elements = TOKENS * model.hidden_size * (2 * model.num_layers + 1)
+    assert 5 * elements <= norms.flop <= 8 * elements
+
+
+def test_norms_read_and_write_two_tensors():
+    """Input and residual in, sum and normed value out, each in 16 bits; weights once."""
+    model, norms = part("qwen3-30b-a3b", "norms")
+    rows = (2 * model.num_layers + 1) * model.hidden_size
+    assert norms.activation_bytes == TOKENS * 4 * rows * 2
+    assert norms.weight_bytes == rows * 2
+
+
+def test_int4_has_the_size_of_a_published_checkpoint():
+    """Llama-2-7B in AWQ, groups of 128, is 3.89 GB (the card of TheBloke/Llama-2-7B-AWQ); a
+    scale and a zero point for each 64 or 256 weights would make it 4.02 or 3.83."""
+    layer = {
+        "mixer": {"kind": "attention", "num_heads": 32, "num_kv_heads": 32, "head_dim": 128},
+        "feed_forward": {"kind": "dense", "ffn_size": 11008},
+    }
+    shape = {"hidden_size": 4096, "vocabulary_size": 32000, "layers": [{"count": 32} | layer]}
+    dtypes = {"weight_dtype": "int4", "embedding_dtype": "fp16"}
+    llama = load_architecture("llama-3.1-8b").with_changes("target", shape | dtypes)
+    assert llama.weight_bytes(Layout()) == pytest.approx(3.89e9, abs=0.005e9)
+
+
+def test_permuting_tokens_to_experts_moves_each_row_there_and_back():
+    """A token's row is read once and written k times, and the reverse when outputs are added."""
+    model, experts = part("mixtral-8x7b", "routed_experts")
+    layers, h, k = 32, model.hidden_size, 2
+    width, matrices = 14336, 3
+    inside = TOKENS * k * layers * (2 * h + 2 * matrices * width) * 2
+    moved = layers * TOKENS * 2 * (1 + k) * h * 2
+    assert experts.activation_bytes == pytest.approx(inside + moved, rel=1e-12)
+    assert experts.kernels == layers * (3 + 3)  # gate and up, activation, down; sort, gather, sum
+
+
+VLLM_MLA = {
+    "attention_projections": ("fused_qkv_a_proj", "q_b_proj", "o_proj"),
+    "absorbed_projections": ("W_UK_T", "W_UV"),
+    "elementwise": ("q_a_layernorm", "kv_a_layernorm", "rotary_emb"),
+}
+"""What a decode step of `MultiHeadLatentAttentionWrapper` runs around attention itself."""
+
+
+def test_latent_attention_launches_what_vllm_does():
+    model, _ = part("deepseek-v3", "attention_core")
+    for name, kernels in VLLM_MLA.items():
+        blocks_between = len(model.feed_forwards) and name == "elementwise"
+        acted = model.num_layers if blocks_between else 0  # activations of dense and shared blocks
+        assert part("deepseek-v3", name)[1].kernels == model.num_layers * len(kernels) + acted
+    assert part("deepseek-v3", "attention_core")[1].kernels == model.num_layers
+
+
+def test_latent_attention_passes_on_latents_and_heads():
+    """Between its matrices a token of DeepSeek-V3 has in one layer: its input and output; the
+    latents of query (1536) and of keys and values (512 + 64); for each of 128 heads a query of
+    128 + 64, its absorbed form and the weighted latent of 512 each, and a value of 128. Matrices
+    read them in 16 bits, and quantise them themselves."""
+    model, projections = part("deepseek-v3", "attention_projections")
+    _, absorbed = part("deepseek-v3", "absorbed_projections")
+    each = 2 * 7168 + 1536 + 576 + 128 * (192 + 128)
+    assert projections.activation_bytes == TOKENS * model.num_layers * each * 2
+    assert absorbed.activation_bytes == TOKENS * model.num_layers * 128 * 2 * 512 * 2
+
+
+def test_latent_attention_walks_the_inputs_of_its_matrices():
+    model, projections = part("deepseek-v3", "attention_projections")
+    _, absorbed = part("deepseek-v3", "absorbed_projections")
+    assert projections.depth == model.num_layers * (7168 + 1536 + 128 * 128)
+    assert absorbed.depth == model.num_layers * (128 + 512)
+
+
+def test_latent_attention_core_reads_queries_and_writes_latents():
+    """A head's query meets the cache of 576, and gives a latent of 512, both in 16 bits."""
+    model, core = part("deepseek-v3", "attention_core")
+    assert core.activation_bytes == TOKENS * model.num_layers * 128 * (576 + 512) * 2
+
+
+@pytest.mark.parametrize(("name", "row"), [("opt-30b", 2 * 7168), ("opt-350m", 512 + 1024)])
+def test_embedding_reads_a_row_and_writes_one_for_each_token(name, row):
+    _, embedding = part(name, "embedding")
+    assert embedding.activation_bytes == TOKENS * row * 2
+    assert embedding.weight_bytes == 0
+
+
+def test_dense_blocks_read_and_write_what_their_three_kernels_hand_on():
+    """Input, gate and up out; these in and their product out; that in and the output."""
+    h, width = 64.0, 256.0
+    sizes = {"width": width, "matrices": 3, "layers": 1, "value_bytes": 2.0, "dtype": "bf16"}
+    tokens = np.float64(TOKENS)
+    products = blocks.feed_forward(tokens, hidden_size=h, stored_dtype="bf16", **sizes)
+    acted = blocks.activation_function(tokens, **sizes)
+    assert products.activation_bytes == TOKENS * ((h + 2 * width) + (width + h)) * 2
+    assert acted.activation_bytes == TOKENS * (2 * width + width) * 2
+    assert (products.kernels, acted.kernels) == (2, 1)
+    assert products.depth == h + width

@@ -1,0 +1,84 @@
+"""What only a GPU can show (skipped without one)."""
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("filelock")
+
+if not torch.cuda.is_available():  # elsewhere test_measure_on_standin runs the same lines
+    pytest.skip("needs a CUDA GPU", allow_module_level=True)
+
+from decoder import Decoder, Pass
+from specmodel.cli import main
+from specmodel.measure.kernels import layers
+from specmodel.measure.kernels.bench import FLASH_TOLERANCE, Bench
+from specmodel.measure.kernels.device import find_device, gpu_state
+from specmodel.measure.kernels.suite import suite
+from specmodel.models.architecture import Architecture
+
+pytestmark = pytest.mark.gpu
+GPU = torch.device("cuda")
+SHAPE = {
+    "schema_version": 1, "source": "test", "hidden_size": 256, "num_layers": 2, "num_heads": 4,
+    "num_kv_heads": 2, "head_dim": 64, "vocabulary_size": 512,
+}  # fmt: skip
+MOE = Architecture(name="moe", num_experts=8, experts_per_token=2, expert_size=128, **SHAPE)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 4, 16])
+@pytest.mark.parametrize("dim", [64, 128])
+def test_flash_attention_is_attention(tokens: int, dim: int) -> None:
+    assert layers.flash_error(GPU, tokens, dim) < FLASH_TOLERANCE
+
+
+def test_a_bench_makes_graphs_in_block_after_block() -> None:
+    points = suite("cuda", "tiny")
+    bench = Bench(find_device("cuda"), points)
+    for block in (points[:20], points[20:], points[:5]):
+        for point in block:
+            timed = bench.measure(point)
+            assert "note" in timed or float(timed["latency"]) > 0
+        bench.clear()
+
+
+def test_nothing_waits_for_the_host() -> None:
+    if not layers.has_grouped_kernel(GPU):  # before Hopper a loop over experts waits for the host
+        pytest.skip("no grouped kernel")
+    decoder = Decoder(MOE, GPU)
+    cache = decoder.new_cache(2, 64)
+    tokens, first = torch.zeros((2, 3), dtype=torch.int64, device=GPU), torch.tensor([4, 9]).to(GPU)
+    with torch.inference_mode():
+        decoder.forward(tokens, first, cache)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            decoder.forward(tokens, first, cache)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_replayed_pass_is_the_pass() -> None:
+    decoder = Decoder(MOE, GPU)
+    with torch.inference_mode():
+        caches = [decoder.new_cache(2, 64) for _ in range(2)]
+        for one, other in zip(*caches, strict=True):
+            one.copy_(other)
+        replayed = Pass(decoder, caches[0], 3)
+        for start in (5, 20):
+            tokens = torch.randint(0, 512, (2, 3), device=GPU)
+            first = torch.full((2,), start, device=GPU)
+            assert (
+                replayed(tokens, first).tolist()
+                == decoder.forward(tokens, first, caches[1]).tolist()
+            )
+
+
+def test_the_gpu_tells_its_state() -> None:
+    assert {"driver_version", "reasons"} <= gpu_state().keys()
+
+
+def test_a_tiny_suite_makes_a_profile(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    assert main(["calibrate", "--device", "cuda", "--tiny", "--output", str(path)]) == 0
+    assert "[fitted.torch" in path.read_text()

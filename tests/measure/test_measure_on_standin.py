@@ -1,0 +1,406 @@
+"""The path of a CUDA GPU, every line of it, on a stand-in for one (skipped without torch)."""
+
+import importlib.util
+import json
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("filelock")
+
+import cuda_install
+import cuda_standin
+from cuda_install import Group
+from cuda_standin import CUDAGraph, Gpu
+
+from decoder import Decoder, Pass
+from specmodel.base.errors import InputError
+from specmodel.cli import main
+from specmodel.machines.hardware import load_hardware
+from specmodel.measure.kernels import collectives, device, layers, workloads
+from specmodel.measure.kernels.bench import NO_KERNEL, OUT_OF_MEMORY, Bench
+from specmodel.measure.kernels.device import find_device
+from specmodel.measure.kernels.session import run_suite
+from specmodel.measure.kernels.suite import Point, Sizes, suite
+from specmodel.measure.kernels.workloads import Arena, Workload
+from specmodel.models.architecture import Architecture
+
+CUDA = torch.device("cuda")
+POINTS = suite("cuda", "tiny")
+SHAPE = {
+    "schema_version": 1, "source": "test", "hidden_size": 64, "num_layers": 2, "num_heads": 4,
+    "num_kv_heads": 2, "head_dim": 16, "vocabulary_size": 64,
+}  # fmt: skip
+MOE = Architecture(name="moe", num_experts=8, experts_per_token=2, expert_size=32, **SHAPE)
+DENSE = Architecture(name="dense", num_dense_layers=2, dense_ffn_size=64, **SHAPE)
+
+
+def of(component: str, index: int = -1) -> Point:
+    return [point for point in POINTS if point.component == component][index]
+
+
+def calibrate(path: Path, *words: str) -> int:
+    return main(["calibrate", "--device", "cuda", "--tiny", "--output", str(path), *words])
+
+
+# what is timed on it
+
+
+def test_a_tiny_suite_makes_a_profile(
+    gpu: Gpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    assert calibrate(path) == 0
+    rows = pd.read_csv(path.with_suffix(".csv"))
+    assert len(rows) == 2 * len(POINTS)
+    assert rows["note"].isna().all()
+    stack = load_hardware(path).fitted["torch"]
+    for kind in ("experts", "gemm", "attention", "elementwise"):
+        assert getattr(stack, kind)["bf16"].num_points > 5
+    assert gpu.stream is gpu.default
+
+
+def test_times_are_those_of_the_device(gpu: Gpu) -> None:
+    bench = Bench(find_device("cuda"), POINTS)
+    copied = float(bench.measure(of("copy"))["latency"])
+    law = 2 * 2**20 / cuda_standin.BYTES_PER_S + cuda_standin.KERNEL_SECONDS
+    assert copied == pytest.approx(law, rel=1e-3)
+    launched = float(bench.measure(of("launch"))["latency"])
+    assert launched == pytest.approx(cuda_standin.LAUNCH_SECONDS, rel=0.01)
+    in_a_graph = Point(
+        component="launch", role="skip", fixed={"graphs": 1}, varied={}, reference={}
+    )
+    launched = float(bench.measure(in_a_graph)["latency"])
+    assert launched == pytest.approx(cuda_standin.KERNEL_SECONDS, rel=0.01)
+
+
+# what fails
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Point, Callable[[], object]], None]:
+    """Let the calls of one point do something else first."""
+    prepare = workloads.prepare
+
+    def fail(point: Point, fault: Callable[[], object]) -> None:
+        def prepared(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
+            made = prepare(component, sizes, arena, name)
+            if name != point.name:
+                return made
+            return replace(made, call=lambda index: (fault(), made.call(index)))
+
+        monkeypatch.setattr(workloads, "prepare", prepared)
+
+    return fail
+
+
+def unsupported() -> None:
+    raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublas`\nmore")
+
+
+def waits() -> None:
+    if Gpu.current.capture:
+        torch.cuda.synchronize()
+
+
+def fills() -> None:
+    if Gpu.current.capture:
+        torch.empty(2**31, device=CUDA)
+
+
+def mistaken() -> None:
+    raise TypeError("linear() got an unexpected keyword")
+
+
+def ran_out() -> None:
+    raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+
+@pytest.mark.parametrize(
+    ("fault", "note"),
+    [
+        (unsupported, "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublas`"),
+        (mistaken, "linear() got an unexpected keyword"),
+        (waits, "CUDA error: operation not permitted when stream is capturing"),
+        (fills, OUT_OF_MEMORY),
+        (ran_out, OUT_OF_MEMORY),
+    ],
+)
+def test_a_fault_costs_its_point_only(gpu: Gpu, failing, fault, note: str) -> None:
+    failed = of("gemm", 2)
+    failing(failed, fault)
+    bench = Bench(find_device("cuda"), POINTS)
+    for _ in range(2):
+        timed = {point.name: bench.measure(point) for point in POINTS[14:22]}
+        assert timed.pop(failed.name)["note"] == note
+        assert all("latency" in columns for columns in timed.values())
+    assert gpu.stream is gpu.default
+    assert not bench.fault
+
+
+def test_a_fault_is_recorded_and_said(
+    gpu: Gpu, failing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(of("gemm", 2), waits)
+    assert calibrate(tmp_path / "mine.toml") == 0
+    rows = pd.read_csv(tmp_path / "mine.csv")
+    noted = rows[rows["note"].notna()]
+    assert noted["point"].tolist() == [of("gemm", 2).name]
+    (note,) = noted["note"]
+    assert note == "CUDA error: operation not permitted when stream is capturing"
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"1 point skipped ({note}), such as {of('gemm', 2).name}." in said
+
+
+def test_graphs_that_do_not_fit_beside_each_other_are_let_go(gpu: Gpu) -> None:
+    gpu.max_graphs = 5
+    bench = Bench(find_device("cuda"), POINTS)
+    for _ in range(2):
+        assert all("latency" in bench.measure(point) for point in POINTS[-8:])
+
+
+def test_what_is_let_go_is_free_again(gpu: Gpu) -> None:
+    bench = Bench(find_device("cuda"), POINTS)
+    bench.clear()
+    free = device.free_bytes("cuda")
+    for point in POINTS[:8]:
+        bench.measure(point)
+    assert device.free_bytes("cuda") < free
+    bench.clear()
+    assert device.free_bytes("cuda") == pytest.approx(free, rel=1e-3)
+    bench.close()
+    assert device.free_bytes("cuda") > 0.999 * gpu.total
+
+
+def test_a_gpu_that_is_lost_ends_the_run_and_the_next_goes_on_after_the_point(
+    gpu: Gpu, failing, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, point = tmp_path / "mine.toml", of("gemm", 2)
+    failing(point, gpu.lose)
+    assert calibrate(path) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "an illegal memory access was encountered" in error
+    assert point.name in error
+    rows = pd.read_csv(path.with_suffix(".csv"))
+    assert rows["point"].iloc[-1] == point.name
+    assert "illegal memory access" in rows["note"].iloc[-1]
+    gpu.lost = ""
+    for _ in run_suite(path.with_suffix(".csv"), find_device("cuda"), "tiny"):
+        pass
+    rows = pd.read_csv(path.with_suffix(".csv"))
+    assert rows.loc[rows["note"].notna(), "point"].tolist() == [point.name]
+
+
+@pytest.mark.parametrize("is_wrong", [True, False])
+def test_without_flash_attention_the_rest_is_timed(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_wrong: bool
+) -> None:
+    if is_wrong:
+        monkeypatch.setattr(layers, "flash_error", lambda *_: float("nan"))
+    else:
+        gpu.faults["_flash_attention_forward"] = unsupported
+    assert calibrate(tmp_path / "mine.toml") == 0
+    rows = pd.read_csv(tmp_path / "mine.csv")
+    is_attention = rows["component"] == "attention"
+    assert rows.loc[~is_attention, "note"].isna().all()
+    note = "wrong by nan" if is_wrong else "CUBLAS_STATUS_NOT_SUPPORTED"
+    assert rows.loc[is_attention, "note"].str.contains(note).all()
+    stack = load_hardware(tmp_path / "mine.toml").fitted["torch"]
+    assert stack.gemm
+    assert not stack.attention
+
+
+def test_before_hopper_experts_are_noted(tmp_path: Path, gpu: Gpu) -> None:
+    gpu.properties.major, gpu.properties.minor = 8, 9
+    for _ in run_suite(tmp_path / "mine.csv", find_device("cuda"), "tiny"):
+        pass
+    rows = pd.read_csv(tmp_path / "mine.csv")
+    is_routed = rows["component"] == "experts"
+    assert set(rows.loc[is_routed, "note"]) == {NO_KERNEL}
+    assert rows.loc[~is_routed, "note"].isna().all()
+
+
+def test_points_and_arenas_larger_than_memory(gpu: Gpu) -> None:
+    large = Point(
+        component="gemm", role="fit", fixed={"input_size": 10**6, "output_size": 10**6},
+        varied={"num_tokens": 2}, reference={"num_tokens": 1},
+    )  # fmt: skip
+    bench = Bench(find_device("cuda"), [*POINTS, large])
+    assert bench.measure(large)["note"] == OUT_OF_MEMORY
+    assert "latency" in bench.measure(of("gemm"))
+    before, gpu.total = gpu.total, gpu.reserved + 100
+    assert bench.measure(of("attention"))["note"] == OUT_OF_MEMORY
+    gpu.total = before
+    assert "latency" in bench.measure(of("attention"))
+    bench.close()
+    gpu.total = 2**24
+    with pytest.raises(InputError, match=r"device: .*GB of memory that nothing else holds"):
+        Bench(find_device("cuda"), [*POINTS, large])
+
+
+# what is asked of the device
+
+
+def test_the_watcher_does_not_touch_the_device(gpu: Gpu) -> None:
+    find_device("cuda")
+    found: list[object] = []
+    thread = threading.Thread(
+        target=lambda: found.append(device.disturbances("cuda", is_idle=False))
+    )
+    graph = CUDAGraph()
+    with torch.cuda.graph(graph):
+        thread.start()
+        thread.join()
+    assert found == [[]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("570.1, 1980, 1980, 0, 0x0000000000000000", []),
+        ("570.1, 1980, 1980, 60, 0x0000000000000000", ["busy: 60 % in use before the run"]),
+        ("570.1, 900, 1980, 3, 0x0000000000000060", ["throttled: hot"]),
+        ("570.1, 900, 1980, 3, 0x0000000000000088", [
+            "throttled: power brake", "throttled: slowdown"]),
+        ("570.1, [N/A], [N/A], [N/A], [N/A]", []),
+    ],
+)  # fmt: skip
+def test_what_nvidia_smi_says_speaks_against_timings(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, expected: list[str]
+) -> None:
+    cuda_install.smi(monkeypatch, tmp_path, answer)
+    assert device.disturbances("cuda", is_idle=True) == expected
+    assert device.clocks("cuda").endswith("MHz")
+
+
+def test_older_drivers_know_reasons_by_another_name(
+    gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        '#!/bin/sh\ncase "$1" in *throttle*) echo 470.1, 1, 2, 0, 0x8;; *) exit 2;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert device.disturbances("cuda", is_idle=True) == ["throttled: slowdown"]
+    assert find_device("cuda").driver == "470.1"
+    program.write_text("#!/bin/sh\nexit 9\n")
+    assert device.gpu_state() == {}
+    assert find_device("cuda").driver == "unknown"
+    assert device.clocks("cuda") == "? of ? MHz"
+
+
+def test_gpus_that_do_not_do(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu.properties.major, gpu.properties.minor, gpu.properties.name = 7, 5, "Tesla T4"
+    with pytest.raises(InputError, match=r"Tesla T4.*compute capability 8\.0"):
+        find_device("cuda")
+    gpu.lost = "all CUDA-capable devices are busy or unavailable"
+    with pytest.raises(InputError, match=r"device: got 'cuda'; expected .*busy or unavailable"):
+        find_device("cuda")
+    monkeypatch.setattr(torch.version, "hip", "6.0")
+    with pytest.raises(InputError, match=r"a CUDA GPU that torch can see"):
+        find_device("cuda")
+
+
+# all-reduces
+
+
+def test_all_reduces_of_a_group(lent: tuple[Gpu, Group], tmp_path: Path, monkeypatch) -> None:
+    gpu, group = lent
+    gpu.count, gpu.total = 2, 2**32
+    held: list[float] = []
+
+    def spawn(work, arguments: tuple, nprocs: int, daemon: bool) -> None:
+        assert (nprocs, daemon) == (2, True)
+        held.append(gpu.reserved)
+        work(0, *arguments)
+
+    some = partial(collectives.time_all_reduces, sizes=(2048, 2**20), repeats=3)
+    for name, value in (("SIZES", (2048, 2**20)), ("REPEATS", 3), ("time_all_reduces", some)):
+        monkeypatch.setattr(collectives, name, value)
+
+    def broken(*_: object, **__: object) -> None:
+        held.append(gpu.reserved)
+        raise torch.multiprocessing.ProcessExitedException(
+            "rank 1 was aborted", 1, 1, -6, "SIGABRT"
+        )
+
+    def run() -> list[str]:
+        for _ in run_suite(tmp_path / "mine.csv", find_device("cuda"), "tiny"):
+            pass
+        return json.loads((tmp_path / "mine.json").read_text())["sessions"][-1]["flags"]
+
+    monkeypatch.setattr(torch.multiprocessing, "spawn", broken)
+    (flag,) = run()
+    assert "no all-reduces were timed" in flag
+    assert "rank 1 was aborted" in flag
+    monkeypatch.setattr(torch.multiprocessing, "spawn", spawn)
+    monkeypatch.setattr(collectives.faulthandler, "dump_traceback_later", lambda *_, **__: None)
+    for _ in range(2):  # the second time nothing is missing
+        assert run() == []
+    rows = pd.read_csv(tmp_path / "mine.csv")
+    reduced = rows[rows["component"] == "all_reduce"]
+    assert len(reduced) == 6
+    times = reduced.groupby("bytes")["latency"].median()
+    assert times.tolist() == pytest.approx(
+        [cuda_standin.KERNEL_SECONDS + size / cuda_standin.BYTES_PER_S for size in times.index],
+        rel=0.05,
+    )
+    assert not group.is_there
+    assert group.calls > len(reduced)
+    assert held == pytest.approx([0, 0], abs=2**20)  # ranks find the memory free
+
+
+# the decoder
+
+
+@pytest.mark.parametrize("architecture", [MOE, DENSE], ids=["moe", "dense"])
+def test_a_replayed_pass_is_the_pass(gpu: Gpu, architecture: Architecture) -> None:
+    with torch.inference_mode():
+        decoder = Decoder(architecture, CUDA)
+        forced = torch.randint(0, 8, (2, 6, 2)).to(CUDA) if architecture is MOE else None
+        caches = [decoder.new_cache(2, 64) for _ in range(2)]
+        for one, other in zip(*caches, strict=True):
+            one.copy_(other)
+        replayed = Pass(decoder, caches[0], 3, lambda _: forced)
+        kernels = gpu.kernels
+        for start in (5, 20):
+            tokens = torch.randint(0, 64, (2, 3)).to(CUDA)
+            first = torch.full((2,), start, device=CUDA)
+            plain = decoder.forward(tokens, first, caches[1], forced)
+            assert replayed(tokens, first).tolist() == plain.tolist()
+        assert gpu.kernels > kernels
+        assert replayed._graph
+
+
+def test_before_hopper_a_pass_of_experts_is_not_captured(gpu: Gpu) -> None:
+    gpu.properties.major = 8
+    with torch.inference_mode():
+        decoder = Decoder(MOE, CUDA)
+        plain = Pass(decoder, decoder.new_cache(2, 64), 1)
+        tokens = torch.zeros((2, 1), dtype=torch.int64, device=CUDA)
+        assert plain(tokens, torch.tensor([3, 4], device=CUDA)).shape == (2, 1)
+    assert plain._graph is None
+
+
+def test_a_tiny_loop_runs_on_graphs(gpu: Gpu) -> None:
+    path = Path(__file__).parents[2] / "calibration" / "closed_loop.py"
+    spec = importlib.util.spec_from_file_location("closed_loop_on_a_gpu", path)
+    assert spec
+    assert spec.loader
+    loop = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = loop
+    spec.loader.exec_module(loop)
+    with torch.inference_mode():
+        rows, unions = loop.measure(loop.SETTINGS["tiny"], CUDA)
+    assert (rows["value"] > 0).all()
+    assert set(rows["quantity"]) == {*loop.QUANTITIES, "tokens_per_step"}
+    assert (unions["standard_errors"] < 4.5).all()
+    assert gpu.captures > 4

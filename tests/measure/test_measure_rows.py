@@ -1,0 +1,558 @@
+"""Rows are appended, kept and continued whatever happens to the run (no torch needed)."""
+
+import json
+import math
+import multiprocessing
+import random
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+pytest.importorskip("filelock")
+
+from specmodel.base.errors import InputError
+from specmodel.cli import main
+from specmodel.cli.calibrate import calibration_text
+from specmodel.fit.calibration import calibrate_rows
+from specmodel.machines.hardware import load_hardware
+from specmodel.measure.kernels.device import DeviceInfo
+from specmodel.measure.kernels.rows import COLUMNS, RowFile
+from specmodel.measure.kernels.session import run_suite
+from specmodel.measure.kernels.suite import REPEATS, SUITE_VERSION, Point, suite
+
+IDENTITY = {"device": "a", "driver": "1", "torch": "2.13", "suite_version": "1"}
+INFO = DeviceInfo(
+    kind="cpu", name="Some CPU, 2 threads", hardware="some_cpu_2_threads", driver="AVX, 2 threads",
+    torch="2.13.0", num_multiprocessors=2, capacity_bytes=8e9, l2_bytes=3e7,
+)  # fmt: skip
+
+
+OUT_OF_MEMORY = "out of memory"
+
+
+class FakeBench:
+    """Times that depend on the point and on how often it was timed, by a smooth law."""
+
+    pause, fault = 0.0, ""
+
+    def __init__(self, info: DeviceInfo, points: list[Point]) -> None:
+        self.calls: dict[str, int] = {}
+
+    def clear(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def measure(self, point: Point) -> dict[str, str]:
+        time.sleep(self.pause)
+
+        def seconds(sizes: dict[str, float]) -> float:
+            if point.component == "copy":
+                return 2 * sizes["bytes"] / 2e10
+            size = math.prod(sizes.get(n, 1.0) for n in ("input_size", "output_size"))
+            size *= sizes.get("hidden_size", 1.0) * sizes.get("context_length", 1.0)
+            rows = sizes.get("num_tokens", 1.0) * sizes.get("query_tokens", 1.0)
+            return 1e-5 + 2 * size / 2e10 + 2 * size * rows / 1e12
+
+        timed = {
+            "latency": f"{seconds(point.sizes):.6g}",
+            "reference_latency": f"{seconds(point.reference_sizes):.6g}",
+            "elapsed": "0",
+        }
+        if point.component == "experts":
+            k, E = point.sizes["experts_per_token"], point.sizes["num_experts"]
+            timed["active_experts"] = str(min(k * point.sizes["num_tokens"], E))
+        return timed
+
+
+def put(bench: type, patch: pytest.MonkeyPatch) -> None:
+    """Time with this bench, in place of the module of the real one, which needs torch."""
+    module = SimpleNamespace(Bench=bench)
+    patch.setitem(sys.modules, "specmodel.measure.kernels.bench", module)
+
+
+@pytest.fixture(autouse=True)
+def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    put(FakeBench, monkeypatch)
+
+
+def row(point: str = "p", repeat: int = 0) -> dict[str, object]:
+    return {"point": point, "group": "g", "repeat": repeat, "component": "copy", "latency": 1.0,
+            "reference_latency": 1.0}  # fmt: skip
+
+
+def opened(path: Path, **changes: str) -> RowFile:
+    return RowFile(path, IDENTITY | changes, {"started": "now"})
+
+
+def test_rows_are_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        for repeat in range(3):
+            rows.append(row(repeat=repeat))
+        rows.append(row("q") | {"latency": None, "note": OUT_OF_MEMORY})
+    with opened(path) as rows:
+        assert rows.done == {("p", 0), ("p", 1), ("p", 2), ("q", 0)}
+        assert rows.skipped == {"q"}
+        rows.append(row(repeat=3))
+        rows.note_session(flags=["busy"])
+    assert len(pd.read_csv(path)) == 5
+    provenance = json.loads(rows.provenance_path.read_text())
+    assert provenance["identity"] == IDENTITY
+    assert [s.get("flags") for s in provenance["sessions"]] == [None, ["busy"]]
+
+
+@pytest.mark.parametrize("name", IDENTITY)
+def test_rows_of_another_device_are_refused_and_kept(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        rows.append(row())
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=f"output.*{name}") as caught, opened(path, **{name: "x"}):
+        pass
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == before
+    with opened(path) as rows:  # the refusal left no lock
+        assert rows.done == {("p", 0)}
+
+
+def test_the_beginning_of_a_row_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        rows.append(row())
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"p,g,1,co")
+    with opened(path) as rows:
+        assert rows.done == {("p", 0)}
+        rows.append(row(repeat=1))
+    assert path.read_bytes().startswith(whole)
+    assert pd.read_csv(path)["repeat"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("line", [
+    "p,g,1,copy", "p,g,1.5,copy" + ",1" * 33, "p,g,1,copy" + ",1" * 40, ",".join("x" * 37),
+    "p,g,1,copy" + "," * 33, "p,g,1,copy,,,,,nan,1" + "," * 27, "p,g,1,copy,,,,,one,1" + "," * 27,
+])  # fmt: skip
+def test_a_damaged_row_is_named_and_kept(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        rows.append(row())
+    path.write_text(path.read_text() + line + "\n")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="whole rows; line 3 is damaged"), opened(path):
+        pass
+    assert path.read_bytes() == before
+
+
+def test_what_is_timed_again_replaces_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    list(run_suite(path, INFO, "tiny"))
+    before = path.read_bytes()
+    kept = [line for line in before.splitlines() if b",gemm," not in line]
+    first, *rest = run_suite(path, INFO, "tiny", again=["gemm"])
+    assert first.total - first.done == len(rest) == 12
+    assert path.read_bytes().splitlines()[: len(kept)] == kept
+    assert set(names(path)) == expected_names("tiny")
+    assert len(names(path)) == len(expected_names("tiny"))
+    dropped = tmp_path / "rows.dropped.csv"
+    assert {*kept, *dropped.read_bytes().splitlines()} == {*before.splitlines()}
+    list(run_suite(path, INFO, "tiny", again=["gemm", "copy"]))
+    assert len(names(dropped)) == 12 + 14  # nothing that was dropped before is lost
+    assert len(names(path)) == len(expected_names("tiny"))
+
+
+def test_a_second_run_on_one_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        rows.append(row())
+        with pytest.raises(InputError, match=r"output.*one run at a time"), opened(path):
+            pass
+        rows.append(row(repeat=1))
+    assert len(pd.read_csv(path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("rows.csv", b"a,b\n1,2\n", "other columns"),
+        ("rows.csv", b"\xff\xfe\n", "UTF-8"),
+        ("rows.json", b"{", "provenance as calibrate writes it"),
+        ("rows.json", b'{"identity": 3}', "provenance as calibrate writes it"),
+        ("rows.json", None, "its provenance rows.json beside it"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(
+    tmp_path: Path, name: str, content: bytes | None, expected: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    with opened(path) as rows:
+        rows.append(row())
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=expected), opened(path):
+        pass
+    assert path.read_bytes() == before
+
+
+@contextmanager
+def small_files() -> Iterator[None]:
+    """A limit on the size of files: writing stops in the middle of a row, as on a full disk.
+
+    Not a fixture: the limit would hold for what pytest itself prints into a file.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_no_room_to_write_leaves_whole_rows(tmp_path: Path) -> None:
+    path, written = tmp_path / "rows.csv", 0
+
+    def fill(rows: RowFile) -> None:
+        nonlocal written
+        while written < 1000:
+            rows.append(row(repeat=written))
+            written += 1
+
+    with (
+        opened(path) as rows,
+        pytest.raises(InputError, match=r"output.*room to write") as caught,
+        small_files(),
+    ):
+        fill(rows)
+    assert "\n" not in str(caught.value)
+    assert written > 10
+    assert path.read_bytes().endswith(b"\n")
+    assert pd.read_csv(path)["repeat"].tolist() == list(range(written))
+
+
+def names(path: Path) -> list[tuple[str, int]]:
+    table = pd.read_csv(path)
+    assert list(table) == list(COLUMNS)
+    return list(zip(table["point"], table["repeat"], strict=True))
+
+
+def expected_names(length: str) -> set[tuple[str, int]]:
+    return {(p.name, r) for p in suite("cpu", length) for r in range(REPEATS["cpu"][length])}
+
+
+FORKS = multiprocessing.get_context("forkserver")
+"""What is killed is a copy of a process that has imported pandas and scipy once, and has no threads
+as this one may have: a copy of a thread's locks could wait for ever."""
+FORKS.set_forkserver_preload(["specmodel.fit.calibration", "pytest", "filelock"])
+
+
+def time_slowly(path: Path, ready: Connection) -> None:
+    """Run a tiny suite, a hundredth of a second a timing, until it is killed."""
+    put(FakeBench, pytest.MonkeyPatch())
+    FakeBench.pause = 0.01
+    ready.send_bytes(b"ready")
+    for _ in run_suite(path, INFO, "tiny"):
+        pass
+
+
+def test_killed_ten_times_no_row_is_lost_or_doubled_and_the_fit_is_the_same(
+    tmp_path: Path,
+) -> None:
+    whole, path = tmp_path / "whole.csv", tmp_path / "killed.csv"
+    list(run_suite(whole, INFO, "tiny"))
+    generator, kills = random.Random(5), 0
+    seen: set[tuple[str, int]] = set()
+    for _ in range(10):
+        seen_ready, ready = FORKS.Pipe(duplex=False)
+        process = FORKS.Process(target=time_slowly, args=(path, ready))
+        process.start()
+        assert seen_ready.poll(60)
+        assert seen_ready.recv_bytes() == b"ready"
+        time.sleep(generator.uniform(0.0, 0.06))
+        process.kill()
+        process.join()
+        kills += process.exitcode == -signal.SIGKILL
+        now = set(names(path)) if path.exists() and path.stat().st_size else set()
+        assert seen <= now
+        seen = now
+    assert kills == 10
+    assert 0 < len(seen) < len(expected_names("tiny"))
+    steps = list(run_suite(path, INFO, "tiny"))
+    assert steps[0].done == len(seen)
+    assert len(names(path)) == len(set(names(path)))
+    assert set(names(path)) == expected_names("tiny") == set(names(whole))
+    one, other = (calibrate_rows(p, INFO, date="2026-11-21").text for p in (whole, path))
+    assert one == other
+
+
+def test_points_that_do_not_fit_are_recorded_skipped_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.csv"
+
+    class Small(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            if point.component == "attention" and point.sizes["context_length"] > 200:
+                return {"elapsed": "0", "note": OUT_OF_MEMORY}
+            return super().measure(point)
+
+    put(Small, monkeypatch)
+    list(run_suite(path, INFO, "tiny"))
+    made = calibrate_rows(path, INFO, date="2026-11-21")
+    large = {p.name for p in suite("cpu", "tiny") if p.sizes.get("context_length", 0) > 200}
+    assert set(made.skipped) == large
+    assert set(made.skipped.values()) == {OUT_OF_MEMORY}
+    assert names(path).count((sorted(large)[0], 0)) == 1
+    assert list(run_suite(path, INFO, "tiny"))[1:] == []  # nothing is tried again
+
+
+def test_a_drifting_machine_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slower(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            timed = super().measure(point)
+            self.calls[point.name] = self.calls.get(point.name, 0) + 1
+            factor = 1 + self.calls[point.name] / 4
+            for name in ("latency", "reference_latency"):
+                timed[name] = str(float(timed[name]) * factor)
+            return timed
+
+    put(Slower, monkeypatch)
+    list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
+    made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
+    assert any("drifted" in flag for flag in made.flags)
+    assert made.noise.raw > 0.1
+    assert made.noise.ratio < 1e-3  # the reference drifted alike
+
+
+@pytest.mark.parametrize(
+    ("factor", "told", "is_kept"),
+    [
+        (20.0, "gemm is missed by", True),
+        (1e5, "gemm is not in the profile (measurements", False),
+    ],
+)
+def test_noisy_timings_are_kept_and_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, told: str, is_kept: bool
+) -> None:
+    """A kind that cannot be fitted used to end the command: days of timings and no profile."""
+    generator = random.Random(3)
+
+    class Noisy(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            timed = super().measure(point)
+            if point.component == "gemm":
+                timed["latency"] = str(float(timed["latency"]) * factor ** -generator.random())
+            return timed
+
+    put(Noisy, monkeypatch)
+    list(run_suite(tmp_path / "rows.csv", INFO, "tiny"))
+    made = calibrate_rows(tmp_path / "rows.csv", INFO, date="2026-11-21")
+    (flag,) = (flag for flag in made.flags if "gemm" in flag)
+    assert flag.startswith(told)
+    assert flag.endswith("--again gemm times it anew")
+    assert {kind for kind, _ in made.fits} >= {"experts", "attention", "elementwise"}
+    assert (("gemm", "bf16") in made.fits) is is_kept
+    (tmp_path / "made.toml").write_text(made.text)
+    assert load_hardware(tmp_path / "made.toml").fitted["torch"].experts
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("length", ["quick", "full", "tiny"])
+def test_suites_name_each_point_once_and_judge_other_shapes(device: str, length: str) -> None:
+    points = suite(device, length)
+    assert len({p.name for p in points}) == len(points)
+    groups = {(p.group, tuple(p.reference.items())) for p in points}
+    assert len(groups) == len({p.group for p in points})
+    for kind in ("experts", "gemm", "attention", "elementwise"):
+        own = [p for p in points if p.component == kind]
+        fitted = {p.group for p in own if p.role == "fit"}
+        judged = {p.group for p in own if p.role == "judge"}
+        assert fitted
+        assert length == "tiny" or judged
+        assert not fitted & judged
+    if length != "tiny":
+        queries = {p.sizes["query_tokens"] for p in points if p.component == "attention"}
+        assert {1, 16} <= queries
+        assert max(p.sizes.get("context_length", 0) for p in points) == 32768
+
+
+def test_the_suite_version_is_part_of_the_identity() -> None:
+    assert INFO.identity["suite_version"] == SUITE_VERSION
+    assert INFO.identity["device"] == INFO.name
+
+
+def test_all_reduces_of_several_gpus_make_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a node, on planted times: 20 us and 200 GB/s over four GPUs."""
+    sizes = [2.0**e for e in range(12, 27, 2)]
+    planted = pd.DataFrame([
+        {"component": "all_reduce", "num_gpus": 4, "bytes": int(size), "repeat": repeat,
+         "latency": 2e-5 + 1.5 * size / 2e11}
+        for size in sizes for repeat in range(20)
+    ])  # fmt: skip
+    timed = []
+
+    def time_all_reduces(kind: str, num_ranks: int) -> pd.DataFrame:
+        timed.append((kind, num_ranks))
+        return planted
+
+    monkeypatch.setattr("specmodel.measure.kernels.collectives.time_all_reduces", time_all_reduces)
+    monkeypatch.setattr(
+        "specmodel.measure.kernels.collectives.SIZES", [int(size) for size in sizes]
+    )
+    for name, value in (("num_gpus", lambda: 4), ("gpu_state", dict)):
+        monkeypatch.setattr(f"specmodel.measure.kernels.device.{name}", value)
+    info = replace(INFO, kind="cuda", name="Some GPU", hardware="some_gpu")
+    path = tmp_path / "rows.csv"
+    for _ in range(2):  # the second time nothing is missing
+        list(run_suite(path, info, "tiny"))
+    assert timed == [("cuda", 4)]
+    made = calibrate_rows(path, info, date="2026-11-21")
+    assert made.links
+    link = made.links[1]
+    assert link.collective_latency == pytest.approx(2e-5, rel=1e-3)
+    assert link.peak_bytes_per_s == pytest.approx(2e11, rel=1e-3)
+    assert link.kind == "nvlink"
+    (tmp_path / "made.toml").write_text(made.text)
+    assert load_hardware(tmp_path / "made.toml").link == link
+    text = calibration_text(made, 0, 1)
+    assert "All-reduce over 4 GPUs: 20 us and 200 GB/s" in text
+
+
+@pytest.fixture
+def calibrate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """The command on a device that is not there, with a profile in the folder of the test."""
+    monkeypatch.setattr("specmodel.measure.kernels.device.find_device", lambda _: INFO)
+    words = ["calibrate", "--device", "cpu", "--tiny", "--output", str(tmp_path / "mine.toml")]
+    return lambda *more: main([*words, *more])
+
+
+def test_a_dry_run_lists_what_is_left_and_times_nothing(
+    calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate("--dry-run") == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "80 of 80 timings left, of 40 points; repeats left and point:"
+    assert [line.split() for line in lines] == [["2", p.name] for p in suite("cpu", "tiny")]
+    assert list(tmp_path.iterdir()) == []
+    timings = run_suite(tmp_path / "mine.csv", INFO, "tiny")
+    for _ in range(42):
+        next(timings)
+    timings.close()
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert calibrate("--dry-run") == 0
+    assert capsys.readouterr().out.startswith("39 of 80 timings left, of 39 points; ")
+    assert calibrate("--dry-run", "--again", "copy", "--again", "launch") == 0
+    assert capsys.readouterr().out.startswith("42 of 80 timings left, of 40 points; ")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_component_is_timed_again(
+    calibrate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate() == 0
+    first = capsys.readouterr()
+    assert first.err.splitlines()[0] == f"{INFO.name}, torch 2.13.0: 80 of 80 timings left"
+    assert calibrate("--again", "attention") == 0
+    again = capsys.readouterr()
+    assert "24 of 80 timings left" in again.err
+    assert "80 timings, 24 of them now." in again.out
+    assert len(names(tmp_path / "mine.dropped.csv")) == 24
+    assert len(names(tmp_path / "mine.csv")) == 80
+    assert calibrate("--again", "attentoin") == 2
+    assert "'attention'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_terminal", [True, False])
+def test_the_pace_is_said_while_it_goes(
+    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    has_terminal: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(FakeBench, "pause", 0.004)
+    for name in ("_FIRST_LINE", "_LINES"):
+        monkeypatch.setattr(f"specmodel.cli.calibrate.{name}", 0.05)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: has_terminal)
+    assert calibrate() == 0
+    _, *lines = capsys.readouterr().err.splitlines()
+    if has_terminal:
+        assert "100%" in lines[-1]
+        assert "a second" in lines[-1]
+        return
+    told = [
+        re.fullmatch(r"(\d+) of 80 timings, ([\d.]+) a second, 0\.0 min left", x) for x in lines
+    ]
+    assert len(told) >= 2
+    assert all(told)
+    assert all(0 < float(found[2]) < 250 for found in told if found)
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "told"),
+    [
+        ("copy launch", 0, "Warning: 2 points skipped (boom), such as copy-1048576, launch-0."),
+        ("experts", 0, "Warning: 14 points skipped (boom)"),
+        ("second", 0, "Warning: 40 points skipped (boom)"),
+        ("gemm", 2, "got 'no gemm that was timed'; expected products"),
+        ("copy launch experts gemm attention elementwise", 2, "--again gemm times them anew"),
+    ],
+)
+def test_a_suite_of_which_parts_fail(
+    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    failing: str, status: int, told: str,
+) -> None:  # fmt: skip
+    class Failing(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            is_second = point.name in self.calls
+            self.calls[point.name] = 1
+            if point.component in failing.split() or (failing == "second" and is_second):
+                return {"elapsed": "0", "note": "boom"}
+            return super().measure(point)
+
+    put(Failing, monkeypatch)
+    assert calibrate() == status
+    said = capsys.readouterr()
+    assert told in " ".join((said.out + said.err).split())
+    assert "nan" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("more", "same"), [([], "command"), (["--again", "gemm"], "without --again")]
+)
+def test_an_interruption_says_what_goes_on(
+    calibrate, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    more: list[str], same: str,
+) -> None:  # fmt: skip
+    if more:
+        list(run_suite(tmp_path / "mine.csv", INFO, "tiny"))
+
+    class Interrupted(FakeBench):
+        def measure(self, point: Point) -> dict[str, str]:
+            self.calls[point.name] = 1
+            if len(self.calls) == 4:
+                raise KeyboardInterrupt
+            return super().measure(point)
+
+    put(Interrupted, monkeypatch)
+    assert calibrate(*more) == 130
+    assert f"{same} goes on from there." in capsys.readouterr().err
+    assert len(names(tmp_path / "mine.csv")) == (80 - 12 if more else 0) + 3
+    put(FakeBench, monkeypatch)
+    assert calibrate() == 0
+    assert len(names(tmp_path / "mine.csv")) == 80

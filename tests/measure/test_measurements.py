@@ -1,0 +1,460 @@
+"""Tables of measured kernels: what is refused and how, medians of repeats, the work timed."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from planted import H200, KINDS, SHAPES, planted, points
+from strategies import one_layer, pass_of
+
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.base.errors import InputError
+from specmodel.fit import fit_kernels
+from specmodel.fit.kernels import PARAMETERS, predicted_time
+from specmodel.fit.timed_work import check_plausible, work_of
+from specmodel.machines.hardware import load_hardware
+from specmodel.measure.measurements import (
+    COLUMNS,
+    COMMON,
+    ROLES,
+    check_measurements,
+    groups,
+    read_measurements,
+)
+from specmodel.models.architecture import load_architecture
+
+
+def with_cell(table: pd.DataFrame, column: str, value: object) -> pd.DataFrame:
+    """A copy with one cell changed."""
+    cells = [value, *table[column].iloc[1:]]
+    return table.assign(**{column: pd.Series(cells, table.index, dtype=object)})
+
+
+def refusal(function, *arguments) -> str:
+    """The one line with which an argument is refused."""
+    with pytest.raises(InputError) as caught:
+        function(*arguments)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert message.startswith("measurements")
+    assert ": got " in message
+    assert "; expected " in message
+    return message
+
+
+GEMM = planted("gemm")
+CSV = GEMM.to_csv(index=False).encode()
+FILES = {
+    "empty.csv": (b"", "empty.csv", "well-formed"),
+    "comments.csv": (b"# a\n# b\n", "comments.csv", "well-formed"),
+    "header.csv": (CSV.splitlines()[0] + b"\n", "0 rows", "at least one"),
+    "cut.csv": (CSV[: CSV.rindex(b",mine")], "stack", "'nan'"),
+    "cut_in_a_name.csv": (CSV[: CSV.rindex(b"00_sxm")], "hardware", "'h2'"),
+    "long.csv": (CSV + b"1,2,3,4,5,6,7,8,9,10,11,12,13,14\n", "long.csv", "line 98"),
+    "quote.csv": (CSV + b'"abc', "quote.csv", "well-formed"),
+    "semicolons.csv": (CSV.replace(b",", b";"), "columns component", "latency as well"),
+    "binary.csv": (bytes(range(256)) * 20, "measurements", "expected"),
+    "zeros.csv": (bytes(1000), "columns component", "latency as well"),
+    "utf16.csv": (CSV.decode().encode("utf-16"), "utf16.csv", "utf-8"),
+    "latin.csv": (CSV.replace(b"mine", b"m\xefne"), "latin.csv", "utf-8"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_bad_cases_start_from_is_accepted(kind: str) -> None:
+    table = check_measurements(planted(kind))
+    assert len(table) == len(points(kind))
+    assert list(table["shape"].unique()) == [shape_name(kind, s) for s in SHAPES[kind]]
+    check_plausible(table, H200)
+
+
+def shape_name(kind: str, shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path) -> None:
+    content, *fragments = FILES[name]
+    (tmp_path / name).write_bytes(content)
+    message = refusal(read_measurements, tmp_path / name)
+    assert all(fragment in message for fragment in fragments), message
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_missing_file_is_named(suffix: str, tmp_path) -> None:
+    message = refusal(read_measurements, tmp_path / f"none{suffix}")
+    assert f"none{suffix}" in message
+    assert "No such file" in message
+
+
+@pytest.mark.parametrize("name", ["none", "a.zip", "a.xz", "a.csv.gz", "a.CSV.bak"])
+def test_the_suffix_must_be_that_of_a_table(name: str, tmp_path) -> None:
+    (tmp_path / name).write_bytes(b"xxx")
+    message = refusal(read_measurements, tmp_path / name)
+    assert name in message
+    assert "a .csv or .parquet file" in message
+
+
+def test_a_folder_is_no_table(tmp_path) -> None:
+    (tmp_path / "folder.csv").mkdir()
+    message = refusal(read_measurements, tmp_path / "folder.csv")
+    assert "folder.csv" in message
+    assert "directory" in message
+
+
+def test_binary_garbage_is_no_parquet(tmp_path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "a.parquet").write_bytes(bytes(range(256)) * 20)
+    assert "a.parquet" in refusal(read_measurements, tmp_path / "a.parquet")
+
+
+def test_what_parquet_needs_is_said(tmp_path, monkeypatch) -> None:
+    for name in ("pyarrow", "fastparquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    assert "pip install 'specmodel[datasets]'" in refusal(read_measurements, tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_all_components_come_back_from_one_file(suffix: str, tmp_path) -> None:
+    path = tmp_path / f"all{suffix}"
+    table = pd.concat([planted(kind) for kind in KINDS], ignore_index=True)
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow")
+        table.to_parquet(path)
+    else:
+        path.write_text("# a comment\n" + table.to_csv(index=False), encoding="utf-8")
+    read = {kind: rows for kind, _, rows in groups(read_measurements(path))}
+    assert set(read) == set(KINDS)
+    for kind in KINDS:
+        expected = check_measurements(planted(kind))
+        columns = [*COLUMNS[kind], "latency", "role", "shape"]
+        pd.testing.assert_frame_equal(
+            read[kind][columns].reset_index(drop=True), expected[columns], check_dtype=False
+        )
+
+
+def test_a_version_stays_as_it_is_written(tmp_path) -> None:
+    GEMM.assign(version="1.10").to_csv(tmp_path / "a.csv", index=False)
+    assert set(read_measurements(tmp_path / "a.csv")["version"]) == {"1.10"}
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_a_missing_common_column_is_named(name: str) -> None:
+    assert f"columns {name} as well" in refusal(check_measurements, GEMM.drop(columns=name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in KINDS for name in COLUMNS[kind]]
+)
+def test_a_missing_column_of_a_component_is_named(kind: str, name: str) -> None:
+    message = refusal(check_measurements, planted(kind).drop(columns=name))
+    assert f"rows of {kind}" in message
+    assert f"columns {name} as well" in message
+
+
+def test_a_table_without_columns_is_refused() -> None:
+    assert "component, hardware" in refusal(check_measurements, pd.DataFrame())
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("component", "gem", "experts, gemm, attention"),
+        ("component", np.nan, "experts, gemm, attention"),
+        ("role", "test", ", ".join(ROLES)),
+        ("role", np.nan, ", ".join(ROLES)),
+        ("weight_dtype", "bf17", "bf16"),
+        ("weight_dtype", "BF16", "bf16"),
+        ("weight_dtype", np.nan, "bf16"),
+        ("activation_dtype", "float16", "fp16"),
+        ("activation_dtype", "mxfp4", "bf16"),
+        *(
+            (column, value, expected)
+            for column, expected in (
+                ("latency", "a number above 1e-12"),
+                ("num_tokens", "a whole number above 0"),
+                ("input_size", "a whole number above 0"),
+                ("output_size", "a whole number above 0"),
+            )
+            for value in (0, -1.0, np.nan, None, np.inf, -np.inf, "fast", "1e-5 s", "1,5", "")
+        ),
+        ("latency", 5e-324, "above 1e-12"),
+        ("latency", 1e300, "at most 1e+12"),
+        ("num_tokens", 1e300, "at most 1e+12"),
+        ("component", np.float64(-np.inf), "experts, gemm, attention"),
+        ("num_tokens", 1.5, "a whole number above 0"),
+        ("input_size", 4096.5, "a whole number above 0"),
+    ],
+)
+def test_a_bad_cell_names_column_value_and_what_would_do(column, value, expected: str) -> None:
+    message = refusal(check_measurements, with_cell(GEMM, column, value))
+    assert message.startswith(f"measurements.{column}: got ")
+    assert str(value) in message
+    assert expected in message
+    assert "np." not in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value", "expected"),
+    [
+        ("experts", "active_experts", 1e4, "at most num_experts"),
+        ("experts", "experts_per_token", 1e4, "at most num_experts"),
+        ("attention", "num_kv_heads", 1000, "at most num_heads"),
+        ("attention", "context_length", 0.5, "a whole number above 0"),
+        ("attention", "query_tokens", 0, "a whole number above 0"),
+        ("attention", "query_tokens", 1e4, "at most context_length"),
+        ("experts", "includes_router", 2, "a whole number of at least 0 and at most 1"),
+        ("experts", "model_expert_size", np.nan, "a whole number above 0"),
+    ],
+)
+def test_an_impossible_point_is_refused(kind, column, value, expected: str) -> None:
+    table = planted(kind)
+    others = {"model_expert_size": "expert_size", "query_tokens": "batch_size"}
+    filled = table[others[column]] if column in others else 0
+    table = table if column in table else table.assign(**{column: filled})
+    message = refusal(check_measurements, with_cell(table, column, value))
+    assert message.startswith(f"measurements.{column}: got {value}")
+    assert expected in message
+
+
+def test_cells_of_other_components_are_not_read() -> None:
+    """A damaged row may have text in a column that its component does not have."""
+    table = pd.concat([planted("gemm"), planted("attention")], ignore_index=True)
+    table = table.assign(num_heads=table["num_heads"].astype(object).fillna("x"))
+    assert len(check_measurements(table)) == len(table)
+
+
+def test_numbers_as_text_are_read() -> None:
+    text = GEMM.assign(latency=GEMM["latency"].map(repr), num_tokens=GEMM["num_tokens"].map(str))
+    columns = ["num_tokens", "latency"]
+    read, given = (check_measurements(table)[columns] for table in (text, GEMM))
+    np.testing.assert_allclose(read, given, rtol=1e-12)  # pandas 2.2 reads 12 digits of a text
+
+
+def test_a_dtype_of_weights_goes_with_one_of_activations() -> None:
+    mixed = np.where(np.arange(len(GEMM)) % 2, "fp8", "bf16")
+    table = GEMM.assign(weight_dtype="fp8", activation_dtype=mixed)
+    message = refusal(check_measurements, table)
+    assert message.startswith("measurements.activation_dtype: got ['bf16', 'fp8'];")
+    assert "one dtype of activations for each weight_dtype; fp8" in message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_size_must_be_above_zero(kind: str) -> None:
+    for column in COLUMNS[kind]:
+        if not column.endswith("_dtype"):
+            message = refusal(check_measurements, with_cell(planted(kind), column, 0))
+            assert message.startswith(f"measurements.{column}: got 0;")
+            assert kind in message
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("hardware", "b200"),
+        ("hardware", np.nan),
+        ("stack", "vllm"),
+        ("stack", ""),
+        ("version", "1.2.4"),
+        ("version", 1.0),
+    ],
+)
+def test_one_device_and_stack_a_table(column: str, value: object) -> None:
+    message = refusal(check_measurements, with_cell(GEMM, column, value))
+    assert message.startswith(f"measurements.{column}: got ")
+    assert str(value) in message
+    assert str(GEMM[column].iloc[0]) in message
+
+
+def test_the_same_row_twice_is_no_repeat() -> None:
+    message = refusal(check_measurements, pd.concat([GEMM, GEMM.head(3)]))
+    assert "3 rows twice" in message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_repeats_of_a_point_become_their_median(kind: str) -> None:
+    once = planted(kind)
+    repeats = [once.assign(latency=once["latency"] * factor) for factor in (1.5, 1.0, 0.9)]
+    shuffled = pd.concat(repeats).sample(frac=1, random_state=0)
+    expected, found = check_measurements(once), check_measurements(shuffled)
+    key = [*COLUMNS[kind], "role", "shape"]
+    pd.testing.assert_frame_equal(
+        *(t.sort_values(key, ignore_index=True)[[*key, "latency"]] for t in (expected, found))
+    )
+
+
+def test_points_of_another_distribution_or_role_are_no_repeats() -> None:
+    table = planted("experts").assign(distribution="balanced")
+    other = table.assign(distribution="power_law_1.2", latency=1.3 * table["latency"])
+    assert len(check_measurements(pd.concat([table, other]))) == 2 * len(table)
+
+
+def test_every_row_is_fitted_where_no_role_is_given() -> None:
+    table = check_measurements(GEMM.drop(columns="role"))
+    assert set(table["role"]) == {"fit"}
+
+
+def test_the_table_given_stays_as_it_is() -> None:
+    before = GEMM.copy()
+    check_measurements(GEMM)
+    pd.testing.assert_frame_equal(GEMM, before)
+
+
+def test_groups_are_components_by_dtype() -> None:
+    parts = [planted(kind) for kind in KINDS]
+    parts.append(GEMM.assign(weight_dtype="fp8"))
+    found = groups(check_measurements(pd.concat(parts, ignore_index=True)))
+    expected = [("attention", "bf16"), ("experts", "bf16"), ("gemm", "bf16"), ("gemm", "fp8")]
+    expected += [("latent_attention", "bf16"), ("recurrence", "fp32")]
+    assert [(kind, dtype) for kind, dtype, _ in found] == expected
+    assert sum(len(rows) for *_, rows in found) == sum(map(len, parts))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("factor", "unit"),
+    [(1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "microseconds"), (1 / 60, "minutes")],
+)
+def test_another_unit_is_suspected(kind: str, factor: float, unit: str) -> None:
+    table = planted(kind)
+    table = check_measurements(table.assign(latency=factor * table["latency"]))
+    for judge in (check_plausible, fit_kernels):
+        message = refusal(judge, table, H200)
+        assert message.startswith("measurements.latency: got ")
+        assert kind in message
+        assert unit in message
+        assert "0.3 to 100" in message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("times", "is_taken"), [(0.29, False), (0.31, True), (99, True), (101, False)]
+)
+def test_times_of_the_data_sheet_that_are_taken(kind: str, times: float, is_taken: bool) -> None:
+    sheet = predicted_time(kind, points(kind), H200, KernelParameters(sharpness=np.inf))
+    table = check_measurements(planted(kind).assign(latency=times * sheet))
+    if is_taken:
+        check_plausible(table, H200)
+    else:
+        assert "times the data" in refusal(check_plausible, table, H200)
+
+
+@pytest.mark.parametrize("latency", [1e-9, 1e-3, 1.0])
+def test_what_a_cache_could_hold_does_not_tell_the_unit(latency: float) -> None:
+    small = GEMM.assign(input_size=512, output_size=512, latency=latency)
+    check_plausible(check_measurements(small.drop_duplicates()), H200)
+
+
+def test_one_slow_component_is_found_among_good_ones() -> None:
+    slow = planted("attention")
+    slow["latency"] *= 1e3
+    parts = [planted("experts"), planted("gemm"), slow]
+    table = check_measurements(pd.concat(parts, ignore_index=True))
+    assert "attention" in refusal(check_plausible, table, H200)
+
+
+@pytest.mark.parametrize(("kind", "depths"), [*((kind, None) for kind in KINDS), ("gemm", 1)])
+def test_more_points_than_parameters_are_needed(kind: str, depths: int | None) -> None:
+    """Products of one depth, as the first of the table are, do not tell how it is walked."""
+    table = check_measurements(planted(kind).assign(role="fit"))
+    parameters = len(PARAMETERS[kind])
+    if kind == "gemm" and not depths:
+        table = table.sort_values("num_tokens", kind="stable")
+    elif depths:
+        parameters -= len(("depth_time", "depth_limit"))
+    message = refusal(fit_kernels, table.head(parameters), H200)
+    assert f"{parameters} points of {kind}" in message
+    assert f"more than {parameters}" in message
+    assert fit_kernels(table.head(parameters + 1), H200)
+
+
+def test_points_to_judge_or_skip_are_not_fitted() -> None:
+    for role in ("judge", "skip"):
+        table = check_measurements(GEMM.assign(role=role))
+        assert "0 points of gemm" in refusal(fit_kernels, table, H200)
+
+
+def test_a_dtype_without_a_peak_names_those_there_are() -> None:
+    t4 = load_hardware("t4")
+    table = check_measurements(GEMM.assign(activation_dtype="fp32"))
+    with pytest.raises(InputError, match=r"^activation_dtype: got 'fp32'; .*fp16"):
+        check_plausible(table, t4)
+
+
+def assert_same_work(kind: str, row: dict[str, object], part, *, leave_out=()) -> None:
+    """What was timed is what a pass counts for a layer."""
+    work = work_of(kind, pd.DataFrame([row]))
+    numbers = ("flop", "weight_bytes", "activation_bytes", "cache_bytes", "kernels", "rows",
+               "spread", "width", "groups")  # fmt: skip
+    for name in numbers:
+        if name not in leave_out:
+            measured, counted = (np.ravel(getattr(w, name)) for w in (work, part))
+            np.testing.assert_allclose(measured, counted, rtol=1e-12, err_msg=name)
+    for name in ("kind", "dtype", "stored_dtype"):
+        assert getattr(work, name) == getattr(part, name)
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 300])
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "qwen3-30b-a3b", "gpt-oss-120b"])
+@pytest.mark.parametrize("dtype", [None, "fp8"])
+def test_experts_timed_are_those_of_one_layer(name: str, tokens: int, dtype: str | None) -> None:
+    model = load_architecture(name)
+    changes = {}
+    if dtype:
+        changes |= {"weight_dtype": dtype, "expert_dtype": dtype, "activation_dtype": dtype}
+    model = one_layer(model).with_changes("target", changes)
+    work = pass_of(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
+    row = {
+        "num_tokens": tokens,
+        "hidden_size": model.hidden_size,
+        "expert_size": model.experts.expert_size,
+        "num_experts": model.num_experts,
+        "experts_per_token": model.experts_per_token,
+        "active_experts": float(work.active_experts),
+        "num_matrices": 3,
+        "weight_dtype": model.expert_dtype or model.weight_dtype,
+        "activation_dtype": model.activation_dtype,
+    }
+    assert_same_work("experts", row, work.components["routed_experts"])
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 300])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
+def test_a_product_timed_is_that_of_the_head(name: str, tokens: int) -> None:
+    model = load_architecture(name)
+    work = pass_of(model, batch_size=tokens, tokens_per_sequence=1, context_length=1000)
+    row = {
+        "num_tokens": tokens,
+        "input_size": model.hidden_size,
+        "output_size": model.vocabulary_size,
+        "weight_dtype": model.outer_dtype,
+        "activation_dtype": model.activation_dtype,
+    }
+    assert_same_work("gemm", row, work.components["lm_head"])
+
+
+@pytest.mark.parametrize("batch", [1, 64])
+@pytest.mark.parametrize("kv_dtype", ["bf16", "fp8"])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "qwen3-30b-a3b"])
+def test_attention_timed_is_that_of_one_layer(name: str, kv_dtype: str, batch: int) -> None:
+    """A table counts the token itself in the context, a pass the entries before it."""
+    model = load_architecture(name)
+    model = one_layer(model).with_changes("target", {"kv_dtype": kv_dtype})
+    (mixer,) = model.mixers
+    context = 5000
+    work = pass_of(model, batch_size=batch, tokens_per_sequence=1, context_length=context - 1)
+    part = work.components["attention_core"]
+    row = {
+        "batch_size": batch,
+        "context_length": context,
+        "num_heads": mixer.num_heads,
+        "num_kv_heads": mixer.num_kv_heads,
+        "head_dim": mixer.head_dim,
+        "kv_dtype": kv_dtype,
+        "activation_dtype": model.activation_dtype,
+    }
+    assert_same_work("attention", row, part, leave_out=("cache_bytes",))
+    measured = work_of("attention", pd.DataFrame([row])).cache_bytes
+    np.testing.assert_allclose(measured, part.cache_bytes, rtol=1.01 / context)

@@ -1,0 +1,444 @@
+"""Acceptance read off saved scrapes of vLLM: counters, figures, bad input, the command."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specmodel import cli
+from specmodel.algebra.acceptance import expected_tokens_per_step_by_position
+from specmodel.algebra.speculation import expected_tokens_per_step
+from specmodel.base.errors import InputError
+from specmodel.measure.scrapes import scraped_acceptance
+
+DRAFTS = "vllm:spec_decode_num_drafts_total"
+DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+BY_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+QWEN, LLAMA = "Qwen/Qwen3-30B-A3B", "meta-llama/Llama-3.1-8B"
+
+BEFORE = """\
+# HELP python_gc_objects_collected_total Objects collected during gc
+# TYPE python_gc_objects_collected_total counter
+python_gc_objects_collected_total{generation="0"} 10948.0
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="MODEL"} 3.0
+"""
+AFTER = """\
+# HELP vllm:time_to_first_token_seconds Histogram of time to first token in seconds.
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{engine="0",le="0.001",model_name="MODEL"} 0.0
+vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="MODEL"} 12.0
+vllm:time_to_first_token_seconds_count{engine="0",model_name="MODEL"} 12.0
+vllm:time_to_first_token_seconds_sum{engine="0",model_name="MODEL"} 0.7
+"""
+
+
+def labels(**given):
+    return "{" + ",".join(f'{name}="{value}"' for name, value in sorted(given.items())) + "}"
+
+
+def scrape(*series):
+    """Text of a scrape of series (model_name, engine, drafts, draft tokens, by position)."""
+    text = [BEFORE.replace("MODEL", series[0][0]).rstrip()]
+    values = {DRAFTS: [], DRAFTED: [], ACCEPTED: [], BY_POSITION: []}
+    for model, engine, drafts, drafted, by_position in series:
+        on = labels(model_name=model, engine=engine)
+        values[DRAFTS].append((on, drafts))
+        values[DRAFTED].append((on, drafted))
+        values[ACCEPTED].append((on, sum(by_position)))
+        for position, count in enumerate(by_position):
+            on = labels(model_name=model, engine=engine, position=position)
+            values[BY_POSITION].append((on, count))
+    for name, samples in values.items():
+        created = name.replace("_total", "_created")
+        text += [f"# HELP {name} Number of something.", f"# TYPE {name} counter"]
+        text += [f"{name}{on} {float(value)}" for on, value in samples]
+        text += [f"# HELP {created} Number of something.", f"# TYPE {created} gauge"]
+        text += [f"{created}{on} 1.7634e+09" for on, _ in samples]
+    return "\n".join(text) + "\n" + AFTER.replace("MODEL", series[0][0])
+
+
+ONE = (QWEN, 0, 1000, 3000, [800, 560, 280])
+TWO = (QWEN, 1, 500, 1500, [400, 340, 170])
+OTHER = (LLAMA, 0, 200, 400, [50, 10])
+SHORT = (QWEN, 0, 1000, 2620, [800, 500, 200])
+LATER = (QWEN, 0, 1600, 4800, [1220, 770, 370])
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a scrape of series, or a text, and return its path."""
+
+    def write(*content, name="run.prom"):
+        path = tmp_path / name
+        text = content[0] if isinstance(content[0], str) else scrape(*content)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line that must succeed; return what it prints."""
+
+    def run(command):
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert (status, err) == (0, "")
+        return out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command line that must fail in one line; return the line."""
+
+    def refused(command):
+        status = cli.main(shlex.split(command))
+        out, err = capsys.readouterr()
+        assert (status, out, len(err.splitlines())) == (2, "", 1)
+        assert err.startswith("specmodel: error: ")
+        return err.removeprefix("specmodel: error: ").rstrip("\n")
+
+    return refused
+
+
+def test_the_engines_of_a_model_are_summed(write):
+    measured = scraped_acceptance(write(ONE, OTHER, TWO), model=QWEN)
+    # 1500 drafts of 4500 tokens; accepted 1200, 900 and 450 by position, 2550 in all.
+    assert (measured.model_name, measured.num_engines) == (QWEN, 2)
+    assert (measured.num_drafts, measured.num_draft_tokens) == (1500, 4500)
+    assert measured.num_accepted_tokens == 2550
+    assert measured.accepted_by_position.tolist() == [1200, 900, 450]
+    assert (measured.mean_draft_length, measured.max_draft_length) == (3, 3)
+    np.testing.assert_allclose(measured.acceptance_by_position, [0.8, 0.75, 0.5], rtol=1e-12)
+    assert measured.tokens_per_step == pytest.approx(2.7, rel=1e-12)
+    assert measured.accepted_fraction == pytest.approx(2550 / 4500, rel=1e-12)
+    a = measured.acceptance_rate
+    assert 1 + a + a**2 + a**3 == pytest.approx(2.7, rel=1e-12)
+
+
+def test_one_model_needs_no_name_and_several_do(write):
+    assert scraped_acceptance(write(OTHER)).model_name == LLAMA
+    both = write(ONE, OTHER, TWO)
+    assert scraped_acceptance(both, model=LLAMA).tokens_per_step == 1.3
+    with pytest.raises(InputError, match=f"model: got None; expected one of {QWEN}, {LLAMA}"):
+        scraped_acceptance(both)
+    with pytest.raises(InputError, match=f"model: got 'qwen3'; .*{QWEN}"):
+        scraped_acceptance(both, model="qwen3")
+
+
+def test_rates_of_a_simulated_engine_are_found(write):
+    alpha, gamma, drafts = 0.72, 4, 200_000
+    accepted = np.random.default_rng(1).geometric(1 - alpha, drafts) - 1
+    reached = [int((accepted >= i).sum()) for i in range(1, gamma + 1)]
+    measured = scraped_acceptance(write((QWEN, 0, drafts, gamma * drafts, reached)))
+    standard_error = np.std(np.minimum(accepted, gamma)) / drafts**0.5
+    exact = float(expected_tokens_per_step(alpha, gamma))
+    assert abs(measured.tokens_per_step - exact) < 4 * standard_error
+    slope = (expected_tokens_per_step(alpha + 1e-6, gamma) - exact) / 1e-6
+    assert abs(measured.acceptance_rate - alpha) < 4 * standard_error / slope
+    assert measured.accepted_fraction < alpha - 0.1
+    tried = np.array([drafts, *reached[:-1]])
+    errors = np.abs(measured.acceptance_by_position - alpha)
+    assert (errors < 4 * np.sqrt(alpha * (1 - alpha) / tried)).all()
+
+
+def test_short_drafts_hide_acceptance_but_not_tokens_per_step(write):
+    alpha, drafts = 0.7, 200_000
+    generator = np.random.default_rng(2)
+    lengths = generator.integers(1, 6, drafts)
+    accepted = np.minimum(generator.geometric(1 - alpha, drafts) - 1, lengths)
+    reached = [int((accepted >= i).sum()) for i in range(1, 6)]
+    series = (QWEN, 0, drafts, int(lengths.sum()), reached)
+    measured = scraped_acceptance(write(series))
+    assert measured.mean_draft_length == lengths.mean()
+    assert measured.max_draft_length == 5
+    # One of five drafts of length g: 1.7, 2.19, 2.533, 2.7731, 2.94117; their mean at length 3.
+    assert measured.tokens_per_step == pytest.approx(2.427454, abs=0.01)
+    assert measured.acceptance_rate == pytest.approx(0.6716, abs=0.004)
+    assert measured.acceptance_by_position[0] == pytest.approx(alpha, abs=0.005)
+    expected = alpha * np.array([4 / 5, 3 / 4, 2 / 3, 1 / 2])
+    np.testing.assert_allclose(measured.acceptance_by_position[1:], expected, atol=0.01)
+    for cut in range(1, 6):
+        tokens = expected_tokens_per_step_by_position(measured.acceptance_by_position, cut)
+        assert tokens == pytest.approx(1 + np.minimum(accepted, cut).mean(), rel=1e-12)
+
+
+def test_a_draft_length_that_is_not_whole_is_taken_as_it_is(write):
+    measured = scraped_acceptance(write(SHORT))
+    assert measured.mean_draft_length == 2.62
+    tokens = expected_tokens_per_step(measured.acceptance_rate, 2.62)
+    assert tokens == pytest.approx(2.5, rel=1e-12)
+
+
+@pytest.mark.parametrize(("by_position", "alpha"), [([0, 0, 0], 0), ([1000, 1000, 1000], 1)])
+def test_all_or_nothing_accepted(by_position, alpha, write):
+    measured = scraped_acceptance(write((QWEN, 0, 1000, 3000, by_position)))
+    assert measured.acceptance_rate == pytest.approx(alpha, abs=1e-12)
+    assert measured.acceptance_by_position.tolist() == [alpha] * 3
+    assert measured.tokens_per_step == 1 + 3 * alpha
+
+
+def test_two_scrapes_give_what_was_counted_between(write):
+    measured = scraped_acceptance(write(ONE), write(LATER, name="later.prom"))
+    assert (measured.num_drafts, measured.num_draft_tokens) == (600, 1800)
+    assert measured.accepted_by_position.tolist() == [420, 210, 90]
+    assert measured.num_accepted_tokens == 720
+    np.testing.assert_allclose(measured.acceptance_by_position, [0.7, 0.5, 3 / 7], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "change"),
+    [
+        (DRAFTS, 999, {2: 999}),
+        (DRAFTED, 2999, {3: 2999}),
+        (ACCEPTED, 1639, {4: [800, 560, 279]}),
+        (f"{BY_POSITION} position 1", 559, {4: [801, 559, 280]}),
+    ],
+)
+def test_each_counter_may_only_rise(name, value, change, write):
+    series = tuple(change.get(i, field) for i, field in enumerate(ONE))
+    with pytest.raises(InputError, match=f"^{name}: got {value}; .*went backwards"):
+        scraped_acceptance(write(ONE), write(series, name="later.prom"))
+
+
+def test_an_engine_that_restarted_is_seen_though_the_sum_rose(write):
+    series = ((QWEN, 0, 9000, 27000, [7200, 5000, 2500]), (QWEN, 1, 9, 27, [4] * 3))
+    with pytest.raises(InputError, match=f"{DRAFTS}: got 9; expected at least 500"):
+        scraped_acceptance(write(ONE, TWO), write(*series, name="later.prom"))
+
+
+@pytest.mark.parametrize(
+    ("later", "match"),
+    [
+        ((LLAMA, *ONE[1:]), f"model_name: got '{LLAMA}'; expected {QWEN}"),
+        ((QWEN, 5, *ONE[2:]), 'position 0: got .engine="0".; expected a series of both scrapes'),
+        (
+            (QWEN, 0, 2000, 8000, [800, 600, 300, 100]),
+            "position 3: got .*; expected a series of both scrapes",
+        ),
+    ],
+)
+def test_only_scrapes_of_one_engine_have_a_difference(later, match, write):
+    with pytest.raises(InputError, match=match):
+        scraped_acceptance(write(ONE), write(later, name="later.prom"))
+
+
+def test_the_suffix_may_be_left_to_the_client(write):
+    text = scrape(ONE)
+    exact = scraped_acceptance(write(text))
+    open_metrics = re.sub(r"# (TYPE|HELP) (vllm:spec\w+)_total", r"# \1 \2", text) + "# EOF\n"
+    old_client = re.sub(r"(vllm:spec\w+)_total", r"\1", text)
+    untyped = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for variant in (open_metrics, old_client, untyped, text.replace("\n", "\r\n")):
+        assert variant != text
+        measured = scraped_acceptance(write(variant))
+        assert measured.num_drafts == 1000
+        assert measured.acceptance_rate == exact.acceptance_rate
+    without_type = old_client.replace(" counter", " gauge")
+    with pytest.raises(InputError, match="there are none"):
+        scraped_acceptance(write(without_type))
+
+
+def test_engines_need_no_label_and_any_order_of_positions_does(write):
+    lines = scrape(ONE).replace('engine="0",', "").splitlines()
+    lines.sort(key=lambda line: (line.startswith(BY_POSITION), line[::-1]))
+    measured = scraped_acceptance(write("\n".join(lines) + "\n"))
+    assert measured.accepted_by_position.tolist() == [800, 560, 280]
+
+
+def test_labels_may_come_in_any_order(write):
+    earlier = scrape(ONE).replace('engine="0"', 'pod="a",engine="0"')
+    later = scrape(LATER).replace('engine="0"', 'engine="0",pod="a"')
+    measured = scraped_acceptance(write(earlier), write(later, name="later.prom"))
+    assert measured.num_drafts == 600
+
+
+def one(name, value, position=None):
+    """The text of a scrape whose counter has another value."""
+    on = "" if position is None else f'position="{position}"'
+    pattern = rf"^({name}{{[^}}]*{on}[^}}]*}}) .*$"
+    text, count = re.subn(pattern, rf"\g<1> {value}", scrape(ONE), flags=re.M)
+    assert count == 1
+    return text
+
+
+def test_a_torn_scrape_does_a_wrong_one_does_not(write):
+    torn = scraped_acceptance(write(one(ACCEPTED, 1650)))
+    assert torn.tokens_per_step == 2.65
+    for wrong in (1700, 1600):
+        with pytest.raises(InputError, match=f"{BY_POSITION}: got 1640; expected {wrong} over all"):
+            scraped_acceptance(write(one(ACCEPTED, wrong)))
+
+
+def without(pattern):
+    """The text of a scrape without the lines that a pattern is in."""
+    lines = scrape(ONE).splitlines()
+    kept = [line for line in lines if not re.search(pattern, line)]
+    assert len(kept) < len(lines)
+    return "\n".join(kept) + "\n"
+
+
+BAD = {
+    "off": (without("spec_decode"), r"^scrape: got '.*'; .*speculation may be off"),
+    "other": ("# TYPE up gauge\nup 1\n", r"^scrape: got '.*'; .*no vLLM scrape"),
+    "empty": ("", r"^scrape: got '.*'; .*no vLLM scrape"),
+    "one counter": (without(rf"^{DRAFTED}"), f"^scrape .*; expected its counter {DRAFTED} as well"),
+    "no position": (without(rf"^{BY_POSITION}"), f"counter {BY_POSITION} position 0 as well"),
+    "a gap": (without('position="1"'), f"counter {BY_POSITION} position 1 as well"),
+    "position": (scrape(ONE).replace('"2"}', '"-2"}'), f"^{BY_POSITION}: got .*'-2'.*; .* from 0"),
+    "no label": (scrape(ONE).replace('position="2"', 'pos="2"'), "; expected a label position"),
+    "no model": (
+        scrape(ONE).replace("model_name", "model"),
+        f"^{DRAFTS}: got .*a label model_name",
+    ),
+    "twice": (scrape(ONE, ONE), f"^scrape .* {DRAFTS}: got .*engine.*; expected each series once"),
+    "idle": (scrape((QWEN, 0, 0, 0, [0, 0, 0])), f"^{DRAFTS}: got 0; expected .*no drafts yet"),
+    "negative": (one(DRAFTS, -1), rf"{DRAFTS}: got -1(\.0)?; expected whole numbers from 0"),
+    "NaN": (one(DRAFTED, "NaN"), f"{DRAFTED}: got nan; expected whole numbers from 0"),
+    "infinite": (one(BY_POSITION, "+Inf", 0), "position 0: got inf; expected whole numbers from 0"),
+    "beyond": (one(DRAFTS, 1e300), rf"{DRAFTS}: got 1e\+300; expected whole numbers"),
+    "part": (one(ACCEPTED, 1640.5), f"{ACCEPTED}: got 1640.5; expected whole numbers"),
+    "few drafted": (one(DRAFTED, 989), f"{DRAFTED}: got 989; expected from 1 to 3 for each of"),
+    "many drafted": (one(DRAFTED, 3031), f"{DRAFTED}: got 3031; expected from 1 to 3 for each"),
+    "accepted": (one(ACCEPTED, 3001), f"^{ACCEPTED}: got 3001; expected at most 3000"),
+    "first": (one(BY_POSITION, 1011, 0), "position 0: got 1011; expected at most 1000"),
+    "rising": (one(BY_POSITION, 566, 2), "position 2: got 566; expected at most 560"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_scrapes_are_refused_in_one_line(case, write, refused):
+    text, match = BAD[case]
+    error = refused(f"acceptance {write(text)}")
+    assert re.search(match, error), error
+
+
+@pytest.mark.parametrize(
+    "line", ["<html>", 'vllm:x{a="b" 3', "vllm:x 0x10", "# TYPE x", "\x00\x01"]
+)
+def test_a_malformed_line_is_told_by_its_number(line, write, refused):
+    lines = scrape(ONE).splitlines()
+    for number in (1, 9, len(lines) + 1):
+        path = write("\n".join([*lines[: number - 1], line, *lines[number - 1 :]]))
+        start = repr(line)[:10].rstrip("'\"")
+        assert refused(f"acceptance {path}").startswith(f"scrape {path} line {number}: got {start}")
+
+
+def test_files_that_are_no_text(tmp_path, run, refused, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("binary").write_bytes(b"\x7fELF\xff\xfe")
+    Path("huge").write_bytes("é".encode() * 2_000_001)
+    Path("most").write_bytes((scrape(ONE) + "\n# ").encode().ljust(4_000_000, b"x"))
+    for name, reason in {
+        "missing": "No such file",
+        "binary": "a text file in UTF-8",
+        "huge": "at most 4 MB",
+        "/dev/zero": "no ordinary file",
+        ".": "it is a directory",
+    }.items():
+        error = refused(f"acceptance {name}")
+        assert error.startswith(f"scrape: got '{name}'; expected ")
+        assert reason in error
+    assert "1000 drafts" in run("acceptance most")
+
+
+def test_a_model_is_asked_for_by_its_option(write, run, refused):
+    path = write(ONE, OTHER)
+    error = refused(f"acceptance {path}")
+    assert error == f"--model: got None; expected one of {QWEN}, {LLAMA}"
+    assert run(f"acceptance {path} --model {LLAMA}").startswith(f"{LLAMA}: 200 drafts\n")
+    later = write(LATER, OTHER, name="later.prom")
+    assert run(f"acceptance {path} {later} --model {QWEN}").startswith(f"{QWEN}: 600 drafts\n")
+
+
+def test_swapped_and_equal_scrapes_are_refused(write, refused):
+    earlier, later = write(ONE, name="a.prom"), write(LATER, name="b.prom")
+    assert f"{DRAFTS}: got 1000; expected at least 1600" in refused(f"acceptance {later} {earlier}")
+    assert "none between the scrapes" in refused(f"acceptance {later} {later}")
+
+
+def test_json_has_the_glossary_names_and_full_precision(write, run):
+    earlier, later = write(ONE, name="a.prom"), write(LATER, name="b.prom")
+    document = json.loads(run(f"acceptance {earlier} {later} --json"))
+    assert (document["schema_version"], document["model_name"]) == (1, QWEN)
+    assert document["warnings"] == []
+    assert document["num_drafts"] == 600
+    assert document["accepted_by_position"] == [420, 210, 90]
+    assert document["tokens_per_step"] == pytest.approx(2.2, rel=1e-12)
+    assert document["accepted_fraction"] == pytest.approx(0.4, rel=1e-12)
+    assert document["acceptance_by_position"] == pytest.approx([0.7, 0.5, 3 / 7], rel=1e-12)
+    assert document["mean_draft_length"] == document["max_draft_length"] == 3
+    expected = expected_tokens_per_step(document["acceptance_rate"], 3)
+    assert expected == pytest.approx(2.2, rel=1e-12)
+    assert set(document["units"]) < set(document)
+    assert document["predict"] == [
+        "--acceptance-by-position 0.7,0.5,0.4286",
+        "--tokens-per-step 2.2 --measured-draft-length 3",
+    ]
+
+
+def test_people_see_80_columns_and_what_to_paste_last(write, run):
+    out = run(f"acceptance {write(ONE, TWO)}")
+    lines = out.splitlines()
+    assert lines[0] == f"{QWEN}: 1500 drafts of 2 engines"
+    assert max(map(len, lines)) <= 80
+    assert re.search(r"^tokens per step +2\.7000 ", out, re.M)
+    assert re.search(r"^accepted fraction +0\.5667 ", out, re.M)
+    assert re.search(r"^ +3 +450 +0\.3000 +0\.5000$", out, re.M)
+    assert lines[-2:] == [
+        "--acceptance-by-position 0.8,0.75,0.5",
+        "--tokens-per-step 2.7 --measured-draft-length 3",
+    ]
+    assert "Warning" not in out
+
+
+def test_short_drafts_are_told(write, run):
+    assert "Warning" in run(f"acceptance {write((QWEN, 0, 1000, 2999, [800, 560, 280]))}")
+    out = run(f"acceptance {write(SHORT)}")
+    assert max(map(len, out.splitlines())) <= 80
+    assert re.search(r"^mean draft length +2\.6200 +at most 3$", out, re.M)
+    assert "Warning: the mean draft had 2.62 tokens, of at most 3." in " ".join(out.split())
+    document = json.loads(run(f"acceptance {write(SHORT)} --json"))
+    assert "2.62 tokens" in document["warnings"][0]
+
+
+PREDICT = "predict --target qwen3-30b-a3b --hardware h200_sxm --batch-size 1 --json"
+
+
+@pytest.mark.parametrize("series", [ONE, SHORT, (QWEN, 0, 1000, 1400, [700, 200, 50])])
+def test_either_line_gives_predict_the_tokens_per_step(series, write, run):
+    path = write(series)
+    exact = scraped_acceptance(path).tokens_per_step
+    for line in run(f"acceptance {path}").splitlines()[-2:]:
+        out = run(f"{PREDICT} --drafter eagle --draft-length 3 {line}")
+        assert json.loads(out)["rows"][0]["tokens_per_step"] == pytest.approx(exact, abs=3e-4)
+
+
+def test_the_first_line_goes_with_a_proposal_rate(write, run):
+    line = run(f"acceptance {write(SHORT)}").splitlines()[-2]
+    out = run(f"{PREDICT} --drafter ngram --proposal-rate 0.4 --draft-length 3 {line}")
+    assert json.loads(out)["rows"][0]["tokens_per_step"] == pytest.approx(1 + 0.4 * 1.5, abs=3e-4)
+
+
+def test_a_name_that_would_break_the_line_is_quoted(write, run):
+    text = scrape(ONE).replace(QWEN, r"a\nb")
+    assert run(f"acceptance {write(text)}").splitlines()[0] == r"'a\nb': 1000 drafts"
+
+
+@pytest.mark.parametrize(
+    ("drafted", "by_position"),
+    [(9999, [7000]), (30100, [8000, 5000, 2000]), (30000, [8000, 8010, 2000])],
+)
+def test_counters_read_while_they_were_raised(drafted, by_position, write):
+    measured = scraped_acceptance(write((QWEN, 0, 10_000, drafted, by_position)))
+    assert 1 <= measured.mean_draft_length <= len(by_position)
+    assert (measured.acceptance_by_position <= 1).all()

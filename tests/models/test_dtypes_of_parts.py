@@ -1,0 +1,253 @@
+"""Parts with dtypes of their own: bytes, work and kernels, by hand and against published sizes."""
+
+from typing import get_args
+
+import pytest
+
+from specmodel.base.dtypes import (
+    ARITHMETIC_BITS,
+    BYTES_PER_ELEMENT,
+    StorageDtype,
+    kernel_dtype,
+)
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.cost.deploying import deploy
+from specmodel.cost.forward import pass_work
+from specmodel.cost.memory import MemoryUse
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.work import wider_dtype
+from specmodel.models.architecture import Architecture, load_architecture
+
+H, V, F = 64, 100, 128
+MIXER = {"kind": "attention", "num_heads": 8, "num_kv_heads": 2, "head_dim": 8}
+DENSE = {"kind": "dense", "ffn_size": F}
+EXPERTS = {
+    "kind": "experts",
+    "num_experts": 8,
+    "experts_per_token": 2,
+    "expert_size": 32,
+    "num_shared_experts": 1,
+    "shared_expert_size": 16,
+}
+INPUTS, OUTPUT = H * (8 + 2 + 2) * 8, 8 * 8 * H  # queries, keys and values; after the core
+NORMS = 2.0 * H  # each, in 16 bits
+
+
+def model(*layers, **fields):
+    groups = [{"mixer": MIXER, "feed_forward": DENSE, **layer} for layer in layers]
+    shape = {"hidden_size": H, "vocabulary_size": V, "layers": groups}
+    data = {"schema_version": 2, "name": "m", "source": "made up", **shape, **fields}
+    return build(Architecture, data, "target")
+
+
+MIXED = (
+    {"count": 2, "mixer_dtype": "fp8", "output_dtype": "fp4"},
+    {"count": 3, "ffn_dtype": "mxfp8"},
+)
+DTYPES = {
+    "weight_dtype": "int4_g32",
+    "attention_dtype": "bf16",
+    "embedding_dtype": "bf16",
+    "head_dtype": "fp8",
+}
+
+
+def bytes_by_hand(n=1):
+    """Two layers of fp8, then fp4, and int4; three of bf16 and MXFP8."""
+    matrices = (
+        2 * (INPUTS * 1 + OUTPUT * 4.5 / 8 + 3 * H * F * 4.5 / 8)
+        + 3 * ((INPUTS + OUTPUT) * 2 + 3 * H * F * 8.25 / 8)
+        + V * H * 2
+        + V * H * 1
+    )
+    return matrices / n + 11 * NORMS
+
+
+def test_weight_bytes_by_hand():
+    assert model(*MIXED, **DTYPES).weight_bytes(Layout()) == pytest.approx(bytes_by_hand(), 1e-12)
+    halves = model(*MIXED, **DTYPES).weight_bytes(Layout(tensor_parallel=2))
+    assert halves == pytest.approx(bytes_by_hand(2), rel=1e-12)
+
+
+def test_a_pass_reads_the_weights_that_there_are_but_the_embedding():
+    work = pass_work(model(*MIXED, **DTYPES), sequence_group(batch_size=3, context_length=10))
+    read = sum(float(one.weight_bytes) for one in work.components.values())
+    assert read == pytest.approx(bytes_by_hand() - V * H * 2, rel=1e-12)
+    plain = pass_work(model({"count": 5}), sequence_group(batch_size=3, context_length=10))
+    for name in ("flop", "activation_bytes", "cache_bytes", "kernels"):
+        parts, whole = (
+            sum(float(getattr(one, name)) for one in made.components.values())
+            for made in (work, plain)
+        )
+        assert parts == pytest.approx(whole, rel=1e-12), name
+
+
+def test_parts_of_other_dtypes_are_components_of_their_own():
+    mixed = model(*MIXED, **DTYPES, activation_dtype="fp8")
+    parts = pass_work(mixed, sequence_group(batch_size=3, context_length=10)).components
+    dtypes = {name: (one.dtype, one.stored_dtype) for name, one in parts.items()}
+    assert dtypes == {
+        "embedding": ("fp8", "bf16"),
+        "norms": ("fp8", "bf16"),
+        "attention_projections": ("fp8", "fp8"),
+        "elementwise": ("fp8", "bf16"),
+        "output_projections": ("fp8", "fp4"),
+        "attention_core": ("bf16", "bf16"),
+        "attention_projections_bf16": ("bf16", "bf16"),
+        "dense_ffn": ("fp8", "int4_g32"),
+        "dense_ffn_mxfp8": ("fp8", "mxfp8"),
+        "lm_head": ("fp8", "fp8"),
+    }
+    same = model({"count": 2, "output_dtype": "bf16"}, weight_dtype="fp4", attention_dtype="bf16")
+    assert "output_projections" not in pass_work(same, sequence_group(batch_size=3)).components
+    by_hand = 2 * 3 * (INPUTS + OUTPUT) * 2  # tokens x layers x weights x bytes, of three layers
+    assert parts["attention_projections_bf16"].weight_bytes == by_hand / 2
+    assert parts["output_projections"].flop == 3 * 2 * (2 * OUTPUT)
+    assert parts["attention_projections"].flop == 3 * 2 * (2 * INPUTS)
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        {
+            "kind": "latent_attention", "num_heads": 8, "kv_lora_rank": 16, "q_lora_rank": 16,
+            "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
+        },
+        {
+            "kind": "gated_delta_net", "num_key_heads": 4, "num_value_heads": 8, "key_head_dim": 8,
+            "value_head_dim": 6, "conv_kernel": 4,
+        },
+        {
+            "kind": "sparse_attention", "num_heads": 8, "kv_lora_rank": 16, "q_lora_rank": 16,
+            "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6, "index_num_heads": 4,
+            "index_head_dim": 8, "index_topk": 8,
+        },
+    ],
+)  # fmt: skip
+def test_matrix_after_the_core_of_any_mixer(mixer):
+    """It has 8 heads of 6 values each, and is narrower by half a byte a weight."""
+    made, narrow = (
+        model({"count": 2, "mixer": mixer, "output_dtype": dtype}) for dtype in (None, "fp8")
+    )
+    saved = made.weight_bytes(Layout()) - narrow.weight_bytes(Layout())
+    assert saved == pytest.approx(2 * 8 * 6 * H, rel=1e-12)
+    group = sequence_group(batch_size=3, context_length=10)
+    parts = [pass_work(one, group).components for one in (made, narrow)]
+    read = [sum(float(one.weight_bytes) for one in found.values()) for found in parts]
+    assert read[0] - read[1] == pytest.approx(saved, rel=1e-12)
+    assert parts[1]["output_projections"].weight_bytes == 2 * 8 * 6 * H
+
+
+def test_activations_of_mixers_may_be_narrower_than_those_of_blocks():
+    """As in Qwen3.6-27B-NVFP4: attention in fp8, and blocks of fp4 weights in 16 bits."""
+    mixed = model({"count": 2}, weight_dtype="fp4", attention_dtype="fp8")
+    own = mixed.with_changes("target", {"attention_activation_dtype": "fp8"})
+    group = sequence_group(batch_size=3, context_length=10)
+    for target, dtype in ((mixed, "bf16"), (own, "fp8")):
+        parts = pass_work(target, group).components
+        assert (parts["attention_projections"].dtype, parts["dense_ffn"].dtype) == (dtype, "bf16")
+        assert parts["norms"].dtype == parts["lm_head"].dtype == "bf16"
+    assert own.weight_bytes(Layout()) == mixed.weight_bytes(Layout())
+
+
+def test_shared_experts_have_the_dtype_of_their_layers_block():
+    plain, narrow = (
+        model({"count": 2, "feed_forward": EXPERTS, "ffn_dtype": dtype}, expert_dtype="fp4")
+        for dtype in (None, "fp8")
+    )
+    saved = plain.weight_bytes(Layout()) - narrow.weight_bytes(Layout())
+    assert saved == pytest.approx(2 * 3 * 16 * H, rel=1e-12)
+    assert narrow.active_parameters == plain.active_parameters
+
+
+@pytest.mark.parametrize(
+    ("layer", "match"),
+    [
+        ({"mixer": None, "mixer_dtype": "fp8"}, "mixer_dtype: got 'fp8'; expected none"),
+        ({"mixer": None, "output_dtype": "fp8"}, "output_dtype: got 'fp8'; expected none"),
+        ({"feed_forward": None, "ffn_dtype": "fp8"}, "ffn_dtype: got 'fp8'; expected none"),
+        ({"mixer_dtype": "fp7"}, "mixer_dtype: got 'fp7'"),
+    ],
+)
+def test_dtype_of_a_part_that_layers_lack(layer, match):
+    with pytest.raises(InputError, match=match):
+        model({"count": 1, **layer})
+
+
+def test_a_tied_head_has_the_dtype_of_the_embedding():
+    with pytest.raises(InputError, match="head_dtype: got 'fp4'; expected bf16, as the LM head"):
+        model({"count": 1}, has_tied_embeddings=True, head_dtype="fp4")
+    tied = model({"count": 1}, has_tied_embeddings=True, head_dtype="bf16")
+    assert tied.outer_bytes == tied.embedding_bytes == V * H * 2
+    assert model({"count": 1}, head_dtype="fp4").outer_bytes == V * H * (2 + 4.5 / 8)
+
+
+def test_what_has_a_dtype_of_its_own_is_told():
+    target = model(*MIXED, **DTYPES)
+    deployment, assumed = deploy(target=target, hardware="h200_sxm", drafter="ngram")
+    assert assumed["attention_dtype"] == "fp8 and bf16"
+    told = {name: assumed[name] for name in ("output_dtype", "ffn_dtype", "head_dtype")}
+    assert told == {"output_dtype": "fp4", "ffn_dtype": "mxfp8", "head_dtype": "fp8"}
+    held = MemoryUse(deployment, 100, 1).weight_bytes
+    assert held == pytest.approx(bytes_by_hand(), rel=1e-12)
+    plain = model({"count": 5}, attention_dtype="bf16")
+    assert "attention_dtype" not in deploy(target=plain, hardware="h200_sxm", drafter="ngram")[1]
+
+
+def test_a_dtype_that_a_gpu_cannot_compute_is_named_by_its_part():
+    target = model({"count": 1, "mixer_dtype": "fp32"})
+    with pytest.raises(InputError, match="attention_dtype: got 'fp32'; expected a dtype"):
+        deploy(target=target, hardware="h200_sxm", drafter="ngram")
+
+
+# Dtypes
+
+
+def test_dtypes_of_storage_are_those_with_a_size():
+    assert set(get_args(StorageDtype)) == BYTES_PER_ELEMENT.keys()
+    assert {kernel_dtype(dtype) for dtype in BYTES_PER_ELEMENT} == {
+        "fp32", "bf16", "fp16", "fp8", "int8", "fp4", "mxfp4", "int4",
+    }  # fmt: skip
+    assert wider_dtype("fp4", "mxfp8") == "fp8"
+    assert wider_dtype("bf16", "int4_g32") == "bf16"
+    for dtype in BYTES_PER_ELEMENT:
+        assert ARITHMETIC_BITS[kernel_dtype(dtype)] == ARITHMETIC_BITS[dtype]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"),
+    [
+        ("int4_g32", 4.5), ("int4_g64", 4.25), ("int4_g128", 4.125), ("int4", 4.15625),
+        ("fp4", 4.5), ("mxfp4", 4.25), ("mxfp8", 8.25), ("int8_g128", 8.125), ("fp8", 8),
+        ("fp8_block", 8 + 32 / 128**2),
+    ],
+)  # fmt: skip
+def test_bits_of_a_weight(dtype, bits):
+    assert BYTES_PER_ELEMENT[dtype] * 8 == bits
+
+
+def test_published_sizes_of_kimi_k2_checkpoints():
+    """Kimi K2 has 1.03 TB, and K2 Thinking, which is of its shape, 594 GB.
+
+    S. Willison, "Kimi K2 Thinking," simonwillison.net, Nov. 2025.
+    """
+    plain = load_architecture("kimi-k2")
+    assert plain.weight_bytes(Layout()) == pytest.approx(1.03e12, rel=0.01)
+    narrow = {"weight_dtype": "bf16", "expert_dtype": "int4_g32", "activation_dtype": "bf16"}
+    thinking = plain.with_changes("target", narrow)
+    assert thinking.weight_bytes(Layout()) == pytest.approx(594e9, rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "gibibytes"), [("gpt-oss-120b", 60.8), ("gpt-oss-20b", 12.8)])
+def test_published_size_of_a_checkpoint(name, gibibytes):
+    """OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card," 2025, table 1."""
+    held = load_architecture(name).weight_bytes(Layout())
+    assert held == pytest.approx(gibibytes * 2**30, rel=0.01)
+
+
+def test_weights_of_mxfp8_meet_activations_of_fp8_where_a_gpu_computes_in_it():
+    names = {"target": "mixtral-8x7b", "drafter": "ngram", "weight_dtype": "mxfp8"}
+    for hardware, dtype in (("h200_sxm", "fp8"), ("a100_sxm_80gb", "bf16")):
+        deployment, _ = deploy(**names, hardware=hardware)
+        assert deployment.target.activation_dtype == dtype

@@ -1,0 +1,210 @@
+"""Files as users have them: pipes, circles of links, long names, masks, headers, deep nesting."""
+
+import io
+import os
+import re
+import stat
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.base.files import check_writable, write_text
+from specmodel.base.ranges import parse_numbers, parse_values
+from specmodel.base.records import read_mapping, read_text
+from specmodel.base.tables import parse_csv, read_table
+from specmodel.machines.engine import load_engine
+from specmodel.machines.hardware import load_hardware
+from specmodel.models.architecture import load_architecture
+
+LONG = "x" * 300
+
+
+@pytest.fixture
+def circle(tmp_path):
+    """Two links that lead to each other."""
+    first, second = tmp_path / "one.toml", tmp_path / "two.toml"
+    first.symlink_to(second)
+    second.symlink_to(first)
+    return first
+
+
+def read(path, argument="file"):
+    return read_text(path, argument, "TOML")
+
+
+READERS = [
+    (lambda path: read(path), ".toml"),
+    (lambda path: read_mapping(path, "file"), ".json"),
+    (lambda path: read_table(path, [], "file"), ".csv"),
+    (lambda path: read_table(path, [], "file"), ".parquet"),
+    (lambda path: load_hardware(path, "file"), ".toml"),
+    (lambda path: load_architecture(path, "file"), ".json"),
+]
+
+
+@pytest.mark.parametrize(("reader", "suffix"), READERS)
+def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path, reader, suffix):
+    pipe, folder = tmp_path / f"pipe{suffix}", tmp_path / f"folder{suffix}"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    (folder / "config.json").mkdir()
+    absent, too_long = tmp_path / f"absent{suffix}", tmp_path / f"{LONG}{suffix}"
+    for path, reason in (
+        (pipe, "it is no ordinary file"),
+        (folder, "it is a directory"),
+        (absent, "No such file or directory"),
+        (too_long, "File name too long"),
+    ):
+        with pytest.raises(InputError, match=rf"^file: got .*{reason}"):
+            reader(path)
+
+
+def test_links_that_lead_in_a_circle_are_refused(circle):
+    for use in (read, check_writable, lambda path: write_text(path, "text")):
+        with pytest.raises(InputError, match="Too many levels of symbolic links"):
+            use(circle)
+    assert circle.is_symlink()
+
+
+def test_a_device_without_an_end_is_refused():
+    with pytest.raises(InputError, match="no ordinary file"):
+        read(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_new_file_has_the_mode_that_the_mask_leaves(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "new.txt", "text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new.txt").stat().st_mode) == mode
+
+
+def test_a_file_that_is_replaced_keeps_its_mode_and_links_are_followed(tmp_path):
+    old, link = tmp_path / "old.txt", tmp_path / "link.txt"
+    old.write_text("old")
+    old.chmod(0o640)
+    link.symlink_to(old)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert old.read_text() == "new"
+    assert stat.S_IMODE(old.stat().st_mode) == 0o640
+    ahead = tmp_path / "ahead.txt"
+    ahead.symlink_to(tmp_path / "not_there_yet.txt")
+    write_text(ahead, "text")
+    assert (tmp_path / "not_there_yet.txt").read_text() == "text"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "ahead.txt", "link.txt", "not_there_yet.txt", "old.txt",
+    ]  # fmt: skip
+
+
+def test_a_name_as_long_as_a_name_may_be_can_be_written(tmp_path):
+    path = tmp_path / ("x" * 255)
+    write_text(path, "text")
+    assert path.read_text() == "text"
+    for use in (check_writable, lambda path, argument: write_text(path, "text", argument)):
+        with pytest.raises(InputError, match=r"^table: got .*File name too long"):
+            use(tmp_path / LONG, "table")
+
+
+def test_a_name_that_is_no_text_is_not_written(tmp_path):
+    with pytest.raises(InputError, match=r"^output: got '.udcff'; expected names in UTF-8"):
+        write_text(tmp_path / "new.txt", "name = \udcff")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(KeyboardInterrupt):
+        write_text(tmp_path / "new.txt", "text")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Tables
+
+
+def table(text):
+    return parse_csv(io.BytesIO(text.encode()), ["version"], "a.csv", "table")
+
+
+def test_names_of_columns_are_told_before_the_rows_are_read():
+    many = ",".join(["a"] * 40_000)
+    with pytest.raises(InputError, match=r"^table: got 'a.csv'; .*at most 1000 columns"):
+        table(f"{many}\n")
+    with pytest.raises(InputError, match=r"^table: got 'a'; expected each column once"):
+        table("a,b,a\n1,2,3\n")
+    with pytest.raises(InputError, match="before any row"):
+        table("a" * 2_000_000)
+    with pytest.raises(InputError, match="No columns to parse"):
+        table("# nothing\n\n")
+
+
+def test_comments_and_blanks_around_the_names_change_nothing():
+    plain = table("a,version,c\n1,1.10,x y\n")
+    assert plain.to_dict("list") == {"a": [1], "version": ["1.10"], "c": ["x y"]}
+    for text in ("\ufeffa,version,c\n1,1.10,x y\n", "# c,d\n\na,version,c\n1,1.10,x y\n\n"):
+        assert table(text).equals(plain)
+    assert list(table('a,"b, c",\n1,2,3\n')) == ["a", "b, c", "Unnamed: 2"]
+
+
+# What a message shows
+
+
+def test_a_message_is_one_short_line_without_control_characters():
+    for value in ("\x1b[31m" * 50, "a\nb\tc", "\udcff", [[0] * 100] * 100, "x" * 10_000):
+        text = str(InputError("file \x1b[0m\udcff", value, "\x07 better"))
+        assert text.isprintable()
+        assert len(text) < 150
+    assert "'" + "x" * 78 + "'" in str(InputError("a", "x" * 78, "b"))
+    assert "..." in str(InputError("a", "x" * 79, "b"))
+
+
+def test_values_too_large_to_show_are_named():
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "a list too large to show" in str(InputError("a", deep, "b"))
+    assert "a int too large to show" in str(InputError("a", 10**5000, "b"))
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+@pytest.mark.parametrize("depth", [100, 1_000, 100_000])
+def test_brackets_without_end_are_refused(tmp_path, suffix, depth):
+    path = tmp_path / f"deep{suffix}"
+    text = "[" * depth + "]" * depth
+    path.write_text(f"a = {text}" if suffix == ".toml" else f'{{"model_type": {text}}}')
+    with pytest.raises(InputError, match="target"):
+        load_architecture(path)
+
+
+@pytest.mark.parametrize("number", ["9" * 401, "-" + "9" * 401, "9" * 5000])
+def test_numbers_of_many_digits_are_refused(tmp_path, number):
+    path = tmp_path / "gpu.toml"
+    path.write_text(f"schema_version = 1\nnum_multiprocessors = {number}\n")
+    with pytest.raises(InputError, match="hardware"):
+        load_hardware(path)
+    for parse in (parse_values, parse_numbers):
+        with pytest.raises(InputError, match=r"^batch_size: got .*; expected"):
+            parse("batch_size", number)
+        with pytest.raises(InputError, match=r"^batch_size: got .*; expected"):
+            parse("batch_size", f"1:{number}:x2")
+
+
+def test_a_factor_alone_is_no_number():
+    for parse in (parse_values, parse_numbers):
+        with pytest.raises(InputError, match=r"^draft_length: got 'x5'"):
+            parse("draft_length", "x5")
+
+
+def test_a_pair_that_lacks_an_end_is_named(tmp_path):
+    path = tmp_path / "engine.toml"
+    sglang = files("specmodel").joinpath("machines", "data", "engines", "sglang.toml").read_text()
+    path.write_text(re.sub(r"(?m)^draft_length = .*$", "draft_length = [8]", sglang))
+    with pytest.raises(InputError, match=r"fitted_on\.draft_length: got \[8\]; .*2 values$"):
+        load_engine(path)

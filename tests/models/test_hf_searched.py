@@ -1,0 +1,124 @@
+"""Models whose layers a search cut, and language models published without their wrapper."""
+
+import json
+
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.models.architecture import Architecture
+
+ATTENTION = {"no_op": False, "n_heads_in_group": 4, "window_length": None, "sparsify": None}
+NONE = {"no_op": True, "n_heads_in_group": None}
+NAS = {
+    "model_type": "nemotron-nas",
+    "hidden_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": None,
+    "intermediate_size": None,
+    "vocab_size": 1000,
+    "block_configs": [
+        {"attention": ATTENTION, "ffn": {"ffn_mult": 4}},
+        {"attention": NONE, "ffn": {"ffn_mult": 0.5, "replace_with_linear": False}},
+        {"attention": NONE, "ffn": {"no_op": True}},
+        {"attention": ATTENTION | {"window_length": 64}, "ffn": {"intermediate_size": 100}},
+    ],
+}
+STEP = {
+    "model_type": "step3p7",
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 1000,
+    "intermediate_size": 512,
+    "sliding_window": 32,
+    "layer_types": ["full_attention", "sliding_attention"] * 2,
+    "first_k_dense_replace": 1,
+    "num_experts": 16,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "share_expert_dim": 64,
+    "n_shared_experts": 1,
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_config(config, **changes):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(config | changes), encoding="utf-8")
+        return Architecture.from_hf_config(path)
+
+    return read_config
+
+
+def changed(number, part, **keys):
+    blocks = [dict(block) for block in NAS["block_configs"]]
+    blocks[number][part] = blocks[number][part] | keys
+    return {"block_configs": blocks}
+
+
+def test_layers_have_what_the_search_left(read):
+    model = read(NAS)
+    kv = 2 * 2 * 128  # keys and values of two heads
+    of_attention = 2 * 1024**2 + 1024 * kv
+    widths = 2816 + 512 + 100  # 4 x 1024 x 2/3 and half of that in steps of 256, and as given
+    norms = (2 + 1 + 0 + 2 + 1) * 1024
+    assert model.total_parameters == 2 * 1000 * 1024 + 2 * of_attention + 3 * 1024 * widths + norms
+    assert model.sequence_bytes(10) == 2 * 10 * kv * 2
+    assert model.sequence_bytes(100) == (100 + 64) * kv * 2
+
+
+def test_a_layer_with_nothing_left_takes_no_part(read):
+    assert read(NAS).num_layers == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"block_configs": None}, "block_configs: got None; expected 4 objects"),
+        ({"block_configs": [{}]}, "block_configs: got '1 entries'; expected 4 objects"),
+        ({"block_configs": [{}] * 4}, r"block_configs\[0\].ffn: got None; expected an object"),
+        ({"block_configs": [1] * 4}, r"block_configs\[0\].ffn: got None"),
+        (changed(1, "ffn", ffn_mult=0), r"block_configs\[1\].ffn ffn_mult: got 0"),
+        (changed(1, "ffn", ffn_mult="2"), r"ffn_mult: got '2'; expected a number above 0"),
+        (changed(1, "ffn", ffn_mult=float("nan")), r"ffn_mult: got nan"),
+        (changed(1, "ffn", ffn_mult=None), r"\[1\].ffn intermediate_size: got None"),
+        (changed(1, "ffn", replace_with_linear=True), r"\[1\].ffn replace_with_linear: got True"),
+        (changed(1, "ffn", moe={"n": 4}), r"\[1\].ffn moe: got"),
+        (changed(0, "attention", replace_with_linear=True), "replace_with_linear: got True"),
+        (changed(0, "attention", num_sink_tokens=4), "num_sink_tokens: got 4; expected false or"),
+        (changed(0, "attention", n_heads_in_group=3), "n_heads_in_group: got 3; .*= 8"),
+        (changed(0, "attention", n_heads_in_group=None), "n_heads_in_group: got None"),
+        (changed(0, "attention", no_op="yes"), "no_op: got 'yes'"),
+        (changed(0, "attention", window_length="all"), "window_length: got 'all'"),
+    ],
+)
+def test_blocks_that_are_not_understood(read, changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        read(NAS, **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_without_its_wrapper_it_is_the_same_language_model(read):
+    flat = read(STEP)
+    text = STEP | {"model_type": "step3p5"}
+    nested = {"model_type": "step3p7", "text_config": text}
+    labels = {"name", "source"}
+    assert read(nested).model_dump(exclude=labels) == flat.model_dump(exclude=labels)
+    assert [part.kind for part in flat.feed_forwards] == ["dense", "experts"]
+    assert {mixer.num_heads for mixer in flat.mixers} == {8}
+
+
+def test_layers_that_route_by_number_or_after_those_that_lead(read):
+    assert read(STEP, moe_layers_enum="1,2,3", first_k_dense_replace=None) == read(STEP)
+    with pytest.raises(InputError, match=r"moe_layers_enum: got None; expected the numbers"):
+        read(STEP, first_k_dense_replace=None)
+
+
+def test_shared_experts_must_be_one_where_a_width_is_of_all(read):
+    assert read(STEP, n_shared_experts=None) == read(STEP)
+    with pytest.raises(InputError, match=r"n_shared_experts: got 2; expected 1, as share_expert"):
+        read(STEP, n_shared_experts=2)

@@ -1,0 +1,291 @@
+"""Configurations with layers of Mamba-2: plans, names of one thing, quantised lists, refusals."""
+
+import json
+from pathlib import Path
+
+import pytest
+from strategies import pass_of
+
+from specmodel.base.errors import InputError
+from specmodel.layers.batch import Layout
+from specmodel.models.architecture import Architecture
+
+NANO = {
+    "model_type": "nemotron_h", "hidden_size": 2688, "vocab_size": 131072, "head_dim": 128,
+    "tie_word_embeddings": False, "num_attention_heads": 32, "num_key_value_heads": 2,
+    "hybrid_override_pattern": "MEM*-", "intermediate_size": 1856, "mamba_num_heads": 64,
+    "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4,
+    "mamba_ssm_cache_dtype": "float32", "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "n_shared_experts": 1, "moe_intermediate_size": 1856,
+    "moe_shared_expert_intermediate_size": 3712, "use_mamba_kernels": True,
+}  # fmt: skip
+GRANITE = {
+    "model_type": "granitemoehybrid", "hidden_size": 1536, "vocab_size": 1000,
+    "num_hidden_layers": 4, "tie_word_embeddings": True, "num_attention_heads": 12,
+    "num_key_value_heads": 4, "intermediate_size": 512, "shared_intermediate_size": 1024,
+    "num_local_experts": 64, "num_experts_per_tok": 6,
+    "layer_types": ["mamba", "mamba", "attention", "mamba"], "mamba_n_heads": 48,
+    "mamba_n_groups": 1, "mamba_d_state": 128, "mamba_d_head": 64, "mamba_d_conv": 4,
+    "mamba_expand": 2, "mamba_chunk_size": 256, "mamba_conv_bias": True,
+}  # fmt: skip
+BAMBA = {key: value for key, value in GRANITE.items() if not key.startswith(("shared", "layer"))}
+BAMBA = {key: value for key, value in BAMBA.items() if "expert" not in key}
+BAMBA |= {"model_type": "bamba", "attn_layer_indices": [2]}
+TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())
+FALCON = next(row for row in TABLE["read"] if "transformers--falcon_h1" in row["names"])["config"]
+NAMES = ["mamba", "moe", "mamba", "attention", "mlp"]
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_config(config, beside=None, **changes):
+        path = tmp_path / "config.json"
+        changed = {k: v for k, v in (config | changes).items() if v is not None}
+        path.write_text(json.dumps(changed), encoding="utf-8")
+        record = path.with_name("hf_quant_config.json")
+        record.unlink(missing_ok=True)
+        if beside:
+            record.write_text(json.dumps({"quantization": beside}), encoding="utf-8")
+        return Architecture.from_hf_config(path)
+
+    return read_config
+
+
+def plan(model):
+    """The parts of each group of layers, with their number."""
+    parts = [(group.mixer or group.feed_forward).kind for group in model.layers]
+    return dict(zip(parts, [group.count for group in model.layers], strict=True))
+
+
+# Plans
+
+
+def test_layers_by_letters_names_and_both(read):
+    model = read(NANO)
+    assert plan(model) == {"mamba2": 2, "experts": 1, "attention": 1, "dense": 1}
+    bare = {"hybrid_override_pattern": None}
+    generic = ["linear_attention", "moe", "linear_attention", "full_attention", "mlp"]
+    for changes in (
+        bare | {"layers_block_type": NAMES},
+        bare | {"layers_block_type": generic},
+        {"layers_block_type": NAMES, "num_hidden_layers": 5},
+    ):
+        assert read(NANO, **changes) == model
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hybrid_override_pattern": None}, "layers_block_type: got None; expected mamba or att"),
+        ({"hybrid_override_pattern": "MX"}, r"hybrid_override_pattern: got 'MX'; .*M or \* or E"),
+        ({"hybrid_override_pattern": ""}, "hybrid_override_pattern: got ''"),
+        ({"hybrid_override_pattern": 5}, "hybrid_override_pattern: got 5"),
+        ({"layers_block_type": [*NAMES[:4], "conv"]}, "layers_block_type: got 'conv'; .*layer 4"),
+        ({"layers_block_type": "mamba"}, "layers_block_type: got 'mamba'"),
+        ({"layers_block_type": NAMES[::-1]}, "hybrid_override_pattern: .*layers_block_type lists"),
+        ({"num_hidden_layers": 6}, "num_hidden_layers: got 6; expected 5"),
+        ({"n_groups": 3}, "n_groups: got 3; .*a divisor of mamba_num_heads = 64"),
+        ({"ssm_state_size": None}, "ssm_state_size: got None"),
+        ({"mamba_num_heads": "many"}, "mamba_num_heads: got 'many'"),
+        ({"mamba_ssm_cache_dtype": "int8"}, "mamba_ssm_cache_dtype: got 'int8'; .*float32"),
+        ({"moe_latent_size": 0}, "moe_latent_size: got 0"),
+        ({"intermediate_size": [1, 2]}, r"intermediate_size: got \[1, 2\]"),
+        ({"mtp_layers_block_type": ["mamba"]}, "mtp_layers_block_type: got .*'attention', 'moe'"),
+        ({"mtp_hybrid_override_pattern": "*EE"}, r"mtp_hybrid_override_pattern: got '\*EE'"),
+        ({"mamba_num_groups": 8}, "mamba_num_groups: got 8; expected no such key"),
+    ],
+)
+def test_what_does_not_add_up_is_refused_by_its_key(read, changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        read(NANO, **changes)
+    assert "\n" not in str(error.value)
+
+
+def test_module_by_letters_and_names(read):
+    one = read(NANO, num_nextn_predict_layers=1, mtp_hybrid_override_pattern="*E")
+    assert one.num_mtp_modules == 1
+    assert read(NANO).num_mtp_modules == 0
+    for names in (["attention", "moe"], ["full_attention", "moe"]):
+        assert read(NANO, num_nextn_predict_layers=1, mtp_layers_block_type=names) == one
+
+
+def test_latent_experts(read):
+    wide, narrow = read(NANO), read(NANO, moe_latent_size=1024)
+    assert (wide.experts.latent_size, narrow.experts.latent_size) == (0, 1024)
+    assert not narrow.experts.is_gated
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(None, "fp32"), ("bfloat16", "bf16")])
+def test_dtype_of_states_of_nemotron(read, value, dtype):
+    mixers = read(NANO, mamba_ssm_cache_dtype=value).mixers
+    assert {m.state_dtype for m in mixers if m.kind == "mamba2"} == {dtype}
+
+
+# Granite and Bamba
+
+
+def test_granite_has_both_parts_in_each_layer(read):
+    model = read(GRANITE)
+    assert [(g.count, g.mixer.kind, g.feed_forward.kind) for g in model.layers] == [
+        (3, "mamba2", "experts"), (1, "attention", "experts"),
+    ]  # fmt: skip
+    assert model.experts.is_gated
+    names = ["linear_attention", "linear_attention", "full_attention", "linear_attention"]
+    assert read(GRANITE, layer_types=names) == model
+
+
+def test_granite_without_experts_is_dense(read):
+    dense = read(GRANITE, num_local_experts=0, num_experts_per_tok=0)
+    assert {block.ffn_size for block in dense.feed_forwards} == {1024}
+    assert read(GRANITE, num_local_experts=None, num_experts_per_tok=None) == dense
+
+
+def test_granite_without_state_spaces(read):
+    model = read(GRANITE, layer_types=["attention"] * 4)
+    assert {mixer.kind for mixer in model.mixers} == {"attention"}
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (GRANITE, {"layer_types": None}, "layer_types: got None; .*mamba or attention"),
+        (GRANITE, {"layer_types": ["conv"] * 4}, "layer_types: got 'conv'"),
+        (GRANITE, {"mamba_d_head": 32}, "mamba_d_head: got 32; .*= 64, or auto"),
+        (GRANITE, {"mamba_n_heads": 50}, "mamba_n_heads: got 50; .*= 3072"),
+        (GRANITE, {"mamba_n_groups": 5}, "mamba_n_groups: got 5"),
+        (BAMBA, {"attn_layer_indices": None}, "attn_layer_indices: got None"),
+        (BAMBA, {"attn_layer_indices": [4]}, r"attn_layer_indices: got \[4\]"),
+        (BAMBA, {"layer_types": ["mamba"] * 4}, "layer_types: got .*attn_layer_indices"),
+        (
+            FALCON,
+            {"layer_types": ["full_attention"] * 64},
+            "layer_types: got .*; expected none, as all",
+        ),
+        (FALCON, {"mamba_d_ssm": 1000}, "mamba_n_heads: got 128; .*mamba_d_ssm = 1000"),
+        (FALCON, {"mamba_d_head": 16}, "mamba_d_head: got 16; expected mamba_d_ssm / .* = 8, or"),
+        (FALCON, {"quantization_config": {"bits": 8}}, "quantization_config: got .*expected none"),
+    ],
+)
+def test_other_state_spaces_that_do_not_add_up(read, config, changes, message):
+    with pytest.raises(InputError, match=message):
+        read(config, **changes)
+
+
+def test_bamba_attends_where_it_says(read):
+    model = read(BAMBA)
+    assert [(g.count, g.mixer.kind, g.feed_forward.kind) for g in model.layers] == [
+        (3, "mamba2", "dense"), (1, "attention", "dense"),
+    ]  # fmt: skip
+    assert read(BAMBA, layer_types=["mamba", "mamba", "attention", "mamba"]) == model
+    assert read(BAMBA, mamba_d_head="auto") == read(BAMBA, mamba_d_head=None) == model
+
+
+@pytest.mark.parametrize(
+    ("changes", "dtype"),
+    [({}, "bf16"), ({"dtype": "float32"}, "fp32"), ({"mamba_ssm_dtype": "float32"}, "fp32")],
+)
+def test_states_have_the_dtype_of_the_model_where_none_is_given(read, changes, dtype):
+    mixers = read(GRANITE, **changes).mixers
+    assert {m.state_dtype for m in mixers if m.kind == "mamba2"} == {dtype}
+
+
+# Quantised
+
+
+def expert_names(matrix):
+    return [f"backbone.layers.1.mixer.experts.{i}.{matrix}" for i in range(4)]
+
+
+def test_what_a_list_leaves_out(read):
+    """As Nemotron-3-Nano's NVFP4: layers with attention, and the state space before each."""
+    kept = [f"backbone.layers.3.mixer.{n}_proj" for n in "qkvo"] + ["lm_head"]
+    kept += [f"backbone.layers.2.mixer.{n}_proj" for n in ("in", "out")]
+    kept += [f"backbone.layers.{i}.mixer.conv1d" for i in (0, 2)]
+    beside = {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8", "exclude_modules": kept}
+    model = read(NANO, beside, hybrid_override_pattern="MEM*-MM")
+    assert (model.weight_dtype, model.expert_dtype, model.kv_dtype) == ("fp4", None, "fp8")
+    assert (model.attention_dtype, model.head_dtype) == (None, None)
+    dtypes = [(g.count, g.mixer.kind, g.mixer_dtype) for g in model.layers if g.mixer]
+    assert dtypes == [(3, "mamba2", None), (1, "mamba2", "bf16"), (1, "attention", "bf16")]
+    assert model.outer_dtype == "bf16"
+
+
+def test_formats_by_layer(read):
+    """As Nemotron-3.5-Lightning: fp8 for state spaces, 4 bits for experts and the LM head."""
+    nvfp4 = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
+    matrices = ("up_proj", "down_proj")
+    shared = [f"backbone.layers.1.mixer.shared_experts.{matrix}" for matrix in matrices]
+    listed = dict.fromkeys([*expert_names("up_proj"), *expert_names("down_proj"), *shared], nvfp4)
+    listed |= {f"backbone.layers.4.mixer.{matrix}": nvfp4 for matrix in matrices}
+    for i in (0, 2):
+        listed |= {
+            f"backbone.layers.{i}.mixer.{n}_proj": {"quant_algo": "FP8"} for n in ("in", "out")
+        }
+    record = {
+        "quant_algo": "MIXED_PRECISION",
+        "kv_cache_quant_algo": "FP8",
+        "quantized_layers": listed | {"lm_head": nvfp4},
+        "exclude_modules": ["backbone.embeddings", "backbone.layers.1.mixer.gate", "mtp*"],
+    }
+    model = read(NANO, record, num_nextn_predict_layers=1)
+    assert (model.weight_dtype, model.expert_dtype, model.head_dtype) == ("fp4", None, "fp4")
+    assert (model.attention_dtype, model.mtp_dtype) == ("fp8", "bf16")
+    assert (model.activation_dtype, model.attention_activation_dtype) == ("bf16", "fp8")
+    dtypes = {g.mixer.kind: g.mixer_dtype for g in model.layers if g.mixer}
+    assert dtypes == {"mamba2": None, "attention": "bf16"}
+    del listed["backbone.layers.0.mixer.out_proj"]
+    assert read(NANO, record | {"quantized_layers": listed}).layers[0].output_dtype == "bf16"
+
+
+@pytest.mark.parametrize("name", ["fc1_latent_proj", "fc2_latent_proj", "gate", "conv1d", "norm"])
+def test_names_of_what_is_never_quantised(read, name):
+    beside = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
+    plain = read(NANO, beside)
+    beside["exclude_modules"].append(f"backbone.layers.1.mixer.{name}")
+    assert read(NANO, beside) == plain
+
+
+def test_some_experts_alone_are_refused(read):
+    beside = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head", *expert_names("up_proj")]}
+    with pytest.raises(InputError, match="some in layer 1'; expected all modules of the experts"):
+        read(NANO, beside)
+
+
+def test_attention_and_a_state_space_side_by_side(read):
+    """Each layer counts as two, of which the first has no norm and no block of its own."""
+    model = read(FALCON)
+    attention, rest = model.layers
+    assert [group.count for group in model.layers] == [32, 32]
+    assert (attention.mixer.kind, attention.feed_forward, attention.num_norms) == (
+        "attention", None, 0,
+    )  # fmt: skip
+    assert (rest.mixer.kind, rest.feed_forward.kind) == ("mamba2", "dense")
+    h, inner, state, heads = 4096, 1024, 256, 128
+    of_attention = h * (32 + 2 * 8) * 128 + 32 * 128 * h
+    into = h * (2 * inner + 2 * state + heads)
+    of_state = into + (inner + 2 * state) * 4 + 3 * heads + inner * (h + 1)
+    one = of_attention + of_state + 3 * h * 14336 + 2 * h
+    assert model.total_parameters == 32 * one + (2 * 128_000 + 1) * h
+    assert model.num_norms == 2 * 32 + 1
+
+
+def test_both_side_by_side_are_summed_over_gpus(read):
+    """Attention, state space and block each end on an all-reduce, as vLLM runs them."""
+    found = pass_of(read(FALCON), batch_size=2, layout=Layout(2)).components
+    assert found["all_reduce"].reductions == 3 * 32 + 1
+    assert found["attention_core"].cache_bytes > 0
+    assert found["recurrence"].cache_bytes == 2 * 32 * 1024 * 256 / 2 * 2 * 2
+
+
+def test_width_of_a_state_space_beside_attention_may_follow_the_model(read):
+    model = read(FALCON, mamba_d_ssm=None, mamba_d_head=64)
+    mixer = next(mixer for mixer in model.mixers if mixer.kind == "mamba2")
+    assert mixer.output_size == 2 * 4096
+
+
+def test_quantised_layers_side_by_side_take_a_given_dtype(tmp_path):
+    path = tmp_path / "config.json"
+    config = FALCON | {"quantization_config": {"quant_method": "fp8"}}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    model = Architecture.from_hf_config(path, weight_dtype="fp8")
+    assert (model.weight_dtype, model.num_norms) == ("fp8", 2 * 32 + 1)

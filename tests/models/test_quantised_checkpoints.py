@@ -1,0 +1,527 @@
+"""Real quantised checkpoints, by their records; and what two records, or damaged ones, come to.
+
+``tests/data/quantised_checkpoints.json`` has the records of public checkpoints as published, with
+``{0-2}`` in place of names that differ in the number of a layer only, and the dtypes that their
+lists of names say, written down by hand.
+"""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.base.records import build
+from specmodel.cost.deploying import deploy
+from specmodel.models.architecture import Architecture, load_architecture
+from specmodel.models.hf.config import architecture_fields
+from specmodel.models.hf.quantization import checkpoint_dtypes
+
+DATA = Path(__file__).parents[1] / "data/quantised_checkpoints.json"
+CHECKPOINTS = json.loads(DATA.read_text(encoding="utf-8"))
+READ = {name: one for name, one in CHECKPOINTS.items() if "refused" not in one}
+SIZES = {
+    "attention": {"num_heads": 8, "num_kv_heads": 8, "head_dim": 8},
+    "latent_attention": {
+        "num_heads": 8, "kv_lora_rank": 16, "q_lora_rank": 16, "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4, "v_head_dim": 8,
+    },
+    "gated_delta_net": {
+        "num_key_heads": 4, "num_value_heads": 8, "key_head_dim": 8, "value_head_dim": 8,
+        "conv_kernel": 4,
+    },
+    "mamba2": {
+        "num_state_heads": 8, "state_head_dim": 8, "num_state_groups": 8, "state_dim": 8,
+        "conv_kernel": 4,
+    },
+}  # fmt: skip
+SIZES["compressed_attention"] = {
+    "num_heads": 8, "head_dim": 64, "rotary_dim": 8, "q_lora_rank": 16, "output_groups": 2,
+    "output_lora_rank": 8, "window": 16,
+}  # fmt: skip
+SIZES["sparse_attention"] = SIZES["latent_attention"] | {
+    "index_num_heads": 4, "index_head_dim": 8, "index_topk": 64,
+}  # fmt: skip
+SIZES["block_sparse_attention"] = SIZES["attention"] | {
+    "index_num_heads": 8, "index_head_dim": 8, "block_size": 16, "topk_blocks": 4,
+}  # fmt: skip
+
+
+def numbers(text):
+    """Return the numbers of "0-2,5"."""
+    ends = [part.partition("-")[::2] for part in text.split(",")]
+    return [i for first, last in ends for i in range(int(first), int(last or first) + 1)]
+
+
+def expanded(names):
+    found = []
+    for name in names:
+        match = re.fullmatch(r"(.*)\{([\d,-]+)\}(.*)", name)
+        each = [f"{match[1]}{i}{match[3]}" for i in numbers(match[2])] if match else []
+        found += expanded(each) if match else [name]
+    return found
+
+
+def whole(record, own=None):
+    """Return a record as published, with the names that a compact one stands for."""
+    if record is None:
+        return None
+    found = dict(record)
+    for key in ("ignore", "exclude_modules", "modules_to_not_convert"):
+        if key in found:
+            found[key] = expanded(own["ignore"] if found[key] == "ignore" else found[key])
+    if "quantized_layers" in found:
+        same = found["quantized_layers"] == "quantized_layers"
+        listed = own["quantized_layers"] if same else found["quantized_layers"]
+        found["quantized_layers"] = {n: spec for spec, names in listed for n in expanded(names)}
+    return found
+
+
+def layers_of(plan):
+    """Return the layers of a plan; sizes are made up, as names do not depend on them."""
+    layers = []
+    for count, mixer, block in plan["layers"] * plan.get("times", 1):
+        part = {"kind": block, "ffn_size": 16}
+        if block == "experts":
+            part = {"kind": "experts", "expert_size": 16, "experts_per_token": 2}
+            part["num_experts"] = plan["num_experts"]
+            shared = plan.get("num_shared_experts", 0)
+            part |= {"num_shared_experts": shared, "shared_expert_size": 16} if shared else {}
+            part["is_shared_apart"] = plan.get("is_shared_apart", False)
+        one = {"mixer": {"kind": mixer, **SIZES[mixer]}} if mixer else {}
+        one |= {"feed_forward": part} if block else {}
+        layers += [one] * count
+    owners = numbers(plan["index_owners"]) if "index_owners" in plan else range(len(layers))
+    for number, layer in enumerate(layers):
+        if layer.get("mixer", {}).get("kind") == "sparse_attention" and number not in owners:
+            mixer = layer["mixer"] | {"has_indexer": False}
+            layers[number] = layer | {"mixer": mixer}
+    return layers
+
+
+def architecture(config, layers, beside=None, argument="target config.json"):
+    fields, layers = checkpoint_dtypes(config, argument, "bf16", layers, beside=beside)
+    groups = [{"count": 1, **layer} for layer in layers]
+    sizes = {"hidden_size": 64, "vocabulary_size": 100, "layers": groups}
+    data = {"schema_version": 2, "name": "", "source": "", **sizes, **fields}
+    return build(Architecture, data, "target")
+
+
+def parts_of(model):
+    """Return the dtypes of each kind of part, those of all layers, with + between several."""
+    found = {}
+    for one in model.parts:
+        dtype, kind = one.stream.weight_dtype, one.part.kind
+        if kind == "dense":
+            found.setdefault("dense", set()).add(dtype)
+        elif kind == "experts":
+            found.setdefault("experts", set()).add(one.stream.expert_dtype)
+            if one.part.num_shared_experts:
+                found.setdefault("shared", set()).add(dtype)
+        else:
+            found.setdefault("attention", set()).add(dtype)
+            found.setdefault("output", set()).add(one.output_dtype or dtype)
+    ends = {
+        "head": model.head_dtype or model.outer_dtype,
+        "mtp": model.mtp_dtype,
+        "activations": model.activation_dtype,
+        "kv": model.kv_dtype,
+    }
+    assert model.outer_dtype == "bf16"
+    return {name: "+".join(sorted(dtypes)) for name, dtypes in found.items()} | ends
+
+
+@pytest.mark.parametrize("name", READ)
+def test_published_checkpoint(name):
+    one = READ[name]
+    own = whole(one.get("quantization_config"))
+    beside = whole(one.get("hf_quant_config"), one.get("quantization_config"))
+    config = one | ({"quantization_config": own} if own else {})
+    file = None if beside is None else {"producer": {"name": "modelopt"}, "quantization": beside}
+    model = architecture(config, layers_of(one["plan"]), file)
+    assert parts_of(model) == one["dtypes"]
+    is_weight_only = model.activation_dtype == "bf16" != one["dtypes"]["attention"]
+    assert model.attention_activation_dtype == ("fp8" if is_weight_only else None)
+
+
+@pytest.mark.parametrize("name", sorted(CHECKPOINTS.keys() - READ.keys()))
+def test_published_checkpoint_of_a_family_that_is_refused(name):
+    one = CHECKPOINTS[name]
+    with pytest.raises(InputError, match=rf"config {one['refused']}: got '{one['model_type']}'"):
+        architecture_fields({"model_type": one["model_type"]}, "config")
+
+
+def test_both_kinds_of_records_are_there():
+    kinds = Counter(key for one in READ.values() for key in one if "quant" in key)
+    assert kinds["hf_quant_config"] >= 16
+    assert kinds["quantization_config"] >= 25
+
+
+# Two records
+
+
+LAYERS = layers_of({"layers": [[1, "attention", "dense"], [2, "attention", "experts"]],
+                    "num_experts": 8, "num_shared_experts": 1})  # fmt: skip
+NVFP4 = {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}
+OWN = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}
+ATTENTION = ["lm_head", "model.layers.*.self_attn*"]
+
+
+def read(own, beside, layers=LAYERS, **config):
+    config |= {"quantization_config": own} if own else {}
+    return architecture(config, layers, None if beside is None else {"quantization": beside})
+
+
+@pytest.mark.parametrize(
+    ("own", "beside", "match"),
+    [
+        (OWN | {"quant_algo": "FP8"}, NVFP4, "got 'weight_dtype fp8'; expected fp4"),
+        (OWN, NVFP4 | {"exclude_modules": ATTENTION}, "got 'attention_dtype None'; expected bf16"),
+        (OWN, NVFP4 | {"exclude_modules": []}, "got 'head_dtype None'; expected fp4"),
+        (
+            OWN,
+            NVFP4 | {"exclude_modules": ["lm_head", "model.layers.0.self_attn*"]},
+            "got 'mixer_dtype None of layer 0'; expected bf16",
+        ),
+        (
+            OWN | {"kv_cache_scheme": {"type": "float", "num_bits": 8}},
+            NVFP4 | {"kv_cache_quant_algo": "NVFP4"},
+            "got 'kv_dtype fp8'; expected fp4",
+        ),
+        (
+            OWN | {"kv_cache_quant_algo": None},
+            NVFP4 | {"kv_cache_quant_algo": "FP8"},
+            "got 'kv_dtype bf16'; expected fp8",
+        ),
+    ],
+)
+def test_records_that_disagree_are_both_named(own, beside, match):
+    both = rf"target config\.json quantization_config: {match}, as hf_quant_config\.json"
+    with pytest.raises(InputError, match=both):
+        read(own, beside)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.0.magic_proj", "layers.1.mlp.experts.3.magic", "layers.2.magic*"]
+)
+def test_an_unknown_name_is_shown_as_it_stands(name):
+    with pytest.raises(InputError, match=rf": got '{re.escape(name)}'; expected attention"):
+        read(None, NVFP4 | {"exclude_modules": ["lm_head", name]})
+
+
+def test_what_config_json_does_not_say_of_the_cache_is_not_taken_from_the_other():
+    beside = NVFP4 | {"kv_cache_quant_algo": "FP8"}
+    assert read(None, beside).kv_dtype == "fp8"
+    target = read(OWN, beside)
+    assert (target.kv_dtype, target.other_kv_dtype) == ("bf16", "fp8")
+    told = deploy(target=target, hardware="b200")[1]
+    assert told["kv_dtype"] == "bf16 (fp8 by hf_quant_config.json, not taken)"
+    assert "kv_dtype" not in deploy(target=target, hardware="b200", kv_dtype="fp8")[1]
+    alone = read(OWN, NVFP4)
+    assert alone.other_kv_dtype is None
+    assert deploy(target=alone, hardware="b200")[1]["kv_dtype"] == "bf16"
+
+
+def test_layers_by_algorithm_may_be_in_the_other_record_alone():
+    listed = {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}}
+    listed |= {f"model.layers.0.mlp.{n}_proj": {"quant_algo": "FP8"} for n in ("gate", "down")}
+    listed["lm_head"] = {"quant_algo": "W4A16_NVFP4", "group_size": 16}
+    own = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+    beside = {"quant_algo": "MIXED_PRECISION", "quantized_layers": listed}
+    model = read(own, beside, num_nextn_predict_layers=1)
+    assert (model.weight_dtype, model.head_dtype, model.mtp_dtype) == ("bf16", "fp4", "bf16")
+    assert [group.ffn_dtype for group in model.layers] == ["fp8", None, None]
+    assert model.activation_dtype == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("beside", "match"),
+    [
+        ({}, r"quantization\.quant_algo: got None"),
+        (None, r"quantization: got None; expected an object"),
+        ([], r"quantization: got \[\]"),
+        ({"quant_algo": "NVFP4"}, r"exclude_modules: got None; .*or weight_dtype"),
+        ({"quant_algo": "INT3"}, r"quant_algo: got 'INT3'; expected one of: FP8"),
+        (NVFP4 | {"group_size": 32}, "group_size: got 32; expected 16"),
+        (NVFP4 | {"exclude_modules": "lm_head"}, "exclude_modules: got 'lm_head'; .*a list"),
+        (NVFP4 | {"exclude_modules": ["query_key_value"]}, "got 'query_key_value'; expected att"),
+        (NVFP4 | {"kv_cache_quant_algo": "INT8"}, "kv_cache_quant_algo: got 'INT8'"),
+        ({"quant_algo": "MIXED_PRECISION"}, "quantized_layers: got None"),
+        (
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"lm_head": {}}},
+            r"quantized_layers\.lm_head: got 'none'; expected one of: FP8",
+        ),
+        (
+            {"quant_algo": "MIXED_PRECISION", "quantized_layers": {"lm_head": "FP8"}},
+            r"quantized_layers\.lm_head: got 'FP8'; expected an object",
+        ),
+        (
+            {
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "FP8"}},
+            },
+            "all modules of the dense layers",
+        ),
+    ],
+)
+def test_file_beside_that_is_not_understood(beside, match):
+    with pytest.raises(InputError, match=rf"target hf_quant_config\.json.*{match}"):
+        architecture({}, LAYERS, {"quantization": beside} if beside is not None else {})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["model.layers.7*", "model.layers.3.self_attn.q_proj"],  # layers that are not there
+        ["mtp*", "mtp.layers.0*", "visual*", "mm_projector*", "vision_tower*", "*.linear_attn*"],
+        ["model.layers.0.linear_attn.conv1d", "re:.*indexer.*", "model.layers.*.mlp.gate"],
+    ],
+)
+def test_names_of_what_is_not_there_change_nothing(names):
+    """As engines do: a name that is of no module is passed over."""
+    plain = read(OWN, None)
+    assert read(OWN | {"ignore": ["lm_head", *names]}, None).parts == plain.parts
+    assert read(None, NVFP4 | {"exclude_modules": ["lm_head", *names]}).parts == plain.parts
+
+
+@pytest.mark.parametrize(
+    ("names", "dtype"),
+    [
+        (["model.layers.3*"], "bf16"),
+        (["model.layers.3"], "bf16"),
+        (["model.layers.3.*"], "bf16"),
+        (["mtp*"], "bf16"),
+        (["mtp.layers.0*"], "bf16"),
+        (["re:mtp.*"], "bf16"),
+        (["model.layers.3.eh_proj", "model.layers.3.mlp.gate", "mtp.fc"], None),
+        (["model.layers.2.self_attn*"], None),
+    ],
+)
+def test_block_for_prediction_of_more_tokens(names, dtype):
+    own = OWN | {"ignore": ["lm_head", *names]}
+    assert read(own, None, num_nextn_predict_layers=1).mtp_dtype == dtype
+    assert read(own, None).mtp_dtype is None
+
+
+def test_layers_that_share_an_index_have_no_indexer_to_name():
+    plan = {"layers": [[4, "sparse_attention", "dense"]], "index_owners": "0,2"}
+    latents = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+    names = [f"model.layers.{i}.self_attn.{name}" for i in range(4) for name in latents]
+    own = OWN | {"ignore": ["lm_head", *names, "model.layers.0.self_attn.indexer*"]}
+    with pytest.raises(InputError, match="'some in layer 2'; expected all modules of the att"):
+        read(own, None, layers_of(plan))
+    own["ignore"].append("model.layers.2.self_attn.indexer*")
+    model = read(own, None, layers_of(plan))
+    assert (model.attention_dtype, model.layers[0].output_dtype) == ("bf16", "fp4")
+
+
+# Sizes of groups
+
+
+def weights(kind, bits, **form):
+    return {"type": kind, "num_bits": bits, **form}
+
+
+def compressed(spec, **keys):
+    group = {"weights": spec, "input_activations": None, "targets": ["Linear"]}
+    method = {"quant_method": "compressed-tensors", "ignore": ["lm_head"]}
+    return method | {"config_groups": {"group_0": group}} | keys
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype"),
+    [
+        (weights("int", 4, group_size=32, symmetric=True, strategy="group"), "int4_g32"),
+        (weights("int", 4, group_size=64, symmetric=True), "int4_g64"),
+        (weights("int", 4, group_size=128, symmetric=True), "int4_g128"),
+        (weights("int", 4, group_size=128, symmetric=False), "int4"),
+        (weights("int", 8, strategy="channel"), "int8"),
+        (weights("int", 8, group_size=128), "int8_g128"),
+        (weights("float", 8, strategy="block", block_structure=[128, 128]), "fp8_block"),
+        (weights("float", 8, group_size=32), "mxfp8"),
+        (weights("float", 4, group_size=16), "fp4"),
+        (weights("float", 4, group_size=32), "mxfp4"),
+    ],
+)
+def test_groups_of_compressed_tensors(spec, dtype):
+    assert read(compressed(spec), None).weight_dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("record", "match"),
+    [
+        (compressed(weights("int", 4, group_size=16)), "group_size: got 16; expected 32 or 64"),
+        (compressed(weights("int", 4, group_size=[32])), r"group_size: got \[32\]"),
+        (compressed(weights("int", 4, strategy="channel")), "group_size: got None"),
+        (compressed(weights("int", 4, group_size=32, symmetric=False)), "group_size: got 32"),
+        (compressed(weights(["int"], 4)), "weights: got"),
+        (compressed(weights("float", 4, group_size=128)), "group_size: got 128; expected 16 or"),
+        (compressed(weights("float", 8, group_size=128)), "group_size: got 128; expected 32"),
+        (compressed(weights("int", 4), extra_config={"a": 1}), "extra_config: got"),
+        (
+            {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": [["mlp.up_proj"]]},
+            "modules_in_block_to_quantize: got",
+        ),
+        ({"quant_method": "awq", "bits": 4, "group_size": 32}, "group_size: got 32; expected 128"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group_size: got -1; expected 32"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 32}, "group_size: got 32; expected 128"),
+        ({"quant_method": "fp8", "weight_block_size": [1, 128]}, r"\[128, 128\] or \[32, 32\]"),
+        ({"quant_method": "fp8", "quant_algo": "MIXED_PRECISION"}, "quant_algo: got 'MIXED"),
+        ({"quant_method": "fp8", "moe_quant_algo": "NVFP4"}, "moe_quant_algo: got 'NVFP4'"),
+    ],
+)
+def test_groups_that_are_not_known(record, match):
+    with pytest.raises(InputError, match=rf"target config\.json quantization_config.*{match}"):
+        read(record, None)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "dtype"),
+    [
+        (weights("float", 8, group_size=128, strategy="group", dynamic=True), "fp8"),
+        (weights("float", 4, group_size=16, strategy="tensor_group"), "fp4"),
+        (weights("float", 4, group_size=32), "fp4"),
+        (weights("int", 8, strategy="token", symmetric=False), "int8"),
+        (None, "bf16"),
+    ],
+)
+def test_activations_of_compressed_tensors(inputs, dtype):
+    record = compressed(weights("float", 4, group_size=16))
+    record["config_groups"]["group_0"]["input_activations"] = inputs
+    assert read(record, None).activation_dtype == dtype
+
+
+def test_symmetric_gptq_keeps_no_zero_points():
+    gptq = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    assert read(gptq, None).weight_dtype == "int4"
+    assert read(gptq | {"sym": True}, None).weight_dtype == "int4_g128"
+    assert read(gptq | {"sym": True, "group_size": 32}, None).weight_dtype == "int4_g32"
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["FP8", "fp8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8"]
+)
+def test_algorithms_of_modelopt(algorithm):
+    own = {"quant_algo": algorithm, "ignore": ["lm_head"]}  # no quant_method, as 0.31 wrote it
+    model = read(own, None)
+    in_groups = {"MXFP8": "mxfp8", "FP8_PB_WO": "fp8_block"}
+    assert model.weight_dtype == in_groups.get(algorithm, "fp8")
+    assert (model.activation_dtype, model.head_dtype) == ("fp8", None)
+
+
+def test_modelopt_quantises_a_head_that_it_does_not_leave_out():
+    assert read(OWN | {"ignore": []}, None).head_dtype == "fp4"
+    config = {"quantization_config": OWN | {"ignore": []}}
+    fields, _ = checkpoint_dtypes(config, "config", "bf16", LAYERS, has_tied_embeddings=True)
+    assert fields["head_dtype"] is None
+
+
+# Experts of their own, and Quark
+
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [32, 32], "scale_fmt": "ue8m0"}
+
+
+def test_dtype_of_experts_inside_or_outside_of_the_record():
+    for model in (
+        read(FP8 | {"expert_dtype": "fp4"}, None),
+        read(FP8, None, expert_dtype="fp4"),
+        read(FP8 | {"expert_dtype": "fp4"}, None, expert_dtype="fp4"),
+    ):
+        assert (model.weight_dtype, model.expert_dtype) == ("fp8_block", "mxfp4")
+        assert model.activation_dtype == "fp8"
+    assert read(FP8, None, expert_dtype="fp8").expert_dtype is None
+
+
+@pytest.mark.parametrize(
+    ("own", "outside", "match"),
+    [
+        (FP8, "fp3", r"quantization_config\.expert_dtype: got 'fp3'; expected one of: fp4, fp8"),
+        (FP8 | {"expert_dtype": "fp8"}, "fp4", "expert_dtype: got 'fp8'; expected the same as"),
+        (OWN, "fp4", "expert_dtype: got 'fp4'; expected none, as with modelopt"),
+        (None, "fp4", "expert_dtype: got 'fp4'; expected none, as there is no"),
+    ],
+)
+def test_dtype_of_experts_that_is_not_understood(own, outside, match):
+    with pytest.raises(InputError, match=match):
+        read(own, None, expert_dtype=outside)
+
+
+def quark(weight, inputs=None, **keys):
+    whole = {"weight": weight, "input_tensors": inputs, "output_tensors": None}
+    own = {"quant_method": "quark", "global_quant_config": whole, "exclude": ["lm_head"]}
+    return own | {"export": {"kv_cache_group": []}} | keys
+
+
+MX = {"dtype": "fp4", "group_size": 32, "qscheme": "per_group", "scale_format": "e8m0"}
+
+
+def test_quark():
+    model = read(quark(MX, MX, exclude=["lm_head", "re:.*self_attn.*"]), None)
+    dtypes = (model.weight_dtype, model.attention_dtype, model.activation_dtype)
+    assert dtypes == ("mxfp4", "bf16", "fp4")
+    fp8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor"}
+    assert read(quark(fp8), None).weight_dtype == "fp8"
+    assert read(quark(fp8), None).activation_dtype == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("own", "match"),
+    [
+        (quark(MX | {"group_size": 16}), r"weight\.group_size: got 16; expected 32"),
+        (quark({"dtype": "uint4"}), r"weight\.dtype: got 'uint4'"),
+        (quark(None), r"weight\.dtype: got None"),
+        (quark(MX, exclude=[]), "lm_head"),
+        (quark(MX, layer_quant_config={"*": {}}), "layer_quant_config: got"),
+        (quark(MX, export={"kv_cache_group": ["*k_proj"]}), r"export\.kv_cache_group: got"),
+        (quark(MX, global_quant_config=None), "global_quant_config: got None"),
+    ],
+)
+def test_quark_that_is_not_understood(own, match):
+    with pytest.raises(InputError, match=match):
+        read(own, None)
+
+
+# Files
+
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "vocab_size": 100,
+    "intermediate_size": 128,
+}
+
+
+@pytest.mark.parametrize("record", [{"quant_method": "hqq"}, "int4", FP8 | {"ignore": ["x"]}])
+def test_a_dtype_that_is_given_stands_for_a_record_that_is_not_understood(tmp_path, record):
+    whole = LLAMA | {"quantization_config": record}
+    (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
+    with pytest.raises(InputError, match="quantization_config"):
+        load_architecture(tmp_path)
+    given = load_architecture(tmp_path, weight_dtype="int4_g64")
+    assert (given.weight_dtype, given.outer_dtype, given.kv_dtype) == ("int4_g64", "bf16", "bf16")
+
+
+def test_a_dtype_that_is_given_leaves_experts_and_attention_as_a_record_has_them(tmp_path):
+    kept = {"modules_to_not_convert": ["self_attn"], "expert_dtype": "fp4"}
+    mixtral = LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    whole = mixtral | {"quantization_config": FP8 | kept}
+    (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
+    read = load_architecture(tmp_path)
+    assert (read.weight_dtype, read.expert_dtype) == ("bf16", "mxfp4")
+    given = load_architecture(tmp_path, weight_dtype="fp8")
+    assert (given.weight_dtype, given.expert_dtype) == ("fp8", "mxfp4")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"quantization": ', "\x00"])
+def test_damaged_file_is_named(tmp_path, text):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    (tmp_path / "hf_quant_config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"hf_quant_config\.json"):
+        load_architecture(tmp_path)
+    assert load_architecture(tmp_path, weight_dtype="fp8").weight_dtype == "fp8"

@@ -1,0 +1,516 @@
+"""Figures draw the data they are given, with labels and units."""
+
+from io import StringIO
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("matplotlib")
+
+import matplotlib as mpl
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
+
+from specmodel.base.errors import InputError
+from specmodel.show import plots
+
+
+def ax():
+    return Figure().add_subplot()
+
+
+def data(lines):
+    return [line.get_xydata().tolist() for line in lines]
+
+
+def legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def bars(axes):
+    """Left, bottom, width and height of each bar."""
+    found = [c for c in axes.containers if isinstance(c, BarContainer)]
+    patches = [patch for container in found for patch in container.patches]
+    return [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in patches]
+
+
+def curve(**columns):
+    return pd.DataFrame({"batch_size": [4, 1, 1, 4], "draft_length": [3, 3, 5, 5]} | columns)
+
+
+@pytest.mark.parametrize("kind", ["speedup", "target_efficiency"])
+def test_a_line_for_each_draft_length_and_one_at_1(kind) -> None:
+    drawn = getattr(plots, kind)(curve(**{kind: [1.4, 1.1, 0.9, 1.6]}), ax())
+    named = [line for line in drawn.lines if line.get_label() in "35"]
+    assert [line.get_label() for line in named] == ["3", "5"]
+    assert data(named) == [[[1, 1.1], [4, 1.4]], [[1, 0.9], [4, 1.6]]]
+    assert [[0, 1], [1, 1]] in data(drawn.lines)
+    assert drawn.get_legend().get_title().get_text() == "draft length (tokens)"
+    assert drawn.get_xlabel() == "batch size (requests)"
+    assert drawn.get_ylabel() == kind.replace("_", " ")
+    assert drawn.get_xscale() == "log"
+    assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "4"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_panels_may_share_a_labelled_axis(order) -> None:
+    axes = Figure().subplots(2, sharex=True)
+    table = pd.DataFrame({"batch_size": range(1, 2001), "speedup": 1.2})
+    for i in order:
+        plots.speedup(table, axes[i])
+    boxes = [label.get_window_extent() for label in axes[1].get_xticklabels()]
+    assert not axes[0].get_xticklabels()
+    assert len(boxes) > 3
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+
+
+def test_lines_differ_in_colour_dashes_and_markers() -> None:
+    table = pd.DataFrame([(n, b, 1 + n) for n in range(6) for b in (1, 2)])
+    table.columns = ["draft_length", "batch_size", "speedup"]
+    drawn = plots.speedup(table, ax())
+    styles = [(li.get_color(), li.get_linestyle(), li.get_marker()) for li in drawn.lines[:6]]
+    assert all(len(set(values)) > 3 for values in zip(*styles, strict=True))
+    assert len({style[0] for style in styles}) == len({style[2] for style in styles}) == 6
+
+
+def test_bands_span_the_intervals() -> None:
+    table = pd.DataFrame({"batch_size": [1, 2], "speedup": [1.2, 1.5]})
+    table = table.assign(speedup_low=[1.1, 1.3], speedup_high=[1.4, 1.9])
+    drawn = plots.speedup(table, ax())
+    (band,) = drawn.collections
+    corners = {tuple(point) for point in band.get_paths()[0].vertices.tolist()}
+    assert corners == {(1, 1.1), (2, 1.3), (1, 1.4), (2, 1.9)}
+    assert "80 % interval" in legend(drawn)
+
+
+@pytest.mark.parametrize("limit", [{"max_batch_size": 4}, {"fits": [True, True, False]}])
+def test_what_does_not_fit_is_pale(limit) -> None:
+    table = pd.DataFrame({"batch_size": [1, 4, 8], "speedup": [1.2, 1.3, 1.4]} | limit)
+    drawn = plots.speedup(table, ax())
+    *lines, unity = drawn.lines
+    bold, pale, points = lines
+    assert data([bold, pale, points]) == [[[1, 1.2], [4, 1.3]], [[4, 1.3], [8, 1.4]], [[8, 1.4]]]
+    assert pale.get_alpha() < 1
+    assert unity.get_ydata() == [1, 1]
+    assert "does not fit in memory" in legend(drawn)
+    assert "does not fit in memory" not in str(plots.speedup(table[:2], ax()).get_legend())
+
+
+@pytest.mark.parametrize(
+    ("columns", "told", "labels"),
+    [
+        ({"context_length": [512, 4096]}, "context length (tokens)", ["512", "4096"]),
+        ({"target": ["a", "b"]}, "target", ["a", "b"]),
+        ({"alternative": ["h100", "h200"]}, "alternative", ["h100", "h200"]),
+        ({"tokens_per_step": [1.5, 2.25]}, "tokens per step", ["1.5", "2.25"]),
+        ({"acceptance_rate": [0, 1], "tokens_per_step": [1, 3]}, "acceptance rate", ["0", "1"]),
+        ({"draft_length": [1, 2], "verify_tokens": [2, 3]}, "draft length (tokens)", ["1", "2"]),
+        ({"draft_length": [1, 2], "throughput": [7, 8]}, "draft length (tokens)", ["1", "2"]),
+    ],
+)  # fmt: skip
+def test_lines_are_told_apart_by_what_varies_and_no_result(columns, told, labels) -> None:
+    one = pd.DataFrame(
+        {"batch_size": [1, 2], "speedup": [1.1, 1.2], "limited_by": ["KV", "compute"]}
+    )
+    table = pd.concat([one.assign(**{k: v[i] for k, v in columns.items()}) for i in (0, 1)])
+    drawn = plots.speedup(table, ax())
+    assert drawn.get_legend().get_title().get_text() == told
+    assert legend(drawn) == labels
+
+
+def test_two_things_that_vary_are_both_told() -> None:
+    rows = [(n, c, b, n + b) for n in (1, 2) for c in (8, 9) for b in (1, 2)]
+    table = pd.DataFrame(rows, columns=["draft_length", "context_length", "batch_size", "speedup"])
+    drawn = plots.speedup(table, ax())
+    assert drawn.get_legend().get_title().get_text() == (
+        "draft length (tokens), context length (tokens)"
+    )
+    assert legend(drawn) == ["1, 8", "1, 9", "2, 8", "2, 9"]
+
+
+def test_active_experts_draws_both_laws_and_the_measured() -> None:
+    columns = {"num_experts": 64, "experts_per_token": 6, "tokens": [1, 2]}
+    table = pd.DataFrame({"model": "m"} | columns)
+    table = table.assign(measured=[np.nan, 10], law=[6, 10.5], independent=[6, 11.4])
+    drawn = plots.active_experts(table, ax())
+    law, independent, measured = drawn.lines
+    assert data([law, independent]) == [[[1, 6], [2, 10.5]], [[1, 6], [2, 11.4]]]
+    assert measured.get_ydata()[1] == 10
+    assert independent.get_linestyle() == "--" != law.get_linestyle()
+    assert legend(drawn) == ["m (64/6)", "law", "independent"]
+    assert "tokens" in drawn.get_xlabel()
+    assert drawn.get_ylabel() == "experts loaded per layer"
+
+
+def written(drawn):
+    return {text.get_position(): text.get_text() for text in drawn.texts}
+
+
+def test_best_draft_length_writes_each_number_and_hatches_what_does_not_fit() -> None:
+    points = {"batch_size": [1, 8, 1, 8], "context_length": [10, 10, 99, 99]}
+    table = pd.DataFrame(points | {"best_draft_length": [4, 2, 3, 0]})
+    drawn = plots.best_draft_length(table.assign(fits=["True", "True", "True", "False"]), ax())
+    assert written(drawn) == {(0.5, 0.5): "4", (1.5, 0.5): "2", (0.5, 1.5): "3", (1.5, 1.5): "0"}
+    mesh, *hatched = drawn.collections
+    assert mesh.get_array().tolist() == [[4, 2], [3, 0]]
+    (area,) = (collection for collection in hatched if collection.get_hatch())
+    assert area.get_datalim(drawn.transData).extents.tolist() == [1, 1, 2, 2]
+    assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["1", "8"]
+    assert [tick.get_text() for tick in drawn.get_yticklabels()] == ["10", "99"]
+    assert "(tokens)" in drawn.get_title(loc="left")
+    assert "hatched: does not fit" in drawn.get_title(loc="left")
+    assert drawn.get_ylabel() == "context (tokens)"
+
+
+@pytest.mark.parametrize(
+    ("y", "label"),
+    [("draft_length", "draft length (tokens)"), ("context_length", "context (tokens)")],
+)
+def test_break_even_writes_rates_and_hatches_where_none_pays(y, label) -> None:
+    points = {"batch_size": [1, 8, 1, 8], "context_length": 512, "draft_length": 3, y: [1, 1, 2, 2]}
+    rates = {"break_even_acceptance_rate": [0.254, np.nan, 1, 0.5]}
+    drawn = plots.break_even(pd.DataFrame(points | rates), ax())
+    assert written(drawn) == {(0.5, 0.5): ".25", (0.5, 1.5): "1.00", (1.5, 1.5): ".50"}
+    assert drawn.get_ylabel() == label
+    assert "hatched: none pays" in drawn.get_title(loc="left")
+
+
+def test_a_map_may_lack_points() -> None:
+    points = {"batch_size": [1, 8, 8], "context_length": 512, "draft_length": [1, 1, 2]}
+    rates = {"break_even_acceptance_rate": [0.25, np.nan, 0.5]}
+    drawn = plots.break_even(pd.DataFrame(points | rates), ax())
+    assert written(drawn) == {(0.5, 0.5): ".25", (1.5, 1.5): ".50"}
+    (hatches,) = (found for found in drawn.collections if found.get_hatch())
+    assert len(hatches.get_paths()) == 1
+
+
+def test_a_map_too_fine_for_numbers_has_a_colour_bar() -> None:
+    table = pd.DataFrame({"batch_size": range(1, 200), "context_length": 9, "fits": True})
+    drawn = plots.best_draft_length(table.assign(best_draft_length=table["batch_size"] % 7), ax())
+    assert not drawn.texts
+    assert len(drawn.figure.axes) == 2
+
+
+def passes():
+    point = {"batch_size": 4, "draft_length": 3, "context_length": 512, "dtype": "bf16"}
+    roofs = {"peak_flops_per_s": 8e14, "peak_bytes_per_s": 4e12}
+    roofs |= {"fitted_flops_per_s": 6e14, "fitted_bytes_per_s": 3e12}
+    rows = [
+        ("forward", "routed_experts", "experts", 0.002, 2.0, 4e12),
+        ("verify", "routed_experts", "experts", 0.003, 5.0, 9e12),
+        ("forward", "embedding", "elementwise", 0.001, 0.0, 0.0),
+        ("verify", "host", "host", 0.004, np.nan, np.nan),
+        ("draft pass", "routed_experts", "experts", 0.0005, 1.0, 1e12),
+    ]
+    names = ["pass", "component", "kind", "time", "arithmetic_intensity", "flops_per_s"]
+    return pd.DataFrame(rows, columns=names).assign(**point, **roofs)
+
+
+def test_roofline_draws_components_under_the_roofs() -> None:
+    drawn = plots.roofline(passes(), ax())
+    assert [[2, 4e12], [5, 9e12]] in data(drawn.lines)
+    hollow, filled = (line for line in drawn.lines if len(line.get_xdata()) == 1)
+    assert data([hollow, filled]) == [[[2, 4e12]], [[5, 9e12]]]
+    assert hollow.get_markerfacecolor() == "white" != filled.get_markerfacecolor()
+    for line, peak, slope in ((drawn.lines[0], 8e14, 4e12), (drawn.lines[2], 6e14, 3e12)):
+        x, y = line.get_data()
+        np.testing.assert_allclose(y, np.minimum(peak, x * slope), rtol=1e-12)
+        assert x[0] < 2
+        assert x[-1] > 200
+    assert drawn.lines[1].get_xdata() == [200, 200]
+    assert legend(drawn) == [
+        "data sheet, bf16",
+        "ridge, 200 FLOP/B",
+        "experts, fitted",
+        "routed experts",
+    ]
+    assert drawn.get_xlabel() == "arithmetic intensity (FLOP/B)"
+    assert drawn.get_ylabel() == "attained (FLOP/s)"
+
+
+def test_components_stack_to_the_time_of_each_pass() -> None:
+    drawn = plots.components(passes(), ax())
+    tops = {}
+    for left, bottom, width, height in bars(drawn):
+        middle = round(left + width / 2, 9)
+        assert bottom == pytest.approx(tops.get(middle, 0))
+        tops[middle] = bottom + height
+    assert list(tops.values()) == pytest.approx([3, 7, 0.5])
+    assert legend(drawn) == ["host", "routed experts", "embedding"]
+    assert drawn.get_ylabel() == "time of a pass (ms)"
+    assert [tick.get_text() for tick in drawn.get_xticklabels(minor=True)] == ["P", "V", "D"]
+    assert [tick.get_text() for tick in drawn.get_xticklabels()] == ["4"]
+
+
+def test_a_component_has_the_colour_of_its_kind_in_every_figure() -> None:
+    from specmodel.show.plots.style import KIND_COLOURS
+
+    more = passes().query("component == 'routed_experts'").assign(component="shared_experts")
+    table = pd.concat([passes(), more])
+    stacked = plots.components(table, ax())
+    labels = {c.get_label(): c.patches[0] for c in stacked.containers}
+    colours = {name: mpl.colors.to_hex(bar.get_facecolor()) for name, bar in labels.items()}
+    assert colours["routed experts"] == colours["shared experts"] == KIND_COLOURS["experts"]
+    assert colours["embedding"] == KIND_COLOURS["elementwise"]
+    assert labels["routed experts"].get_hatch() != labels["shared experts"].get_hatch()
+    roofs = plots.roofline(table, ax())
+    handles = roofs.get_legend().legend_handles
+    drawn = dict(zip(legend(roofs), (handle.get_color() for handle in handles), strict=True))
+    assert drawn["routed experts"] == drawn["experts, fitted"] == KIND_COLOURS["experts"]
+
+
+def test_components_beyond_seven_are_one() -> None:
+    names = [f"c{i}" for i in range(10)]
+    table = pd.DataFrame({"component": names, "time": np.arange(1, 11) * 1e-6})
+    drawn = plots.components(table.assign(batch_size=1, **{"pass": "forward"}), ax())
+    assert legend(drawn) == [f"c{i}" for i in range(9, 2, -1)] + ["others"]
+    assert bars(drawn)[-1][3] == pytest.approx(1 + 2 + 3)
+    assert drawn.get_ylabel() == "time of a pass (µs)"
+
+
+def test_waterfalls_lead_from_the_ideal_to_the_predicted() -> None:
+    values = {
+        "target_efficiency": {"ideal": 1, "experts": -0.25, "KV": 0, "predicted": 0.75},
+        "speedup": {"ideal": 4, "experts": -1, "drafting": -0.5, "predicted": 2.5},
+    }
+    rows = [(b, q, t, v) for b in (1, 8) for q, terms in values.items() for t, v in terms.items()]
+    table = pd.DataFrame(rows, columns=["batch_size", "quantity", "term", "value"])
+    axes = Figure().subplots(2)
+    top, bottom = plots.waterfalls(table.assign(draft_length=3, context_length=9), axes)
+    spans = [[(x, x + width) for x, _, width, _ in bars(ax)] for ax in (top, bottom)]
+    assert [sorted(span) for span in spans[0]] == [[0, 1], [0.75, 1], [0, 0.75]] * 2
+    assert [sorted(span) for span in spans[1]] == [[0, 4], [3, 4], [2.5, 3], [0, 2.5]] * 2
+    assert [tick.get_text() for tick in top.get_yticklabels()] == ["ideal", "experts", "predicted"]
+    assert (top.get_xlabel(), bottom.get_xlabel()) == ("target efficiency", "speedup")
+    assert top.get_legend().get_title().get_text() == "batch size (requests)"
+    assert legend(top) == ["1", "8"]
+
+
+def tidy(analysis, rows):
+    names = ["input", "output", "quantity", "value"]
+    return pd.DataFrame(rows, columns=names).assign(analysis=analysis)
+
+
+SWINGS = pd.DataFrame({"input": ["a", "b"], "low": [0.1, 2], "high": [0.2, 3]}).assign(
+    speedup_at_low=[1.2, 1.5], speedup_at_high=[1.1, 0.5],
+    target_efficiency_at_low=[0.2, 0.3], target_efficiency_at_high=[0.9, 0.4],
+)  # fmt: skip
+OUTCOMES = ("speedup", "target_efficiency")
+SWINGS_TIDY = tidy("tornado", [
+    (row["input"], output or np.nan, end, row[f"{output}_{end}" if output else end])
+    for row in SWINGS.to_dict("records")
+    for output, ends in [("", ("low", "high")), *((o, ("at_low", "at_high")) for o in OUTCOMES)]
+    for end in ends
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("table", [SWINGS, SWINGS_TIDY], ids=["wide", "tidy"])
+@pytest.mark.parametrize(
+    ("outcome", "spans", "order"),
+    [
+        ("speedup", [(1.5, 0.5), (1.2, 1.1)], ["b\n2 to 3", "a\n0.1 to 0.2"]),
+        ("target_efficiency", [(0.2, 0.9), (0.3, 0.4)], ["a\n0.1 to 0.2", "b\n2 to 3"]),
+    ],
+)
+def test_tornado_draws_both_ends_the_largest_swing_first(table, outcome, spans, order) -> None:
+    drawn = plots.tornado(table, ax(), outcome=outcome)
+    low, high = drawn.lines
+    assert data([low, high]) == [[[pair[i], row] for row, pair in enumerate(spans)] for i in (0, 1)]
+    ends = [(x, x + width) for x, _, width, _ in bars(drawn)]
+    np.testing.assert_allclose(np.sort(ends), np.sort(spans), rtol=1e-12)
+    assert [tick.get_text() for tick in drawn.get_yticklabels()] == order
+    assert drawn.get_xlabel() == outcome.replace("_", " ")
+    assert drawn.yaxis_inverted()
+
+
+@pytest.mark.parametrize("is_tidy", [False, True])
+def test_a_tornado_has_the_units_of_its_ranges(is_tidy) -> None:
+    ends = pd.DataFrame({
+        "input": ["pass_time", "bandwidth", "batch_size", "rate", "peak"],
+        "low": [2e-6, 9e11, 1, 0.5, 4e12], "high": [5e-6, 1.5e12, 8, 0.7, 5e12],
+        "unit": ["s", "B/s", "request", "-", "FLOP/s"],
+    })  # fmt: skip
+    table = ends.assign(speedup_at_low=1.0, speedup_at_high=[2.0, 1.9, 1.8, 1.7, 1.6])
+    if is_tidy:
+        rows = table.melt(["input", "unit"], var_name="name")
+        rows["output"] = rows["name"].map(lambda name: "speedup" if "_at_" in name else np.nan)
+        rows["quantity"] = rows["name"].str.removeprefix("speedup_")
+        rows["unit"] = rows["unit"].where(rows["output"].isna(), "-")
+        table = rows.assign(analysis="tornado")
+    drawn = plots.tornado(table, ax())
+    assert [tick.get_text().split("\n")[1] for tick in drawn.get_yticklabels()] == [
+        "2 to 5 us", "900 GB/s to 1.5 TB/s", "1 to 8 requests", "0.5 to 0.7", "4 to 5 TFLOP/s",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("height", [2.2, 2.8, 4.8])
+@pytest.mark.parametrize("kind", ["tornado", "sobol"])
+def test_no_more_inputs_are_drawn_than_have_room(kind, height) -> None:
+    names = [f"kernels.experts.bf16.activation_efficiency_{i}" for i in range(20)]
+    ends = {"speedup_at_low": 1.0, "speedup_at_high": 2.0, "low": 1e-6, "high": 2e-6, "unit": "s"}
+    shares = {f"{n}{e}": 0.5 for n in ("first_order", "total") for e in ("", "_low", "_high")}
+    table = pd.DataFrame({"input": names, "output": "speedup"} | ends | shares)
+    figure = Figure(figsize=(3.3, height), layout="constrained")
+    drawn = getattr(plots, kind)(table, figure.add_subplot())
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in drawn.get_yticklabels()]
+    assert len(boxes) == len(drawn.get_yticks())
+    assert all(above.y0 > below.y1 for above, below in pairwise(boxes))
+    assert f"and {20 - len(boxes)} inputs with less" in drawn.get_xlabel()
+    assert drawn.xaxis.label.get_window_extent().x1 <= figure.bbox.x1
+
+
+SHARES = pd.DataFrame({"input": ["a", "b", "c"], "output": "speedup"}).assign(
+    first_order=[0.1, 0.6, -0.001], first_order_low=[0.05, 0.5, -0.01],
+    first_order_high=[0.2, 0.7, 0.0],
+    total=[0.2, 0.7, 0.001], total_low=[0.1, 0.6, 0.0], total_high=[0.3, 0.8, 0.002],
+)  # fmt: skip
+SHARES_TIDY = tidy("sobol", [
+    (row["input"], "speedup", name, row[name])
+    for row in SHARES.to_dict("records") for name in SHARES if name not in ("input", "output")
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("table", [SHARES, SHARES_TIDY], ids=["wide", "tidy"])
+def test_sobol_draws_shares_with_intervals_the_largest_first(table) -> None:
+    drawn = plots.sobol(table, ax())
+    assert [width for _, _, width, _ in bars(drawn)] == [0.6, 0.1, 0.7, 0.2]
+    assert [tick.get_text() for tick in drawn.get_yticklabels()] == ["b", "a"]
+    ends = [path.get_segments() for path in drawn.collections]
+    assert [[tuple(s[:, 0].round(9)) for s in part] for part in ends] == [
+        [(0.5, 0.7), (0.05, 0.2)], [(0.6, 0.8), (0.1, 0.3)],
+    ]  # fmt: skip
+    assert legend(drawn) == ["by itself", "in all"]
+    assert not drawn.texts, "no text among the bars"
+    assert drawn.get_xlabel() == "share of the variance\nof speedup\nand 1 input with less"
+
+
+def test_closed_loop_draws_points_with_bars_and_a_line_for_each_draft_length() -> None:
+    table = pd.DataFrame({
+        "batch_size": [4, 1, 1, 4], "draft_length": [1, 1, 5, 5],
+        "measured": [0.8, 0.7, 0.4, 0.5], "predicted": [0.82, 0.69, 0.41, 0.52], "spread": 0.02,
+    })  # fmt: skip
+    drawn = plots.closed_loop(table, ax())
+    measured = [c for c in drawn.containers if c.get_label() in "15"]
+    assert [c.get_label() for c in measured] == legend(drawn) == ["1", "5"]
+    assert drawn.get_legend().get_title().get_text() == "draft length (tokens)"
+    assert [c[0].get_xydata().tolist() for c in measured] == [
+        [[1, 0.7], [4, 0.8]], [[1, 0.4], [4, 0.5]],
+    ]  # fmt: skip
+    lines = data(line for line in drawn.lines if line.get_linestyle() != "None")
+    assert lines == [[[1, 0.69], [4, 0.82]], [[1, 0.41], [4, 0.52]]]
+    assert drawn.get_xlabel() == "batch size (requests)"
+    assert drawn.get_ylabel() == "target efficiency"
+    mixed = pd.concat(
+        [table.assign(quantity="target_efficiency"), table.assign(quantity="speedup")]
+    )
+    assert data(plots.closed_loop(mixed, ax()).lines) == data(drawn.lines)
+
+
+def test_policies_are_dots_with_intervals_hollow_in_hindsight() -> None:
+    names = ["none", "cascade", "best-fixed:7", "oracle"]
+    table = pd.DataFrame({"policy": names, "speedup": [1.0, 1.4, 1.5, 1.9]})
+    table = table.assign(speedup_low=[np.nan, 1.3, 1.45, 1.8], speedup_high=[np.nan, 1.6, 1.55, 2])
+    drawn = plots.policies(table, ax())
+    policy, bound = drawn.containers
+    assert data([policy[0], bound[0]]) == [[[1.0, 0], [1.4, 1]], [[1.5, 2], [1.9, 3]]]
+    assert bound[0].get_markerfacecolor() == "white" != policy[0].get_markerfacecolor()
+    assert [s[:, 0].tolist() for s in policy[2][0].get_segments()] == [[1, 1], [1.3, 1.6]]
+    assert [tick.get_text() for tick in drawn.get_yticklabels()] == names
+    assert drawn.get_xlabel() == "speedup, 95 % interval"
+
+
+def test_timeline_draws_lengths_accepted_tokens_and_utility() -> None:
+    table = pd.DataFrame({
+        "draft_length": [0, 3, 3], "emitted_tokens": [1, 3, 4],
+        "phase": ["baseline", "test", "set"], "utility": [np.nan, 1.5, 1.5],
+        "window_utility": [np.nan, np.nan, 1.2],
+    })  # fmt: skip
+    top, bottom = plots.timeline(table, Figure().subplots(2, sharex=True))
+    steps = [patch for patch in top.patches if isinstance(patch, StepPatch)]
+    stairs = {patch.get_label(): patch.get_data() for patch in steps}
+    assert stairs["accepted"].values.tolist() == [0, 2, 3]
+    assert stairs["draft length"].values.tolist() == [0, 3, 3]
+    drawn = {line.get_label(): line for line in bottom.lines}
+    assert drawn["last 16 iterations"].get_ydata()[2] == 1.2
+    assert data([drawn["trial, as measured"]]) == [[[2, 1.5]]]
+    assert (top.get_ylabel(), bottom.get_ylabel()) == ("tokens per step", "utility")
+    assert bottom.get_xlabel() == "iteration"
+    assert legend(top) == ["baseline", "test", "accepted", "draft length"]
+
+
+SEVEN = range(1, 8)
+BAD = [
+    ("speedup", "batch_size\n1", "table", "columns speedup"),
+    ("speedup", "batch_size,speedup", "table: got 'no rows'"),
+    ("speedup", "batch_size,speedup\n1,fast", "table.speedup: got 'fast'", "a number"),
+    ("speedup", "batch_size,speedup\n1,", "table.speedup: got nan"),
+    ("speedup", "batch_size,speedup\n1,inf", "table.speedup: got inf"),
+    ("speedup", "batch_size,speedup\n0,1", "table.batch_size: got 0.0", "above 0"),
+    ("speedup", "batch_size,speedup\n1e-308,1", "table.batch_size: got 1e-308", "1e-100 or more"),
+    ("speedup", "batch_size,speedup\n1,1\n1,2", "several rows at batch size 1"),
+    (
+        "speedup",
+        "batch_size,speedup,target\n" + "\n".join(f"1,1,m{i}" for i in SEVEN),
+        "7 lines, by target",
+        "at most 6",
+    ),
+    (
+        "active_experts",
+        "model,num_experts,experts_per_token,tokens,measured,law,independent\n"
+        + "\n".join(f"m{i},9,1,1,1,1,1" for i in SEVEN),
+        "7 models",
+        "at most 6",
+    ),
+    (
+        "best_draft_length",
+        "batch_size,context_length,best_draft_length,fits\n1,9,1,True\n1,9,2,True",
+        "several rows at batch size 1, context length 9",
+    ),
+    (
+        "break_even",
+        "batch_size,context_length,draft_length,break_even_acceptance_rate\n1,8,1,1\n1,9,2,1",
+        "table.context_length: got '8, 9'",
+        "one value",
+    ),
+    ("roofline", "batch_size,draft_length,context_length\n1,2,3", "time, arithmetic_intensity"),
+    (
+        "components",
+        "batch_size,pass,component,time\n" + "\n".join(f"{i},verify,a,1" for i in SEVEN),
+        "7 batch sizes",
+        "at most 6",
+    ),
+    (
+        "components",
+        "batch_size,draft_length,pass,component,time\n1,1,verify,a,1\n1,2,verify,a,1",
+        "table.draft_length: got '1, 2'",
+    ),
+    ("policies", "policy,speedup,speedup_low,speedup_high\na,1,1,1\na,1,1,1", "at policy a"),
+    ("sobol", "analysis,input,output,quantity,value\ntornado,a,speedup,low,1", "got 'sobol'"),
+    ("tornado", "input\na", "columns low, high, speedup_at_low, speedup_at_high"),
+    ("closed_loop", "batch_size\n1", "columns draft_length, measured"),
+    ("predicted_against_measured", "component,latency,predicted\na,0,1", "latency: got 0.0"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "fragments"), [(k, t, f) for k, t, *f in BAD])
+def test_a_table_that_cannot_be_drawn_is_refused_by_name(kind, text, fragments) -> None:
+    with pytest.raises(InputError) as caught:
+        getattr(plots, kind)(pd.read_csv(StringIO(text)), ax())
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_an_outcome_is_one_of_two() -> None:
+    with pytest.raises(InputError, match="outcome: got 'tpot'; expected one of"):
+        plots.tornado(SWINGS, ax(), outcome="tpot")
+    with pytest.raises(InputError, match=r"table\.output: got 'target_efficiency'"):
+        plots.sobol(SHARES, ax(), outcome="target_efficiency")
+
+
+def test_characters_that_no_font_has_are_escaped() -> None:
+    table = curve(speedup=[1.4, 1.1, 0.9, 1.6]).rename(columns={"draft_length": "odd\x00name"})
+    assert plots.speedup(table, ax()).get_legend().get_title().get_text() == "odd\\x00name"
