@@ -182,10 +182,11 @@ def list_tables() -> pd.DataFrame:
     return table.sort_values(names, ignore_index=True)
 
 
-def known_tables() -> set[tuple[str, str, str, str]]:
+@cache
+def known_tables() -> frozenset[tuple[str, str, str, str]]:
     """Return the tables of the installed package: operation, hardware, framework and version."""
     columns = ["operation", "hardware", "framework", "version"]
-    return set(list_tables()[columns].itertuples(index=False, name=None))
+    return frozenset(list_tables()[columns].itertuples(index=False, name=None))
 
 
 def read_timings(operation: str, hardware: str, framework: str, version: str) -> pd.DataFrame:
@@ -268,7 +269,7 @@ def _experts(table: pd.DataFrame) -> pd.DataFrame:
     shapes = pd.MultiIndex.from_frame(table[["hidden_size", "expert_size"]])
     is_ungated = shapes.isin(_UNGATED_SHAPES) | table["kernel_source"].str.contains("nongated")
     loads = table[["distribution", "num_tokens", "num_experts", "experts_per_token"]]
-    active = pd.Series([_active_experts(*load) for load in loads.itertuples(index=False)])
+    active = pd.Series(map(_active_experts, *(loads[name].tolist() for name in loads)))
     return table.assign(
         expert_size=table["expert_size"] // table["tensor_parallel"],
         active_experts=active.where(table["expert_parallel"] == 1),

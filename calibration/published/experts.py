@@ -1,5 +1,6 @@
 """Published timings of experts as tables of measurements: what is fitted, judged and skipped."""
 
+import numpy as np
 import pandas as pd
 
 from published.rivals import without_slow
@@ -11,6 +12,7 @@ from published.roles import (
     rows_in,
     stored_bytes,
 )
+from specmodel.base.units import FloatArray
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.measure.measurements import COLUMNS, SHAPE
 
@@ -124,23 +126,32 @@ def _slow_slices(table: pd.DataFrame) -> list[int]:
     """
     found: list[int] = []
     for _, rows in table.groupby(["quantization", "distribution", *SHAPE["experts"]]):
-        times = rows.pivot_table(index="num_tokens", columns="expert_size", values="latency")
+        point = rows.groupby(["num_tokens", "expert_size"])["latency"].mean()
+        times = point.unstack("expert_size")
         found += rows.index[rows["expert_size"].isin(_slow_widths(times))].tolist()
     return found
 
 
 def _slow_widths(times: pd.DataFrame) -> set[int]:
+    """Return the widths that are slow, of times by number of tokens, a column a width."""
     slow: set[int] = set()
-    widths = [int(width) for width in times.columns]
-    for wide in sorted(widths, reverse=True):
-        thinner = [width for width in widths if width < wide]
-        if any((times[wide] / times[w] * (w / wide)).median() > 1.5 for w in thinner):
+    by_width = {int(width): times[width].to_numpy() for width in times}
+    for wide in sorted(by_width, reverse=True):
+        thinner = [width for width in by_width if width < wide]
+        if any(_median(by_width[wide] / by_width[w] * (w / wide)) > 1.5 for w in thinner):
             slow.add(wide)
         if wide in slow:
             continue  # a wide slice that is slow itself is no measure for thinner ones
+        cheapest = np.nanmin(by_width[wide])
         for width in thinner:
-            share = times[wide] * (width / wide) + times[wide].min()
-            beyond_share = (times[width] / share).median() > 2
-            if beyond_share or (times[width] / times[wide]).median() > 1:
+            share = by_width[wide] * (width / wide) + cheapest
+            beyond_share = _median(by_width[width] / share) > 2
+            if beyond_share or _median(by_width[width] / by_width[wide]) > 1:
                 slow.add(width)
     return slow
+
+
+def _median(ratios: FloatArray) -> float:
+    """Return the median of the ratios that are known, NaN if none is [-]."""
+    known = ratios[~np.isnan(ratios)]
+    return float(np.median(known)) if known.size else np.nan

@@ -201,9 +201,8 @@ def _slow_heads(table: pd.DataFrame) -> pd.Series:
     slow: set[tuple[int, ...]] = set()
     for axis in ("num_heads", "head_dim"):
         others = ["kv_dtype", *(name for name in names if name != axis)]
-        for _, rows in table.groupby(others):
-            rows = rows[~rows_in(rows[names], slow)]
-            times = rows.pivot_table(index=point, columns=axis, values="latency")
+        for _, rows in table[~rows_in(table[names], slow)].groupby(others):
+            times = rows.groupby([*point, axis])["latency"].mean().unstack(axis)
             is_slow = rows[axis].isin(_slow_sizes(times))
             slow |= set(rows[is_slow][names].itertuples(index=False, name=None))
     return rows_in(table[names], slow)
@@ -213,10 +212,11 @@ def _slow_sizes(times: pd.DataFrame) -> set[int]:
     """Return the columns that take too long for their size, next to the last that does not."""
     slow: set[int] = set()
     first, *sizes = map(int, times.columns) if len(times) else [0]
+    by_size = {int(size): times[size].to_numpy() for size in times}
     for size in sizes:
-        both = times[[first, size]].dropna()
-        both = both[both[size] > 2 * times[size].min()]
-        if (both[size] / both[first] / (size / first)).median() > 1.3:
+        small, large = by_size[first], by_size[size]
+        is_long = ~np.isnan(small) & (large > 2 * np.nanmin(large))
+        if is_long.any() and np.median((large / small)[is_long]) / (size / first) > 1.3:
             slow.add(size)
         else:
             first = size
