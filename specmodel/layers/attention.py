@@ -1,6 +1,6 @@
-"""Attention over latents as a kind of layer, and what all attention does around its core.
+"""Multi-head latent attention (MLA), and the matrices and small kernels around the core of a mixer.
 
-The KV cache is read once per sequence and pass, whatever the number of tokens verified.
+A pass reads the KV cache once per sequence, however many tokens it verifies.
 """
 
 from dataclasses import replace
@@ -27,24 +27,7 @@ Count = Annotated[int, Field(ge=0, le=10**7)]
 
 
 class LatentHeads(Record):
-    """What all attention over latents has in common: heads, latents and the matrices of both.
-
-    Parameters
-    ----------
-    kind
-        Name of the mixer in files.
-    num_heads
-        Query heads [-].
-    kv_lora_rank, q_lora_rank
-        Widths of the latents of keys and values, and of queries, 0 if queries have none [-].
-    qk_nope_head_dim, qk_rope_head_dim, v_head_dim
-        Widths of a head: position-free and rotary part of keys, and values. The rotary part may
-        have no rotation, or be absent [-].
-    gate_size
-        Numbers of each head by which outputs are multiplied, 0 for no gate [-].
-    input_size
-        As grouped attention has it: what the latents, and queries without one, are made of [-].
-    """
+    """Heads, latents and matrices of attention over latents; fields as in `LatentAttention`."""
 
     kind: str
     num_heads: Size
@@ -63,15 +46,15 @@ class LatentHeads(Record):
 
     @property
     def output_size(self) -> int:
-        """Width that the matrix after the core reads [-]."""
+        """Inputs of the matrix after the core [-]."""
         return self.num_heads * self.v_head_dim
 
     def cuts(self, degree: int) -> bool:
-        """Tell whether the heads divide over GPUs; the latent is copied to each."""
+        """Tell whether the heads divide over GPUs; each GPU has a copy of the latent."""
         return not self.num_heads % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer; the latents' are copied [-]."""
+        """Return the weights of one layer on each GPU; those that make latents are on all [-]."""
         read = self.input_size or hidden_size
         query_heads = self.num_heads * (self.qk_nope_head_dim + self.qk_rope_head_dim)
         value_heads = self.num_heads * (self.qk_nope_head_dim + self.v_head_dim)
@@ -84,7 +67,7 @@ class LatentHeads(Record):
         return by_head / tensor_parallel + read * (self.q_lora_rank + self.cache_size)
 
     def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
-        """Return weights of one layer that make latents of given features, and their size [-]."""
+        """Return the weights that make latents of a target's features, and their size [-]."""
         del tensor_parallel
         return float(hidden_size * self.cache_size), float(self.cache_size)
 
@@ -99,10 +82,10 @@ class LatentHeads(Record):
         return matrix_work(run, layers, weights, inner, depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
-        """Return the work of the projections of keys and values as those of queries and results.
+        """Return the work of the key and value projections, absorbed into queries and outputs.
 
-        Absorbed into these, they are a batched product before the core and one after it, at equal
-        arithmetic: the latent itself is the key and the value.
+        They are one batched product before the core and one after it, with the same arithmetic: the
+        latent itself is the key and the value.
         """
         heads = self.num_heads / run.layout.tensor_parallel
         depth = self.qk_nope_head_dim + self.kv_lora_rank
@@ -114,7 +97,7 @@ class LatentHeads(Record):
     def made_keys_and_values(
         self, run: Pass, layers: int, num_tokens: FloatArray, share: FloatArray
     ) -> Work:
-        """Return the work of making keys and values of latents, but for what it writes."""
+        """Return the work of making keys and values from latents, without writing them."""
         dtype, depth = run.stream.weight_dtype, self.kv_lora_rank
         return self._made_of_latents(
             run, layers, num_tokens, share, dtype, values=0.0, depth=depth, kernels=1
@@ -134,7 +117,7 @@ class LatentHeads(Record):
         dtype: str,
         **product: float,
     ) -> Work:
-        """Return the work of these matrices on tokens, of which a point has a share, or none."""
+        """Return the work of these matrices, read where `share` of the tokens is not 0."""
         work = blocks.linear(
             num_tokens,
             weights=layers * self.weights_of_latents(run.layout.tensor_parallel),
@@ -160,13 +143,32 @@ class LatentHeads(Record):
 
 
 class LatentAttention(LatentHeads):
-    """Multi-head latent attention (MLA); the cache holds one latent a token.
+    """Multi-head latent attention (MLA), whose cache holds one latent a token.
 
-    It is run in its absorbed form, in which all heads attend to the latent itself, but for
-    prompts: keys and values of each head are then made of the latents, those of the context too,
-    as many queries make up for that. What is absorbed stays in 16 bits, as engines keep it
-    (`MLAAttention.process_weights_after_loading` in vLLM 0.33). The core computes in 16 bits
-    whatever the cache holds, but on data-center Blackwell, where it computes on 8-bit latents.
+    Decoding runs the absorbed form, in which all heads attend to the latent itself. Prompts make
+    keys and values of each head from the latents, those of the context too: there are enough
+    queries for it to pay. The core computes in 16 bits whatever the cache holds, except on
+    data-center Blackwell, where it computes on 8-bit latents.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads
+        Query heads [-].
+    kv_lora_rank, q_lora_rank
+        Width of the latent of keys and values, and of that of queries (0: queries have none) [-].
+    qk_nope_head_dim, qk_rope_head_dim, v_head_dim
+        Width per head of the part of keys without position, of the rotary part (which may be 0, or
+        not rotated), and of values [-].
+    gate_size
+        Numbers per head that outputs are multiplied by, 0 for no gate [-].
+    input_size
+        Width that latents, and queries without one, are made of; the model's if None [-].
+
+    Notes
+    -----
+    Absorbed matrices stay in 16 bits (`MLAAttention.process_weights_after_loading` in vLLM 0.33).
     """
 
     kind: Literal["latent_attention"] = "latent_attention"
@@ -174,12 +176,12 @@ class LatentAttention(LatentHeads):
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU, the same on all [B]."""
+        """Return the bytes that one layer keeps of a sequence, the same on each GPU [B]."""
         del tensor_parallel
         return entries * (self.cache_size * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return what the matrices that are absorbed take beyond the dtype of the others [B]."""
+        """Return what absorbed matrices take beyond the dtype of the others [B]."""
         wider = BYTES_PER_ELEMENT[absorbed_dtype(stream)] - BYTES_PER_ELEMENT[stream.weight_dtype]
         return self.weights_of_latents(tensor_parallel) * wider
 
@@ -208,10 +210,7 @@ class LatentAttention(LatentHeads):
         return found | (self._prompts(run, layers, prompts) if prompts else {})
 
     def _prompts(self, run: Pass, layers: int, prompts: Batch) -> dict[str, Work]:
-        """Return the work of prompts: their core, and keys and values, which are written and read.
-
-        Those of their contexts are made anew.
-        """
+        """Return the work of prompts: keys and values, made anew for contexts, and the core."""
         stream, heads = run.stream, self.num_heads / run.layout.tensor_parallel
         key = self.qk_nope_head_dim + self.qk_rope_head_dim
         attended = prompt_core(
@@ -241,25 +240,12 @@ class LatentAttention(LatentHeads):
 
 
 def absorbed_dtype(stream: Stream) -> str:
-    """Return the dtype of matrices that are absorbed: of 16 bits or more, whatever others have."""
+    """Return the dtype of absorbed matrices: that of the weights, but at least 16 bits."""
     return wider_dtype("bf16", stream.weight_dtype)
 
 
 def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
-    """Return the dtype in which kernels of latent attention compute.
-
-    Parameters
-    ----------
-    kv_dtype
-        Dtype of the latents.
-    compute_capability
-        Of the GPU, None where there is none [-].
-
-    Returns
-    -------
-    str
-        That of the latents if they have 16 bits or more, or 8 on data-center Blackwell; else bf16.
-    """
+    """Return the dtype of arithmetic: 8 bits, if cached so, on data-center Blackwell, else 16."""
     is_native = 10 <= (compute_capability or 0) < 12 and kv_dtype == "fp8"
     return kv_dtype if is_native else wider_dtype("bf16", kv_dtype)
 
@@ -267,28 +253,7 @@ def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
 def matrix_work(
     run: Pass, layers: int, weights: float, inner: float, depth: float, *, kernels: int
 ) -> Work:
-    """Return the work of the matrices before and after a mixer's core.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers [-].
-    weights
-        Of one layer on each GPU [-].
-    inner
-        Values of a token between these matrices in one layer, written or read there [-].
-    depth
-        What the matrices of a layer read, the sum over them [-].
-    kernels
-        Products of one layer [-].
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of the matrices of a mixer; `inner` values a token lie between them [-]."""
     stream = run.stream
     return blocks.linear(
         run.num_tokens,
@@ -303,24 +268,7 @@ def matrix_work(
 
 
 def between_matrices(run: Pass, layers: int, values: float, *, kernels: int) -> Work:
-    """Return the work of small kernels between these matrices.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers [-].
-    values
-        Read and written for a token in one layer [-].
-    kernels
-        Kernels of one layer [-].
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of small kernels between matrices, on `values` a token and layer [-]."""
     stream = run.stream
     return blocks.between(
         run.num_tokens,

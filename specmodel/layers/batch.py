@@ -19,17 +19,17 @@ from specmodel.layers.work import wider_dtype
 
 ONE, ZERO = np.ones(()), np.zeros(())
 NO_SEQUENCE = 1e-300
-"""What stands for no sequence, so that means over none are defined [request]."""
+"""Stands for no sequence, so that means over none are defined [request]."""
 
 LONGEST_DECODE = 128
-"""Most tokens of a sequence that kernels for decoding take in a pass; a sequence with more is a
-prompt, whose attention is that of training. vLLM 0.33 does so by the length of the query: 128 with
-FlashMLA (``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), 512 with
-FlashAttention's MLA kernels; SGLang 0.5.23 and TensorRT-LLM by the phase of the request [token]."""
+"""Most tokens of a sequence that kernels for decoding take in a pass; a longer one is a prompt,
+with the attention of training. vLLM 0.33 decides by the length of the query: 128 with FlashMLA
+(``v1/attention/backends/mla/flashmla.py``, ``reorder_batch_threshold``), 512 with FlashAttention's
+MLA kernels; SGLang 0.5.23 and TensorRT-LLM by the phase of the request [token]."""
 
 SHORTEST_PROMPT = 256
-"""Tokens of a sequence from which it is a prompt and nothing else; in between, kernels of both
-kinds do a share, so that no token more makes a step in time [token]."""
+"""Tokens of a sequence from which kernels for prompts do all of it; in between, both kinds do a
+share, so that time has no step [token]."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Layout:
 
     @property
     def expert_tensor_parallel(self) -> int:
-        """GPUs that every routed expert is cut over: those of a group [-]."""
+        """GPUs of a group, over which each of its routed experts is cut [-]."""
         return self.num_gpus // self.expert_parallel
 
     @property
@@ -83,11 +83,11 @@ class Layout:
         return max(self.gpus_per_node // self.tensor_parallel, 1)
 
     def requests_of_replica(self, batch_size: FloatArray) -> FloatArray:
-        """Return the requests of one replica, where there are any at least one [request]."""
+        """Return the requests of the fullest replica: at least one if there are any [request]."""
         return np.maximum(batch_size / self.replicas, np.minimum(batch_size, 1.0))
 
     def check_groups(self, argument: str) -> None:
-        """Refuse, by the name of an argument, groups that do not divide the GPUs."""
+        """Refuse, by the name of an argument, expert groups that do not divide the GPUs."""
         if self.num_gpus % self.expert_parallel == 0:
             return
         expected = f"a divisor or multiple of tensor_parallel = {self.tensor_parallel}"
@@ -103,16 +103,9 @@ SINGLE_GPU = Layout()
 
 @dataclass(frozen=True)
 class Stream:
-    """What all layers of a model share: the width of its residual stream, and dtypes.
+    """Width of the residual stream, and dtypes, which all layers of a model share.
 
-    Parameters
-    ----------
-    hidden_size
-        Width of what flows from layer to layer [-].
-    weight_dtype, expert_dtype, outer_dtype
-        Dtypes of linear layers; of routed experts; of embedding, LM head and router.
-    activation_dtype, kv_dtype
-        Dtypes of activations and of the KV cache.
+    `outer_dtype` is that of embedding, LM head and router.
     """
 
     hidden_size: int
@@ -142,7 +135,7 @@ class Stream:
 
     @cached_property
     def dtypes(self) -> dict[str, str]:
-        """What meets activations in arithmetic, by field of a model: weights, caches and states."""
+        """Dtypes of activations, weights and caches, by the model's field."""
         return {
             "activation_dtype": self.activation_dtype,
             "weight_dtype": self.weight_dtype,
@@ -172,9 +165,9 @@ class SequenceGroup:
     speculating_share
         Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
     speculating_chance
-        Chance that any sequence does, where the share is a mean given that some do [-].
+        Chance that any sequence does; the share is a mean over passes in which some do [-].
     is_causal
-        Whether a token sees those before it, and not all tokens of its sequence in the pass.
+        Whether a token sees only those before it, not all tokens of its sequence in the pass.
     """
 
     batch_size: FloatArray
@@ -187,18 +180,18 @@ class SequenceGroup:
 
     @cached_property
     def all_speculate(self) -> bool:
-        """Whether every sequence carries as many tokens."""
+        """Whether every sequence carries `tokens_per_sequence` tokens."""
         return self.speculating_share.ndim == 0 and self.speculating_share == 1
 
     @cached_property
     def prompt_share(self) -> FloatArray:
-        """How much of each is a prompt: 0 to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT`."""
+        """Share of prompts' kernels: 0 up to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT` [-]."""
         longer = np.log(np.maximum(self.tokens_per_sequence, 1.0) / LONGEST_DECODE)
         return np.asarray(np.clip(longer / np.log(SHORTEST_PROMPT / LONGEST_DECODE), 0.0, 1.0))
 
     @property
     def always_speculates(self) -> bool:
-        """Whether some sequence is sure to carry as many tokens."""
+        """Whether some sequence is sure to carry `tokens_per_sequence` tokens."""
         return self.speculating_chance.ndim == 0 and self.speculating_chance == 1
 
     def mean(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
@@ -212,8 +205,8 @@ class SequenceGroup:
     def mean_of_verified(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """Return the mean of a function of the tokens after which a sequence could go on.
 
-        These are the tokens with logits, any of which may be the last accepted, and of a chunk of
-        a prompt, whose logits may not be computed, the last.
+        These are the tokens with logits, any of which may be the last accepted; of a chunk of a
+        prompt without logits, the last token.
         """
         if self.logits_per_sequence is None:
             return self.mean(of)
@@ -229,25 +222,7 @@ def sequence_group(
     speculating_share: Numeric = 1.0,
     speculating_chance: Numeric = 1.0,
 ) -> SequenceGroup:
-    """Return a group of sequences from numbers that are checked.
-
-    Parameters
-    ----------
-    batch_size, tokens_per_sequence, context_length, logits_per_sequence
-        As `SequenceGroup` has them [request] [token] [token] [token].
-    speculating_share, speculating_chance
-        Likewise [-].
-
-    Returns
-    -------
-    SequenceGroup
-        The group.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range.
-    """
+    """Return a group of sequences from numbers that are checked; units as in `SequenceGroup`."""
     logits = None
     if logits_per_sequence is not None:
         logits = check("logits_per_sequence", logits_per_sequence, minimum=0)
@@ -263,10 +238,10 @@ def sequence_group(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """All sequences that a pass carries, in groups, or those that kernels of one kind take.
+    """Groups of sequences that a pass, or kernels of one kind, take.
 
-    `share` is how much of a kernel these take: below 1 where both kinds do a share, 0 where there
-    is none.
+    `share` says how much of a kernel they take: below 1 where kernels for decoding and for prompts
+    each do a part, 0 where there are no such sequences.
     """
 
     groups: tuple[SequenceGroup, ...]
@@ -300,19 +275,19 @@ class Batch:
         return self.total(logits)
 
     def total(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
-        """Return the sum over all sequences of what a group has for each of its own."""
+        """Return the sum over all sequences of a function of their group."""
         return _sum([group.batch_size * of(group) for group in self.groups])
 
     def mean(self, of: Callable[[SequenceGroup], FloatArray]) -> FloatArray:
-        """Return the mean over all sequences of what a group has for each of its own."""
+        """Return the mean over all sequences of a function of their group."""
         if len(self.groups) == 1:
             return of(self.groups[0])
         return self.total(of) / self.num_sequences
 
     def of_kind(self, *, prompts: bool) -> "Batch | None":
-        """Return what kernels for prompts take, or those for decoding; None if no point has any.
+        """Return what kernels for prompts, or for decoding, take; None if no point has any.
 
-        Where a group is of the kind at some points only, it has `NO_SEQUENCE` at the others.
+        A group that is of the kind at some points only has `NO_SEQUENCE` at the others.
         """
         kept, shares = [], [ZERO]
         for group in self.groups:
@@ -324,10 +299,7 @@ class Batch:
         return Batch(tuple(kept), reduce(np.maximum, shares)) if kept else None
 
     def of_replica(self, replicas: int) -> "Batch":
-        """Return the share of one of several copies of the attention, at least one sequence.
-
-        It is the copy with the most sequences that speculate, as all wait for it.
-        """
+        """Return the share of the replica with most speculating sequences, as all wait for it."""
         if replicas == 1:
             return self
         fewest = np.minimum(self.num_sequences, 1.0) / self.num_sequences
@@ -336,7 +308,7 @@ class Batch:
 
 
 def _of_busiest(group: SequenceGroup, share: FloatArray, replicas: int) -> SequenceGroup:
-    """Return a share of a group, with as many that speculate as where most of them do."""
+    """Return a share of a group, with as many that speculate as the busiest replica has."""
     size = group.batch_size * share
     if group.all_speculate:
         return replace(group, batch_size=size)
@@ -354,12 +326,8 @@ def _sum(values: Sequence[FloatArray]) -> FloatArray:
 class Routing:
     """How the tokens of a pass choose experts.
 
-    Parameters
-    ----------
-    correlation
-        How far tokens of one sequence share experts, from 0 to 1 [-].
-    popularity
-        Probability that a token uses each expert, shape (num_experts,); equal if None [-].
+    `correlation` says how far tokens of one sequence share experts, from 0 to 1 [-]; `popularity`
+    is the probability that a token uses each expert, shape (num_experts,), equal if None [-].
     """
 
     correlation: FloatArray
@@ -370,22 +338,8 @@ class Routing:
 class Pass:
     """One forward pass as its layers see it.
 
-    Parameters
-    ----------
-    stream
-        What all layers share.
-    batch
-        All sequences of the pass.
-    layout
-        How the model is spread over GPUs.
-    routing
-        How tokens choose experts.
-    active_experts
-        Distinct experts that it loads in each layer [-].
-    states
-        What it does with recurrent states.
-    compute_capability
-        Of the GPU, which decides what its kernels share; None for one that has none [-].
+    `active_experts` are the distinct experts that it loads in each layer [-]. `compute_capability`
+    of the GPU decides what its kernels share; None for a GPU that has none [-].
     """
 
     stream: Stream

@@ -1,8 +1,8 @@
-"""Block-sparse attention to grouped heads (MSA): an indexer scores blocks, tokens read the best.
+"""Block-sparse attention with grouped heads (MSA): an indexer scores blocks, tokens read the best.
 
-The indexer has a query head for each key-value head, and one key of 16 bits for each entry in a
-cache of its own. The score of a block is that of its best entry; a token then attends to the
-`topk_blocks` best blocks, the last one, which is its own, always among them.
+The indexer has a query head for each key-value head, and caches one 16-bit key for each entry. A
+block scores as its best entry does. A token attends to the `topk_blocks` best blocks, its own, the
+last, always among them.
 """
 
 from dataclasses import replace
@@ -24,14 +24,14 @@ INDEX_BYTES = 2.0
 option only (``indexer_kv_dtype`` in its ``minimax_m3/common/indexer.py``) [B]."""
 
 FROM_CACHE = 0.55
-"""What reading an entry again for another token of its sequence takes of reading it from memory,
-as a cache of the GPU has it still [-]. From prompts on H200 in vLLM 0.24, whose kernel gives each
-token a processor of its own, as those for decoding do: 7.4 TB/s where memory gives 4.1
+"""Cost of reading an entry again for another token of its sequence, from the GPU's cache, relative
+to reading it from memory [-]. Measured on prompts on H200 in vLLM 0.24, whose kernel gives each
+token a processor of its own, as kernels for decoding do: 7.4 TB/s where memory gives 4.1
 (``msa_context_module_perf`` of aiconfigurator-core 0.12.0)."""
 
 TOGETHER = 0.07
-"""The same in prompts on data-center Blackwell, whose kernel takes many tokens together: likewise,
-on B200 [-]."""
+"""The same for prompts on data-center Blackwell, whose kernel takes many tokens together; from the
+same tables, on B200 [-]."""
 
 _KIND: Literal["block_sparse_attention"] = "block_sparse_attention"
 
@@ -42,26 +42,26 @@ class BlockSparseAttention(GroupedHeads):
     Parameters
     ----------
     kind, num_heads, num_kv_heads, head_dim
-        As all grouped attention has them [-].
+        As in `GroupedAttention` [-].
     index_num_heads, index_head_dim
-        Query heads of the indexer, as many as there are key-value heads or a multiple, and width
-        of these and of its one key [-].
+        Query heads of the indexer, as many as key-value heads or a multiple, and the width of each
+        and of its one key [-].
     block_size
         Entries of a block [token].
     topk_blocks
-        Blocks that a token attends to at most, those that are always selected among them [-].
+        Blocks that a token attends to at most, those always selected among them [-].
 
     Notes
     -----
-    Each token reads its own blocks, and those that several tokens of a sequence select are read
-    by each: kernels take a query token each (vLLM 0.33: ``minimax_m3/common/ops/sparse_attn.py``,
-    whose grid has a row a token; SGLang 0.5.23: ``minimax_sparse/decode/topk_sparse.py``). Tokens
-    of a sequence are taken to select the same, so that all but the first read from a cache; how
-    far they do beyond `reach` entries nobody published. Index keys are read once for all tokens of
-    a sequence, as in vLLM; SGLang reads them for each.
+    Each token reads the blocks that it selected, though others of its sequence selected them too:
+    kernels take one query token each (vLLM 0.33: ``minimax_m3/common/ops/sparse_attn.py``, whose
+    grid has a row a token; SGLang 0.5.23: ``minimax_sparse/decode/topk_sparse.py``). Tokens of a
+    sequence are assumed to select the same blocks, so that all but the first read from the GPU's
+    cache; nobody published how far they do beyond `reach` entries. Index keys are read once for
+    all tokens of a sequence, as in vLLM; SGLang reads them for each.
 
-    Not modelled: selections that layers or steps share, caches that are spread over GPUs by tokens,
-    and index keys in 8 bits.
+    Not modelled: selections shared by layers or steps, caches spread over GPUs by tokens, and index
+    keys in 8 bits.
     """
 
     kind: Literal["block_sparse_attention"] = _KIND
@@ -77,11 +77,11 @@ class BlockSparseAttention(GroupedHeads):
 
     @property
     def index_bytes(self) -> float:
-        """Size of what the indexer keeps of a token in one layer [B]."""
+        """Bytes that the indexer keeps of a token in one layer [B]."""
         return self.index_head_dim * INDEX_BYTES
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer; the index key's are copied [-]."""
+        """Return the weights of one layer on each GPU; the matrix of index keys is on all [-]."""
         by_head = 2 * hidden_size * self.query_size / tensor_parallel
         by_kv_head = hidden_size * self._kv_elements(tensor_parallel)
         index = hidden_size * (self._index_queries(tensor_parallel) + self.index_head_dim)
@@ -90,14 +90,14 @@ class BlockSparseAttention(GroupedHeads):
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU, index keys included [B]."""
+        """Return the bytes that one layer keeps of a sequence on each GPU, with index keys [B]."""
         return entries * (self._entry_bytes(stream, tensor_parallel) + self.index_bytes)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All but the indexer is of one kind, as with `SparseAttention`: whole layers were timed. The
-        names are apart from those of grouped attention, which layers of the same model have.
+        All but the indexer has the same kind, because whole layers were timed. Names differ from
+        those of grouped attention, which other layers of the same model have.
         """
         return {
             "block_sparse_projections": self._projections(run, layers),
@@ -107,19 +107,19 @@ class BlockSparseAttention(GroupedHeads):
         }
 
     def _index_queries(self, tensor_parallel: int) -> float:
-        """Return the width of the indexer's queries on each GPU, cut as key-value heads are [-]."""
+        """Width of the indexer's queries on each GPU, cut as key-value heads are [-]."""
         ranks = min(self._kv_ranks(tensor_parallel), self.index_num_heads)
         return self.index_num_heads * self.index_head_dim / ranks
 
     def _entry_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return the size of an entry's keys and values in one layer on each GPU [B]."""
+        """Size of the keys and values of an entry in one layer on each GPU [B]."""
         return self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype]
 
     def _projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices, and of what normalises, turns and stores between them.
+        """Return the work of the matrices, and of norms, rotation and storing between them.
 
-        Where weights have fewer than 16 bits, kernels of their own quantise what the matrix before
-        the core reads, and what the one after it does.
+        Weights below 16 bits take kernels of their own, which quantise the inputs of the matrices
+        before the core and of the one after it.
         """
         stream, n = run.stream, run.layout.tensor_parallel
         outputs = self.output_size / n
@@ -141,7 +141,7 @@ class BlockSparseAttention(GroupedHeads):
         return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _indexer(self, run: Pass, layers: int) -> Work:
-        """Return the work of scoring every key for every token; only blocks' scores are kept."""
+        """Return the work of scoring every key for every token; only scores of blocks are kept."""
         replica, n = run.replica, run.layout.tensor_parallel
         pairs = replica.total(lambda group: query_key_pairs(group, None))
         read = replica.total(lambda group: distinct_entries(group, None))
@@ -157,7 +157,7 @@ class BlockSparseAttention(GroupedHeads):
         )
 
     def _selection(self, run: Pass, layers: int) -> Work:
-        """Return the work of choosing the best blocks of every token and index head."""
+        """Return the work of choosing the best blocks for each token and index head."""
         pairs = run.replica.total(lambda group: query_key_pairs(group, None))
         scores = pairs * self._score_bytes(run.layout.tensor_parallel)
         return Work(
@@ -169,7 +169,7 @@ class BlockSparseAttention(GroupedHeads):
         )
 
     def _score_bytes(self, tensor_parallel: int) -> float:
-        """Return the size of what is kept of the scores of an entry, of 32 bits a block [B]."""
+        """Size of the scores kept of an entry: 32 bits a block and index head [B]."""
         heads = self._index_queries(tensor_parallel) / self.index_head_dim
         return 4 * heads / self.block_size
 
@@ -196,7 +196,7 @@ class BlockSparseAttention(GroupedHeads):
         )
 
     def _reads(self, group: SequenceGroup, compute_capability: float | None) -> FloatArray:
-        """Return the entries that a mean sequence reads, those from a cache by what they take."""
+        """Return the entries a mean sequence reads; one from the GPU's cache counts as its cost."""
         first = np.minimum(group.context_length + 1, self.reach)
         again: FloatArray | float = FROM_CACHE
         if 10 <= (compute_capability or 0) < 12:

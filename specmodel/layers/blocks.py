@@ -1,4 +1,9 @@
-"""Work of the blocks that models and measured kernels have in common; numbers or arrays."""
+"""Work, on one GPU, of blocks that models and measured kernels have in common; numbers or arrays.
+
+Names of arguments: `value_bytes` and `residual_bytes` are sizes of an activation inside a block and
+between layers [B]; `dtype` is that of the arithmetic, `stored_dtype` that of weights; all counts
+(`width`, `layers`, `kernels`, ...) are of this GPU [-].
+"""
 
 from dataclasses import replace
 
@@ -18,30 +23,8 @@ def linear(
     dtype: str,
     stored_dtype: str,
 ) -> Work:
-    """Return the work of multiplying tokens by matrices that are read once.
-
-    Parameters
-    ----------
-    num_tokens
-        Tokens [token].
-    weights
-        Of all the matrices [-].
-    values
-        Read and written for each token [-].
-    value_bytes
-        Size of one of these, which other kernels hand on in 16 bits or more [B].
-    depth
-        Inputs of each matrix, the sum over matrices [-].
-    kernels
-        Products launched [-].
-    dtype, stored_dtype
-        Of the arithmetic and of the weights.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of multiplying tokens by matrices that are read once."""
+    # `values` are read and written for each token; `depth` sums the inputs of the matrices
     return Work(
         flop=num_tokens * (2 * weights),
         weight_bytes=weights * BYTES_PER_ELEMENT[stored_dtype],
@@ -57,26 +40,7 @@ def linear(
 def between(
     num_tokens: Value, *, values: Value, value_bytes: float, kernels: float, dtype: str
 ) -> Work:
-    """Return the work of small kernels between matrices, such as activation functions.
-
-    Parameters
-    ----------
-    num_tokens
-        Tokens [token].
-    values
-        Read and written for each token [-].
-    value_bytes
-        Size of one of these [B].
-    kernels
-        Kernels launched [-].
-    dtype
-        Of activations.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of small kernels between matrices, such as activation functions."""
     return Work(
         activation_bytes=num_tokens * (values * value_bytes),
         kernels=kernels,
@@ -96,28 +60,7 @@ def feed_forward(
     dtype: str,
     stored_dtype: str,
 ) -> Work:
-    """Return the work of the matrices of feed-forward blocks; gate and up are one product.
-
-    Parameters
-    ----------
-    num_tokens
-        Tokens [token].
-    hidden_size, width
-        Width outside and inside of a block [-].
-    matrices
-        3 if gated, else 2 [-].
-    layers
-        Blocks [-].
-    value_bytes
-        Size of an activation [B].
-    dtype, stored_dtype
-        Of the arithmetic and of the weights.
-
-    Returns
-    -------
-    Work
-        On one GPU, but for the activation function between them.
-    """
+    """Return the work of the matrices of feed-forward blocks; gate and up are one product."""
     return linear(
         num_tokens,
         weights=layers * matrices * hidden_size * width,
@@ -133,26 +76,8 @@ def feed_forward(
 def activation_function(
     num_tokens: Value, *, width: Value, matrices: Value, layers: int, value_bytes: float, dtype: str
 ) -> Work:
-    """Return the work of the activation functions of feed-forward blocks.
-
-    Parameters
-    ----------
-    num_tokens
-        Tokens [token].
-    width, matrices
-        As `feed_forward` has them: all but one of the matrices made what it reads [-].
-    layers
-        Blocks [-].
-    value_bytes
-        Size of a value [B].
-    dtype
-        Of activations.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of the activation functions of feed-forward blocks."""
+    # all matrices but the last made what it reads, and it writes what the last reads
     values = layers * matrices * width
     return between(num_tokens, values=values, value_bytes=value_bytes, kernels=layers, dtype=dtype)
 
@@ -170,31 +95,9 @@ def routed(  # noqa: PLR0913 - all keyword-only
     value_bytes: float,
     residual_bytes: float,
 ) -> Work:
-    """Return the work of routed experts: choice, permutation, activation and combination with it.
-
-    Permuting reads a row of the model's width for each token and writes one for each pair, and
-    combining does the reverse: with k pairs a token, ``2 (1 + 1/k)`` rows for each pair.
-
-    Parameters
-    ----------
-    block
-        `feed_forward` of all pairs.
-    pairs
-        Tokens times experts of each [token].
-    loaded
-        Experts whose weights are read [-].
-    hidden_size, width, matrices, experts_per_token
-        As the model has them [-].
-    layers
-        Layers [-].
-    value_bytes, residual_bytes
-        Size of an activation within a block, and between layers [B].
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of routed experts with choice, permutation, activation and combination."""
+    # Permuting reads a row of the model's width for each token and writes one for each pair, and
+    # combining does the reverse: with k pairs a token, 2 (1 + 1/k) rows for each pair.
     rows = layers * 2 * (1 + 1 / experts_per_token)
     moved = pairs * (rows * hidden_size * residual_bytes)
     acted = activation_function(
@@ -235,39 +138,13 @@ def attention(  # noqa: PLR0913 - all keyword-only
     kind: Kind = "attention",
     is_written: bool = True,
 ) -> Work:
-    """Return the work of scores and weighted values over the KV cache.
-
-    Parameters
-    ----------
-    batch_size, num_tokens
-        Sequences and their query tokens in all [request] [token].
-    pairs, entries
-        Query-key pairs of a sequence, and KV entries it reads, over all layers [-].
-    num_heads, num_groups
-        Query heads, and KV heads, on this GPU [-].
-    sizes
-        Of a key and of a value [-].
-    kv_elements
-        Of one entry [-].
-    layers
-        Layers [-].
-    residual_bytes
-        Size of an activation between layers [B].
-    dtype, kv_dtype
-        Of the arithmetic and of the cache.
-    kind
-        Kernels that do it.
-    is_written
-        Whether the tokens' own entries are written, which those of an earlier layer are not.
-
-    Returns
-    -------
-    Work
-        On one GPU. Its groups are pairs of a sequence and a KV head. A group takes a time of its
-        own beside its arithmetic; a head of 128 counts as one group, and half of that is there
-        whatever the size d of a head: a group counts ``1/2 + 1/2 · d/128``. Its rows are the
-        queries, of all tokens of a sequence, that share a KV head.
-    """
+    """Return the work of scores and weighted values over the KV cache."""
+    # Pairs and entries are those of a sequence, over all layers; `sizes` of a key and of a value;
+    # `is_written` is False for layers that read the entries of an earlier one.
+    # Groups are pairs of a sequence and a KV head. A group takes a time of its own beside its
+    # arithmetic; a head of 128 counts as one group, and half of that is there whatever the size d
+    # of a head: a group counts 1/2 + 1/2 · d/128. Rows are the queries, of all tokens of a
+    # sequence, that share a KV head.
     values = num_heads * (sizes[0] + sizes[1])
     cached = batch_size * entries + (layers * num_tokens if is_written else 0.0)
     return Work(
@@ -295,28 +172,8 @@ def short_convolution(
     value_bytes: float,
     dtype: str,
 ) -> Work:
-    """Return the work of a convolution over the last tokens of each sequence, channel by channel.
-
-    Parameters
-    ----------
-    batch_size, num_tokens
-        Sequences and their tokens in all [request] [token].
-    windows_written
-        Tokens of a sequence after which the window is kept; each adds one past token to it [-].
-    channels, width
-        Channels on this GPU, and tokens that one output sees [-] [token].
-    layers
-        Layers [-].
-    value_bytes
-        Size of a value, also of one kept [B].
-    dtype
-        Of activations.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of a convolution over the last tokens of sequences, channel by channel."""
+    # The window is kept after `windows_written` tokens of a sequence; each adds one past token.
     row_bytes = layers * channels * value_bytes
     kept = batch_size * (2 * (width - 1) + windows_written - 1)
     return Work(
@@ -347,44 +204,14 @@ def recurrence(  # noqa: PLR0913 - all keyword-only
     steps: Value = 0.0,
     kind: Kind = "recurrence",
 ) -> Work:
-    """Return the work of a gated delta rule, which reads a state once and writes it often.
-
-    A token takes about 8 FLOP for each element of the state: it decays, is multiplied by a key,
-    gets an outer product added, and is multiplied by a query.
-
-    Parameters
-    ----------
-    batch_size, num_tokens
-        Sequences and their tokens in all [request] [token].
-    states_written
-        States that a sequence writes in each layer, a mean [-].
-    num_key_heads, num_value_heads
-        Heads of queries and keys, and of values, on this GPU [-].
-    sizes
-        Of a key and of a value; a value head has a state of their product [-].
-    layers
-        Layers [-].
-    value_bytes
-        Size of a query, key, value, gate or result [B].
-    state_dtype
-        Of the state. Arithmetic runs in 16 bits or wider, whatever weights and activations have.
-    states_copied
-        States of a sequence that are read and written once more in each layer, a mean [-].
-    record_bytes
-        Of its tokens, written and read in each layer, a mean [B].
-    gates
-        Numbers of a value head and token that say what is forgotten and learned [-].
-    steps
-        Tokens of a sequence after each other, where these are timed apart, a mean [token].
-    kind
-        Kernels that do it.
-
-    Returns
-    -------
-    Work
-        On one GPU. Its groups are pairs of a sequence and a value head; its depth is what a kernel
-        walks step by step, the tokens.
-    """
+    """Return the work of a gated delta rule, which reads a state once and writes it often."""
+    # States written and copied (read and written once more), bytes of records and `steps` (tokens
+    # one after another, where these are timed apart) are means over sequences, in each layer;
+    # `gates` are numbers of a value head and token. A value head has a state of key size by value
+    # size. A token takes about 8 FLOP for each element of the state: it decays, is multiplied by a
+    # key, gets an outer product added, and is multiplied by a query. Arithmetic runs in 16 bits or
+    # wider, whatever weights and activations have. Groups are pairs of a sequence and a value head;
+    # depth is what a kernel walks step by step, the tokens.
     key, value = sizes
     state = layers * num_value_heads * key * value
     moved = (1 + states_written + 2 * states_copied) * (state * BYTES_PER_ELEMENT[state_dtype])

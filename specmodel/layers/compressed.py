@@ -1,9 +1,9 @@
 """Attention to a window of tokens and to compressed entries of all before them (DeepSeek-V4).
 
-All heads share one key, which is the value as well. A layer keeps the last tokens as they are, and
-one entry for every `ratio` tokens, a weighted mean of what a compressor makes of each. With few
-entries (HCA, ratio 128) a token attends to all of them, with many (CSA, ratio 4) to the best that
-an indexer selects. The matrix after the core is cut into groups of low rank.
+All heads share one key, which is also the value. A layer keeps the last tokens as they are, and one
+entry for every `ratio` tokens: a weighted mean of what a compressor makes of each. With few entries
+(HCA, ratio 128) a token attends to all of them; with many (CSA, ratio 4), to the best that an
+indexer selects. The matrix after the core is cut into groups of low rank.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
 
 ENTRY_SCALED = 64
-"""Elements of an entry in 8 bits that share a scale of 8 bits, with one to fill up [-]."""
+"""Elements of an 8-bit entry that share an 8-bit scale; one more byte pads the scales [-]."""
 
 _KIND: Literal["compressed_attention"] = "compressed_attention"
 _STATE_BYTES = BYTES_PER_ELEMENT["fp32"]
@@ -41,38 +41,37 @@ class CompressedAttention(Record):
     num_heads, head_dim
         Query heads, and the width of each and of the one key and value [-].
     rotary_dim
-        Part of that width which is rotated, and stays in 16 bits beside others in 8 [-].
+        Part of that width which is rotated; it stays in 16 bits where the rest has 8 [-].
     q_lora_rank
         Width of the latent of queries [-].
     output_groups, output_lora_rank
-        Groups of heads that a matrix each brings to this rank, before one matrix of all [-].
+        Groups of heads, and the rank that a matrix brings each to before the last one [-].
     window
         Last tokens that are kept as they are [token].
     ratio
         Tokens that one entry stands for, 0 for a window alone [token].
     has_overlap
-        Whether an entry is made of the tokens of the one before as well.
+        Whether an entry is also made of the tokens of the entry before.
     index_topk
         Entries that a token attends to at most; 0 for all [token].
     index_num_heads, index_head_dim
-        Heads of the indexer, and width of their queries and of the one key of an entry [-].
+        Heads of the indexer, and the width of their queries and of the one key of an entry [-].
     is_index_compressed
-        Whether a compressor of its own makes index keys; else a matrix makes them of entries.
+        Whether index keys have a compressor of their own; else a matrix makes them from entries.
     has_own_cache
-        Whether the layer makes entries; otherwise it reads those of an earlier layer. It keeps a
-        window in any case.
+        Whether the layer makes entries; else it reads those of an earlier layer. It keeps a window
+        in any case.
     has_indexer
-        Whether a layer with `index_topk` selects by itself, rather than taking what an earlier
-        layer selected.
+        Whether a layer with `index_topk` selects by itself; else it takes an earlier selection.
 
     Notes
     -----
-    Engines keep all of it on each GPU, and only cut heads and groups. As vLLM 0.33 names matrices
-    (``models/deepseek_v4/attention.py``): wqa, wkv, wq_b, wo_a and wo_b are quantised as the model
-    is, wkv and wgate of compressors and the weights of index heads are not. Rejected tokens are
-    written over, so that verification copies no state. Not modelled: pages, which make entries of
-    HCA half as large again in vLLM (two of 584 bytes in one of 1,728) and a token 1 % larger in all
-    layers; index keys in 4 bits; prompts, which other kernels take, do the same work here.
+    Engines keep all of it on each GPU, and cut only heads and groups. In the names of vLLM 0.33
+    (``models/deepseek_v4/attention.py``), wqa, wkv, wq_b, wo_a and wo_b are quantised with the
+    model; wkv and wgate of compressors and the weights of index heads are not. Rejected tokens are
+    overwritten, so verification copies no state. Not modelled: pages, which make entries of HCA
+    half as large again in vLLM (two of 584 bytes in a page of 1,728) and a token 1 % larger over
+    all layers; index keys in 4 bits; the other kernels that prompts run, which do the same work.
     """
 
     kind: Literal["compressed_attention"] = _KIND
@@ -117,22 +116,22 @@ class CompressedAttention(Record):
 
     @property
     def output_size(self) -> int:
-        """Width that the last matrix reads [-]."""
+        """Inputs of the last matrix [-]."""
         return self.output_groups * self.output_lora_rank
 
     def cuts(self, degree: int) -> bool:
-        """Tell whether heads and output groups divide over GPUs; all else is copied to each."""
+        """Tell whether heads and output groups divide over GPUs; the rest is copied to each."""
         return not self.num_heads % degree and not self.output_groups % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer, with norms and sinks [-]."""
+        """Return the weights of one layer on each GPU, with norms and sinks [-]."""
         made = self.q_lora_rank + self.head_dim
         by_head = self._cut_weights(hidden_size) + self.num_heads
         copied = (hidden_size + 1) * made + self._index_query_weights
         return by_head / tensor_parallel + copied + self._wide_weights(hidden_size)
 
     def widened_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Return what the matrices of 16 bits take beyond the dtype of the others [B]."""
+        """Return what the 16-bit matrices take beyond the dtype of the others [B]."""
         del tensor_parallel
         wider = BYTES_PER_ELEMENT[absorbed_dtype(stream)] - BYTES_PER_ELEMENT[stream.weight_dtype]
         return self._wide_weights(stream.hidden_size) * wider
@@ -140,18 +139,8 @@ class CompressedAttention(Record):
     def entry_bytes(self, kv_dtype: str) -> float:
         """Return the size of a token in the window, or of an entry, in one layer [B].
 
-        In 8 bits, the rotary part keeps 16 and the rest carries scales (``fp8_ds_mla`` in vLLM); as
-        mxfp8 or in 4 bits, all of it is alike.
-
-        Parameters
-        ----------
-        kv_dtype
-            Dtype of the KV cache.
-
-        Returns
-        -------
-        float
-            Size [B].
+        In 8 bits the rotary part keeps 16, and the rest carries scales (``fp8_ds_mla`` in vLLM). In
+        mxfp8 or 4 bits, both parts have the same dtype.
         """
         if kv_dtype not in ("fp8", "fp8_block"):
             return self.head_dim * BYTES_PER_ELEMENT[kv_dtype]
@@ -166,9 +155,9 @@ class CompressedAttention(Record):
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU: window, entries, compressors [B].
+        """Return the bytes one layer keeps on each GPU: window, entries and compressors [B].
 
-        Compressors keep what they made of the tokens of an entry that is not full, in 32 bits.
+        Compressors keep in 32 bits what they made of the tokens of an incomplete entry.
         """
         del tensor_parallel
         each = self.entry_bytes(stream.kv_dtype)
@@ -181,9 +170,9 @@ class CompressedAttention(Record):
     def reserved_bytes(
         self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what is reserved for a sequence of so many tokens that are verified at once [B].
+        """Return the bytes reserved for a sequence that verifies `tokens` at once [B].
 
-        Window and compressors keep as many tokens more as are drafted, as these may be rejected.
+        Window and compressors keep as many tokens more as are drafted, since these may be rejected.
         """
         del states
         state = self.state_bytes if self._makes_entries else 0.0
@@ -192,19 +181,19 @@ class CompressedAttention(Record):
 
     @property
     def state_bytes(self) -> float:
-        """Size of what compressors keep of a token in one layer [B]."""
+        """Bytes that compressors keep of a token in one layer [B]."""
         return self._compressor_values * _STATE_BYTES if self.ratio > 1 else 0.0
 
     def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
-        """Return weights of one layer that make keys of given features, and their size [-]."""
+        """Return the weights that make keys of a target's features, and their size [-]."""
         del tensor_parallel
         return float(hidden_size * self.head_dim), float(self.head_dim)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All but the indexer is of one kind, as whole layers were timed; fits go by the dtype of the
-        KV cache.
+        All but the indexer has the same kind, because whole layers were timed, and the dtype of the
+        KV cache, which says whose fit applies.
         """
         found = {"attention_projections": self._projections(run, layers)}
         if self._makes_entries:
@@ -242,7 +231,7 @@ class CompressedAttention(Record):
         return self.ratio * (1 + self.has_overlap)
 
     def _cut_weights(self, hidden_size: int) -> int:
-        """Return the weights of the matrices that are cut over GPUs [-]."""
+        """Weights of the matrices that are cut over GPUs [-]."""
         wide = self.num_heads * self.head_dim
         return (self.q_lora_rank + self.output_lora_rank) * wide + self.output_size * hidden_size
 
@@ -253,7 +242,7 @@ class CompressedAttention(Record):
 
     @property
     def _compressed_widths(self) -> tuple[int, ...]:
-        """Widths that compressors make entries of: of keys, and of index keys with one of theirs.
+        """Widths of what compressors make: of keys, and of index keys that have a compressor [-].
 
         Doubled where each token counts in two entries.
         """
@@ -265,14 +254,14 @@ class CompressedAttention(Record):
 
     @property
     def _compressor_values(self) -> int:
-        """Values that compressors make of a token: what is added up, and its weights [-]."""
+        """Values that compressors make of a token: summands, and their weights [-]."""
         return (1 + (self.ratio > 1)) * sum(self._compressed_widths)
 
     def _wide_weights(self, hidden_size: int) -> int:
-        """Return the weights that are not quantised: of compressors, and of index heads [-].
+        """Weights that are not quantised: of compressors and of index heads [-].
 
-        A compressor has a norm, and a bias for each place in an entry, but for those of V4.1, whose
-        index keys are made of entries.
+        A compressor has a norm, and a bias for each place in an entry; that of V4.1, whose index
+        keys are made from entries, has no biases.
         """
         places = self.ratio if self.ratio > 1 and self.is_index_compressed else 0
         norms = self.head_dim if self._makes_entries else 0
@@ -285,7 +274,7 @@ class CompressedAttention(Record):
         return found + norms
 
     def _projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the quantised matrices, and of quantising what they read."""
+        """Return the work of the quantised matrices, and of quantising their inputs."""
         stream, n = run.stream, run.layout.tensor_parallel
         h, queries = stream.hidden_size, self.num_heads * self.head_dim / n
         index_queries = self.index_num_heads * self.index_head_dim if self._selects else 0
@@ -306,9 +295,9 @@ class CompressedAttention(Record):
         return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
 
     def _compressor(self, run: Pass, layers: int) -> Work:
-        """Return the work of the matrices in 16 bits, and of making entries of what they made.
+        """Return the work of the 16-bit matrices, and of making entries from their results.
 
-        What they make of a token is written in 32 bits and read for each entry it counts in.
+        What they make of a token is written in 32 bits, and read for each entry it counts in.
         """
         stream, made = run.stream, self._compressor_values
         dtype = absorbed_dtype(stream)
@@ -329,8 +318,9 @@ class CompressedAttention(Record):
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the window and to entries.
 
-        Tokens of a sequence find what they read together in a cache: it counts once; what each
-        selects for itself counts for each. Kernels compute in 16 bits, on `HEADS` heads at least.
+        What tokens of a sequence read in common is counted once, as the GPU's cache serves the
+        rest; what each selects for itself counts for each. Kernels compute in 16 bits, on at least
+        `HEADS` heads.
         """
         replica, stream = run.replica, run.stream
         pairs = replica.total(self._pairs)
@@ -353,7 +343,7 @@ class CompressedAttention(Record):
         )
 
     def _pairs(self, group: SequenceGroup) -> FloatArray:
-        """Return what the tokens of a mean sequence attend to, in the window and of entries."""
+        """Return the tokens and entries that the queries of a mean sequence attend to [-]."""
         found = query_key_pairs(group, self.window)
         return found + self._entry_pairs(group) if self.ratio else found
 
@@ -362,7 +352,7 @@ class CompressedAttention(Record):
         return query_key_pairs(group, most) / self.ratio
 
     def _entries_read(self, group: SequenceGroup) -> FloatArray:
-        """Return what is read of the window and of entries for a mean sequence."""
+        """Return what is read of the window and of entries for a mean sequence [-]."""
         found = distinct_entries(group, self.window)
         if not self.ratio:
             return found
@@ -371,7 +361,7 @@ class CompressedAttention(Record):
         return found + distinct_entries(group, None) / self.ratio
 
     def _share_left_out(self, group: SequenceGroup) -> FloatArray:
-        """Return the share of entries that a mean sequence leaves out of what it attends to [-]."""
+        """Return the share of entries that a mean sequence leaves out of its attention [-]."""
         most = self.index_topk * self.ratio
         return group.mean(
             lambda tokens: np.maximum(1 - most / (group.context_length + tokens), 0.0)

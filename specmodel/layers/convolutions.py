@@ -1,7 +1,7 @@
-"""Mixers that keep a window of past tokens for a convolution, and maybe a state beside it.
+"""Short convolutions over the last tokens, with or beside a mixer.
 
-A sequence keeps as much whatever its context. After a rejection it goes on from the window, and the
-state, after the last accepted token.
+A sequence keeps a window of past tokens, of the same size whatever its context. After a rejection
+it goes on from the window, and the recurrent state, of the last accepted token.
 """
 
 from abc import abstractmethod
@@ -24,17 +24,7 @@ StateDtype = Literal["fp32", "bf16", "fp16"]
 
 
 class RecurrentMixer(Record):
-    """What all recurrent mixers have: a state in some dtype, and a convolution before it.
-
-    A kind of its own says what `state_size`, `record_size` and `conv_channels` are.
-
-    Parameters
-    ----------
-    conv_kernel
-        Tokens that the convolution sees, the newest included [token].
-    state_dtype
-        Dtype of the state.
-    """
+    """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
 
     conv_kernel: Annotated[int, Field(ge=1, le=1024)]
     state_dtype: StateDtype = "fp32"
@@ -47,7 +37,7 @@ class RecurrentMixer(Record):
     @property
     @abstractmethod
     def record_size(self) -> int:
-        """Elements that one layer records of a token, to repeat what it does to the state [-]."""
+        """Elements recorded of a token in one layer, to repeat its change of the state [-]."""
 
     @property
     @abstractmethod
@@ -57,14 +47,14 @@ class RecurrentMixer(Record):
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU: one state, whatever it saw [B]."""
+        """Return the bytes one layer keeps of a sequence on each GPU, whatever its context [B]."""
         window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
         return 0 * entries + self.state_bytes(tensor_parallel) + window
 
     def reserved_bytes(
         self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what is reserved for a sequence that verifies so many tokens, likewise [B]."""
+        """Return the bytes on each GPU for a sequence that verifies `tokens` at once [B]."""
         past = states.past_tokens(tokens, self.conv_kernel - 1)
         return (
             states.states(tokens) * self.state_bytes(tensor_parallel)
@@ -73,15 +63,15 @@ class RecurrentMixer(Record):
         )
 
     def state_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the bytes of the state of a sequence in one layer on each GPU [B]."""
+        """Return the size of the state of a sequence in one layer on each GPU [B]."""
         return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the bytes that one layer records of a token, as precise as fp32 [B]."""
+        """Return the size of the record of a token in one layer, in 32 bits [B]."""
         return self.record_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
 
     def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
-        """Return the bytes that the convolution keeps of a token it saw [B]."""
+        """Return the bytes that the convolution keeps of a past token [B]."""
         return self.channels_on(tensor_parallel) * stream.residual_bytes
 
     def channels_on(self, tensor_parallel: int) -> float:
@@ -89,7 +79,7 @@ class RecurrentMixer(Record):
         return self.conv_channels / tensor_parallel
 
     def convolution(self, run: Pass, layers: int) -> Work:
-        """Return the work of the convolution of some layers, which keeps a window a token."""
+        """Return the work of some layers' convolutions, which keep a window for each token."""
         return blocks.short_convolution(
             batch_size=run.replica.num_sequences,
             num_tokens=run.num_tokens,
@@ -110,24 +100,24 @@ def verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
 class ShortConvolution(RecurrentMixer):
     """Convolution over the last tokens, channel by channel, between two gates.
 
-    One matrix makes what is convolved and both gates, of which one multiplies it before the
-    convolution and the other after it; another matrix follows. There is no state but the window.
+    One matrix makes the input of the convolution and two gates, which multiply its input and its
+    output; another matrix follows. There is no state but the window.
 
     Parameters
     ----------
     kind
         Name of the mixer in files.
     num_channels
-        Width of what is convolved [-].
+        Width of the convolution [-].
     conv_kernel
         Tokens that the convolution sees, the newest included [token].
     state_dtype
-        Of no effect.
+        Of no effect, as there is no state.
 
     Notes
     -----
     As vLLM 0.33 (``layers/mamba/short_conv.py``) and transformers 5.23 (``modeling_lfm2.py``) run
-    it: gates by kernels of their own. Biases are left out.
+    it, with kernels of their own for the gates. Biases are left out.
     """
 
     kind: Literal["short_convolution"] = "short_convolution"
@@ -135,12 +125,12 @@ class ShortConvolution(RecurrentMixer):
 
     @property
     def state_size(self) -> int:
-        """Elements of the state beside the window: none [-]."""
+        """None, as there is only the window [-]."""
         return 0
 
     @property
     def record_size(self) -> int:
-        """Elements that are recorded of a token, as there is no state: none [-]."""
+        """None, as there is no state [-]."""
         return 0
 
     @property
@@ -150,7 +140,7 @@ class ShortConvolution(RecurrentMixer):
 
     @property
     def output_size(self) -> int:
-        """Width that the matrix after the convolution reads [-]."""
+        """Inputs of the matrix after the convolution [-]."""
         return self.num_channels
 
     def cuts(self, degree: int) -> bool:
@@ -158,7 +148,7 @@ class ShortConvolution(RecurrentMixer):
         return not self.num_channels % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer [-]."""
+        """Return the weights of one layer on each GPU [-]."""
         return self.num_channels * (4 * hidden_size + self.conv_kernel) / tensor_parallel
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
@@ -175,33 +165,17 @@ class ShortConvolution(RecurrentMixer):
 
 
 class BesideAttention(RecurrentMixer):
-    """What stands beside attention in a layer of Inkling: convolutions, and relative positions.
+    """Convolutions and relative positions that stand beside attention in a layer of Inkling.
 
-    Keys, values, and what mixer and block hand on each pass a convolution over the last tokens, and
-    are added to it. One matrix makes a few numbers of each token and query head, from which another
-    makes a term for each of the last so many entries, which is added to the scores.
+    Keys, values, and the results of mixer and feed-forward block each pass a convolution over the
+    last tokens, which is added to them: `num_channels` in all. One matrix makes `relative_size`
+    numbers of each token and query head; another makes of these a term for each of the last
+    `relative_extent` entries, which is added to the scores.
 
-    Parameters
-    ----------
-    kind
-        Name of the mixer in files.
-    num_channels
-        Width of all that is convolved in a layer [-].
-    num_heads, relative_size
-        Query heads, and the numbers of each from which terms are made [-].
-    relative_extent
-        Entries that have a term [token].
-    conv_kernel
-        Tokens that the convolution sees, the newest included [token].
-    state_dtype
-        Of no effect.
-
-    Notes
-    -----
     As in vLLM 0.33 (``models/inkling/nvidia``), which cuts all of it over GPUs but the small second
-    matrix, and keeps what is convolved as a cache with a window, to which each token adds a row: no
-    window is written twice. Convolutions run in kernels of norms, rotation and messages there, and
-    terms in that of keys and values.
+    matrix, and caches a row of convolved values for each token, so that it writes no window twice.
+    There the convolutions run inside kernels of norms, rotation and messages, and the terms inside
+    that of keys and values.
     """
 
     kind: Literal["beside_attention"] = "beside_attention"
@@ -212,12 +186,12 @@ class BesideAttention(RecurrentMixer):
 
     @property
     def state_size(self) -> int:
-        """Elements of the state beside the window: none [-]."""
+        """None, as there is only the window [-]."""
         return 0
 
     @property
     def record_size(self) -> int:
-        """Elements that are recorded of a token, as there is no state: none [-]."""
+        """None, as there is no state [-]."""
         return 0
 
     @property
@@ -227,7 +201,7 @@ class BesideAttention(RecurrentMixer):
 
     @property
     def output_size(self) -> int:
-        """Width that a matrix after it reads: none follows [-]."""
+        """0, as no matrix follows [-]."""
         return 0
 
     def cuts(self, degree: int) -> bool:
@@ -235,7 +209,7 @@ class BesideAttention(RecurrentMixer):
         return not self.num_heads % degree and not self.num_channels % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer; the terms' are copied [-]."""
+        """Return the weights of one layer on each GPU; the matrix of terms is on all [-]."""
         cut = hidden_size * self.num_heads * self.relative_size
         cut += self.num_channels * self.conv_kernel
         return cut / tensor_parallel + self.relative_size * self.relative_extent
@@ -243,24 +217,7 @@ class BesideAttention(RecurrentMixer):
     def reserved_bytes(
         self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what is reserved for a sequence that verifies so many tokens, a row for each [B].
-
-        Parameters
-        ----------
-        tokens
-            Verified in a pass [token].
-        states
-            Not needed, as there is no state.
-        stream
-            What all layers share.
-        tensor_parallel
-            GPUs that the channels are cut over [-].
-
-        Returns
-        -------
-        FloatArray
-            On each GPU [B].
-        """
+        """Return the bytes for a sequence that verifies `tokens` at once, a row for each [B]."""
         del states
         return (self.conv_kernel - 2 + tokens) * self.past_token_bytes(stream, tensor_parallel)
 

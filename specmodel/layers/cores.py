@@ -1,7 +1,7 @@
-"""What attention does with keys and values once they are there: of decoding, and of prompts.
+"""The core of attention, scores and weighted values: of decoding, and of prompts.
 
-A sequence with a few tokens is decoded, by kernels that stream its cache; one with many is a
-prompt, by kernels that compute whole blocks of queries and keys. In between, both do a share.
+A sequence with few tokens is decoded, by kernels that stream its cache; one with many is a prompt,
+by kernels that compute whole blocks of queries and keys. In between, both do a share.
 """
 
 from dataclasses import replace
@@ -20,19 +20,8 @@ BLOCK = 128
 
 
 def prompt_arithmetic(kv_dtype: str) -> str:
-    """Return the dtype whose peak kernels for prompts are measured by.
-
-    Parameters
-    ----------
-    kv_dtype
-        Dtype of the KV cache.
-
-    Returns
-    -------
-    str
-        fp8 where the cache holds that, which kernels of Hopper and later compute in, or are less
-        efficient for not doing so; else bf16.
-    """
+    """Return the dtype whose peak kernels for prompts are measured by."""
+    # fp8 caches: kernels of Hopper and later compute in fp8, or lose efficiency by not doing so
     return "fp8" if kv_dtype == "fp8" else "bf16"
 
 
@@ -51,41 +40,12 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
     kind: Kind = "prompt_attention",
     is_written: bool = True,
 ) -> Work:
-    """Return the work of attention of prompts.
-
-    Parameters
-    ----------
-    batch_size, num_tokens
-        Sequences and their query tokens in all [request] [token].
-    pairs, entries
-        Query-key pairs of a sequence, half of a square where they are causal, and KV entries it
-        reads, over all layers [-].
-    num_heads
-        Query heads on this GPU [-].
-    sizes
-        Of a key and of a value [-].
-    kv_elements
-        Of one entry [-].
-    layers
-        Layers [-].
-    residual_bytes
-        Size of an activation between layers [B].
-    kv_dtype
-        Of the cache.
-    kind
-        Kernels that do it.
-    is_written
-        Whether the tokens' own entries are written, which those of an earlier layer are not.
-
-    Returns
-    -------
-    Work
-        On one GPU. Its rows are the blocks of queries of a layer, which processors of the GPU take
-        one each: where there are fewer than processors, it takes as long as a whole round of them.
-        Its groups are blocks of query-key pairs, whose exponentials take a time of their own,
-        whatever the size of a head. Beside queries and results, keys and values of its own tokens
-        are activations, which are brought into the form of the cache.
-    """
+    """Return the work of attention of prompts; arguments as `blocks.attention` has them."""
+    # Pairs are half of a square where queries are causal. Rows are the blocks of queries of a
+    # layer: processors take one each, and fewer blocks than processors take as long as a whole
+    # round. Groups are blocks of query-key pairs, whose exponentials take a time of their own,
+    # whatever the size of a head. Keys and values of the pass's own tokens are activations too:
+    # they are brought into the form of the cache.
     work = blocks.attention(
         batch_size=batch_size,
         num_tokens=num_tokens,
@@ -114,26 +74,7 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
 def core(
     run: Pass, layers: int, window: int | None, batch: Batch | None = None, **heads: Any
 ) -> Work:
-    """Return the work of scores and weighted values over the KV cache, or a window of it.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers [-].
-    window
-        Last entries that a query sees; all of them if None [token].
-    batch
-        Sequences of the pass; all of them if None.
-    heads
-        Arguments of `blocks.attention` that say what a GPU has of one layer.
-
-    Returns
-    -------
-    Work
-        Of kernels for decoding.
-    """
+    """Return the work of decoding over the KV cache; `heads` goes to `blocks.attention`."""
     batch = batch or run.replica
     work = blocks.attention(
         **heads,
@@ -144,26 +85,7 @@ def core(
 
 
 def prompt_core(run: Pass, layers: int, window: int | None, batch: Batch, **heads: Any) -> Work:
-    """Return the work of prompts, whose kernels compute whole blocks of queries and keys.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers [-].
-    window
-        Last entries that a query sees; all of them if None [token].
-    batch
-        Prompts of the pass.
-    heads
-        Arguments of `prompt_attention` that say what a GPU has of one layer.
-
-    Returns
-    -------
-    Work
-        Of kernels for prompts.
-    """
+    """Return the work of prompts over the KV cache; `heads` goes to `prompt_attention`."""
     work = prompt_attention(
         **heads,
         **_carried(run, layers, window, batch),
@@ -176,7 +98,7 @@ def prompt_core(run: Pass, layers: int, window: int | None, batch: Batch, **head
 
 
 def _carried(run: Pass, layers: int, window: int | None, batch: Batch) -> dict[str, Any]:
-    """Return what the core of some sequences is given of the pass."""
+    """Return the arguments of a core that follow from the pass."""
     return {
         "num_tokens": batch.num_tokens,
         "pairs": layers * batch.mean(lambda group: query_key_pairs(group, window)),
@@ -188,37 +110,20 @@ def _carried(run: Pass, layers: int, window: int | None, batch: Batch) -> dict[s
 
 
 def causal_pairs(query_tokens: FloatArray, context: FloatArray) -> FloatArray:
-    """Return query-key pairs of a sequence whose queries see its context and those before them."""
+    """Return query-key pairs of a sequence whose queries see its context and those before [-]."""
     return query_tokens * (context + (query_tokens + 1) / 2)
 
 
 def with_keys_and_values(
     work: Work, entries: Value, head_elements: Value, value_bytes: float
 ) -> Work:
-    """Return attention to keys and values that were made of latents: written once, read once.
-
-    Parameters
-    ----------
-    work
-        The attention.
-    entries
-        Latents they are made of, of all sequences [-].
-    head_elements
-        Keys and values of one, of all heads and layers [-].
-    value_bytes
-        Size of a key or value [B].
-
-    Returns
-    -------
-    Work
-        With these activations.
-    """
+    """Return attention with keys and values made from latents added: written once, read once."""
     made = entries * (head_elements * (2 * value_bytes))
     return replace(work, activation_bytes=work.activation_bytes + made)
 
 
 def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
-    """Return query-key pairs of a mean sequence: causal queries, each seeing its window."""
+    """Return query-key pairs of a mean sequence, each causal query seeing at most a window [-]."""
     context = group.context_length
     if not group.is_causal:  # queries of a block see all that any of them does
         reach = np.inf if window is None else float(window)
@@ -234,7 +139,7 @@ def query_key_pairs(group: SequenceGroup, window: int | None) -> FloatArray:
 
 
 def distinct_entries(group: SequenceGroup, window: int | None) -> FloatArray:
-    """Return the distinct keys that the queries of a mean sequence read."""
+    """Return the distinct keys that the queries of a mean sequence read [-]."""
     context = group.context_length
     if window is None:
         return group.mean(lambda q: context + q)

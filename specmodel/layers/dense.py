@@ -1,4 +1,4 @@
-"""Dense feed-forward blocks as a kind of layer, and the matrices that all blocks are made of."""
+"""Dense feed-forward blocks, and matrices that every GPU has whole."""
 
 from typing import Literal
 
@@ -52,28 +52,7 @@ class DenseFeedForward(Record):
 def dense_block(
     name: str, run: Pass, width: float, layers: int, is_gated: bool, dtype: str
 ) -> dict[str, Work]:
-    """Return the work of feed-forward blocks that all tokens pass.
-
-    Parameters
-    ----------
-    name
-        Component that the matrices are.
-    run
-        The pass.
-    width
-        Width of a block on each GPU, 0 for no block [-].
-    layers
-        Blocks [-].
-    is_gated
-        Whether a block has three matrices (gate, up, down) instead of two.
-    dtype
-        Of the weights.
-
-    Returns
-    -------
-    dict
-        The matrices, and the activation functions between them; nothing without blocks.
-    """
+    """Return the work of feed-forward blocks that all tokens pass, `width` wide on each GPU [-]."""
     if not width:
         return {}
     stream, tokens, matrices = run.stream, run.num_tokens, matrices_of(is_gated)
@@ -99,22 +78,7 @@ def dense_block(
 
 
 def whole_matrices(run: Pass, layers: int, *, weights: float, values: float, depth: float) -> Work:
-    """Return the work of matrices that every GPU has whole, in 16 bits or more.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Matrices [-].
-    weights, values, depth
-        Of one: its weights, what is read and written for each token, and its inputs [-].
-
-    Returns
-    -------
-    Work
-        On each GPU, for the tokens of its replica.
-    """
+    """Return the work of matrices that every GPU has whole, in 16 bits or more."""
     stream = run.stream
     return blocks.linear(
         run.num_tokens,

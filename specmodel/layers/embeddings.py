@@ -1,6 +1,6 @@
 """Embeddings: tables looked up for the model, for each layer (PLE), or for n-grams (Engram).
 
-A pass reads a row of a table for each token: tables take memory, but hardly bandwidth.
+A pass reads a row of a table for each token: tables take memory, but hardly any bandwidth.
 """
 
 from typing import Annotated
@@ -18,49 +18,25 @@ _ROW_DTYPE = "mxfp8"
 
 
 def look_up(run: Pass, *, width: int, made: int, dtype: str) -> Work:
-    """Return the work of looking up the tokens of a pass.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    width
-        Of a row of the table [-].
-    made
-        Values that are handed on for a token, which differ from it if a projection follows [-].
-    dtype
-        Of activations.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of looking up rows of `width` that become `made` values of a token [-]."""
     row = width * run.stream.bytes_of(run.stream.outer_dtype) + made * run.stream.residual_bytes
     return Work(activation_bytes=run.num_tokens * row, kernels=1, kind="elementwise", dtype=dtype)
 
 
 class LayerInputs(Record):
-    """An embedding of each token for each layer, beside the one that all layers share.
+    """An embedding of each token for each layer (PLE), beside the one that all layers share.
 
-    One matrix makes as much of the shared embedding, which is added. After each layer, a matrix
-    makes a gate of what it hands on, and another one brings the gated embedding back to its width.
-    All of it is in the dtype of the shared embedding. GPUs share the table and the first matrix,
-    and each has a copy of the others, as in vLLM 0.33 (``gemma4.py``).
-
-    Parameters
-    ----------
-    vocabulary_size
-        Entries of the table [token].
-    size
-        Width of an embedding for one layer [-].
+    One matrix makes as many values from the shared embedding, which are added. After each layer, a
+    matrix makes a gate from the layer's result, and another brings the gated embedding back to the
+    model's width. All of it has the dtype of the shared embedding. GPUs share the table and the
+    first matrix, and each has a copy of the others, as in vLLM 0.33 (``gemma4.py``).
     """
 
     vocabulary_size: Size
     size: Size
 
     def table_parameters(self, num_layers: int) -> int:
-        """Return the weights that are looked up [-]."""
+        """Return the weights of the table [-]."""
         return self.vocabulary_size * num_layers * self.size
 
     def parameters(self, hidden_size: int, num_layers: int) -> int:
@@ -69,7 +45,7 @@ class LayerInputs(Record):
         return cut + copied
 
     def weight_bytes(self, stream: Stream, num_layers: int, layout: Layout) -> float:
-        """Return what each GPU has of these, the table aside [B]."""
+        """Return the bytes of these on each GPU, the table aside [B]."""
         cut, copied = self._matrices(stream.hidden_size, num_layers)
         return (cut / layout.tensor_parallel + copied) * stream.bytes_of(stream.outer_dtype)
 
@@ -106,26 +82,20 @@ class LayerInputs(Record):
 
 
 class NgramInputs(Record):
-    """Embeddings of the last few tokens together, beside that of a token alone.
+    """Embeddings of the last few tokens together, beside that of each token.
 
-    Each of several tables has a narrow row for a hash of some last tokens. A matrix for each brings
-    its row to the model's width; the mean of these and the token's embedding is what layers read.
-    GPUs share the tables, and each has all the matrices, as in vLLM 0.33
-    (``longcat_flash_ngram.py``). All of it is in the dtype of the shared embedding.
-
-    Parameters
-    ----------
-    num_tables
-        Tables, which share the model's width evenly [-].
-    num_rows
-        Rows of all tables together [-].
+    Each of `num_tables` tables has a narrow row for a hash of the last tokens; they share the
+    model's width evenly, and have `num_rows` rows in all. A matrix for each brings its row to the
+    model's width; layers read the mean of these and the token's embedding. GPUs share the tables,
+    and each has all the matrices, as in vLLM 0.33 (``longcat_flash_ngram.py``). All of it has the
+    dtype of the shared embedding.
     """
 
     num_tables: Size
     num_rows: Size
 
     def table_parameters(self, hidden_size: int) -> int:
-        """Return the weights that are looked up [-]."""
+        """Return the weights of the tables [-]."""
         return self.num_rows * self._width(hidden_size)
 
     def parameters(self, hidden_size: int) -> int:
@@ -133,7 +103,7 @@ class NgramInputs(Record):
         return self.num_tables * self._width(hidden_size) * hidden_size
 
     def weight_bytes(self, stream: Stream) -> float:
-        """Return what each GPU has of these, the tables aside [B]."""
+        """Return the bytes of these on each GPU, the tables aside [B]."""
         return self.parameters(stream.hidden_size) * stream.bytes_of(stream.outer_dtype)
 
     def work(self, run: Pass) -> dict[str, Work]:
@@ -169,28 +139,15 @@ class NgramInputs(Record):
 class NgramMemory(Record):
     """Tables in which n-grams of the last tokens are looked up, beside some layers (Engram).
 
-    A matrix for each of these layers makes a key for each residual stream of the rows, and a value
-    that is added by as much as key and stream agree.
+    For each of these layers (`num_rows` names the rows of each) a token reads `num_lookups` rows,
+    one for each hash of each length of n-gram. A matrix makes of them a key for each residual
+    stream, and a value that is added in proportion to how well key and stream agree: `num_outputs`
+    model widths in all.
 
-    Parameters
-    ----------
-    num_rows
-        Rows of the tables of each of these layers [-].
-    row_size
-        Width of a row [-].
-    num_lookups
-        Rows that a token reads in one of these layers: one for each hash of each length of
-        n-grams [-].
-    num_outputs
-        Widths of the model that the matrix makes: of keys and the value [-].
-    is_on_gpu
-        Whether GPUs hold the tables, each a share. Otherwise the host does, as vLLM 0.33 has it
-        unless told (``config/engram.py``): they take no memory here, and rows are fetched ahead.
-
-    Notes
-    -----
-    Rows have 8 bits, and scales for each 32. Not counted: norms, the convolution-free gate between,
-    and gathering what GPUs make of the rows.
+    Tables are on GPUs, each holding a share, if `is_on_gpu`. Otherwise the host holds them, as in
+    vLLM 0.33 by default (``config/engram.py``): they take no memory here, and rows are fetched
+    ahead. Rows have 8 bits, with a scale for each 32 elements. Not counted: norms, the gate between
+    (which has no convolution), and gathering what GPUs make of the rows.
     """
 
     num_rows: Annotated[
@@ -203,7 +160,7 @@ class NgramMemory(Record):
 
     @property
     def table_parameters(self) -> int:
-        """Weights that are looked up [-]."""
+        """Weights of the tables [-]."""
         return sum(self.num_rows) * self.row_size
 
     def parameters(self, hidden_size: int) -> int:
@@ -212,7 +169,7 @@ class NgramMemory(Record):
         return len(self.num_rows) * read * self.num_outputs * hidden_size
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
-        """Return what each GPU has of all of it [B]."""
+        """Return the bytes of all of it on each GPU [B]."""
         matrices = self.parameters(stream.hidden_size) * stream.bytes_of(stream.weight_dtype)
         tables = self.table_parameters * BYTES_PER_ELEMENT[_ROW_DTYPE] if self.is_on_gpu else 0
         return (matrices + tables) / layout.tensor_parallel

@@ -1,4 +1,4 @@
-"""Routed experts with shared ones as a kind of layer."""
+"""Routed experts, with shared ones, as a feed-forward block."""
 
 from dataclasses import replace
 from typing import Literal, Self
@@ -35,21 +35,22 @@ class RoutedExperts(Record):
     kind
         Name of the block in files.
     num_experts, experts_per_token, expert_size
-        Routed experts, how many of them and of zero experts a token uses, and the width of one [-].
+        Routed experts, how many of them and of zero experts a token chooses, and the width of
+        one [-].
     num_zero_experts
-        Experts without weights that a token may choose as well, which hand on what they are given:
-        of equally popular experts it uses a smaller mean number of the others [-].
+        Experts without weights that a token may choose as well, which return their input. Of the
+        others it then uses fewer: a mean, if all are equally popular [-].
     num_shared_experts, shared_expert_size
         Experts every token uses, and the width of one [-].
     is_gated
         Whether an expert has three matrices (gate, up, down) instead of two.
     is_shared_apart
         Whether the shared experts are a dense block beside the routed ones, with norms of its own,
-        so that both are summed over GPUs before they are added.
+        so that GPUs sum both separately before they are added.
     latent_size
-        Width that routed experts read and write where it is not the model's: a matrix before them
-        brings each token to it, one after their sum brings it back; 0 for none. Router and shared
-        experts keep the model's width [-].
+        Width that routed experts read and write where it is not the model's, 0 for none: one matrix
+        brings each token to it, another brings their sum back. Router and shared experts keep the
+        model's width [-].
     """
 
     kind: Literal["experts"] = "experts"
@@ -115,7 +116,7 @@ class RoutedExperts(Record):
         return self.latent_size or hidden_size
 
     def latent_parameters(self, hidden_size: int) -> int:
-        """Return the weights to the width of the routed experts of one layer, and back [-]."""
+        """Return the weights of one layer to the width of routed experts and back [-]."""
         return 2 * hidden_size * self.latent_size
 
     def shared_parameters(self, hidden_size: int) -> int:
@@ -127,9 +128,10 @@ class RoutedExperts(Record):
         return hidden_size * self._choices if self.is_routed else 0
 
     def weight_bytes(self, stream: Stream, layout: Layout) -> float:
-        """Return the bytes of one layer on each GPU; router and latent projections are on all [B].
+        """Return the bytes of one layer on each GPU [B].
 
-        These are left in 16 bits or more where the rest is quantised.
+        Router and latent projections are on all GPUs, in 16 bits or more where the rest is
+        quantised.
         """
         h, n = stream.hidden_size, layout.tensor_parallel
         gpus = layout.num_gpus if self.is_routed else n
@@ -143,8 +145,8 @@ class RoutedExperts(Record):
     def reductions(self, layout: Layout) -> int:
         """Return the all-reduces that follow one layer [-].
 
-        Where attention is data-parallel and experts are whole, the sum over experts is part of the
-        all-to-all; only shared experts, which are cut, still need one. Where experts are cut, a
+        Where attention is data-parallel and experts are whole, the all-to-all sums over experts,
+        and only shared experts, which are cut, need an all-reduce. Where experts are cut, a
         reduce-scatter sums over replicas, and an all-reduce over the GPUs of each.
         """
         is_whole = layout.replicas > 1 and not layout.gathers_tokens and self.is_routed
@@ -155,10 +157,9 @@ class RoutedExperts(Record):
     def active_experts(self, batch: Batch, routing: Routing) -> FloatArray:
         """Return the distinct experts that a pass loads in each layer [-].
 
-        Where a group of sequences speculates only by chance, its share of speculating sequences
-        is a mean given that some do. The union over all cases is a mean of passes in which some
-        do and of plain ones, each as often as it happens, so that the first follows from the
-        other two.
+        Where a group speculates only by chance, its share of speculating sequences is a mean over
+        passes in which some do. The union over all passes is a mean of these and of plain passes,
+        each as often as it happens: the first therefore follows from the other two.
         """
         uncertain = [group for group in batch.groups if not group.always_speculates]
         if not uncertain:
@@ -204,13 +205,13 @@ class RoutedExperts(Record):
         return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)
 
     def _inclusion(self, routing: Routing) -> FloatArray:
-        """Return the chance that a token uses an expert: of all alike, or of each."""
+        """Return the chance that a token uses an expert: one for all, or one for each [-]."""
         if routing.popularity is None:
             return np.asarray(self.activation_ratio)
         return check_popularity(routing.popularity, self.num_experts, self.mean_experts_per_token)
 
     def _union(self, batch: Batch, routing: Routing, chance: FloatArray) -> FloatArray:
-        """Return the expected union if each group speculates with a chance of its own."""
+        """Return the expected union if each group that may speculate does so with a chance [-]."""
         groups, by_expert = batch.groups, routing.popularity is not None
         use = [self._use(group, routing, chance) for group in groups]
         total, mixed = batch.num_sequences, use[0]
@@ -225,7 +226,7 @@ class RoutedExperts(Record):
         return self.num_experts * experts.union(total, np.minimum(mixed, 1.0), ONE)
 
     def _use(self, group: SequenceGroup, routing: Routing, chance: FloatArray) -> FloatArray:
-        """Return the chance that a mean sequence of a group uses an expert, or each of them."""
+        """Return the chance that a mean sequence of a group uses an expert, or each of them [-]."""
         inclusion = self._inclusion(routing)
         q, c, share = group.tokens_per_sequence, routing.correlation, group.speculating_share
         if not group.always_speculates:
@@ -235,17 +236,17 @@ class RoutedExperts(Record):
         return inclusion + share * (experts.expert_use(q, inclusion, c) - inclusion)
 
     def _router(self, run: Pass, layers: int) -> Work:
-        """Return the scores of all experts and the choice of the top k, the same on every GPU."""
+        """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
         h, scores = run.stream.hidden_size, 3 * self._choices
         return whole_matrices(
             run, layers, weights=self.router_parameters(h), values=h + scores, depth=h
         )
 
     def _latents(self, run: Pass, layers: int) -> Work:
-        """Return the matrices to the width of routed experts and back, the same on every GPU.
+        """Return the work of the matrices to the width of routed experts and back, on every GPU.
 
-        The sum over GPUs comes after the second, which is linear, together with that of shared
-        experts (vLLM 0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
+        GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
+        0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
         """
         h, latent = run.stream.hidden_size, self.latent_size
         weights = self.latent_parameters(h)
@@ -255,7 +256,7 @@ class RoutedExperts(Record):
         return whole_matrices(run, 2 * layers, **mean)
 
     def _single(self, run: Pass, layers: int) -> dict[str, Work]:
-        """Return the blocks of a single expert, which every token uses, and of shared ones."""
+        """Return the work of a single expert, which every token uses, and of shared ones."""
         n, stream = run.layout.tensor_parallel, run.stream
         routed = dense_block(
             "routed_experts", run, self.expert_size / n, layers, self.is_gated, stream.expert_dtype
@@ -269,7 +270,7 @@ class RoutedExperts(Record):
         return routed | shared
 
     def _routed(self, run: Pass, layers: int) -> Work:
-        """Return the experts' blocks, with what brings tokens to them and back."""
+        """Return the work of routed experts, with bringing tokens to them and back."""
         layout, stream, matrices = run.layout, run.stream, matrices_of(self.is_gated)
         outside = self.routed_width(stream.hidden_size)
         active, k = run.active_experts, self.mean_experts_per_token
@@ -301,10 +302,10 @@ class RoutedExperts(Record):
         )
 
     def _handed_on(self, run: Pass, layers: int) -> Work:
-        """Return the work of zero experts: tokens are scaled, and then added to what others made.
+        """Return the work of zero experts: tokens are scaled, then added to what the others made.
 
-        vLLM 0.33 (``zero_expert_router.py``) then has expert 0 compute these choices in vain, which
-        is left out: it loads one expert more at most.
+        vLLM 0.33 (``zero_expert_router.py``) then lets expert 0 compute these choices in vain. That
+        is left out: it loads at most one expert more.
         """
         if not self.num_zero_experts:
             return Work()
@@ -318,13 +319,13 @@ class RoutedExperts(Record):
         )
 
     def _busiest_pairs(self, run: Pass) -> FloatArray:
-        """Return the token-expert pairs of the busiest rank, by the moments of an expert's tokens.
+        """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens.
 
-        The tokens of an expert are a sum over independent sequences. In one of q tokens, each
-        uses an expert with chance p, and two of them with covariance ``c p (1 - p)``, so that
-        the variance is ``p (1 - p) q (1 + (q - 1) c)``: the factor `clumping` above that of
+        The tokens of an expert are a sum over independent sequences. In a sequence of q tokens,
+        each uses an expert with chance p, and two of them with covariance ``c p (1 - p)``: the
+        variance is ``p (1 - p) q (1 + (q - 1) c)``, by the factor `clumping` above that of
         independent tokens. Unequal popularity adds the variance of T p between experts. The third
-        moment takes the clumped tokens as Poisson counts of clumps.
+        moment takes clumped tokens as Poisson counts of clumps.
         """
         c, inclusion = run.routing.correlation, np.atleast_1d(self._inclusion(run.routing))
         T, E, k = run.batch.num_tokens, self.num_experts, self.mean_experts_per_token
@@ -339,7 +340,7 @@ class RoutedExperts(Record):
         )
 
     def _all_to_all(self, run: Pass, layers: int) -> Work:
-        """Send each token to the ranks of its whole experts, and back, from each replica."""
+        """Return the work of sending a replica's tokens to the ranks of their experts, and back."""
         layout, stream = run.layout, run.stream
         if layout.replicas == 1 or layout.gathers_tokens:
             return Work()
@@ -353,10 +354,10 @@ class RoutedExperts(Record):
         return messages.message(message, sent, collectives=2 * layers, rounds=2 * layers)
 
     def _gather_scatter(self, run: Pass, layers: int) -> Work:
-        """Gather the tokens of all replicas, and sum and scatter what cut experts make of them.
+        """Return the work of gathering all replicas' tokens, and scattering sums of cut experts.
 
-        So do vLLM 0.14 (``AgRsAll2AllManager`` in ``device_communicators/all2all.py``) and SGLang
-        0.5.23 (``layers/dp_attention.py``), in 16 bits. Both together send as much as an
+        As vLLM 0.14 (``AgRsAll2AllManager`` in ``device_communicators/all2all.py``) and SGLang
+        0.5.23 (``layers/dp_attention.py``) do, in 16 bits. Both together send as much as an
         all-reduce over the replicas, in as many hops.
         """
         layout, stream = run.layout, run.stream

@@ -1,12 +1,12 @@
 """Groups of layers that are alike, and the kinds of parts that a layer may have.
 
-A new kind of mixer is a frozen record beside those of `attention`, named in `Mixer`. It has a
-`kind`, an `output_size` and four methods: `cuts(degree)`, which says whether tensor parallelism can
-cut it, `weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)`
-for its cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
+A new kind of mixer is a frozen record in a file of its own, named in `Mixer`. It has a `kind`, an
+`output_size` and four methods: `cuts(degree)`, which says whether tensor parallelism can cut it,
+`weights(hidden_size, tensor_parallel)`, `sequence_bytes(entries, stream, tensor_parallel)` for its
+cache and state, and `work(run, layers)`, its components in a pass. A feed-forward block has
 `parameters`, `active_parameters`, `weight_bytes`, `reductions` and `work`.
 
-The dtype of a part's weights is `weight_dtype` of the stream it is given, whatever it comes from.
+The dtype of a part's weights is the `weight_dtype` of the stream that it is given.
 """
 
 from collections.abc import Iterable
@@ -66,9 +66,9 @@ class LayerGroup(Record):
     feed_forward
         What every token passes through by itself.
     mixer_dtype, output_dtype, ffn_dtype
-        Dtypes of weights of these layers where they differ from the model's: of the mixer, of the
-        matrix after its core where that differs from those before it, and of the feed-forward
-        block, routed experts aside.
+        Dtypes of weights where they differ from the model's: of the mixer, of the matrix after its
+        core where it differs from those before it, and of the feed-forward block, routed experts
+        aside.
     num_norms
         Norms of the model's width in each of these layers; one before each part if None [-].
     """
@@ -104,16 +104,10 @@ class LayerGroup(Record):
 
 @dataclass(frozen=True)
 class Stored:
-    """A mixer or feed-forward block, with the dtypes in which its weights are.
+    """A mixer or feed-forward block, in the dtypes of its weights.
 
-    Parameters
-    ----------
-    part
-        The mixer or feed-forward block.
-    stream
-        What all layers of the model share, with the dtype of this part as `weight_dtype`.
-    output_dtype
-        Dtype of the matrix after a mixer's core, where it has one of its own.
+    `stream` is the model's, with the dtype of this part as `weight_dtype`; `output_dtype` is that
+    of the matrix after a mixer's core, where it has one of its own.
     """
 
     part: MixerPart | FeedForwardPart
@@ -173,20 +167,8 @@ class Stored:
 
 
 def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -> dict[Stored, int]:
-    """Return how many layers have each mixer, then each feed-forward block, in its dtypes.
-
-    Parameters
-    ----------
-    layers
-        Groups of layers of a model.
-    stream, mixers
-        What they share, as feed-forward blocks and mixers without dtypes of their own see it.
-
-    Returns
-    -------
-    dict
-        Layers of each, in order of appearance [-].
-    """
+    """Return how many layers have each mixer, then each feed-forward block, in its dtypes."""
+    # Blocks without a dtype of their own see `stream`, mixers see `mixers`.
     counts: dict[Stored, int] = {}
     groups, mixers = tuple(layers), stream if mixers == stream else mixers
 

@@ -1,7 +1,7 @@
-"""Attention with grouped heads as a kind of layer, with or without a window.
+"""Attention whose query heads share key-value heads (MHA, GQA, MQA), with or without a window.
 
-The KV cache is read once per sequence and pass, whatever the number of tokens verified. Layers of
-one model may differ in heads, in the width of keys and of values, and in whose cache they read.
+A pass reads the KV cache once per sequence, however many tokens it verifies. Layers of one model
+may differ in heads, in the width of keys and of values, and in whose cache they read.
 """
 
 from typing import Any, Literal, Self
@@ -20,15 +20,7 @@ from specmodel.layers.work import Work
 
 
 class GroupedHeads(Record):
-    """What all attention whose query heads share key-value heads has in common.
-
-    Parameters
-    ----------
-    kind
-        Name of the mixer in files.
-    num_heads, num_kv_heads, head_dim
-        Query heads, key-value heads, and the width of each [-].
-    """
+    """Query heads that share key-value heads; fields as in `GroupedAttention`."""
 
     kind: str
     num_heads: Size
@@ -54,20 +46,20 @@ class GroupedHeads(Record):
 
     @property
     def output_size(self) -> int:
-        """Width that the matrix after the core reads [-]."""
+        """Inputs of the matrix after the core [-]."""
         return self.num_heads * self.value_size
 
     def cuts(self, degree: int) -> bool:
-        """Tell whether query heads divide over GPUs, and key heads do or are copied evenly."""
+        """Tell whether query heads divide over GPUs, and key-value heads do or are copied."""
         divides = not self.num_heads % degree
         return divides and (not self.num_kv_heads % degree or not degree % self.num_kv_heads)
 
     def _kv_ranks(self, tensor_parallel: int) -> int:
-        """GPUs that key-value heads are cut over; beyond their number they are copied."""
+        """GPUs that key-value heads are cut over; more GPUs than heads hold copies [-]."""
         return min(tensor_parallel, self.num_kv_heads)
 
     def _kv_elements(self, tensor_parallel: int) -> float:
-        """Elements of a token's keys and values on each GPU."""
+        """Elements of a token's keys and values on each GPU [-]."""
         elements = self.num_kv_heads * (self.head_dim + self.value_size)
         return elements / self._kv_ranks(tensor_parallel)
 
@@ -77,8 +69,10 @@ class GroupedAttention(GroupedHeads):
 
     Parameters
     ----------
-    kind, num_heads, num_kv_heads, head_dim
-        As all such attention has them [-].
+    kind
+        Name of the mixer in files.
+    num_heads, num_kv_heads, head_dim
+        Query heads, key-value heads, and the width of each [-].
     window
         Last entries that a query sees; all of them if None. Attention in chunks counts as a
         window of a chunk: exact in the first chunk, above the mean beyond it [token].
@@ -86,16 +80,16 @@ class GroupedAttention(GroupedHeads):
         Width that queries, keys and values are made of, where it is not the model's, as in a draft
         head that reads an embedding beside what the target computed [-].
     has_output_gate
-        Whether the query projection also makes a gate, as wide as the outputs, that these are
-        multiplied by.
+        Whether the query projection also makes a gate, as wide as the outputs, that multiplies
+        them.
     value_head_dim
         Width of a value head, where it is not that of a key [-].
     has_value_projection
         Whether values have a matrix of their own. Without one they are the keys before norm and
         rotation (V = K), so that the cache holds both all the same.
     has_own_cache
-        Whether the layer makes keys and values. Without, it attends to those of an earlier layer
-        of its kind: it has neither matrices nor a cache for them, but reads as much in a pass.
+        Whether the layer makes keys and values. If not, it attends to those of an earlier layer of
+        its kind: it has neither matrices nor a cache for them, but reads as much in a pass.
 
     Notes
     -----
@@ -126,11 +120,11 @@ class GroupedAttention(GroupedHeads):
 
     @property
     def cached(self) -> tuple[int, int, int, int | None]:
-        """What its cache is like: key-value heads, widths of keys and values, and window."""
+        """Shape of its cache: key-value heads, widths of keys and values, and window."""
         return self.num_kv_heads, self.head_dim, self.value_size, self.window
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer [-]."""
+        """Return the weights of one layer on each GPU [-]."""
         read, gate = self.input_size or hidden_size, int(self.has_output_gate)
         by_head = read * self.query_size + (gate * read + hidden_size) * self.output_size
         by_kv_head = read * self.num_kv_heads * self._made_of_token
@@ -139,14 +133,14 @@ class GroupedAttention(GroupedHeads):
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU; a window is all it keeps [B]."""
+        """Return the bytes that one layer keeps of a sequence on each GPU, at most a window [B]."""
         if not self.has_own_cache:
             return 0 * entries
         kept = entries if self.window is None else np.minimum(entries, self.window)
         return kept * (self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype])
 
     def context_matrices(self, hidden_size: int, tensor_parallel: int) -> tuple[float, float]:
-        """Return weights of one layer that make entries of given features, and their size [-]."""
+        """Return the weights that make entries of a target's features, and their size [-]."""
         weights = hidden_size * self.num_kv_heads * self._made_of_token
         return weights / self._kv_ranks(tensor_parallel), self._kv_elements(tensor_parallel)
 

@@ -1,7 +1,7 @@
 """A Markov head, which makes the tokens of a block that was drafted at once depend on each other.
 
-A small table and a small matrix make a bias of the token that was just chosen, which is added to
-the logits of the next position, so that positions are chosen one after another.
+A small table and a small matrix make a bias from the token that was just chosen, which is added to
+the logits of the next position: positions are chosen one after another.
 """
 
 from specmodel.base.records import Record
@@ -11,28 +11,20 @@ from specmodel.layers.batch import Pass
 from specmodel.layers.work import Work
 
 _LOGITS_MOVED = 4
-"""Times that all logits of a position are read or written: as they are and their bias read, the sum
-written, and read for the choice [-]."""
+"""Times that all logits of a position are read or written: logits and bias read, the sum written,
+and read for the choice [-]."""
 
 
 class MarkovHead(Record):
-    """Bias on the logits of a position by the token before it, of low rank (DSpark).
+    """Bias of low `rank` on the logits of a position, from the token before it (DSpark).
 
-    Parameters
-    ----------
-    rank
-        Width between table and matrix [-].
-    vocabulary_size
-        Entries of the table: the tokens that may come before, those of the target [token].
-    has_confidence
-        Whether beside it a vector tells from the state of a position, and from the table, how
-        likely the token will be accepted.
+    The table has an entry for each of `vocabulary_size` tokens that may come before, those of the
+    target. With `has_confidence`, a vector tells from the state of a position and from the table
+    how likely the token will be accepted.
 
-    Notes
-    -----
-    As in vLLM 0.33 (``qwen3_dspark.py``): each GPU has all of it, as cutting it would take messages
-    at each position. The vector's dot products, which run with adaptive verification only, take
-    memory here but no time.
+    As in vLLM 0.33 (``qwen3_dspark.py``), each GPU has all of it: cutting it would take messages at
+    each position. The vector's dot products, which run only with adaptive verification, take memory
+    here but no time.
     """
 
     rank: Size
@@ -41,7 +33,7 @@ class MarkovHead(Record):
 
     @property
     def table_parameters(self) -> int:
-        """Weights that are looked up [-]."""
+        """Weights of the table [-]."""
         return self.vocabulary_size * self.rank
 
     def parameters(self, hidden_size: int, draft_vocabulary_size: int) -> int:

@@ -19,23 +19,9 @@ def message(sent: Message, sent_bytes: Value, *, collectives: float, rounds: flo
 
 
 def all_reduces(sent: Message, reduced_bytes: Value, *, count: float, ranks: int) -> Work:
-    """Return the work of equal all-reduces on `ranks` GPUs of each node, of so many bytes in all.
-
-    Parameters
-    ----------
-    sent
-        What a GPU sends in one of them.
-    reduced_bytes
-        Size of all the tensors together [B].
-    count, ranks
-        All-reduces, and the GPUs of a node that take part [-].
-
-    Returns
-    -------
-    Work
-        What a GPU sends inside the node is the engine's choice of algorithm, and not counted here;
-        across nodes it is a ring's.
-    """
+    """Return the work of equal all-reduces, `reduced_bytes` in all, on `ranks` GPUs of a node."""
+    # What a GPU sends inside the node depends on the engine's algorithm, and is not counted here;
+    # across nodes it is a ring's.
     return Work(
         kind="message",
         network_bytes=reduced_bytes * sent.network_share,

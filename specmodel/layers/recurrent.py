@@ -31,14 +31,14 @@ class GatedDeltaNet(RecurrentMixer):
     """Gated delta rule over a matrix of state for each value head, after a short convolution.
 
     The matrices before it make queries, keys, values, an output gate, and two numbers for each
-    value head (how much is forgotten and how much is learned); one matrix follows it.
+    value head: how much is forgotten and how much is learned. One matrix follows it.
 
     Parameters
     ----------
     kind
         Name of the mixer in files.
     num_key_heads, num_value_heads
-        Heads of queries and keys, and of values; a key head serves as many value heads each [-].
+        Heads of queries and keys, and of values; each key head serves as many value heads [-].
     key_head_dim, value_head_dim
         Width of a head; a state is a matrix of these sizes for each value head [-].
     conv_kernel
@@ -72,7 +72,7 @@ class GatedDeltaNet(RecurrentMixer):
 
     @property
     def record_size(self) -> int:
-        """Elements that one layer records of a token: keys, what they changed, and gates [-]."""
+        """Elements recorded of a token in one layer: keys, what they changed, and gates [-]."""
         return (
             self.num_key_heads * self.key_head_dim
             + self.num_value_heads * self.value_head_dim
@@ -81,12 +81,12 @@ class GatedDeltaNet(RecurrentMixer):
 
     @property
     def conv_channels(self) -> int:
-        """Queries, keys and values of a token: what the convolution runs over [-]."""
+        """Queries, keys and values of a token, which the convolution runs over [-]."""
         return 2 * self.num_key_heads * self.key_head_dim + self._value_size
 
     @property
     def output_size(self) -> int:
-        """Width that the matrix after the recurrence reads [-]."""
+        """Inputs of the matrix after the recurrence [-]."""
         return self._value_size
 
     def cuts(self, degree: int) -> bool:
@@ -94,7 +94,7 @@ class GatedDeltaNet(RecurrentMixer):
         return not self.num_key_heads % degree and not self.num_value_heads % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer; the norm of a head is copied [-]."""
+        """Return the weights of one layer on each GPU; the norm of a head is on all [-]."""
         h, values = hidden_size, self.num_value_heads
         into = h * (self.conv_channels + self._value_size + 2 * values)
         by_head = into + self._value_size * h + self._conv_weights + 2 * values
@@ -151,9 +151,9 @@ class GatedDeltaNet(RecurrentMixer):
 class KimiDeltaAttention(RecurrentMixer):
     """Delta rule over a square matrix of state for each head, after a short convolution.
 
-    It differs from gated delta nets in that queries, keys and values have as many heads, and that
-    how much is forgotten is a number for each element of a key. These numbers, and an output gate,
-    are made by one matrix each, or by two with as few values between them as a head is wide.
+    Unlike gated delta nets, it has as many heads of queries and keys as of values, and what is
+    forgotten is a number for each element of a key. One matrix makes these numbers, and one an
+    output gate; either may be replaced by two with only a head's width of values between them.
 
     Parameters
     ----------
@@ -162,8 +162,8 @@ class KimiDeltaAttention(RecurrentMixer):
     num_heads, head_dim
         Heads, and the width of each; a state is a square matrix of it for each head [-].
     has_low_rank_decay, has_low_rank_gate
-        Whether two matrices make what is forgotten, and the output gate. The first of two is
-        copied to each GPU.
+        Whether two matrices make what is forgotten, and the output gate. Each GPU has a copy of the
+        first of the two.
     conv_kernel
         Tokens that the convolution before it sees, the newest included [token].
     state_dtype
@@ -171,8 +171,8 @@ class KimiDeltaAttention(RecurrentMixer):
 
     Notes
     -----
-    Matrices that read the same are one product in vLLM 0.33 where their gates have a low rank; of
-    Ling-3.0, whose gates have not, four are launched (``bailing_moe_v3.py``).
+    vLLM 0.33 runs matrices that read the same input as one product if the gates have a low rank;
+    for Ling-3.0, whose gates have not, it launches four (``bailing_moe_v3.py``).
 
     References
     ----------
@@ -192,11 +192,11 @@ class KimiDeltaAttention(RecurrentMixer):
 
     @property
     def record_size(self) -> int:
-        """Elements that one layer records of a token: keys, what they changed, and gates [-]."""
+        """Elements recorded of a token in one layer: keys, what they changed, and gates [-]."""
         return 3 * self.output_size
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the bytes that one layer records of a token [B].
+        """Return the size of the record of a token in one layer [B].
 
         Changes have 32 bits, keys and gates 16 (``KDARecoverSSMRecords`` in vLLM 0.33).
         """
@@ -205,12 +205,12 @@ class KimiDeltaAttention(RecurrentMixer):
 
     @property
     def conv_channels(self) -> int:
-        """Queries, keys and values of a token: what the convolution runs over [-]."""
+        """Queries, keys and values of a token, which the convolution runs over [-]."""
         return 3 * self.output_size
 
     @property
     def output_size(self) -> int:
-        """Width that the matrix after the recurrence reads [-]."""
+        """Inputs of the matrix after the recurrence [-]."""
         return self.num_heads * self.head_dim
 
     def cuts(self, degree: int) -> bool:
@@ -218,7 +218,7 @@ class KimiDeltaAttention(RecurrentMixer):
         return not self.num_heads % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer; what is not by head is copied [-]."""
+        """Return the weights of one layer on each GPU; those of no head are on all [-]."""
         h, width, low = hidden_size, self.output_size, self._low_rank_gates
         of_gates = (2 - low) * h * width + low * self.head_dim * width
         learned = (h + 1) * self.num_heads  # with the rate of each head
@@ -298,9 +298,9 @@ class LightningAttention(RecurrentMixer):
 
     Notes
     -----
-    Nobody published timings of it: the law of recurrences is taken, with errors as large as for
-    Mamba-2. SGLang 0.5.23 keeps the state in 32 bits (``linear/lightning_backend.py``), vLLM 0.33
-    in the model's dtype unless told otherwise, for Ling-2.5; it dropped MiniMax-Text-01 and M1.
+    Nobody published timings of it: the law of other recurrences is used, with errors as large as
+    for Mamba-2. SGLang 0.5.23 keeps the state in 32 bits (``linear/lightning_backend.py``), vLLM
+    0.33 in the model's dtype by default, for Ling-2.5; it dropped MiniMax-Text-01 and M1.
 
     References
     ----------
@@ -319,7 +319,7 @@ class LightningAttention(RecurrentMixer):
 
     @property
     def record_size(self) -> int:
-        """Elements that one layer records of a token: keys and values [-]."""
+        """Elements recorded of a token in one layer: keys and values [-]."""
         return 2 * self.output_size
 
     @property
@@ -329,7 +329,7 @@ class LightningAttention(RecurrentMixer):
 
     @property
     def output_size(self) -> int:
-        """Width that the matrix after the recurrence reads [-]."""
+        """Inputs of the matrix after the recurrence [-]."""
         return self.num_heads * self.head_dim
 
     def cuts(self, degree: int) -> bool:
@@ -337,7 +337,7 @@ class LightningAttention(RecurrentMixer):
         return not self.num_heads % degree
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer, with those of the norm [-]."""
+        """Return the weights of one layer on each GPU, with those of the norm [-]."""
         return (5 * hidden_size + 1) * self.output_size / tensor_parallel
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
@@ -389,8 +389,9 @@ def without_delta(recurrence: Work) -> Work:
 class Mamba2(RecurrentMixer):
     """State space with a matrix of state for each head, after a short convolution.
 
-    One matrix before it makes an output gate, what is written, two vectors for each group of heads
-    (into and out of the state) and a step for each head; one matrix follows it, after a gated norm.
+    One matrix before it makes an output gate, the values that are written to the state, two vectors
+    for each group of heads (into and out of the state) and a step for each head; one matrix follows
+    it, after a gated norm.
 
     Parameters
     ----------
@@ -410,8 +411,8 @@ class Mamba2(RecurrentMixer):
     Notes
     -----
     As vLLM 0.33 (``layers/mamba/mamba_mixer2.py``) and SGLang 0.5.23
-    (``layers/attention/mamba/mamba.py``) run it: heads and groups are cut over GPUs, a single group
-    is copied to each, and other numbers of groups must divide; where a single group is cut, each
+    (``layers/attention/mamba/mamba.py``) run it: heads and groups are cut over GPUs; a single group
+    is copied to each, any other number must divide. Where heads of a single group are cut, each
     layer sums squares over GPUs for its norm. Biases are left out.
 
     References
@@ -440,11 +441,11 @@ class Mamba2(RecurrentMixer):
 
     @property
     def record_size(self) -> int:
-        """Elements that one layer records of a token: what is written, where to, and steps [-]."""
+        """Elements recorded of a token in one layer: values, vectors into states, and steps [-]."""
         return self.output_size + self.num_state_groups * self.state_dim + self.num_state_heads
 
     def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the bytes that one layer records of a token [B].
+        """Return the size of the record of a token in one layer [B].
 
         Steps have 32 bits, all else 16 (``append_replayssm_ring`` in vLLM 0.33).
         """
@@ -454,16 +455,16 @@ class Mamba2(RecurrentMixer):
 
     @property
     def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over: what is written, both vectors [-]."""
+        """Values of a token that the convolution runs over: those written, and both vectors [-]."""
         return self.output_size + 2 * self.num_state_groups * self.state_dim
 
     def channels_on(self, tensor_parallel: int) -> float:
-        """Return the channels of the convolution on each GPU, of a single group on all [-]."""
+        """Return the convolution's channels on each GPU; those of a single group are on all [-]."""
         return self.output_size / tensor_parallel + 2 * self._vectors(tensor_parallel)
 
     @property
     def output_size(self) -> int:
-        """Width that the matrix after the recurrence reads [-]."""
+        """Inputs of the matrix after the recurrence [-]."""
         return self.num_state_heads * self.state_head_dim
 
     def cuts(self, degree: int) -> bool:
@@ -472,7 +473,7 @@ class Mamba2(RecurrentMixer):
         return not self.num_state_heads % degree and (groups == 1 or not groups % degree)
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer [-]."""
+        """Return the weights of one layer on each GPU [-]."""
         channels, n = self.channels_on(tensor_parallel), tensor_parallel
         into = hidden_size * (channels + (self.output_size + self.num_state_heads) / n)
         by_head = self.output_size * (hidden_size + 1) + 3 * self.num_state_heads
@@ -527,7 +528,7 @@ class Mamba2(RecurrentMixer):
         return without_delta(found)
 
     def _norm_reduction(self, run: Pass, layers: int) -> Work:
-        """Sum squares over GPUs where heads of the only group are cut: 4 B a token and layer."""
+        """Sum squares over GPUs where heads of a single group are cut: 4 B a token and layer."""
         layout = run.layout
         if layout.tensor_parallel == 1 or self.num_state_groups > 1:
             return Work()

@@ -1,8 +1,8 @@
-"""Residual additions with norms, and what stands in place of one residual stream.
+"""Residual additions with norms, and what replaces the single residual stream.
 
-That is several streams that are mixed, or earlier sums attended to. Blocks of a layer still read
-and write one row of the model's width for each token. What is there more is beside the norm before
-each block, with which engines fuse it, and is copied to each GPU.
+Either several streams are mixed, or earlier sums are attended to. Blocks of a layer still read and
+write one row of the model's width for each token. What comes on top is done beside the norm before
+each block, with which engines fuse it, and each GPU has a copy of it.
 """
 
 from dataclasses import replace
@@ -23,28 +23,8 @@ _MIXER_DTYPE = "fp32"
 def norms(
     num_tokens: Value, *, hidden_size: Value, norms: int, residual_bytes: float, dtype: str
 ) -> Work:
-    """Return the work of residual additions fused with norms: two tensors read, two written.
-
-    Each row is walked by one block of threads, to find its norm.
-
-    Parameters
-    ----------
-    num_tokens
-        Tokens [token].
-    hidden_size
-        Width [-].
-    norms
-        How many [-].
-    residual_bytes
-        Size of an activation between layers [B].
-    dtype
-        Of activations.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of residual additions fused with norms: two tensors read, two written."""
+    # one block of threads walks a row to find its norm: hence the depth
     row_bytes = hidden_size * residual_bytes
     return Work(
         flop=num_tokens * (6 * hidden_size * norms),
@@ -60,7 +40,7 @@ def norms(
 class HyperConnections(Record):
     """Several residual streams, mixed before and after each block (mHC).
 
-    Two small matrices a layer make, of all streams of a token, how much of each the block reads,
+    Two small matrices a layer make, from all streams of a token, how much of each the block reads,
     how much of its result each gets, and how they are mixed.
 
     Parameters
@@ -70,14 +50,14 @@ class HyperConnections(Record):
     num_streams
         Residual streams [-].
     has_head
-        Whether a matrix makes one stream of them before the LM head, which are summed up otherwise.
+        Whether a matrix makes one stream of them before the LM head; else they are summed.
     in_modules
         Whether layers for multi-token prediction have as many streams.
 
     Notes
     -----
-    As engines of mid-2026 run it, and it was timed: kernels before a block, with its norm, and one
-    after it. vLLM 0.33 fuses what follows a block with what precedes the next
+    As engines of mid-2026 run it, and as it was timed: kernels before a block, with its norm, and
+    one after it. vLLM 0.33 fuses what follows a block with what precedes the next
     (``mhc_fused_post_pre``), which saves reading and writing the streams once, up to a quarter of
     the traffic. The drafting layers of GLM-5.3-Flash have one stream, those of DeepSeek-V4 as many
     as the model.
@@ -100,13 +80,13 @@ class HyperConnections(Record):
         return num_blocks * (made * (wide + 1) + 3) + head
 
     def weight_bytes(self, stream: Stream, num_layers: int, num_blocks: int) -> float:
-        """Return the bytes of these on each GPU: they have 32 bits [B]."""
+        """Return the bytes of these on each GPU, in 32 bits [B]."""
         weights = self.parameters(stream.hidden_size, num_layers, num_blocks)
         return weights * BYTES_PER_ELEMENT[_MIXER_DTYPE]
 
     @property
     def kernel_kind(self) -> Kind:
-        """Kernels that do it: of their own."""
+        """Kind of its kernels: their own."""
         return self.kind
 
     def fused_norms(self, num_blocks: int) -> int:
@@ -123,26 +103,10 @@ class HyperConnections(Record):
     def before(
         self, num_tokens: Value, stream: Stream, num_blocks: int, made: int | None = None
     ) -> Work:
-        """Return the work before blocks: numbers are made of all streams, which make one.
+        """Return the work before blocks, of making `made` numbers of a token and summing streams.
 
-        Streams are read for the numbers, and again for the sum.
-
-        Parameters
-        ----------
-        num_tokens
-            Tokens [token].
-        stream
-            What all layers share.
-        num_blocks
-            Blocks [-].
-        made
-            Numbers that are made of a token; those before a block if None [-].
-
-        Returns
-        -------
-        Work
-            On one GPU. Two kernels do it; making the numbers sum up in both directions, by
-            iterations, takes as long as two more.
+        Streams are read for the numbers, and again for the sum. Two kernels do it; iterations,
+        which make the numbers sum up in both directions, take as long as two more.
         """
         wide = self.num_streams * stream.hidden_size
         numbers = num_blocks * (made or self._made)
@@ -153,26 +117,11 @@ class HyperConnections(Record):
         return self._moved(num_tokens, stream, num_blocks, kernels=4) + found
 
     def after(self, num_tokens: Value, stream: Stream, num_blocks: int) -> Work:
-        """Return the work after blocks: their results are added to streams that are mixed.
-
-        Parameters
-        ----------
-        num_tokens
-            Tokens [token].
-        stream
-            What all layers share.
-        num_blocks
-            Blocks [-].
-
-        Returns
-        -------
-        Work
-            On one GPU.
-        """
+        """Return the work after blocks, whose results are added to streams that are mixed."""
         return self._moved(num_tokens, stream, num_blocks, kernels=1)
 
     def _moved(self, num_tokens: Value, stream: Stream, num_blocks: int, *, kernels: int) -> Work:
-        """Return traffic of all streams in and out, and of one; a block walks those of a token."""
+        """Return the traffic of all streams in and out, and of one; a block of threads a token."""
         wide = self.num_streams * stream.hidden_size
         found = blocks.between(
             num_tokens,
@@ -185,22 +134,13 @@ class HyperConnections(Record):
 
     @property
     def _made(self) -> int:
-        """Numbers that are made of a token before each block [-]."""
+        """Numbers made of a token before each block [-]."""
         return (2 + self.num_streams) * self.num_streams
 
 
 class AttentionResiduals(Record):
-    """Sums of some layers each, which every block reads a weighted mean of (AttnRes).
+    """Sums of `block_layers` layers each, of which every block reads a weighted mean (AttnRes).
 
-    Parameters
-    ----------
-    kind
-        Name in files.
-    block_layers
-        Layers whose results one sum holds [-].
-
-    Notes
-    -----
     One kernel does it with the norm (``ops/attn_res.py`` of Kimi-K3 in vLLM 0.33): it reads the
     sums stored so far beside the current one. The last kernel, before the LM head, reads all.
     """
@@ -209,7 +149,7 @@ class AttentionResiduals(Record):
     block_layers: Annotated[int, Field(ge=1, le=10**6)]
 
     def parameters(self, hidden_size: int, num_layers: int, num_blocks: int) -> int:
-        """Return the weights: of each block, and the LM head, a norm and a row of scores [-]."""
+        """Return the weights: a norm and a row of scores for each block and for the LM head [-]."""
         del num_layers
         return 2 * hidden_size * (num_blocks + 1)
 
@@ -220,16 +160,16 @@ class AttentionResiduals(Record):
 
     @property
     def kernel_kind(self) -> Kind:
-        """Kernels that do it: those of norms."""
+        """Kind of its kernels: those of norms."""
         return "elementwise"
 
     def fused_norms(self, num_blocks: int) -> int:
-        """Return the norms that are not counted by themselves: none [-]."""
+        """Return the norms that its kernels do instead of others: none [-]."""
         del num_blocks
         return 0
 
     def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
-        """Return the work of reading earlier sums in a pass, which the norms' kernels do too."""
+        """Return the work of reading earlier sums in a pass, inside the kernels of norms."""
         stream, read = run.stream, self._sums_read(num_layers, num_blocks)
         moved = blocks.between(
             run.num_tokens,

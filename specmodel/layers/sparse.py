@@ -1,8 +1,8 @@
 """Sparse attention over latents (DSA): an indexer scores all entries, attention gathers the best.
 
-The indexer of a layer has few heads and one key of 8 bits for each entry, in a cache of its own.
-It scores every entry for every token; attention then reads the `index_topk` best entries of each
-token. Layers without an indexer of their own take what an earlier layer selected.
+The indexer of a layer has few heads, and caches one 8-bit key for each entry. It scores every entry
+for every token; attention then reads the `index_topk` best entries of each token. Layers without an
+indexer take what an earlier layer selected.
 """
 
 from collections.abc import Callable
@@ -22,26 +22,26 @@ from specmodel.layers.cores import query_key_pairs
 from specmodel.layers.work import Kind, Work
 
 SCALED = 128
-"""Elements of a key or latent in 8 bits that share a scale of 32 bits [-]."""
+"""Elements of an 8-bit key or latent that share a 32-bit scale [-]."""
 
 SHARED_ROWS = {9: (1, 2, 4), 10: None}
 """Tokens of a sequence that read index keys together, by major compute capability; None for any.
 
 DeepGEMM's kernel for paged keys takes one, two or four tokens of a sequence on Hopper, and any
 number on Blackwell (10.x), whose blocks of tokens pass over the same keys while a cache holds them.
-vLLM 0.33 makes a sequence of each token where the kernel does not take their number, and the keys
-are read anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
+Where the kernel does not take their number, vLLM 0.33 makes a sequence of each token, and reads the
+keys anew for each (`native_next_n_supported` in its ``utils/deep_gemm.py``,
 `_supports_native_decode` in ``v1/attention/backends/mla/indexer.py``). SGLang 0.5.23 shares on
-Blackwell alike, and not at all on Hopper yet (``dsa_backend.py``): there 2 and 4 tokens cost more
-than is said here. Neither shares in a batch whose sequences carry different numbers of tokens on
-Hopper; here each sequence reads by its own number."""
+Blackwell alike, but not yet on Hopper (``dsa_backend.py``): 2 and 4 tokens cost more there than
+here. On Hopper, neither shares in a batch whose sequences carry different numbers of tokens; here
+each sequence reads by its own number."""
 
 _OTHER_GPUS = (1, 2)
-"""The same where the kernel is another one, as on AMD's GPUs and on Blackwell of 12.x."""
+"""The same for other kernels, as on AMD's GPUs and on Blackwell of 12.x."""
 
 PROCESSORS = 128
-"""Multiprocessors of a GPU, of which each chooses the entries of one token at a time [-]: fewer
-tokens take as long as this many. GPUs that run these layers have 132 to 160."""
+"""Multiprocessors of a GPU, each choosing the entries of one token at a time [-]: fewer tokens take
+as long as this many. GPUs that run these layers have 132 to 160."""
 
 HEADS = 64
 """Heads that kernels of sparse attention compute at least (``FLASHMLA_SPARSE`` in vLLM) [-]."""
@@ -51,7 +51,7 @@ LONGEST_VERIFY = 64
 in which many tokens share what is read."""
 
 ROTARY = 64
-"""Elements that the rotary part of a key has in caches of 8 bits, zeros where the model has none
+"""Elements of the rotary part of a key in 8-bit caches, zeros where the model has none
 (``fp8_ds_mla`` in vLLM 0.33) [-]."""
 
 _KIND: Literal["sparse_attention"] = "sparse_attention"
@@ -59,6 +59,8 @@ _KIND: Literal["sparse_attention"] = "sparse_attention"
 
 class SparseAttention(LatentHeads):
     """Latent attention to the entries that an indexer selects (DSA).
+
+    Heads and latents have the fields of `LatentAttention`.
 
     Parameters
     ----------
@@ -69,8 +71,8 @@ class SparseAttention(LatentHeads):
     index_topk
         Entries that a token attends to at most [token].
     index_pool
-        Tokens whose index keys are pooled into one, by weights that a matrix makes of each token
-        and that each of the places in a pool has [token].
+        Tokens whose index keys are pooled into one, weighted by what a matrix makes of each token
+        and by its place in the pool [token].
     has_indexer
         Whether the layer has an indexer and index keys of its own; otherwise it takes the
         entries that an earlier layer selected.
@@ -80,8 +82,8 @@ class SparseAttention(LatentHeads):
     A chunk of a prompt does the same work: each token gathers for itself, and index keys are read
     once. Not modelled: engines that attend to short prompts without the indexer, or share out the
     scores of a chunk over GPUs that all have the index (vLLM 0.33), caches that are spread over
-    GPUs by tokens, index keys in 4 bits, and the keys of a pool that is not full, which engines
-    keep in a buffer of some kilobytes.
+    GPUs by tokens, index keys in 4 bits, and the keys of an incomplete pool, which engines keep in
+    a buffer of some kilobytes.
     """
 
     kind: Literal["sparse_attention"] = _KIND
@@ -99,25 +101,15 @@ class SparseAttention(LatentHeads):
         return self
 
     def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
-        """Return the weights that each GPU has of one layer; the indexer is copied to each [-]."""
+        """Return the weights of one layer on each GPU; the indexer is on all [-]."""
         own = super().weights(hidden_size, tensor_parallel)
         return own + self._indexer_weights(hidden_size)
 
     def entry_bytes(self, kv_dtype: str) -> float:
         """Return the size of what attention reads of a token in one layer [B].
 
-        Latents in fewer than 16 bits carry scales. The rotary part of a key stays in 16 bits
-        beside latents in 8, and has 8 bits beside latents in 4.
-
-        Parameters
-        ----------
-        kv_dtype
-            Dtype of the KV cache.
-
-        Returns
-        -------
-        float
-            Size [B].
+        Latents below 16 bits carry scales. The rotary part of a key has 16 bits beside 8-bit
+        latents, and 8 beside 4-bit ones.
         """
         latent = self.kv_lora_rank * BYTES_PER_ELEMENT[kv_dtype]
         if BYTES_PER_ELEMENT[kv_dtype] < 1:
@@ -128,23 +120,23 @@ class SparseAttention(LatentHeads):
 
     @property
     def index_bytes(self) -> float:
-        """Size of what the indexer keeps of a token in one layer, 0 without an indexer [B]."""
+        """Bytes that the indexer keeps of a token in one layer, 0 without an indexer [B]."""
         each = self.index_head_dim * (1 + 4 / SCALED) / self.index_pool
         return each if self.has_indexer else 0.0
 
     def sequence_bytes(
         self, entries: FloatArray, stream: Stream, tensor_parallel: int
     ) -> FloatArray:
-        """Return what one layer keeps of a sequence on each GPU, index keys included [B]."""
+        """Return the bytes that one layer keeps of a sequence on each GPU, with index keys [B]."""
         del tensor_parallel
         return entries * (self.entry_bytes(stream.kv_dtype) + self.index_bytes)
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All but the indexer is of one kind: whole layers were timed, in which small kernels that
-        stand between the matrices take as long as these. Fits go by the dtype of the KV cache,
-        which decides what kernel attends.
+        All but the indexer has the same kind, because whole layers were timed: small kernels
+        between the matrices take as long there as the matrices. The dtype of the KV cache decides
+        which kernel attends, and so which fit applies.
         """
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
@@ -158,7 +150,7 @@ class SparseAttention(LatentHeads):
         return found | {"attention_core": self._core(run, layers)}
 
     def _indexer_weights(self, hidden_size: int) -> int:
-        """Return the weights of the indexer: queries, the key with its norm, weights of heads."""
+        """Weights of the indexer: queries, the key with its norm, weights of heads [-]."""
         if not self.has_indexer:
             return 0
         queries = self.q_lora_rank * self.index_num_heads * self.index_head_dim
@@ -168,14 +160,14 @@ class SparseAttention(LatentHeads):
 
     @property
     def _index_keys(self) -> int:
-        """Elements of the index key of a token, with the weights of a pool if there are pools."""
+        """Elements of the index key of a token, with its weights if keys are pooled [-]."""
         return (1 + (self.index_pool > 1)) * self.index_head_dim
 
     def _all_projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices, those of the indexer included.
 
-        Where weights have fewer than 16 bits, kernels of their own quantise what three of the
-        matrices read: hidden values, the latent of queries, and what attention returns.
+        Weights below 16 bits take kernels of their own, which quantise the inputs of three
+        matrices: hidden values, the latent of queries, and the output of attention.
         """
         stream = run.stream
         dtype = stream.weight_dtype
@@ -203,8 +195,8 @@ class SparseAttention(LatentHeads):
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the entries that each token gathers for itself.
 
-        Kernels compute in 16 bits whatever the cache holds, on whole lists of `index_topk`
-        entries, and on `HEADS` heads at least; entries that are not there are not read.
+        Kernels compute in 16 bits whatever the cache holds, on whole lists of `index_topk` entries
+        and on at least `HEADS` heads; entries that are not there are not read.
         """
         replica, stream = run.replica, run.stream
         gathered = replica.total(lambda group: query_key_pairs(group, self.index_topk))
@@ -224,7 +216,7 @@ class SparseAttention(LatentHeads):
         )
 
     def _share_left_out(self, group: SequenceGroup) -> FloatArray:
-        """Return the share of entries that a mean sequence leaves out of what it attends to [-]."""
+        """Return the share of entries that a mean sequence leaves out of its attention [-]."""
         return group.mean(
             lambda tokens: np.maximum(1 - self.index_topk / (group.context_length + tokens), 0.0)
         )
@@ -239,28 +231,9 @@ def index_scores(
     pool: int = 1,
     kind: Kind = "indexer",
 ) -> Work:
-    """Return the work of scoring every key for every token; scores have 32 bits.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers [-].
-    width
-        Of the queries of all heads of an indexer [-].
-    key_bytes
-        What the index has of a token [B].
-    pool
-        Tokens that share a key [token].
-    kind
-        Kernels that do it.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of scoring every key for every token; scores have 32 bits."""
+    # `width` is that of the queries of all index heads [-], `key_bytes` the index of a token [B],
+    # `pool` the tokens that share a key [token]
     replica = run.replica
     pairs = replica.total(lambda group: query_key_pairs(group, None)) / pool
     read = replica.total(lambda group: index_entries(group, run.compute_capability))
@@ -285,29 +258,10 @@ def index_choice(
     pool: int = 1,
     kind: Kind = "indexer",
 ) -> Work:
-    """Return the work of choosing the best entries for every token.
-
-    Each token of a sequence with more entries than are chosen is a group, which takes a processor
-    of the GPU a time of its own.
-
-    Parameters
-    ----------
-    run
-        The pass.
-    layers
-        Layers [-].
-    share_left_out
-        Share of its entries that a mean sequence of a group leaves out.
-    pool
-        Tokens that share a key [token].
-    kind
-        Kernels that do it.
-
-    Returns
-    -------
-    Work
-        On one GPU.
-    """
+    """Return the work of choosing the best entries for every token."""
+    # Each token of a sequence with more entries than are chosen is a group, and takes a processor
+    # of the GPU a time of its own. `share_left_out` of the entries of a mean sequence are not
+    # chosen.
     pairs = run.replica.total(lambda group: query_key_pairs(group, None)) / pool
     rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(share_left_out)
     return Work(
@@ -321,20 +275,7 @@ def index_choice(
 
 
 def index_entries(group: SequenceGroup, compute_capability: float | None) -> FloatArray:
-    """Return the index keys that a mean sequence reads, one read by several tokens counted once.
-
-    Parameters
-    ----------
-    group
-        Sequences that are alike.
-    compute_capability
-        Of the GPU, None for one that has none [-].
-
-    Returns
-    -------
-    FloatArray
-        Keys, those of the tokens of the pass among them [-].
-    """
+    """Return the index keys a mean sequence reads, one read for several tokens counted once [-]."""
 
     def of(tokens: FloatArray) -> FloatArray:
         return index_reads(tokens, compute_capability) * (group.context_length + tokens)
@@ -343,27 +284,9 @@ def index_entries(group: SequenceGroup, compute_capability: float | None) -> Flo
 
 
 def index_reads(tokens: FloatArray, compute_capability: float | None) -> FloatArray:
-    """Return how often the index keys of a sequence are read for its tokens in a pass.
-
-    Parameters
-    ----------
-    tokens
-        Of a sequence, any shape; between whole numbers it is interpolated [token].
-    compute_capability
-        Of the GPU, None for one that has none [-].
-
-    Returns
-    -------
-    FloatArray
-        1 where the kernel takes as many tokens at once, else one read a token [-].
-
-    Examples
-    --------
-    >>> index_reads(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 9.0).tolist()
-    [1.0, 1.0, 3.0, 1.0, 5.0]
-    >>> index_reads(np.array(5.0), 10.0).tolist()
-    1.0
-    """
+    """Return how often the index keys of a sequence are read for its tokens in a pass [-]."""
+    # 1 where the kernel takes as many tokens at once, else one read a token; interpolated between
+    # whole numbers of tokens
     shared = SHARED_ROWS.get(int(compute_capability or 0), _OTHER_GPUS)
     if shared is None:
         return np.ones_like(tokens)

@@ -20,31 +20,24 @@ Slots = Literal["chain", "aligned", "scratch"]
 """What an engine reserves of states for a running request."""
 
 REPLAY_RECORDS = 16.0
-"""Records of tokens that engines keep room for, fewer than which a pass verifies [token]."""
+"""Records of tokens that engines keep room for, even if a pass verifies fewer tokens [token]."""
 
 
 @dataclass(frozen=True)
 class StateKeeping:
     """What a pass does with recurrent states, and what is reserved for them.
 
-    Parameters
-    ----------
-    rollback
-        "native": the state is read once and written after each verified token. "replay": it is
-        read once and written once, as the accepted tokens are known; a record of each token but
-        the first, which is always accepted, is written and read.
-    slots
-        "chain": a state for each verified token. "aligned": one more, that of the last whole block
-        of a prefix cache. "scratch": one that stays, and while drafts are verified one for each
-        token besides, from where the accepted one is copied after the pass.
+    `rollback` "native" reads the state once and writes it after each verified token. "replay" reads
+    and writes it once, when the accepted tokens are known; a record of each token but the first,
+    which is always accepted, is written and read.
 
-    Notes
-    -----
-    Read in the sources of engines: "chain" is vLLM 0.33 without prefix caching, ``1 + K`` states
-    at K drafted tokens, "aligned" with it, which is its default, ``2 + K``; each has a
-    convolution's window of ``w - 1 + K`` tokens. "scratch" is SGLang 0.5.23: ``2 + K`` states, and
-    windows of ``w - 1`` and ``w - 1 + K``. Replay is an option of SGLang for these layers, and of
-    vLLM for Mamba-2.
+    `slots` "chain" reserves a state for each verified token: vLLM 0.33 without prefix caching,
+    ``1 + K`` states at K drafted tokens. "aligned", its default with prefix caching, reserves one
+    more, that of the last whole block of the prefix cache: ``2 + K``; each has a convolution's
+    window of ``w - 1 + K`` tokens. "scratch" (SGLang 0.5.23) keeps one state and, while drafts are
+    verified, one for each token besides, from which the accepted one is copied after the pass:
+    ``2 + K`` states, and windows of ``w - 1`` and ``w - 1 + K``. As read in the engines' sources.
+    Replay is an option of SGLang for these layers, and of vLLM for Mamba-2.
     """
 
     rollback: Rollback = "native"
@@ -71,7 +64,7 @@ class StateKeeping:
         return own + 1 if self.slots == "aligned" else own
 
     def past_tokens(self, tokens: FloatArray, needed: int) -> FloatArray:
-        """Return the past tokens reserved for a convolution that needs some of them [token]."""
+        """Return the past tokens reserved for a convolution that needs `needed` of them [token]."""
         if self.slots == "scratch":
             return needed + np.where(tokens > 1, needed + tokens - 1, 0.0)
         return self.states(tokens) * (needed + tokens - 1)
