@@ -17,12 +17,13 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.drafters.passes import Part
 from specmodel.layers import blocks, messages
-from specmodel.layers.attention import LatentHeads, between_matrices
+from specmodel.layers.attention import LatentHeads
 from specmodel.layers.batch import SINGLE_GPU, Batch, Layout, Pass, Routing, SequenceGroup
 from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.embeddings import look_up
 from specmodel.layers.group import MixerPart
 from specmodel.layers.grouped import GroupedAttention
+from specmodel.layers.matrices import between_matrices
 from specmodel.layers.residuals import norms
 from specmodel.layers.states import NATIVE, StateKeeping
 from specmodel.layers.work import PassWork, Work

@@ -20,6 +20,7 @@ from specmodel.layers.cores import (
     prompt_core,
     with_keys_and_values,
 )
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.work import Work, wider_dtype
 
 Size = Annotated[int, Field(ge=1, le=10**7)]
@@ -76,10 +77,10 @@ class LatentHeads(Record):
         n, read = run.layout.tensor_parallel, self.input_size or run.stream.hidden_size
         head = self.qk_nope_head_dim + self.qk_rope_head_dim + self.v_head_dim + self.gate_size
         made = self.q_lora_rank + self.cache_size + self.num_heads * head / n
-        inner = read - run.stream.hidden_size + made
+        values = read + run.stream.hidden_size + made
         depth = read + self.q_lora_rank + self.output_size / n
         weights = LatentHeads.weights(self, run.stream.hidden_size, n) - self.weights_of_latents(n)
-        return matrix_work(run, layers, weights, inner, depth, kernels=3)
+        return matrix_work(run, layers, weights=weights, values=values, depth=depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
         """Return the work of the key and value projections, absorbed into queries and outputs.
@@ -248,32 +249,3 @@ def latent_arithmetic(kv_dtype: str, compute_capability: float | None) -> str:
     """Return the dtype of arithmetic: 8 bits, if cached so, on data-center Blackwell, else 16."""
     is_native = 10 <= (compute_capability or 0) < 12 and kv_dtype == "fp8"
     return kv_dtype if is_native else wider_dtype("bf16", kv_dtype)
-
-
-def matrix_work(
-    run: Pass, layers: int, weights: float, inner: float, depth: float, *, kernels: int
-) -> Work:
-    """Return the work of the matrices of a mixer; `inner` values a token lie between them [-]."""
-    stream = run.stream
-    return blocks.linear(
-        run.num_tokens,
-        weights=layers * weights,
-        values=layers * (2 * stream.hidden_size + inner),
-        value_bytes=stream.residual_bytes,
-        depth=layers * depth,
-        kernels=layers * kernels,
-        dtype=stream.arithmetic_dtype(stream.weight_dtype),
-        stored_dtype=stream.weight_dtype,
-    )
-
-
-def between_matrices(run: Pass, layers: int, values: float, *, kernels: int) -> Work:
-    """Return the work of small kernels between matrices, on `values` a token and layer [-]."""
-    stream = run.stream
-    return blocks.between(
-        run.num_tokens,
-        values=layers * values,
-        value_bytes=stream.residual_bytes,
-        kernels=layers * kernels,
-        dtype=stream.activation_dtype,
-    )

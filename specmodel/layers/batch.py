@@ -185,7 +185,7 @@ class SequenceGroup:
 
     @cached_property
     def prompt_share(self) -> FloatArray:
-        """Share of prompts' kernels: 0 up to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT` [-]."""
+        """Share of prompts' kernels: 0 to `LONGEST_DECODE` tokens, 1 from `SHORTEST_PROMPT` [-]."""
         longer = np.log(np.maximum(self.tokens_per_sequence, 1.0) / LONGEST_DECODE)
         return np.asarray(np.clip(longer / np.log(SHORTEST_PROMPT / LONGEST_DECODE), 0.0, 1.0))
 

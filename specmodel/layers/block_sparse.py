@@ -12,11 +12,11 @@ import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass, SequenceGroup, Stream
 from specmodel.layers.cores import distinct_entries, query_key_pairs
 from specmodel.layers.grouped import GroupedHeads
+from specmodel.layers.matrices import matrix_work
 from specmodel.layers.work import Work
 
 INDEX_BYTES = 2.0
@@ -128,15 +128,13 @@ class BlockSparseAttention(GroupedHeads):
         turned = 2 * (self.query_size / n + self._kv_elements(n) / 2 + index)
         is_quantised = stream.bytes_of(stream.weight_dtype) < 2
         quantised = 1.5 * (stream.hidden_size + outputs) if is_quantised else 0.0
-        found = blocks.linear(
-            run.num_tokens,
-            weights=layers * self.weights(stream.hidden_size, n),
-            values=layers * (2 * stream.hidden_size + made + outputs + turned + quantised),
-            value_bytes=stream.residual_bytes,
-            depth=layers * (stream.hidden_size + outputs),
-            kernels=layers * (3 + 2 * is_quantised),
-            dtype=stream.arithmetic_dtype(stream.weight_dtype),
-            stored_dtype=stream.weight_dtype,
+        found = matrix_work(
+            run,
+            layers,
+            weights=self.weights(stream.hidden_size, n),
+            values=2 * stream.hidden_size + made + outputs + turned + quantised,
+            depth=stream.hidden_size + outputs,
+            kernels=3 + 2 * is_quantised,
         )
         return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
 

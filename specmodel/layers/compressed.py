@@ -16,10 +16,10 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks
 from specmodel.layers.attention import Count, Size, absorbed_dtype
 from specmodel.layers.batch import Pass, SequenceGroup, Stream
 from specmodel.layers.cores import distinct_entries, query_key_pairs
+from specmodel.layers.matrices import matrix_work
 from specmodel.layers.sparse import HEADS, SCALED, index_choice, index_scores
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
@@ -209,7 +209,11 @@ class CompressedAttention(Record):
                 kind="compressed_indexer",
             )
             found["index_selection"] = index_choice(
-                run, layers, self._share_left_out, pool=self.ratio, kind="compressed_indexer"
+                run,
+                layers,
+                self.index_topk * self.ratio,
+                pool=self.ratio,
+                kind="compressed_indexer",
             )
         return found | {"attention_core": self._core(run, layers)}
 
@@ -282,15 +286,13 @@ class CompressedAttention(Record):
         copied = h * (self.q_lora_rank + self.head_dim) + self._index_query_weights
         made = 2 * self.q_lora_rank + self.head_dim + 2 * queries + index_queries + 2 * output
         is_quantised = stream.bytes_of(stream.weight_dtype) < 2
-        found = blocks.linear(
-            run.num_tokens,
-            weights=layers * (self._cut_weights(h) / n + copied),
-            values=layers * (2 * h + made),
-            value_bytes=stream.residual_bytes,
-            depth=layers * (h + self.q_lora_rank + output),
-            kernels=layers * (4 + bool(index_queries) + 3 * is_quantised),
-            dtype=stream.arithmetic_dtype(stream.weight_dtype),
-            stored_dtype=stream.weight_dtype,
+        found = matrix_work(
+            run,
+            layers,
+            weights=self._cut_weights(h) / n + copied,
+            values=2 * h + made,
+            depth=h + self.q_lora_rank + output,
+            kernels=4 + bool(index_queries) + 3 * is_quantised,
         )
         return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
 
@@ -303,17 +305,16 @@ class CompressedAttention(Record):
         dtype = absorbed_dtype(stream)
         kept = (2 + self.has_overlap) * made * _STATE_BYTES
         each = len(self._compressed_widths)
-        found = blocks.linear(
-            run.num_tokens,
-            weights=layers * self._wide_weights(stream.hidden_size),
-            values=layers * (stream.hidden_size + kept / stream.residual_bytes),
-            value_bytes=stream.residual_bytes,
-            depth=layers * stream.hidden_size * each,
-            kernels=layers * (3 * each + self._selects),
+        found = matrix_work(
+            run,
+            layers,
+            weights=self._wide_weights(stream.hidden_size),
+            values=stream.hidden_size + kept / stream.residual_bytes,
+            depth=stream.hidden_size * each,
+            kernels=3 * each + self._selects,
             dtype=dtype,
-            stored_dtype=dtype,
         )
-        return replace(found, kind=_KIND, stored_dtype=stream.kv_dtype)
+        return replace(found, kind=_KIND, dtype=dtype, stored_dtype=stream.kv_dtype)
 
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the window and to entries.
@@ -359,10 +360,3 @@ class CompressedAttention(Record):
         if self.index_topk:
             return found + self._entry_pairs(group)
         return found + distinct_entries(group, None) / self.ratio
-
-    def _share_left_out(self, group: SequenceGroup) -> FloatArray:
-        """Return the share of entries that a mean sequence leaves out of its attention [-]."""
-        most = self.index_topk * self.ratio
-        return group.mean(
-            lambda tokens: np.maximum(1 - most / (group.context_length + tokens), 0.0)
-        )

@@ -1,100 +1,19 @@
-"""Short convolutions over the last tokens, with or beside a mixer.
+"""Short convolutions over the last tokens, in place of a mixer or beside one.
 
-A sequence keeps a window of past tokens, of the same size whatever its context. After a rejection
-it goes on from the window, and the recurrent state, of the last accepted token.
+A sequence keeps a window of past tokens, of the same size whatever its context, and after a
+rejection goes on from the window of the last accepted token.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field
-
-from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
 from specmodel.layers import blocks
-from specmodel.layers.attention import Size, between_matrices, matrix_work
+from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.matrices import between_matrices, matrix_work
+from specmodel.layers.recurrent import RecurrentMixer, verified
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
-
-StateDtype = Literal["fp32", "bf16", "fp16"]
-"""Dtypes of a recurrent state."""
-
-
-class RecurrentMixer(Record):
-    """A recurrent state, and before it a convolution over the last `conv_kernel` tokens."""
-
-    conv_kernel: Annotated[int, Field(ge=1, le=1024)]
-    state_dtype: StateDtype = "fp32"
-
-    @property
-    @abstractmethod
-    def state_size(self) -> int:
-        """Elements of the state of a sequence in one layer [-]."""
-
-    @property
-    @abstractmethod
-    def record_size(self) -> int:
-        """Elements recorded of a token in one layer, to repeat its change of the state [-]."""
-
-    @property
-    @abstractmethod
-    def conv_channels(self) -> int:
-        """Values of a token that the convolution runs over [-]."""
-
-    def sequence_bytes(
-        self, entries: FloatArray, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
-        """Return the bytes one layer keeps of a sequence on each GPU, whatever its context [B]."""
-        window = self.past_token_bytes(stream, tensor_parallel) * (self.conv_kernel - 1)
-        return 0 * entries + self.state_bytes(tensor_parallel) + window
-
-    def reserved_bytes(
-        self, tokens: FloatArray, states: StateKeeping, stream: Stream, tensor_parallel: int
-    ) -> FloatArray:
-        """Return the bytes on each GPU for a sequence that verifies `tokens` at once [B]."""
-        past = states.past_tokens(tokens, self.conv_kernel - 1)
-        return (
-            states.states(tokens) * self.state_bytes(tensor_parallel)
-            + past * self.past_token_bytes(stream, tensor_parallel)
-            + states.records(tokens) * self.record_bytes(tensor_parallel)
-        )
-
-    def state_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of the state of a sequence in one layer on each GPU [B]."""
-        return self.state_size / tensor_parallel * BYTES_PER_ELEMENT[self.state_dtype]
-
-    def record_bytes(self, tensor_parallel: int = 1) -> float:
-        """Return the size of the record of a token in one layer, in 32 bits [B]."""
-        return self.record_size / tensor_parallel * BYTES_PER_ELEMENT["fp32"]
-
-    def past_token_bytes(self, stream: Stream, tensor_parallel: int = 1) -> float:
-        """Return the bytes that the convolution keeps of a past token [B]."""
-        return self.channels_on(tensor_parallel) * stream.residual_bytes
-
-    def channels_on(self, tensor_parallel: int) -> float:
-        """Return the channels of the convolution on each GPU [-]."""
-        return self.conv_channels / tensor_parallel
-
-    def convolution(self, run: Pass, layers: int) -> Work:
-        """Return the work of some layers' convolutions, which keep a window for each token."""
-        return blocks.short_convolution(
-            batch_size=run.replica.num_sequences,
-            num_tokens=run.num_tokens,
-            windows_written=verified(run, lambda tokens: tokens),
-            channels=self.channels_on(run.layout.tensor_parallel),
-            width=self.conv_kernel,
-            layers=layers,
-            value_bytes=run.stream.residual_bytes,
-            dtype=run.stream.activation_dtype,
-        )
-
-
-def verified(run: Pass, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """Return the mean over sequences of a function of the tokens that each may go on after."""
-    return run.replica.mean(lambda group: group.mean_of_verified(of))
 
 
 class ShortConvolution(RecurrentMixer):
@@ -124,16 +43,6 @@ class ShortConvolution(RecurrentMixer):
     num_channels: Size
 
     @property
-    def state_size(self) -> int:
-        """None, as there is only the window [-]."""
-        return 0
-
-    @property
-    def record_size(self) -> int:
-        """None, as there is no state [-]."""
-        return 0
-
-    @property
     def conv_channels(self) -> int:
         """Values of a token that the convolution runs over [-]."""
         return self.num_channels
@@ -157,7 +66,12 @@ class ShortConvolution(RecurrentMixer):
         width = self.num_channels / n
         return {
             "recurrent_projections": matrix_work(
-                run, layers, 4 * h * width, 4 * width, h + width, kernels=2
+                run,
+                layers,
+                weights=4 * h * width,
+                values=2 * h + 4 * width,
+                depth=h + width,
+                kernels=2,
             ),
             "elementwise": between_matrices(run, layers, 6 * width, kernels=2),
             "short_convolution": self.convolution(run, layers),
@@ -183,16 +97,6 @@ class BesideAttention(RecurrentMixer):
     num_heads: Size
     relative_size: Size
     relative_extent: Size
-
-    @property
-    def state_size(self) -> int:
-        """None, as there is only the window [-]."""
-        return 0
-
-    @property
-    def record_size(self) -> int:
-        """None, as there is no state [-]."""
-        return 0
 
     @property
     def conv_channels(self) -> int:
@@ -226,7 +130,9 @@ class BesideAttention(RecurrentMixer):
         h, n = run.stream.hidden_size, run.layout.tensor_parallel
         heads, terms = self.num_heads / n, self.relative_size * self.relative_extent
         made = heads * self.relative_size
-        position = matrix_work(run, layers, h * made, made - 2 * h, 0, kernels=0)  # with queries
+        position = matrix_work(  # a part of the product that makes queries
+            run, layers, weights=h * made, values=made, depth=0, kernels=0
+        )
         scores = Work(
             flop=run.num_tokens * (2 * layers * heads * terms),
             weight_bytes=layers * terms * run.stream.bytes_of(run.stream.weight_dtype),

@@ -71,26 +71,15 @@ def prompt_attention(  # noqa: PLR0913 - all keyword-only
     )
 
 
-def core(
-    run: Pass, layers: int, window: int | None, batch: Batch | None = None, **heads: Any
-) -> Work:
+def core(run: Pass, layers: int, window: int | None, batch: Batch, **heads: Any) -> Work:
     """Return the work of decoding over the KV cache; `heads` goes to `blocks.attention`."""
-    batch = batch or run.replica
-    work = blocks.attention(
-        **heads,
-        **_carried(run, layers, window, batch),
-        batch_size=batch.num_sequences,
-    )
+    work = blocks.attention(**heads, **_carried(run, layers, window, batch))
     return work if batch.is_all else replace(work, kernels=layers * batch.share)
 
 
 def prompt_core(run: Pass, layers: int, window: int | None, batch: Batch, **heads: Any) -> Work:
     """Return the work of prompts over the KV cache; `heads` goes to `prompt_attention`."""
-    work = prompt_attention(
-        **heads,
-        **_carried(run, layers, window, batch),
-        batch_size=batch.num_sequences,
-    )
+    work = prompt_attention(**heads, **_carried(run, layers, window, batch))
     if batch.is_all:
         return work
     rows = work.rows / np.maximum(batch.share, NO_SEQUENCE)
@@ -100,6 +89,7 @@ def prompt_core(run: Pass, layers: int, window: int | None, batch: Batch, **head
 def _carried(run: Pass, layers: int, window: int | None, batch: Batch) -> dict[str, Any]:
     """Return the arguments of a core that follow from the pass."""
     return {
+        "batch_size": batch.num_sequences,
         "num_tokens": batch.num_tokens,
         "pairs": layers * batch.mean(lambda group: query_key_pairs(group, window)),
         "entries": layers * batch.mean(lambda group: distinct_entries(group, window)),

@@ -1,4 +1,4 @@
-"""Dense feed-forward blocks, and matrices that every GPU has whole."""
+"""Dense feed-forward blocks, which every token passes through."""
 
 from typing import Literal
 
@@ -75,21 +75,6 @@ def dense_block(
         dtype=stream.activation_dtype,
     )
     return {name: products, "elementwise": acted}
-
-
-def whole_matrices(run: Pass, layers: int, *, weights: float, values: float, depth: float) -> Work:
-    """Return the work of matrices that every GPU has whole, in 16 bits or more."""
-    stream = run.stream
-    return blocks.linear(
-        run.num_tokens,
-        weights=layers * weights,
-        values=layers * values,
-        value_bytes=stream.residual_bytes,
-        depth=layers * depth,
-        kernels=layers,
-        dtype=stream.arithmetic_dtype(stream.outer_dtype),
-        stored_dtype=stream.outer_dtype,
-    )
 
 
 def matrices_of(is_gated: bool) -> int:

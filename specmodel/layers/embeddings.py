@@ -9,9 +9,9 @@ from pydantic import Field
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
-from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Layout, Pass, Stream
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.work import Work
 
 _ROW_DTYPE = "mxfp8"
@@ -56,23 +56,17 @@ class LayerInputs(Record):
         cut, copied = self._matrices(h, num_layers)
         return {
             "embedding": look_up(run, width=made, made=made, dtype=stream.activation_dtype),
-            "layer_inputs": blocks.linear(
-                run.num_tokens,
+            "layer_inputs": matrix_work(
+                run,
+                1,
                 weights=cut / n + copied,
                 values=h + made / n + num_layers * 2 * (h + self.size),
-                value_bytes=stream.residual_bytes,
                 depth=h + num_layers * (h + self.size),
                 kernels=1 + 2 * num_layers,
-                dtype=stream.arithmetic_dtype(stream.outer_dtype),
-                stored_dtype=stream.outer_dtype,
+                dtype=stream.outer_dtype,
             ),
-            "elementwise": blocks.between(
-                run.num_tokens,
-                values=made * (3 + 3),  # summed and normed; multiplied by gates
-                value_bytes=stream.residual_bytes,
-                kernels=1 + num_layers,
-                dtype=stream.activation_dtype,
-            ),
+            # summed and normed; multiplied by gates
+            "elementwise": between_matrices(run, 1, made * (3 + 3), kernels=1 + num_layers),
         }
 
     def _matrices(self, hidden_size: int, num_layers: int) -> tuple[int, int]:
@@ -112,23 +106,16 @@ class NgramInputs(Record):
         found = self.num_tables * self._width(h)
         return {
             "embedding": look_up(run, width=found, made=found, dtype=stream.activation_dtype),
-            "ngram_projections": blocks.linear(
-                run.num_tokens,
+            "ngram_projections": matrix_work(
+                run,
+                1,
                 weights=self.parameters(h),
                 values=found + self.num_tables * h,
-                value_bytes=stream.residual_bytes,
                 depth=self._width(h),
-                kernels=1,
-                dtype=stream.arithmetic_dtype(stream.outer_dtype),
-                stored_dtype=stream.outer_dtype,
+                dtype=stream.outer_dtype,
             ),
-            "elementwise": blocks.between(
-                run.num_tokens,
-                values=(self.num_tables + 2) * h,
-                value_bytes=stream.residual_bytes,
-                kernels=2,  # hashes, and the mean
-                dtype=stream.activation_dtype,
-            ),
+            # hashes, and the mean
+            "elementwise": between_matrices(run, 1, (self.num_tables + 2) * h, kernels=2),
         }
 
     def _width(self, hidden_size: int) -> int:
@@ -179,21 +166,7 @@ class NgramMemory(Record):
         stream, n, layers = run.stream, run.layout.tensor_parallel, len(self.num_rows)
         read, made = self.num_lookups * self.row_size, self.num_outputs * stream.hidden_size
         looked_up = run.num_tokens * (layers * read / n * BYTES_PER_ELEMENT[_ROW_DTYPE])
-        matrices = blocks.linear(
-            run.num_tokens,
-            weights=self.parameters(stream.hidden_size) / n,
-            values=layers * (read + made / n),
-            value_bytes=stream.residual_bytes,
-            depth=layers * read,
-            kernels=layers,
-            dtype=stream.arithmetic_dtype(stream.weight_dtype),
-            stored_dtype=stream.weight_dtype,
-        )
-        gates = blocks.between(
-            run.num_tokens,
-            values=layers * (2 * made),
-            value_bytes=stream.residual_bytes,
-            kernels=layers,
-            dtype=stream.activation_dtype,
-        )
+        weights = self.parameters(stream.hidden_size) / layers / n
+        matrices = matrix_work(run, layers, weights=weights, values=read + made / n, depth=read)
+        gates = between_matrices(run, layers, 2 * made, kernels=1)
         return {"ngram_memory": matrices + Work(activation_bytes=looked_up), "elementwise": gates}

@@ -23,7 +23,8 @@ from specmodel.layers.batch import (
     SequenceGroup,
     Stream,
 )
-from specmodel.layers.dense import dense_block, matrices_of, whole_matrices
+from specmodel.layers.dense import dense_block, matrices_of
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.work import Work
 
 
@@ -72,12 +73,10 @@ class RoutedExperts(Record):
         if self.num_shared_experts and not self.shared_expert_size:
             expected = f"a width above 0, as num_shared_experts = {self.num_shared_experts}"
             raise InputError("shared_expert_size", self.shared_expert_size, expected)
-        if self.latent_size and not self.is_routed:
-            expected = f"0, as num_experts = {self.num_experts} leaves no choice"
-            raise InputError("latent_size", self.latent_size, expected)
-        if self.num_zero_experts and not self.is_routed:
-            expected = f"0, as num_experts = {self.num_experts} leaves no choice"
-            raise InputError("num_zero_experts", self.num_zero_experts, expected)
+        for name in ("latent_size", "num_zero_experts"):
+            if getattr(self, name) and not self.is_routed:
+                expected = f"0, as num_experts = {self.num_experts} leaves no choice"
+                raise InputError(name, getattr(self, name), expected)
         return self
 
     @property
@@ -238,8 +237,13 @@ class RoutedExperts(Record):
     def _router(self, run: Pass, layers: int) -> Work:
         """Return the work of scoring all experts and choosing the top k, the same on every GPU."""
         h, scores = run.stream.hidden_size, 3 * self._choices
-        return whole_matrices(
-            run, layers, weights=self.router_parameters(h), values=h + scores, depth=h
+        return matrix_work(
+            run,
+            layers,
+            weights=self.router_parameters(h),
+            values=h + scores,
+            depth=h,
+            dtype=run.stream.outer_dtype,
         )
 
     def _latents(self, run: Pass, layers: int) -> Work:
@@ -248,12 +252,18 @@ class RoutedExperts(Record):
         GPUs sum after the second matrix, which is linear, together with the shared experts (vLLM
         0.33, ``models/nemotron_h.py``, ``reduce_commutative``).
         """
-        h, latent = run.stream.hidden_size, self.latent_size
-        weights = self.latent_parameters(h)
-        if not latent:
+        if not self.latent_size:
             return Work()
-        mean = {"weights": weights / 2, "values": h + latent, "depth": (h + latent) / 2}
-        return whole_matrices(run, 2 * layers, **mean)
+        h = run.stream.hidden_size
+        return matrix_work(
+            run,
+            layers,
+            weights=self.latent_parameters(h),
+            values=2 * (h + self.latent_size),
+            depth=h + self.latent_size,
+            kernels=2,
+            dtype=run.stream.outer_dtype,
+        )
 
     def _single(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of a single expert, which every token uses, and of shared ones."""
@@ -309,14 +319,7 @@ class RoutedExperts(Record):
         """
         if not self.num_zero_experts:
             return Work()
-        stream = run.stream
-        return blocks.between(
-            run.num_tokens,
-            values=layers * (2 + 3) * stream.hidden_size,
-            value_bytes=stream.residual_bytes,
-            kernels=2 * layers,
-            dtype=stream.activation_dtype,
-        )
+        return between_matrices(run, layers, (2 + 3) * run.stream.hidden_size, kernels=2)
 
     def _busiest_pairs(self, run: Pass) -> FloatArray:
         """Return the token-expert pairs of the busiest rank, from moments of an expert's tokens.

@@ -18,7 +18,6 @@ from pydantic import Field, model_validator
 from specmodel.base.dtypes import StorageDtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
-from specmodel.layers import blocks
 from specmodel.layers.attention import Count, LatentAttention, Size
 from specmodel.layers.batch import Layout, Pass, Stream
 from specmodel.layers.block_sparse import BlockSparseAttention
@@ -26,13 +25,12 @@ from specmodel.layers.compressed import CompressedAttention
 from specmodel.layers.convolutions import BesideAttention, ShortConvolution
 from specmodel.layers.dense import DenseFeedForward
 from specmodel.layers.feed_forward import RoutedExperts
+from specmodel.layers.gated_delta import GatedDeltaNet
 from specmodel.layers.grouped import GroupedAttention
-from specmodel.layers.recurrent import (
-    GatedDeltaNet,
-    KimiDeltaAttention,
-    LightningAttention,
-    Mamba2,
-)
+from specmodel.layers.kimi_delta import KimiDeltaAttention
+from specmodel.layers.lightning import LightningAttention
+from specmodel.layers.mamba2 import Mamba2
+from specmodel.layers.matrices import matrix_work
 from specmodel.layers.sparse import SparseAttention
 from specmodel.layers.work import Work
 
@@ -138,15 +136,13 @@ class Stored:
             return found
         stream = run.stream
         inputs = self.part.output_size / run.layout.tensor_parallel
-        output = blocks.linear(
-            run.num_tokens,
-            weights=layers * inputs * stream.hidden_size,
-            values=layers * (inputs + stream.hidden_size),
-            value_bytes=stream.residual_bytes,
-            depth=layers * inputs,
-            kernels=layers,
-            dtype=stream.arithmetic_dtype(self.output_dtype),
-            stored_dtype=self.output_dtype,
+        output = matrix_work(
+            run,
+            layers,
+            weights=inputs * stream.hidden_size,
+            values=inputs + stream.hidden_size,
+            depth=inputs,
+            dtype=self.output_dtype,
         )
         name = next(name for name in found if name.endswith("_projections"))
         both = found[name]

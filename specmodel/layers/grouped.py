@@ -13,9 +13,10 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
 from specmodel.base.units import FloatArray
-from specmodel.layers.attention import Size, between_matrices, matrix_work
+from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass, Stream
 from specmodel.layers.cores import core, prompt_core
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.work import Work
 
 
@@ -148,10 +149,8 @@ class GroupedAttention(GroupedHeads):
         """Return the work of some layers in a pass, by component."""
         n, gate = run.layout.tensor_parallel, int(self.has_output_gate)
         queries, outputs, entry = self.query_size / n, self.output_size / n, self._kv_elements(n)
-        wider = self.input_size - run.stream.hidden_size if self.input_size else 0
-        made = entry if self.has_own_cache else 0.0
-        inner = wider + queries + (1 + gate) * outputs + made
-        depth = (self.input_size or run.stream.hidden_size) + outputs
+        h, made = run.stream.hidden_size, entry if self.has_own_cache else 0.0
+        read = self.input_size or h
         turned = 2 * (queries + made) + gate * 3 * outputs
         heads: dict[str, Any] = {
             "num_heads": self.num_heads / n,
@@ -161,7 +160,12 @@ class GroupedAttention(GroupedHeads):
         }
         found = {
             "attention_projections": matrix_work(
-                run, layers, self.weights(run.stream.hidden_size, n), inner, depth, kernels=2
+                run,
+                layers,
+                weights=self.weights(h, n),
+                values=read + h + queries + (1 + gate) * outputs + made,
+                depth=read + outputs,
+                kernels=2,
             ),
             "elementwise": between_matrices(run, layers, turned, kernels=1 + gate),
         }

@@ -5,9 +5,9 @@ the logits of the next position: positions are chosen one after another.
 """
 
 from specmodel.base.records import Record
-from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.work import Work
 
 _LOGITS_MOVED = 4
@@ -43,22 +43,15 @@ class MarkovHead(Record):
 
     def work(self, run: Pass, draft_vocabulary_size: int) -> dict[str, Work]:
         """Return the work of one position of all sequences, by component."""
-        stream, size = run.stream, draft_vocabulary_size
-        bias = blocks.linear(
-            run.num_tokens,
+        size = draft_vocabulary_size
+        bias = matrix_work(
+            run,
+            1,
             weights=size * self.rank,
             values=self.rank + size,
-            value_bytes=stream.residual_bytes,
             depth=self.rank,
-            kernels=1,
-            dtype=stream.arithmetic_dtype(stream.outer_dtype),
-            stored_dtype=stream.outer_dtype,
+            dtype=run.stream.outer_dtype,
         )
-        chosen = blocks.between(
-            run.num_tokens,
-            values=2 * self.rank + _LOGITS_MOVED * size,
-            value_bytes=stream.residual_bytes,
-            kernels=4,  # the table's row, the sum, the choice, and keeping it
-            dtype=stream.activation_dtype,
-        )
+        moved = 2 * self.rank + _LOGITS_MOVED * size
+        chosen = between_matrices(run, 1, moved, kernels=4)  # row, sum, choice, keeping it
         return {"markov_bias": bias, "markov_choice": chosen}

@@ -15,6 +15,7 @@ from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.records import Record
 from specmodel.layers import blocks
 from specmodel.layers.batch import Pass, Stream
+from specmodel.layers.matrices import between_matrices
 from specmodel.layers.work import Kind, Work
 
 _MIXER_DTYPE = "fp32"
@@ -171,13 +172,7 @@ class AttentionResiduals(Record):
     def work(self, run: Pass, num_layers: int, num_blocks: int) -> Work:
         """Return the work of reading earlier sums in a pass, inside the kernels of norms."""
         stream, read = run.stream, self._sums_read(num_layers, num_blocks)
-        moved = blocks.between(
-            run.num_tokens,
-            values=read * stream.hidden_size,
-            value_bytes=stream.residual_bytes,
-            kernels=0,
-            dtype=stream.activation_dtype,
-        )
+        moved = between_matrices(run, 1, read * stream.hidden_size, kernels=0)
         scored = run.num_tokens * (4 * read * stream.hidden_size)
         return moved + Work(
             flop=scored, weight_bytes=self.weight_bytes(stream, num_layers, num_blocks)

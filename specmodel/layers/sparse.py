@@ -5,7 +5,6 @@ for every token; attention then reads the `index_topk` best entries of each toke
 indexer take what an earlier layer selected.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal, Self
 
@@ -15,10 +14,10 @@ from pydantic import model_validator
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks
 from specmodel.layers.attention import LatentHeads, Size
-from specmodel.layers.batch import Pass, SequenceGroup, Stream
+from specmodel.layers.batch import Pass, Stream
 from specmodel.layers.cores import query_key_pairs
+from specmodel.layers.matrices import matrix_work
 from specmodel.layers.work import Kind, Work
 
 SCALED = 128
@@ -145,7 +144,7 @@ class SparseAttention(LatentHeads):
                 run, layers, width=width, key_bytes=self.index_bytes, pool=self.index_pool
             )
             found["index_selection"] = index_choice(
-                run, layers, self._share_left_out, pool=self.index_pool
+                run, layers, self.index_topk, pool=self.index_pool
             )
         return found | {"attention_core": self._core(run, layers)}
 
@@ -178,15 +177,13 @@ class SparseAttention(LatentHeads):
             read = self.q_lora_rank + stream.hidden_size
             made = self.index_num_heads * self.index_head_dim
             made += self._index_keys + self.index_num_heads
-            found = found + blocks.linear(
-                run.num_tokens,
-                weights=layers * self._indexer_weights(stream.hidden_size),
-                values=layers * (read + made),
-                value_bytes=stream.residual_bytes,
-                depth=layers * (2 * stream.hidden_size + self.q_lora_rank),
-                kernels=2 * layers,
-                dtype=found.dtype,
-                stored_dtype=stream.weight_dtype,
+            found += matrix_work(
+                run,
+                layers,
+                weights=self._indexer_weights(stream.hidden_size),
+                values=read + made,
+                depth=2 * stream.hidden_size + self.q_lora_rank,
+                kernels=2,
             )
         is_quantised = stream.bytes_of(stream.weight_dtype) < 2
         quantising = Work(kernels=3 * layers if is_quantised else 0)
@@ -215,12 +212,6 @@ class SparseAttention(LatentHeads):
             memory_cause="KV",
         )
 
-    def _share_left_out(self, group: SequenceGroup) -> FloatArray:
-        """Return the share of entries that a mean sequence leaves out of its attention [-]."""
-        return group.mean(
-            lambda tokens: np.maximum(1 - self.index_topk / (group.context_length + tokens), 0.0)
-        )
-
 
 def index_scores(
     run: Pass,
@@ -236,7 +227,11 @@ def index_scores(
     # `pool` the tokens that share a key [token]
     replica = run.replica
     pairs = replica.total(lambda group: query_key_pairs(group, None)) / pool
-    read = replica.total(lambda group: index_entries(group, run.compute_capability))
+    read = replica.total(
+        lambda group: group.mean(
+            lambda q: index_reads(q, run.compute_capability) * (group.context_length + q)
+        )
+    )
     return Work(
         flop=pairs * (2 * width * layers),
         cache_bytes=(read + run.num_tokens) * (layers * key_bytes),
@@ -253,7 +248,7 @@ def index_scores(
 def index_choice(
     run: Pass,
     layers: int,
-    share_left_out: Callable[[SequenceGroup], FloatArray],
+    most: int,
     *,
     pool: int = 1,
     kind: Kind = "indexer",
@@ -263,7 +258,10 @@ def index_choice(
     # of the GPU a time of its own. `share_left_out` of the entries of a mean sequence are not
     # chosen.
     pairs = run.replica.total(lambda group: query_key_pairs(group, None)) / pool
-    rounds = np.hypot(run.num_tokens, PROCESSORS) * run.replica.mean(share_left_out)
+    left_out = run.replica.mean(
+        lambda group: group.mean(lambda q: np.maximum(1 - most / (group.context_length + q), 0.0))
+    )
+    rounds = np.hypot(run.num_tokens, PROCESSORS) * left_out
     return Work(
         activation_bytes=pairs * (4 * layers),
         groups=layers * rounds,
@@ -272,15 +270,6 @@ def index_choice(
         dtype="fp8",
         stored_dtype=run.stream.kv_dtype,
     )
-
-
-def index_entries(group: SequenceGroup, compute_capability: float | None) -> FloatArray:
-    """Return the index keys a mean sequence reads, one read for several tokens counted once [-]."""
-
-    def of(tokens: FloatArray) -> FloatArray:
-        return index_reads(tokens, compute_capability) * (group.context_length + tokens)
-
-    return group.mean(of)
 
 
 def index_reads(tokens: FloatArray, compute_capability: float | None) -> FloatArray:

@@ -18,8 +18,8 @@ from specmodel.base.errors import InputError
 from specmodel.cost.forward import pass_work
 from specmodel.cost.latency import step_times, target_pass
 from specmodel.cost.memory import MemoryUse
+from specmodel.layers import GatedDeltaNet
 from specmodel.layers.batch import Layout, sequence_group
-from specmodel.layers.recurrent import GatedDeltaNet
 from specmodel.layers.states import StateKeeping
 
 BIG, MIDDLE, SMALL = "Qwen3.5-397B-A17B", "Qwen3.5-122B-A10B", "Qwen3.5-35B-A3B"

@@ -5,9 +5,9 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
+from specmodel.layers import KimiDeltaAttention
 from specmodel.layers.attention import LatentAttention
 from specmodel.layers.batch import Layout
-from specmodel.layers.recurrent import KimiDeltaAttention
 from specmodel.layers.states import StateKeeping
 from specmodel.models.architecture import Architecture
 

@@ -9,8 +9,8 @@ from strategies import pass_of
 
 from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
+from specmodel.layers import LightningAttention
 from specmodel.layers.batch import Layout
-from specmodel.layers.recurrent import LightningAttention
 from specmodel.layers.states import StateKeeping
 from specmodel.models.architecture import Architecture, load_architecture
 from specmodel.prediction.predicting import predict

@@ -9,8 +9,8 @@ from specmodel.base.errors import InputError
 from specmodel.cost.deploying import deploy
 from specmodel.cost.memory import MemoryUse
 from specmodel.drafters.by_name import mtp_drafter
+from specmodel.layers import Mamba2
 from specmodel.layers.batch import Layout
-from specmodel.layers.recurrent import Mamba2
 from specmodel.layers.states import StateKeeping
 
 SUPER = load_architecture("nemotron-3-super-120b-a12b")

@@ -7,7 +7,7 @@ import pytest
 from strategies import pass_of
 
 from specmodel.base.errors import InputError
-from specmodel.layers.recurrent import KimiDeltaAttention
+from specmodel.layers import KimiDeltaAttention
 from specmodel.models.architecture import Architecture
 
 TABLE = json.loads((Path(__file__).parents[1] / "data/configurations.json").read_text())

@@ -1,0 +1,125 @@
+"""Gated delta nets, as in Qwen3-Next."""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from specmodel.base.errors import InputError
+from specmodel.layers import blocks
+from specmodel.layers.attention import Size
+from specmodel.layers.batch import Pass
+from specmodel.layers.recurrent import RecurrentMixer, verified
+from specmodel.layers.work import Work
+
+
+class GatedDeltaNet(RecurrentMixer):
+    """Gated delta rule over a matrix of state for each value head, after a short convolution.
+
+    The matrices before it make queries, keys, values, an output gate, and two numbers for each
+    value head: how much is forgotten and how much is learned. One matrix follows it.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_key_heads, num_value_heads
+        Heads of queries and keys, and of values; each key head serves as many value heads [-].
+    key_head_dim, value_head_dim
+        Width of a head; a state is a matrix of these sizes for each value head [-].
+    conv_kernel
+        Tokens that the convolution before it sees, the newest included [token].
+    state_dtype
+        Dtype of the state.
+
+    References
+    ----------
+    S. Yang, J. Kautz, A. Hatamizadeh, "Gated Delta Networks: Improving Mamba2 with Delta Rule,"
+    2024.
+    """
+
+    kind: Literal["gated_delta_net"] = "gated_delta_net"
+    num_key_heads: Size
+    num_value_heads: Size
+    key_head_dim: Size
+    value_head_dim: Size
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.num_value_heads % self.num_key_heads:
+            expected = f"a divisor of num_value_heads = {self.num_value_heads}"
+            raise InputError("num_key_heads", self.num_key_heads, expected)
+        return self
+
+    @property
+    def state_size(self) -> int:
+        """Elements of the state of a sequence in one layer [-]."""
+        return self.num_value_heads * self.key_head_dim * self.value_head_dim
+
+    @property
+    def record_size(self) -> int:
+        """Elements recorded of a token in one layer: keys, what they changed, and gates [-]."""
+        return (
+            self.num_key_heads * self.key_head_dim
+            + self.num_value_heads * self.value_head_dim
+            + self.num_value_heads
+        )
+
+    @property
+    def conv_channels(self) -> int:
+        """Queries, keys and values of a token, which the convolution runs over [-]."""
+        return 2 * self.num_key_heads * self.key_head_dim + self.output_size
+
+    @property
+    def output_size(self) -> int:
+        """Inputs of the matrix after the recurrence [-]."""
+        return self.num_value_heads * self.value_head_dim
+
+    def cuts(self, degree: int) -> bool:
+        """Tell whether key heads and value heads divide over GPUs; neither are copied."""
+        return not self.num_key_heads % degree and not self.num_value_heads % degree
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights of one layer on each GPU; the norm of a head is on all [-]."""
+        h, values = hidden_size, self.num_value_heads
+        into = h * (self.conv_channels + self.output_size + 2 * values)
+        by_head = into + self.output_size * h + self._conv_weights + 2 * values
+        return by_head / tensor_parallel + self.value_head_dim
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        inner = (self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads) / n
+        weights = self.weights(stream.hidden_size, n) - self._conv_weights / n
+        return {
+            "recurrent_projections": blocks.linear(
+                run.num_tokens,
+                weights=layers * weights,
+                values=layers * (2 * stream.hidden_size + inner),
+                value_bytes=stream.residual_bytes,
+                depth=layers * (2 * stream.hidden_size + self.output_size / n),
+                kernels=3 * layers,
+                dtype=stream.arithmetic_dtype(stream.weight_dtype),
+                stored_dtype=stream.weight_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=layers * 3 * self.output_size / n,
+                value_bytes=stream.residual_bytes,
+                kernels=layers,
+                dtype=stream.activation_dtype,
+            ),
+            "short_convolution": self.convolution(run, layers),
+            "recurrence": blocks.recurrence(
+                batch_size=run.replica.num_sequences,
+                num_tokens=run.num_tokens,
+                states_written=verified(run, run.states.written),
+                num_key_heads=self.num_key_heads / n,
+                num_value_heads=self.num_value_heads / n,
+                sizes=(self.key_head_dim, self.value_head_dim),
+                layers=layers,
+                value_bytes=stream.residual_bytes,
+                state_dtype=self.state_dtype,
+                states_copied=verified(run, run.states.copied),
+                record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
+            ),
+        }

@@ -1,0 +1,115 @@
+"""Kimi's delta attention (KDA)."""
+
+from typing import Literal
+
+from specmodel.base.dtypes import BYTES_PER_ELEMENT
+from specmodel.layers import blocks
+from specmodel.layers.batch import Pass
+from specmodel.layers.recurrent import SquareStates, verified
+from specmodel.layers.work import Work
+
+
+class KimiDeltaAttention(SquareStates):
+    """Delta rule over a square matrix of state for each head, after a short convolution.
+
+    Unlike gated delta nets, it has as many heads of queries and keys as of values, and what is
+    forgotten is a number for each element of a key. One matrix makes these numbers, and one an
+    output gate; either may be replaced by two with only a head's width of values between them.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads, head_dim
+        Heads, and the width of each; a state is a square matrix of it for each head [-].
+    has_low_rank_decay, has_low_rank_gate
+        Whether two matrices make what is forgotten, and the output gate. Each GPU has a copy of the
+        first of the two.
+    conv_kernel
+        Tokens that the convolution before it sees, the newest included [token].
+    state_dtype
+        Dtype of the state.
+
+    Notes
+    -----
+    vLLM 0.33 runs matrices that read the same input as one product if the gates have a low rank;
+    for Ling-3.0, whose gates have not, it launches four (``bailing_moe_v3.py``).
+
+    References
+    ----------
+    Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture," 2025.
+    """
+
+    kind: Literal["kimi_delta_attention"] = "kimi_delta_attention"
+    has_low_rank_decay: bool = True
+    has_low_rank_gate: bool = True
+
+    def record_bytes(self, tensor_parallel: int = 1) -> float:
+        """Return the size of the record of a token: keys, what they changed, and gates [B].
+
+        Changes have 32 bits, keys and gates 16 (``KDARecoverSSMRecords`` in vLLM 0.33).
+        """
+        each = BYTES_PER_ELEMENT["fp32"] + 2 * BYTES_PER_ELEMENT["bf16"]
+        return self.output_size / tensor_parallel * each
+
+    @property
+    def conv_channels(self) -> int:
+        """Queries, keys and values of a token, which the convolution runs over [-]."""
+        return 3 * self.output_size
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights of one layer on each GPU; those of no head are on all [-]."""
+        h, width, low = hidden_size, self.output_size, self._low_rank_gates
+        of_gates = (2 - low) * h * width + low * self.head_dim * width
+        learned = (h + 1) * self.num_heads  # with the rate of each head
+        by_head = 4 * h * width + of_gates + learned + self._conv_weights + width
+        return by_head / tensor_parallel + (low * h + 1) * self.head_dim
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        h, width, low = stream.hidden_size, self.output_size / n, self._low_rank_gates
+        is_merged = low > 0
+        products = 2 + low if is_merged else 4
+        inner = self.conv_channels / n + 3 * width + self.num_heads / n + 2 * low * self.head_dim
+        weights = self.weights(h, n) - self._conv_weights / n
+        return {
+            "recurrent_projections": blocks.linear(
+                run.num_tokens,
+                weights=layers * weights,
+                values=layers * (2 * h + inner),
+                value_bytes=stream.residual_bytes,
+                depth=layers * ((products - low - 1) * h + low * self.head_dim + width),
+                kernels=products * layers,
+                dtype=stream.arithmetic_dtype(stream.weight_dtype),
+                stored_dtype=stream.weight_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=layers * 3 * width,
+                value_bytes=stream.residual_bytes,
+                kernels=layers,
+                dtype=stream.activation_dtype,
+            ),
+            "short_convolution": self.convolution(run, layers),
+            "recurrence": blocks.recurrence(
+                batch_size=run.replica.num_sequences,
+                num_tokens=run.num_tokens,
+                states_written=verified(run, run.states.written),
+                num_key_heads=self.num_heads / n,
+                num_value_heads=self.num_heads / n,
+                sizes=(self.head_dim, self.head_dim),
+                layers=layers,
+                value_bytes=stream.residual_bytes,
+                state_dtype=self.state_dtype,
+                states_copied=verified(run, run.states.copied),
+                record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
+                gates=self.head_dim + 1,
+                steps=verified(run, lambda tokens: tokens),
+                kind="kimi_recurrence",
+            ),
+        }
+
+    @property
+    def _low_rank_gates(self) -> int:
+        return self.has_low_rank_decay + self.has_low_rank_gate

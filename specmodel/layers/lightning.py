@@ -1,0 +1,94 @@
+"""Lightning attention, as in MiniMax-01."""
+
+from typing import Literal
+
+from specmodel.layers import blocks
+from specmodel.layers.batch import Pass
+from specmodel.layers.recurrent import SquareStates, verified, without_delta
+from specmodel.layers.work import Work
+
+
+class LightningAttention(SquareStates):
+    """Linear attention over a square matrix of state for each head, which fades at a fixed rate.
+
+    One matrix before it makes queries, keys and values of all heads, another an output gate; one
+    follows it, after a norm. It has neither a convolution nor a delta rule, and learns no rate.
+
+    Parameters
+    ----------
+    kind
+        Name of the mixer in files.
+    num_heads, head_dim
+        Heads, and the width of each; a state is a square matrix of it for each head [-].
+    conv_kernel
+        1, as there is no convolution [token].
+    state_dtype
+        Dtype of the state.
+
+    Notes
+    -----
+    Nobody published timings of it: the law of other recurrences is used, with errors as large as
+    for Mamba-2. SGLang 0.5.23 keeps the state in 32 bits (``linear/lightning_backend.py``), vLLM
+    0.33 in the model's dtype by default, for Ling-2.5; it dropped MiniMax-Text-01 and M1.
+
+    References
+    ----------
+    MiniMax, "MiniMax-01: Scaling Foundation Models with Lightning Attention," 2025.
+    """
+
+    kind: Literal["lightning_attention"] = "lightning_attention"
+    conv_kernel: Literal[1] = 1
+
+    @property
+    def record_size(self) -> int:
+        """Elements recorded of a token in one layer: keys and values [-]."""
+        return 2 * self.output_size
+
+    @property
+    def conv_channels(self) -> int:
+        """None, as there is no convolution [-]."""
+        return 0
+
+    def weights(self, hidden_size: int, tensor_parallel: int = 1) -> float:
+        """Return the weights of one layer on each GPU, with those of the norm [-]."""
+        return (5 * hidden_size + 1) * self.output_size / tensor_parallel
+
+    def work(self, run: Pass, layers: int) -> dict[str, Work]:
+        """Return the work of some layers in a pass, by component."""
+        stream, n = run.stream, run.layout.tensor_parallel
+        h, width = stream.hidden_size, self.output_size / n
+        return {
+            "recurrent_projections": blocks.linear(
+                run.num_tokens,
+                weights=layers * self.weights(h, n),
+                values=layers * (2 * h + 5 * width),
+                value_bytes=stream.residual_bytes,
+                depth=layers * (2 * h + width),
+                kernels=3 * layers,
+                dtype=stream.arithmetic_dtype(stream.weight_dtype),
+                stored_dtype=stream.weight_dtype,
+            ),
+            "elementwise": blocks.between(
+                run.num_tokens,
+                values=layers * 9 * width,
+                value_bytes=stream.residual_bytes,
+                kernels=2 * layers,
+                dtype=stream.activation_dtype,
+            ),
+            "recurrence": without_delta(
+                blocks.recurrence(
+                    batch_size=run.replica.num_sequences,
+                    num_tokens=run.num_tokens,
+                    states_written=verified(run, run.states.written),
+                    num_key_heads=self.num_heads / n,
+                    num_value_heads=self.num_heads / n,
+                    sizes=(self.head_dim, self.head_dim),
+                    layers=layers,
+                    value_bytes=stream.residual_bytes,
+                    state_dtype=self.state_dtype,
+                    states_copied=verified(run, run.states.copied),
+                    record_bytes=2 * self.record_bytes(n) * verified(run, run.states.recorded),
+                    gates=0,
+                )
+            ),
+        }
