@@ -83,10 +83,9 @@ class LatentHeads(Record):
         return matrix_work(run, layers, weights=weights, values=values, depth=depth, kernels=3)
 
     def absorbed_projections(self, run: Pass, layers: int, batch: Batch, dtype: str) -> Work:
-        """Return the work of the key and value projections, absorbed into queries and outputs.
+        """Return the work of key and value projections, absorbed into queries and outputs.
 
-        They are one batched product before the core and one after it, with the same arithmetic: the
-        latent itself is the key and the value.
+        They are one batched product before the core and one after it, with the same arithmetic.
         """
         heads = self.num_heads / run.layout.tensor_parallel
         depth = self.qk_nope_head_dim + self.kv_lora_rank
@@ -129,10 +128,10 @@ class LatentHeads(Record):
         )
         if np.all(share == 1):
             return work
-        read, depth, kernels = (
-            part * share for part in (work.weight_bytes, work.depth, work.kernels)
-        )
-        return replace(work, weight_bytes=read, depth=depth, kernels=kernels)
+        shared = {
+            name: getattr(work, name) * share for name in ("weight_bytes", "depth", "kernels")
+        }
+        return replace(work, **shared)
 
     def between_projections(self, run: Pass, layers: int) -> Work:
         """Return the work of norms of latents, rotation, writing to the cache, and gating."""
@@ -147,16 +146,13 @@ class LatentAttention(LatentHeads):
     """Multi-head latent attention (MLA), whose cache holds one latent a token.
 
     Decoding runs the absorbed form, in which all heads attend to the latent itself. Prompts make
-    keys and values of each head from the latents, those of the context too: there are enough
-    queries for it to pay. The core computes in 16 bits whatever the cache holds, except on
-    data-center Blackwell, where it computes on 8-bit latents.
+    keys and values of each head from the latents, those of the context too: they have queries
+    enough for it to pay.
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_heads
-        Query heads [-].
+    kind, num_heads
+        Name of the mixer in files; query heads [-].
     kv_lora_rank, q_lora_rank
         Width of the latent of keys and values, and of that of queries (0: queries have none) [-].
     qk_nope_head_dim, qk_rope_head_dim, v_head_dim
@@ -170,6 +166,8 @@ class LatentAttention(LatentHeads):
     Notes
     -----
     Absorbed matrices stay in 16 bits (`MLAAttention.process_weights_after_loading` in vLLM 0.33).
+    The core computes in 16 bits whatever the cache holds, except on data-center Blackwell, where it
+    computes on 8-bit latents.
     """
 
     kind: Literal["latent_attention"] = "latent_attention"

@@ -34,20 +34,13 @@ share, so that time has no step [token]."""
 
 @dataclass(frozen=True)
 class Layout:
-    """How one model is spread over GPUs.
+    """How one model is spread over GPUs, all degrees in GPUs [-].
 
-    Parameters
-    ----------
-    tensor_parallel
-        GPUs that every matrix is cut over, those of routed experts aside [-].
-    expert_parallel
-        Groups of GPUs that routed experts are spread over, of one GPU each where there are as
-        many; the GPUs of a group cut each of its experts [-].
-    gpus_per_node
-        GPUs that the fast link joins; beyond them messages take the network [-].
-    data_parallel
-        Replicas of all but the routed experts, each with its share of the batch; if None as few
-        as `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1 [-].
+    `tensor_parallel` GPUs cut every matrix but those of routed experts. These are spread over
+    `expert_parallel` groups, of one GPU each where there are as many; the GPUs of a group cut each
+    of its experts. `data_parallel` replicas of all the rest share the batch; if None as few as
+    `expert_parallel` needs: ``expert_parallel / tensor_parallel``, or 1. Beyond the `gpus_per_node`
+    that the fast link joins, messages take the network.
     """
 
     tensor_parallel: int = 1
@@ -150,24 +143,11 @@ class SequenceGroup:
     """Sequences of a pass that are alike; all numbers broadcast and may be real-valued.
 
     Decoding is a group with one token each, verification one with several, a chunk of a prompt
-    one with many, of which only the last gives logits.
-
-    Parameters
-    ----------
-    batch_size
-        Sequences, above 0 [request].
-    tokens_per_sequence
-        Tokens of each in this pass, at least 1 [token].
-    context_length
-        KV entries of each before the pass [token].
-    logits_per_sequence
-        Tokens of each whose logits are computed; all of them if None [token].
-    speculating_share
-        Share of the sequences that carry `tokens_per_sequence`; the others carry one [-].
-    speculating_chance
-        Chance that any sequence does; the share is a mean over passes in which some do [-].
-    is_causal
-        Whether a token sees only those before it, not all tokens of its sequence in the pass.
+    one with many, of which only the last gives logits. `context_length` counts the KV entries of
+    each before the pass [token]; `logits_per_sequence` the tokens whose logits are computed, all if
+    None [token]. Of the sequences, `speculating_share` carry `tokens_per_sequence`, the others one
+    [-]; `speculating_chance` says how likely any does, and the share is a mean over passes in which
+    some do [-]. Unless `is_causal`, a token sees all tokens of its sequence in the pass.
     """
 
     batch_size: FloatArray

@@ -1,8 +1,7 @@
 """Block-sparse attention with grouped heads (MSA): an indexer scores blocks, tokens read the best.
 
 The indexer has a query head for each key-value head, and caches one 16-bit key for each entry. A
-block scores as its best entry does. A token attends to the `topk_blocks` best blocks, its own, the
-last, always among them.
+block scores as its best entry does.
 """
 
 from dataclasses import replace
@@ -46,10 +45,9 @@ class BlockSparseAttention(GroupedHeads):
     index_num_heads, index_head_dim
         Query heads of the indexer, as many as key-value heads or a multiple, and the width of each
         and of its one key [-].
-    block_size
-        Entries of a block [token].
-    topk_blocks
-        Blocks that a token attends to at most, those always selected among them [-].
+    block_size, topk_blocks
+        Entries of a block, and blocks that a token attends to at most, those always selected (such
+        as its own) among them [token].
 
     Notes
     -----
@@ -58,10 +56,8 @@ class BlockSparseAttention(GroupedHeads):
     grid has a row a token; SGLang 0.5.23: ``minimax_sparse/decode/topk_sparse.py``). Tokens of a
     sequence are assumed to select the same blocks, so that all but the first read from the GPU's
     cache; nobody published how far they do beyond `reach` entries. Index keys are read once for
-    all tokens of a sequence, as in vLLM; SGLang reads them for each.
-
-    Not modelled: selections shared by layers or steps, caches spread over GPUs by tokens, and index
-    keys in 8 bits.
+    all tokens of a sequence, as in vLLM; SGLang reads them for each. Not modelled: selections
+    shared by layers or steps, caches spread over GPUs by tokens, and index keys in 8 bits.
     """
 
     kind: Literal["block_sparse_attention"] = _KIND
@@ -96,8 +92,8 @@ class BlockSparseAttention(GroupedHeads):
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All but the indexer has the same kind, because whole layers were timed. Names differ from
-        those of grouped attention, which other layers of the same model have.
+        All but the indexer has one kind, since whole layers were timed, and names of its own: other
+        layers of the same model have grouped attention.
         """
         return {
             "block_sparse_projections": self._projections(run, layers),
@@ -112,14 +108,12 @@ class BlockSparseAttention(GroupedHeads):
         return self.index_num_heads * self.index_head_dim / ranks
 
     def _entry_bytes(self, stream: Stream, tensor_parallel: int) -> float:
-        """Size of the keys and values of an entry in one layer on each GPU [B]."""
         return self._kv_elements(tensor_parallel) * BYTES_PER_ELEMENT[stream.kv_dtype]
 
     def _projections(self, run: Pass, layers: int) -> Work:
         """Return the work of the matrices, and of norms, rotation and storing between them.
 
-        Weights below 16 bits take kernels of their own, which quantise the inputs of the matrices
-        before the core and of the one after it.
+        Weights below 16 bits take kernels of their own, which quantise the inputs of two matrices.
         """
         stream, n = run.stream, run.layout.tensor_parallel
         outputs = self.output_size / n
@@ -155,7 +149,6 @@ class BlockSparseAttention(GroupedHeads):
         )
 
     def _selection(self, run: Pass, layers: int) -> Work:
-        """Return the work of choosing the best blocks for each token and index head."""
         pairs = run.replica.total(lambda group: query_key_pairs(group, None))
         scores = pairs * self._score_bytes(run.layout.tensor_parallel)
         return Work(
@@ -172,7 +165,6 @@ class BlockSparseAttention(GroupedHeads):
         return 4 * heads / self.block_size
 
     def _core(self, run: Pass, layers: int) -> Work:
-        """Return the work of attention to the entries that each token reads for itself."""
         stream, n = run.stream, run.layout.tensor_parallel
         pairs = run.replica.total(lambda group: query_key_pairs(group, self.reach))
         read = run.replica.total(lambda group: self._reads(group, run.compute_capability))

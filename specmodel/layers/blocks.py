@@ -173,7 +173,7 @@ def short_convolution(
     dtype: str,
 ) -> Work:
     """Return the work of a convolution over the last tokens of sequences, channel by channel."""
-    # The window is kept after `windows_written` tokens of a sequence; each adds one past token.
+    # the window is read, and written after `windows_written` tokens: whole, then a row for each
     row_bytes = layers * channels * value_bytes
     kept = batch_size * (2 * (width - 1) + windows_written - 1)
     return Work(

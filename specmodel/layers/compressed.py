@@ -3,7 +3,7 @@
 All heads share one key, which is also the value. A layer keeps the last tokens as they are, and one
 entry for every `ratio` tokens: a weighted mean of what a compressor makes of each. With few entries
 (HCA, ratio 128) a token attends to all of them; with many (CSA, ratio 4), to the best that an
-indexer selects. The matrix after the core is cut into groups of low rank.
+indexer selects.
 """
 
 from dataclasses import replace
@@ -36,10 +36,8 @@ class CompressedAttention(Record):
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_heads, head_dim
-        Query heads, and the width of each and of the one key and value [-].
+    kind, num_heads, head_dim
+        Name of the mixer in files; query heads, and the width of each and of the one key [-].
     rotary_dim
         Part of that width which is rotated; it stays in 16 bits where the rest has 8 [-].
     q_lora_rank
@@ -59,8 +57,7 @@ class CompressedAttention(Record):
     is_index_compressed
         Whether index keys have a compressor of their own; else a matrix makes them from entries.
     has_own_cache
-        Whether the layer makes entries; else it reads those of an earlier layer. It keeps a window
-        in any case.
+        Whether the layer makes entries, beside its window, or reads those of an earlier layer.
     has_indexer
         Whether a layer with `index_topk` selects by itself; else it takes an earlier selection.
 
@@ -192,8 +189,8 @@ class CompressedAttention(Record):
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All but the indexer has the same kind, because whole layers were timed, and the dtype of the
-        KV cache, which says whose fit applies.
+        All but the indexer has one kind, and the dtype of the KV cache, by which whole layers were
+        timed.
         """
         found = {"attention_projections": self._projections(run, layers)}
         if self._makes_entries:
@@ -231,11 +228,9 @@ class CompressedAttention(Record):
 
     @property
     def _compressed_tokens(self) -> int:
-        """Tokens that an entry is made of [token]."""
         return self.ratio * (1 + self.has_overlap)
 
     def _cut_weights(self, hidden_size: int) -> int:
-        """Weights of the matrices that are cut over GPUs [-]."""
         wide = self.num_heads * self.head_dim
         return (self.q_lora_rank + self.output_lora_rank) * wide + self.output_size * hidden_size
 
@@ -278,7 +273,6 @@ class CompressedAttention(Record):
         return found + norms
 
     def _projections(self, run: Pass, layers: int) -> Work:
-        """Return the work of the quantised matrices, and of quantising their inputs."""
         stream, n = run.stream, run.layout.tensor_parallel
         h, queries = stream.hidden_size, self.num_heads * self.head_dim / n
         index_queries = self.index_num_heads * self.index_head_dim if self._selects else 0
@@ -319,9 +313,8 @@ class CompressedAttention(Record):
     def _core(self, run: Pass, layers: int) -> Work:
         """Return the work of attention to the window and to entries.
 
-        What tokens of a sequence read in common is counted once, as the GPU's cache serves the
-        rest; what each selects for itself counts for each. Kernels compute in 16 bits, on at least
-        `HEADS` heads.
+        What all tokens of a sequence read counts once, as the GPU's cache serves the rest; what
+        each selects counts for each. Kernels compute in 16 bits, on at least `HEADS` heads.
         """
         replica, stream = run.replica, run.stream
         pairs = replica.total(self._pairs)

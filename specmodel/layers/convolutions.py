@@ -1,17 +1,12 @@
-"""Short convolutions over the last tokens, in place of a mixer or beside one.
-
-A sequence keeps a window of past tokens, of the same size whatever its context, and after a
-rejection goes on from the window of the last accepted token.
-"""
+"""Short convolutions over the last tokens, in place of a mixer or beside one."""
 
 from typing import Literal
 
 from specmodel.base.units import FloatArray
-from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass, Stream
 from specmodel.layers.matrices import between_matrices, matrix_work
-from specmodel.layers.recurrent import RecurrentMixer, verified
+from specmodel.layers.recurrent import RecurrentMixer
 from specmodel.layers.states import StateKeeping
 from specmodel.layers.work import Work
 
@@ -24,14 +19,10 @@ class ShortConvolution(RecurrentMixer):
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_channels
-        Width of the convolution [-].
-    conv_kernel
-        Tokens that the convolution sees, the newest included [token].
-    state_dtype
-        Of no effect, as there is no state.
+    kind, num_channels
+        Name of the mixer in files; width of the convolution [-].
+    conv_kernel, state_dtype
+        Tokens that the convolution sees, the newest included; of no effect [token].
 
     Notes
     -----
@@ -138,20 +129,10 @@ class BesideAttention(RecurrentMixer):
             weight_bytes=layers * terms * run.stream.bytes_of(run.stream.weight_dtype),
             kernels=layers,
         )
-        convolved = blocks.short_convolution(
-            batch_size=run.replica.num_sequences,
-            num_tokens=run.num_tokens,
-            windows_written=verified(run, lambda tokens: tokens) - (self.conv_kernel - 2),
-            channels=self.num_channels / n,
-            width=self.conv_kernel,
-            layers=layers,
-            value_bytes=run.stream.residual_bytes,
-            dtype=run.stream.activation_dtype,
-        )
         return {
             "relative_positions": position + scores,
             "elementwise": between_matrices(
                 run, layers, made + 2 * heads * self.relative_extent, kernels=0
             ),
-            "short_convolution": convolved,
+            "short_convolution": self.convolution(run, layers, cached=self.conv_kernel - 2),
         }

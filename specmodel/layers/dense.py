@@ -1,6 +1,6 @@
 """Dense feed-forward blocks, which every token passes through."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from specmodel.base.records import Record
 from specmodel.layers import blocks
@@ -14,10 +14,8 @@ class DenseFeedForward(Record):
 
     Parameters
     ----------
-    kind
-        Name of the block in files.
-    ffn_size
-        Width inside the block [-].
+    kind, ffn_size
+        Name of the block in files; width inside it [-].
     is_gated
         Whether it has three matrices (gate, up, down) instead of two.
     """
@@ -55,25 +53,21 @@ def dense_block(
     """Return the work of feed-forward blocks that all tokens pass, `width` wide on each GPU [-]."""
     if not width:
         return {}
-    stream, tokens, matrices = run.stream, run.num_tokens, matrices_of(is_gated)
+    stream, tokens = run.stream, run.num_tokens
+    sizes: dict[str, Any] = {
+        "width": width,
+        "matrices": matrices_of(is_gated),
+        "layers": layers,
+        "value_bytes": stream.residual_bytes,
+    }
     products = blocks.feed_forward(
         tokens,
+        **sizes,
         hidden_size=stream.hidden_size,
-        width=width,
-        matrices=matrices,
-        layers=layers,
-        value_bytes=stream.residual_bytes,
         dtype=stream.arithmetic_dtype(dtype),
         stored_dtype=dtype,
     )
-    acted = blocks.activation_function(
-        tokens,
-        width=width,
-        matrices=matrices,
-        layers=layers,
-        value_bytes=stream.residual_bytes,
-        dtype=stream.activation_dtype,
-    )
+    acted = blocks.activation_function(tokens, **sizes, dtype=stream.activation_dtype)
     return {name: products, "elementwise": acted}
 
 

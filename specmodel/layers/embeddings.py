@@ -70,7 +70,6 @@ class LayerInputs(Record):
         }
 
     def _matrices(self, hidden_size: int, num_layers: int) -> tuple[int, int]:
-        """Return the weights that GPUs share, and those that each has, with the norm between."""
         one = hidden_size * self.size
         return num_layers * one, 2 * num_layers * one + self.size
 
@@ -119,7 +118,6 @@ class NgramInputs(Record):
         }
 
     def _width(self, hidden_size: int) -> int:
-        """Return the width of a row [-]."""
         return hidden_size // self.num_tables
 
 

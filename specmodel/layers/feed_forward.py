@@ -1,7 +1,7 @@
 """Routed experts, with shared ones, as a feed-forward block."""
 
 from dataclasses import replace
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import model_validator
@@ -33,11 +33,9 @@ class RoutedExperts(Record):
 
     Parameters
     ----------
-    kind
-        Name of the block in files.
-    num_experts, experts_per_token, expert_size
-        Routed experts, how many of them and of zero experts a token chooses, and the width of
-        one [-].
+    kind, num_experts, experts_per_token, expert_size
+        Name of the block in files; routed experts, how many of them and of zero experts a token
+        chooses, and the width of one [-].
     num_zero_experts
         Experts without weights that a token may choose as well, which return their input. Of the
         others it then uses fewer: a mean, if all are equally popular [-].
@@ -189,7 +187,6 @@ class RoutedExperts(Record):
 
     @property
     def _choices(self) -> int:
-        """Experts that a router scores [-]."""
         return self.num_experts + self.num_zero_experts
 
     @property
@@ -200,7 +197,6 @@ class RoutedExperts(Record):
         return self._copied(hidden_size) + self.shared_parameters(hidden_size)
 
     def _copied(self, hidden_size: int) -> int:
-        """Return the weights of one layer that every GPU has whole [-]."""
         return self.router_parameters(hidden_size) + self.latent_parameters(hidden_size)
 
     def _inclusion(self, routing: Routing) -> FloatArray:
@@ -281,34 +277,27 @@ class RoutedExperts(Record):
 
     def _routed(self, run: Pass, layers: int) -> Work:
         """Return the work of routed experts, with bringing tokens to them and back."""
-        layout, stream, matrices = run.layout, run.stream, matrices_of(self.is_gated)
-        outside = self.routed_width(stream.hidden_size)
+        layout, stream = run.layout, run.stream
         active, k = run.active_experts, self.mean_experts_per_token
-        width = self.expert_size / layout.expert_tensor_parallel
         pairs = run.batch.num_tokens * k
         if layout.expert_parallel > 1:
             pairs = self._busiest_pairs(run)
             active = ranks.busiest_experts(active, self.num_experts, layout.expert_parallel)
+        sizes: dict[str, Any] = {
+            "hidden_size": self.routed_width(stream.hidden_size),
+            "width": self.expert_size / layout.expert_tensor_parallel,
+            "matrices": matrices_of(self.is_gated),
+            "layers": layers,
+            "value_bytes": stream.activation_bytes,
+        }
+        dtype = stream.arithmetic_dtype(stream.expert_dtype)
         return blocks.routed(
-            blocks.feed_forward(
-                pairs,
-                hidden_size=outside,
-                width=width,
-                matrices=matrices,
-                layers=layers,
-                value_bytes=stream.activation_bytes,
-                dtype=stream.arithmetic_dtype(stream.expert_dtype),
-                stored_dtype=stream.expert_dtype,
-            ),
+            blocks.feed_forward(pairs, **sizes, dtype=dtype, stored_dtype=stream.expert_dtype),
             pairs=pairs,
             loaded=active,
-            hidden_size=outside,
-            width=width,
-            matrices=matrices,
             experts_per_token=k,
-            layers=layers,
-            value_bytes=stream.activation_bytes,
             residual_bytes=stream.residual_bytes,
+            **sizes,
         )
 
     def _handed_on(self, run: Pass, layers: int) -> Work:

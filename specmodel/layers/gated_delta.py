@@ -8,6 +8,7 @@ from specmodel.base.errors import InputError
 from specmodel.layers import blocks
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer, verified
 from specmodel.layers.work import Work
 
@@ -26,10 +27,8 @@ class GatedDeltaNet(RecurrentMixer):
         Heads of queries and keys, and of values; each key head serves as many value heads [-].
     key_head_dim, value_head_dim
         Width of a head; a state is a matrix of these sizes for each value head [-].
-    conv_kernel
-        Tokens that the convolution before it sees, the newest included [token].
-    state_dtype
-        Dtype of the state.
+    conv_kernel, state_dtype
+        Tokens that the convolution sees, the newest included; dtype of the state [token].
 
     References
     ----------
@@ -91,23 +90,15 @@ class GatedDeltaNet(RecurrentMixer):
         inner = (self.conv_channels + 2 * self.output_size + 2 * self.num_value_heads) / n
         weights = self.weights(stream.hidden_size, n) - self._conv_weights / n
         return {
-            "recurrent_projections": blocks.linear(
-                run.num_tokens,
-                weights=layers * weights,
-                values=layers * (2 * stream.hidden_size + inner),
-                value_bytes=stream.residual_bytes,
-                depth=layers * (2 * stream.hidden_size + self.output_size / n),
-                kernels=3 * layers,
-                dtype=stream.arithmetic_dtype(stream.weight_dtype),
-                stored_dtype=stream.weight_dtype,
+            "recurrent_projections": matrix_work(
+                run,
+                layers,
+                weights=weights,
+                values=2 * stream.hidden_size + inner,
+                depth=2 * stream.hidden_size + self.output_size / n,
+                kernels=3,
             ),
-            "elementwise": blocks.between(
-                run.num_tokens,
-                values=layers * 3 * self.output_size / n,
-                value_bytes=stream.residual_bytes,
-                kernels=layers,
-                dtype=stream.activation_dtype,
-            ),
+            "elementwise": between_matrices(run, layers, 3 * self.output_size / n, kernels=1),
             "short_convolution": self.convolution(run, layers),
             "recurrence": blocks.recurrence(
                 batch_size=run.replica.num_sequences,

@@ -59,10 +59,8 @@ class LayerGroup(Record):
     ----------
     count
         Layers [-].
-    mixer
-        What mixes the tokens of a sequence, such as attention.
-    feed_forward
-        What every token passes through by itself.
+    mixer, feed_forward
+        What mixes the tokens of a sequence, such as attention, and what each passes by itself.
     mixer_dtype, output_dtype, ffn_dtype
         Dtypes of weights where they differ from the model's: of the mixer, of the matrix after its
         core where it differs from those before it, and of the feed-forward block, routed experts
@@ -136,25 +134,17 @@ class Stored:
             return found
         stream = run.stream
         inputs = self.part.output_size / run.layout.tensor_parallel
-        output = matrix_work(
-            run,
-            layers,
-            weights=inputs * stream.hidden_size,
-            values=inputs + stream.hidden_size,
-            depth=inputs,
-            dtype=self.output_dtype,
-        )
+        of_one = {
+            "weights": inputs * stream.hidden_size,
+            "values": inputs + stream.hidden_size,
+            "depth": inputs,
+        }
+        counted = matrix_work(run, layers, **of_one)
+        output = matrix_work(run, layers, **of_one, dtype=self.output_dtype)
         name = next(name for name in found if name.endswith("_projections"))
         both = found[name]
-        kept = replace(
-            both,
-            flop=both.flop - output.flop,
-            weight_bytes=both.weight_bytes
-            - layers * inputs * stream.hidden_size * stream.bytes_of(stream.weight_dtype),
-            activation_bytes=both.activation_bytes - output.activation_bytes,
-            depth=both.depth - output.depth,
-            kernels=both.kernels - output.kernels,
-        )
+        summed = ("flop", "weight_bytes", "activation_bytes", "depth", "kernels")
+        kept = replace(both, **{f: getattr(both, f) - getattr(counted, f) for f in summed})
         if both.kind != output.kind:  # of layers that were timed as a whole
             output = replace(output, kind=both.kind, stored_dtype=both.stored_dtype)
         return {name: kept, "output_projections": output} | {
@@ -167,18 +157,12 @@ def stored_parts(layers: Iterable[LayerGroup], stream: Stream, mixers: Stream) -
     # Blocks without a dtype of their own see `stream`, mixers see `mixers`.
     counts: dict[Stored, int] = {}
     groups, mixers = tuple(layers), stream if mixers == stream else mixers
-
-    def add(
-        part: MixerPart | FeedForwardPart | None, of: Stream, own: str | None, output: str | None
-    ) -> None:
+    found = [(g.count, g.mixer, mixers, g.mixer_dtype, g.output_dtype) for g in groups]
+    found += [(g.count, g.feed_forward, stream, g.ffn_dtype, None) for g in groups]
+    for count, part, of, own, output in found:
         if part is not None:
             dtype = own or of.weight_dtype
             seen = of if dtype == of.weight_dtype else replace(of, weight_dtype=dtype)
             key = Stored(part, seen, output if output != dtype else None)
-            counts[key] = counts.get(key, 0) + group.count
-
-    for group in groups:
-        add(group.mixer, mixers, group.mixer_dtype, group.output_dtype)
-    for group in groups:
-        add(group.feed_forward, stream, group.ffn_dtype, None)
+            counts[key] = counts.get(key, 0) + count
     return counts

@@ -70,10 +70,8 @@ class GroupedAttention(GroupedHeads):
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_heads, num_kv_heads, head_dim
-        Query heads, key-value heads, and the width of each [-].
+    kind, num_heads, num_kv_heads, head_dim
+        Name of the mixer in files; query heads, key-value heads, and the width of each [-].
     window
         Last entries that a query sees; all of them if None. Attention in chunks counts as a
         window of a chunk: exact in the first chunk, above the mean beyond it [token].
@@ -81,8 +79,7 @@ class GroupedAttention(GroupedHeads):
         Width that queries, keys and values are made of, where it is not the model's, as in a draft
         head that reads an embedding beside what the target computed [-].
     has_output_gate
-        Whether the query projection also makes a gate, as wide as the outputs, that multiplies
-        them.
+        Whether the query projection also makes a gate, as wide as the outputs, for these.
     value_head_dim
         Width of a value head, where it is not that of a key [-].
     has_value_projection

@@ -5,6 +5,7 @@ from typing import Literal
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.layers import blocks
 from specmodel.layers.batch import Pass
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import SquareStates, verified
 from specmodel.layers.work import Work
 
@@ -18,17 +19,13 @@ class KimiDeltaAttention(SquareStates):
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_heads, head_dim
-        Heads, and the width of each; a state is a square matrix of it for each head [-].
+    kind, num_heads, head_dim
+        Name of the mixer in files; heads, and the width of each and of its square state [-].
     has_low_rank_decay, has_low_rank_gate
         Whether two matrices make what is forgotten, and the output gate. Each GPU has a copy of the
         first of the two.
-    conv_kernel
-        Tokens that the convolution before it sees, the newest included [token].
-    state_dtype
-        Dtype of the state.
+    conv_kernel, state_dtype
+        Tokens that the convolution sees, the newest included; dtype of the state [token].
 
     Notes
     -----
@@ -69,28 +66,19 @@ class KimiDeltaAttention(SquareStates):
         """Return the work of some layers in a pass, by component."""
         stream, n = run.stream, run.layout.tensor_parallel
         h, width, low = stream.hidden_size, self.output_size / n, self._low_rank_gates
-        is_merged = low > 0
-        products = 2 + low if is_merged else 4
+        products = 2 + low if low else 4
         inner = self.conv_channels / n + 3 * width + self.num_heads / n + 2 * low * self.head_dim
         weights = self.weights(h, n) - self._conv_weights / n
         return {
-            "recurrent_projections": blocks.linear(
-                run.num_tokens,
-                weights=layers * weights,
-                values=layers * (2 * h + inner),
-                value_bytes=stream.residual_bytes,
-                depth=layers * ((products - low - 1) * h + low * self.head_dim + width),
-                kernels=products * layers,
-                dtype=stream.arithmetic_dtype(stream.weight_dtype),
-                stored_dtype=stream.weight_dtype,
+            "recurrent_projections": matrix_work(
+                run,
+                layers,
+                weights=weights,
+                values=2 * h + inner,
+                depth=(products - low - 1) * h + low * self.head_dim + width,
+                kernels=products,
             ),
-            "elementwise": blocks.between(
-                run.num_tokens,
-                values=layers * 3 * width,
-                value_bytes=stream.residual_bytes,
-                kernels=layers,
-                dtype=stream.activation_dtype,
-            ),
+            "elementwise": between_matrices(run, layers, 3 * width, kernels=1),
             "short_convolution": self.convolution(run, layers),
             "recurrence": blocks.recurrence(
                 batch_size=run.replica.num_sequences,

@@ -4,6 +4,7 @@ from typing import Literal
 
 from specmodel.layers import blocks
 from specmodel.layers.batch import Pass
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import SquareStates, verified, without_delta
 from specmodel.layers.work import Work
 
@@ -16,14 +17,10 @@ class LightningAttention(SquareStates):
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_heads, head_dim
-        Heads, and the width of each; a state is a square matrix of it for each head [-].
-    conv_kernel
-        1, as there is no convolution [token].
-    state_dtype
-        Dtype of the state.
+    kind, num_heads, head_dim
+        Name of the mixer in files; heads, and the width of each and of its square state [-].
+    conv_kernel, state_dtype
+        1, as there is no convolution; dtype of the state [token].
 
     Notes
     -----
@@ -58,23 +55,15 @@ class LightningAttention(SquareStates):
         stream, n = run.stream, run.layout.tensor_parallel
         h, width = stream.hidden_size, self.output_size / n
         return {
-            "recurrent_projections": blocks.linear(
-                run.num_tokens,
-                weights=layers * self.weights(h, n),
-                values=layers * (2 * h + 5 * width),
-                value_bytes=stream.residual_bytes,
-                depth=layers * (2 * h + width),
-                kernels=3 * layers,
-                dtype=stream.arithmetic_dtype(stream.weight_dtype),
-                stored_dtype=stream.weight_dtype,
+            "recurrent_projections": matrix_work(
+                run,
+                layers,
+                weights=self.weights(h, n),
+                values=2 * h + 5 * width,
+                depth=2 * h + width,
+                kernels=3,
             ),
-            "elementwise": blocks.between(
-                run.num_tokens,
-                values=layers * 9 * width,
-                value_bytes=stream.residual_bytes,
-                kernels=2 * layers,
-                dtype=stream.activation_dtype,
-            ),
+            "elementwise": between_matrices(run, layers, 9 * width, kernels=2),
             "recurrence": without_delta(
                 blocks.recurrence(
                     batch_size=run.replica.num_sequences,

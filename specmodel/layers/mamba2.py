@@ -10,6 +10,7 @@ from specmodel.base.errors import InputError
 from specmodel.layers import blocks, messages
 from specmodel.layers.attention import Size
 from specmodel.layers.batch import Pass
+from specmodel.layers.matrices import between_matrices, matrix_work
 from specmodel.layers.recurrent import RecurrentMixer, verified, without_delta
 from specmodel.layers.work import Work
 
@@ -23,18 +24,13 @@ class Mamba2(RecurrentMixer):
 
     Parameters
     ----------
-    kind
-        Name of the mixer in files.
-    num_state_heads, state_head_dim
-        Heads, and the width of each [-].
-    num_state_groups
-        Groups of heads that share the vectors into and out of their states [-].
-    state_dim
-        Width of these vectors; a state is a matrix of a head's width and this [-].
-    conv_kernel
-        Tokens that the convolution before it sees, the newest included [token].
-    state_dtype
-        Dtype of the state.
+    kind, num_state_heads, state_head_dim
+        Name of the mixer in files; heads, and the width of each [-].
+    num_state_groups, state_dim
+        Groups of heads that share the vectors into and out of their states, and the width of these
+        vectors; a state is a matrix of a head's width and this [-].
+    conv_kernel, state_dtype
+        Tokens that the convolution sees, the newest included; dtype of the state [token].
 
     Notes
     -----
@@ -104,27 +100,19 @@ class Mamba2(RecurrentMixer):
 
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component."""
-        stream, n = run.stream, run.layout.tensor_parallel
-        h, width, heads = stream.hidden_size, self.output_size / n, self.num_state_heads / n
+        h, n = run.stream.hidden_size, run.layout.tensor_parallel
+        width, heads = self.output_size / n, self.num_state_heads / n
         weights = self.weights(h, n) - self.channels_on(n) * self.conv_kernel
         found = {
-            "recurrent_projections": blocks.linear(
-                run.num_tokens,
-                weights=layers * weights,
-                values=layers * (2 * h + self.channels_on(n) + 2 * width + heads),
-                value_bytes=stream.residual_bytes,
-                depth=layers * (h + width),
-                kernels=2 * layers,
-                dtype=stream.arithmetic_dtype(stream.weight_dtype),
-                stored_dtype=stream.weight_dtype,
+            "recurrent_projections": matrix_work(
+                run,
+                layers,
+                weights=weights,
+                values=2 * h + self.channels_on(n) + 2 * width + heads,
+                depth=h + width,
+                kernels=2,
             ),
-            "elementwise": blocks.between(
-                run.num_tokens,
-                values=layers * 3 * width,
-                value_bytes=stream.residual_bytes,
-                kernels=layers,
-                dtype=stream.activation_dtype,
-            ),
+            "elementwise": between_matrices(run, layers, 3 * width, kernels=1),
             "short_convolution": self.convolution(run, layers),
             "recurrence": self._recurrence(run, layers),
             "norm_reduction": self._norm_reduction(run, layers),
@@ -132,7 +120,6 @@ class Mamba2(RecurrentMixer):
         return {name: work for name, work in found.items() if work.kernels}
 
     def _recurrence(self, run: Pass, layers: int) -> Work:
-        """Return the work on the states."""
         n = run.layout.tensor_parallel
         found = blocks.recurrence(
             batch_size=run.replica.num_sequences,

@@ -83,12 +83,15 @@ class RecurrentMixer(Record):
     def _conv_weights(self) -> int:
         return self.conv_channels * self.conv_kernel
 
-    def convolution(self, run: Pass, layers: int) -> Work:
-        """Return the work of some layers' convolutions, which keep a window for each token."""
+    def convolution(self, run: Pass, layers: int, *, cached: int = 0) -> Work:
+        """Return the work of convolutions, which keep a window after each token, in some layers.
+
+        The first is written but for `cached` rows, each later one adds a row to it [-].
+        """
         return blocks.short_convolution(
             batch_size=run.replica.num_sequences,
             num_tokens=run.num_tokens,
-            windows_written=verified(run, lambda tokens: tokens),
+            windows_written=verified(run, lambda tokens: tokens) - cached,
             channels=self.channels_on(run.layout.tensor_parallel),
             width=self.conv_kernel,
             layers=layers,

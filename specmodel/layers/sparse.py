@@ -59,12 +59,10 @@ _KIND: Literal["sparse_attention"] = "sparse_attention"
 class SparseAttention(LatentHeads):
     """Latent attention to the entries that an indexer selects (DSA).
 
-    Heads and latents have the fields of `LatentAttention`.
-
     Parameters
     ----------
     kind
-        Name of the mixer in files.
+        Name of the mixer in files; heads and latents as in `LatentAttention`.
     index_num_heads, index_head_dim
         Heads of the indexer, and width of their queries and of the one key [-].
     index_topk
@@ -73,8 +71,7 @@ class SparseAttention(LatentHeads):
         Tokens whose index keys are pooled into one, weighted by what a matrix makes of each token
         and by its place in the pool [token].
     has_indexer
-        Whether the layer has an indexer and index keys of its own; otherwise it takes the
-        entries that an earlier layer selected.
+        Whether the layer has an indexer and index keys, or takes what an earlier layer selected.
 
     Notes
     -----
@@ -133,9 +130,9 @@ class SparseAttention(LatentHeads):
     def work(self, run: Pass, layers: int) -> dict[str, Work]:
         """Return the work of some layers in a pass, by component.
 
-        All but the indexer has the same kind, because whole layers were timed: small kernels
-        between the matrices take as long there as the matrices. The dtype of the KV cache decides
-        which kernel attends, and so which fit applies.
+        All but the indexer has one kind, as whole layers were timed: small kernels between matrices
+        take as long as these. The dtype of the KV cache decides which kernel attends, and so the
+        fit.
         """
         found = {"attention_projections": self._all_projections(run, layers)}
         if self.has_indexer:
