@@ -1,0 +1,106 @@
+"""Tokens whose logits are computed and gathered: the last of a prompt, all that are verified.
+
+An engine picks the rows that it samples from before the LM head (`logits_indices` in vLLM): one of
+a whole prompt, none of a chunk with more to come, each of a verified draft and its first token.
+"""
+
+import pytest
+
+from specmodel.cost.deploying import deploy
+from specmodel.cost.forward import pass_work
+from specmodel.cost.latency import target_pass
+from specmodel.cost.prefill import draft_prefill_pass, prefill_pass
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.models.architecture import load_architecture
+
+H, VOCABULARY, LAYERS = 4096, 128256, 32
+"""Llama-3.1-8B."""
+DEPLOYED = {"target": "llama-3.1-8b", "hardware": "h200_sxm", "drafter": "ngram"}
+
+
+def assert_head(parts, *, rows, tokens, gpus):
+    """The LM head runs on `rows` of the `tokens` in the pass, its columns cut over GPUs."""
+    head = parts["lm_head"]
+    assert head.flop == 2 * rows * H * VOCABULARY / gpus
+    assert head.weight_bytes == H * VOCABULARY / gpus * 2
+    assert head.activation_bytes == rows * (H + VOCABULARY / gpus) * 2
+    assert head.rows == rows
+    if gpus == 1:
+        assert "all_reduce" not in parts
+        return
+    messages = parts["all_reduce"]
+    # a ring that gathers: each GPU hands on all logits of 16 bits but its own share
+    assert messages.link_bytes == pytest.approx(rows * VOCABULARY * 2 * (gpus - 1) / gpus)
+    assert messages.collectives == 1
+    assert messages.link_hops == gpus - 1
+    assert messages.reduced_bytes == tokens * (2 * LAYERS + 1) * H * 2
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize("prompt", [1, 512, 8192])
+def test_a_prompt_has_logits_of_its_last_token(prompt, gpus):
+    deployment, _ = deploy(**DEPLOYED, tensor_parallel=gpus)
+    parts = prefill_pass(deployment, prompt).work().components
+    assert_head(parts, rows=1, tokens=prompt, gpus=gpus)
+
+
+def test_each_replica_has_a_prompt_of_its_own():
+    deployment, _ = deploy(**DEPLOYED, tensor_parallel=2, data_parallel=4)
+    parts = prefill_pass(deployment, 1000).work().components
+    assert_head(parts, rows=1, tokens=1000, gpus=2)
+
+
+def test_a_draft_model_reads_a_prompt_for_its_last_token_too():
+    deployment, _ = deploy(
+        target="llama-3.1-70b", drafter="llama-3.1-8b", hardware="h200_sxm", tensor_parallel=4
+    )
+    gpus = deployment.draft_layout.tensor_parallel
+    parts = draft_prefill_pass(deployment, 3000).work().components
+    assert_head(parts, rows=1, tokens=3000, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+@pytest.mark.parametrize(
+    ("sequences", "tokens", "logits", "rows"),
+    [
+        (6, 1, None, 6),  # decoding
+        (6, 4, None, 24),  # verifying three drafted tokens
+        (3, 500, 1, 3),  # prompts, or their last chunks
+        (3, 500, 0, 0),  # chunks with more to come
+        (2, 8, 3, 6),
+    ],
+)
+def test_rows_of_the_head(sequences, tokens, logits, rows, gpus):
+    group = sequence_group(
+        batch_size=sequences, tokens_per_sequence=tokens, logits_per_sequence=logits
+    )
+    work = pass_work(load_architecture("llama-3.1-8b"), group, layout=Layout(gpus))
+    assert_head(work.components, rows=rows, tokens=sequences * tokens, gpus=gpus)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_a_chunk_beside_decoding_adds_one_row(gpus):
+    verified = sequence_group(batch_size=6, tokens_per_sequence=4, context_length=3000)
+    chunk = sequence_group(batch_size=1, tokens_per_sequence=500, logits_per_sequence=1)
+    deployment, _ = deploy(**DEPLOYED, tensor_parallel=gpus)
+    parts = target_pass(deployment, [verified, chunk]).work().components
+    assert_head(parts, rows=6 * 4 + 1, tokens=6 * 4 + 500, gpus=gpus)
+
+
+def test_only_sequences_with_a_draft_have_several_rows():
+    """A quarter of eight sequences verifies three drafted tokens, the others carry one token."""
+    group = sequence_group(batch_size=8, tokens_per_sequence=4, speculating_share=0.25)
+    work = pass_work(load_architecture("llama-3.1-8b"), group, layout=Layout(2))
+    assert_head(work.components, rows=2 * 4 + 6, tokens=2 * 4 + 6, gpus=2)
+
+
+def test_logits_of_several_nodes_cross_the_network_once():
+    """Two nodes of eight: in a ring between them, each GPU sends the half of a sixteenth."""
+    group = sequence_group(batch_size=3, tokens_per_sequence=500, logits_per_sequence=1)
+    model = load_architecture("llama-3.1-70b")
+    messages = pass_work(model, group, layout=Layout(16)).components["all_reduce"]
+    row = VOCABULARY * 2
+    assert messages.link_bytes == pytest.approx(3 * row * 7 / 8)
+    reduced = 3 * 500 * (2 * 80 + 1) * 8192 * 2
+    crossing = 2 * (1 / 2) / 8  # an all-reduce of two, of what each GPU of a node has
+    assert messages.network_bytes == pytest.approx(crossing * reduced + crossing / 2 * 3 * row)

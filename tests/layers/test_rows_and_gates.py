@@ -1,0 +1,197 @@
+"""Rows that ranks send for experts, routers, and gates of mixers, all counted by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from strategies import pass_of
+
+from specmodel.layers import (
+    GatedDeltaNet,
+    GroupedAttention,
+    KimiDeltaAttention,
+    LatentAttention,
+    LightningAttention,
+    Mamba2,
+    ShortConvolution,
+)
+from specmodel.layers.batch import Batch, Layout, Pass, Routing, Stream, sequence_group
+from specmodel.models.architecture import load_architecture
+
+H, TOKENS, LAYERS = 4096, 6, 5
+
+SHAPES = {
+    # MoE layers, width, experts, experts to choose from, of a token, bytes of a value sent and back
+    "qwen3-30b-a3b": (48, 2048, 128, 128, 8, 2, 2),
+    "deepseek-v3": (58, 7168, 256, 256, 8, 1, 2),  # 8 bits out, 16 back: 7,168 B and 14,336 B
+    "longcat-flash": (28, 6144, 512, 768, 12, 2, 2),  # of 768 choices, 256 have no weights
+}
+"""As published; the scales of 8-bit rows, 4 B for each 128 values, are left out (1 %)."""
+
+
+# Rows of experts
+
+
+@pytest.mark.parametrize(("cut", "replicas"), [(1, 8), (2, 4), (4, 4), (1, 32)])
+@pytest.mark.parametrize("name", SHAPES)
+def test_rows_go_to_the_ranks_of_a_token_and_back(name, cut, replicas):
+    """A token goes to a rank unless all its k experts are others: C(n - E/r, k) of C(n, k) draws.
+
+    The GPUs that share a replica send a part of each row.
+    """
+    layers, h, experts, choices, k, out, back = SHAPES[name]
+    ranks = cut * replicas
+    layout = Layout(cut, ranks, 8, replicas)
+    point = {"batch_size": 64, "tokens_per_sequence": 3, "context_length": 100}
+    sent = pass_of(load_architecture(name), **point, layout=layout).components["all_to_all"]
+    chance = 1 - math.comb(choices - experts // ranks, k) / math.comb(choices, k)
+    tokens = 64 * 3 / replicas
+    to_one = layers * tokens * chance * h * (out + back) / cut
+    near = min(ranks, 8) - 1
+    assert sent.link_bytes == pytest.approx(near * to_one, rel=1e-12)
+    assert sent.network_bytes == pytest.approx((ranks - 1 - near) * to_one, rel=1e-12)
+    assert sent.collectives == sent.kernels == 2 * layers
+    assert sent.link_hops == 2 * layers * 2
+    assert sent.network_hops == (2 * layers * 2 if ranks > 8 else 0)
+    assert (sent.flop, sent.weight_bytes, sent.reduced_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_gathered_rows_have_16_bits_both_ways(name):
+    """Eight replicas gather the rows of all and scatter sums: 7/8 of them pass each GPU, twice."""
+    layers, h, *_ = SHAPES[name]
+    layout = Layout(1, 4, 8, 8)
+    sent = pass_of(load_architecture(name), batch_size=64, layout=layout).components
+    rows = layers * 64 * h
+    assert sent["gather_scatter"].link_bytes == pytest.approx(2 * 7 / 8 * rows * 2, rel=1e-12)
+
+
+# Routers
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_gpu_routes_all_tokens_in_16_bits(name, gpus):
+    """A row in and scores out; to choose, scores are read, and written as probabilities."""
+    layers, h, _, choices, *_ = SHAPES[name]
+    router = pass_of(load_architecture(name), batch_size=TOKENS, layout=Layout(gpus)).components[
+        "router"
+    ]
+    assert router.flop == layers * TOKENS * 2 * h * choices
+    assert router.weight_bytes == layers * h * choices * 2
+    assert router.activation_bytes == layers * TOKENS * (h + choices + 2 * choices) * 2
+    assert (router.kernels, router.depth, router.rows) == (layers, layers * h, TOKENS)
+    assert (router.kind, router.dtype, router.stored_dtype) == ("gemm", "bf16", "bf16")
+
+
+# Gates of mixers
+
+
+def work_of(mixer, gpus):
+    """Six tokens in five layers; a copy of 16 bits of all weights and activations."""
+    stream = Stream(H, *("bf16",) * 5)
+    group = sequence_group(batch_size=TOKENS, context_length=100.0)
+    run = Pass(stream, Batch((group,)), Layout(gpus), Routing(np.zeros(())), np.ones(()))
+    return mixer.work(run, LAYERS)
+
+
+def assert_moved(part, values, kernels):
+    """So many values of 16 bits a token and layer, so many kernels a layer."""
+    assert part.activation_bytes == pytest.approx(TOKENS * LAYERS * values * 2, rel=1e-12)
+    assert part.kernels == LAYERS * kernels
+
+
+GATED_PRODUCT = 3
+"""What a gate times a value moves: both are read, the product is written."""
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize("has_gate", [False, True])
+def test_output_gate_of_grouped_attention(has_gate, gpus):
+    """Queries and new entries are rotated and stored: each read and written once."""
+    mixer = GroupedAttention(num_heads=32, num_kv_heads=4, head_dim=128, has_output_gate=has_gate)
+    parts = work_of(mixer, gpus)
+    queries, entry = 32 * 128 / gpus, 2 * 4 * 128 / min(gpus, 4)
+    gate = queries * has_gate
+    into, out = H + queries + gate + entry, queries + H
+    assert_moved(parts["attention_projections"], into + out, 2)
+    assert_moved(parts["elementwise"], 2 * (queries + entry) + GATED_PRODUCT * gate, 1 + has_gate)
+    weights = LAYERS * (H * (2 * queries + gate) + H * entry)
+    assert parts["attention_projections"].flop == pytest.approx(2 * TOKENS * weights, rel=1e-12)
+    assert parts["attention_projections"].depth == LAYERS * (H + queries)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+@pytest.mark.parametrize("gate", [0, 1, 128])
+def test_gate_of_latent_attention(gate, gpus):
+    """Norms read and write both latents, rotation each rotary part, gating the values of a head."""
+    mixer = LatentAttention(
+        num_heads=32, kv_lora_rank=512, q_lora_rank=1536, qk_nope_head_dim=128,
+        qk_rope_head_dim=64, v_head_dim=128, gate_size=gate,
+    )  # fmt: skip
+    parts, heads = work_of(mixer, gpus), 32 / gpus
+    gated = heads * (128 + gate + 128) if gate else 0
+    between = 2 * (1536 + 512) + 2 * 64 * (heads + 1) + gated
+    assert_moved(parts["elementwise"], between, 4 if gate else 3)
+    made = 1536 + 512 + 64 + heads * (128 + 64 + gate)
+    assert_moved(parts["attention_projections"], H + made + heads * 128 + H, 3)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_gates_of_recurrent_mixers(gpus):
+    """A norm with a gate follows each recurrence; Lightning's has a kernel on q, k, v before it.
+
+    A short convolution has a gate before it and another after it.
+    """
+    size = 32 * 128
+    in_and_out = 2
+    moved = {
+        GatedDeltaNet(
+            num_key_heads=16, num_value_heads=32, key_head_dim=128, value_head_dim=128,
+            conv_kernel=4,
+        ): (GATED_PRODUCT, 1),
+        KimiDeltaAttention(num_heads=32, head_dim=128, conv_kernel=4): (GATED_PRODUCT, 1),
+        Mamba2(
+            num_state_heads=64, state_head_dim=64, num_state_groups=8, state_dim=128, conv_kernel=4
+        ): (GATED_PRODUCT, 1),
+        LightningAttention(num_heads=32, head_dim=128): (in_and_out * 3 + GATED_PRODUCT, 2),
+        ShortConvolution(num_channels=size, conv_kernel=3): (2 * GATED_PRODUCT, 2),
+    }  # fmt: skip
+    for mixer, (times, kernels) in moved.items():
+        assert_moved(work_of(mixer, gpus)["elementwise"], times * size / gpus, kernels)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+@pytest.mark.parametrize(("decay", "gate"), [(True, True), (True, False), (False, True)])
+def test_matrices_of_kimi_deltas_gates(decay, gate, gpus):
+    """Of hidden values one product makes queries, keys and values, a number a head, and gates.
+
+    A gate of low rank is first as wide as a head, which each GPU has, and widened by a second.
+    """
+    mixer = KimiDeltaAttention(
+        num_heads=32, head_dim=128, conv_kernel=4, has_low_rank_decay=decay, has_low_rank_gate=gate
+    )
+    size, low = 32 * 128 / gpus, decay + gate
+    first = H + 3 * size + 32 / gpus + low * 128 + (2 - low) * size
+    widened, last = low * (128 + size), size + H
+    found = work_of(mixer, gpus)["recurrent_projections"]
+    assert_moved(found, first + widened + last, 1 + low + 1)
+    assert found.depth == LAYERS * (H + low * 128 + size)
+
+
+@pytest.mark.parametrize("gpus", [1, 4])
+def test_matrices_of_other_recurrent_mixers(gpus):
+    """Each reads hidden values and writes them; in between is what one matrix hands to another."""
+    size, groups, heads = 32 * 128 / gpus, 8 * 128 / gpus, 64 / gpus
+    mamba = Mamba2(
+        num_state_heads=64, state_head_dim=64, num_state_groups=8, state_dim=128, conv_kernel=4
+    )
+    found = work_of(mamba, gpus)["recurrent_projections"]
+    made = size + (size + 2 * groups) + heads  # gate, what is convolved, steps
+    assert_moved(found, H + made + size + H, 2)
+    found = work_of(LightningAttention(num_heads=32, head_dim=128), gpus)["recurrent_projections"]
+    assert_moved(found, H + 4 * size + size + H, 3)
+    assert found.depth == LAYERS * (H + H + size)
+    found = work_of(ShortConvolution(num_channels=4096, conv_kernel=3), gpus)
+    assert_moved(found["recurrent_projections"], H + 3 * size + size + H, 2)
+    assert found["recurrent_projections"].depth == LAYERS * (H + size)
