@@ -11,8 +11,9 @@ from published.tables import NORMS
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.fit.kernels import PARAMETERS, judge, normal_spreads, shape_errors
 from specmodel.fit.result import rounded
+from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import FITTED_DTYPE, KINDS, FittedStack, KernelFit
+from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit
 from specmodel.measure.measurements import groups, judged_rows
 
 NORMS_ARE = f"; norms as quantisation of {' '.join(NORMS)}"
@@ -50,7 +51,7 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
     expect on a device that nothing was measured on.
     """
     devices = sorted({entry.hardware.name for entry in fitted})
-    fits = {kind: typical_fits(kind, fitted) for kind in KINDS if kind not in OF_A_STACK}
+    fits = {kind: typical_fits(kind, fitted) for kind in FITTED_KINDS if kind not in OF_A_STACK}
     computing = {"compute_efficiency": fits["gemm"][FITTED_DTYPE].compute_efficiency}
     fits["attention"] = {
         dtype: fit.model_copy(update=computing) for dtype, fit in fits["attention"].items()

@@ -22,10 +22,11 @@ from specmodel.base.units import (
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
+from specmodel.layers.kinds import FITTED_KINDS, KINDS, MAIN_KINDS
 from specmodel.layers.states import Rollback, StateKeeping
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.machines.hardware import HardwareProfile, choose_kernels, load_hardware
-from specmodel.machines.kernels import KINDS, MAIN_KINDS, TYPICAL, FittedStack
+from specmodel.machines.kernels import TYPICAL, FittedStack
 from specmodel.machines.stand_ins import words_of
 from specmodel.models.architecture import Architecture, load_architecture
 
@@ -51,14 +52,6 @@ _SLOTS_OF = {
     "scratch": "SGLang",
 }
 """Who reserves states so."""
-
-_STAND_FOR = {
-    "attention": "as fast as grouped attention",
-    "latent_attention": "as fast as latent attention",
-    "gemm": "streams as fast as matrices",
-    "recurrence": "as fast as other recurrences by bytes of state, timed by nobody",
-}
-"""What is assumed of kernels that take the fits of another kind."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
@@ -297,7 +290,7 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
     record, run = deployment.kernels.record, kernels_of(deployment.target)
     if record is None:
         return {}
-    places = {kind: record.place(kind, *run[kind]) for kind in KINDS if kind in run}
+    places = {kind: record.place(kind, *run[kind]) for kind in FITTED_KINDS if kind in run}
     typical = deployment.kernels.typical
     said = {kind: _said_of_fit(kind, place, typical) for kind, place in places.items()}
     assumed: dict[str, Any] = {kind: text for kind, text in said.items() if text}
@@ -329,14 +322,15 @@ def _stand_ins(deployment: Deployment) -> dict[str, str]:
 
 def _said_of_fit(kind: str, place: tuple[str, str] | None, typical: Collection[str]) -> str:
     """Say which kernels a kind takes the fit of, nothing if its own."""
-    if place and place[0] in _STAND_FOR and place[0] != kind:
-        return _STAND_FOR[place[0]] + (", typical kernels" if place[0] in typical else "")
+    assumption = KINDS[place[0]].assumption if place and place[0] != kind else ""
+    if place and assumption:
+        return assumption + (", typical kernels" if place[0] in typical else "")
     return "typical kernels" if kind in typical and kind in MAIN_KINDS else ""
 
 
 def _bounds_of_fits(record: FittedStack, places: Iterable[tuple[str, str]]) -> list[str]:
     """Name the parameters at a bound of each fit that is taken, once."""
-    fits = [(kind, getattr(record, kind)[dtype]) for kind, dtype in dict.fromkeys(places)]
+    fits = [(kind, record.of_kind(kind)[dtype]) for kind, dtype in dict.fromkeys(places)]
     return [f"{kind} {n} {getattr(fit, n):.3g}" for kind, fit in fits for n in fit.at_bound]
 
 

@@ -7,7 +7,8 @@ import numpy as np
 from specmodel.cost.deployment import Deployment
 from specmodel.layers.batch import SINGLE_GPU, Batch, Pass, Routing, sequence_group
 from specmodel.layers.group import Stored
-from specmodel.machines.kernels import FITTED_DTYPE, MAIN_KINDS, KernelFit, Kernels
+from specmodel.layers.kinds import MAIN_KINDS
+from specmodel.machines.kernels import FITTED_DTYPE, KernelFit, Kernels
 from specmodel.models.architecture import Architecture
 
 

@@ -1,34 +1,15 @@
 """What one component of a pass does on each GPU."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import TypeAlias
 
 import numpy as np
 
 from specmodel.base.dtypes import ARITHMETIC_BITS, kernel_dtype
 from specmodel.base.units import FloatArray
 
-Kind = Literal[
-    "gemm",
-    "experts",
-    "attention",
-    "latent_attention",
-    "sparse_attention",
-    "indexer",
-    "compressed_attention",
-    "compressed_indexer",
-    "block_sparse_attention",
-    "block_indexer",
-    "hyper_connections",
-    "recurrence",
-    "state_space",
-    "prompt_attention",
-    "latent_prompt_attention",
-    "kimi_recurrence",
-    "elementwise",
-    "message",
-]
-"""Kinds of kernels: they use a GPU in different ways."""
+Kind: TypeAlias = str
+"""Name of a kind of kernels: one of `kinds.KINDS`, which its parameters are looked up by."""
 
 CAUSES = (
     "bandwidth",

@@ -4,90 +4,21 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from specmodel.algebra.roofline import DATA_SHEET, KernelParameters
 from specmodel.base import records
 from specmodel.base.dtypes import StorageDtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.records import Record
+from specmodel.layers.kinds import FITTED_KINDS, kernel_kind
 from specmodel.machines.covariance import check_covariance
 
-FitKind = Literal[
-    "experts",
-    "gemm",
-    "attention",
-    "elementwise",
-    "latent_attention",
-    "sparse_attention",
-    "indexer",
-    "compressed_attention",
-    "compressed_indexer",
-    "block_sparse_attention",
-    "block_indexer",
-    "hyper_connections",
-    "recurrence",
-    "state_space",
-    "prompt_attention",
-    "latent_prompt_attention",
-    "kimi_recurrence",
-]
-"""Kinds of kernels that are fitted apart."""
-KINDS: tuple[str, ...] = get_args(FitKind)
-
 FitDtype = Literal[StorageDtype, "mxfp4_fp8", "int4_fp8"]
-"""Dtypes of weights or caches as fits are named: with 8 bits of activations where others are
+"""Dtypes that fits are named by: of weights or caches, with 8 bits of activations where others are
 usual."""
-
-STANDS_IN = {
-    "elementwise": "gemm",
-    "indexer": "sparse_attention",
-    "compressed_indexer": "compressed_attention",
-    "block_indexer": "block_sparse_attention",
-    "prompt_attention": "attention",
-    "latent_prompt_attention": "latent_attention",
-}
-"""Kind whose errors are taken for one that has few points of its own, or none: indexers were timed
-within the layers of sparse or compressed attention that they are part of. Attention of prompts is
-part of no step, only of the prefill that steps carry: it errs as far as that of decoding."""
-
-MAIN_KINDS = tuple(kind for kind in KINDS if kind not in STANDS_IN)
-"""Kinds that have errors of their own."""
-
-INSTEAD = {
-    "latent_attention": "attention",
-    "sparse_attention": "latent_attention",
-    "indexer": "sparse_attention",
-    "compressed_attention": "sparse_attention",
-    "compressed_indexer": "indexer",
-    "block_sparse_attention": "attention",
-    "block_indexer": "block_sparse_attention",
-    "hyper_connections": "elementwise",
-    "kimi_recurrence": "recurrence",
-    "recurrence": "gemm",
-    "state_space": "recurrence",
-}
-"""Kind whose fits are taken where neither a stack nor typical kernels have any of a kind: another
-attention over the cache that each reads, a product that streams its weights for a recurrence
-that streams its state, and that recurrence for the state space of Mamba-2. Kimi's was fitted with
-others of the engine whose kernels it shares."""
-
-UNTIMED = {"state_space": (0.165, 0.22, 0.18)}
-"""Kinds that no table has, whose errors are larger than those of the fits they take: mean error,
-and standard deviations of ln(measured / predicted), of what a table has in common, and between
-decoding and verifying. They are those of vLLM's law of recurrences on the kernels of SGLang and
-TensorRT-LLM on the same GPUs: gated delta nets and Kimi's, 24 tables, 6 pairs (2026-11-22)."""
-
-_OF_STATES = ("recurrence", "kimi_recurrence", "state_space")
-_OF_PROMPTS = ("prompt_attention", "latent_prompt_attention")
-_READS_A_CACHE = (
-    *("attention", "latent_attention", "sparse_attention", "indexer", *_OF_STATES),
-    *("compressed_attention", "compressed_indexer"),
-    *("block_sparse_attention", "block_indexer"),
-    *_OF_PROMPTS,
-)
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Spread = Annotated[float, Field(ge=0, le=10)]
@@ -102,12 +33,12 @@ FITTED_DTYPE: Literal["bf16"] = "bf16"
 """Dtype whose parameters stand in for dtypes that were not fitted."""
 
 STATE_DTYPE: Literal["fp32"] = "fp32"
-"""That of recurrences, whose state engines keep in 32 bits."""
+"""The same of recurrences, whose state engines keep in 32 bits."""
 
 
 def fitted_dtype(kind: str) -> StorageDtype:
     """Return the dtype whose fit stands in for dtypes of a kind that were not fitted."""
-    return STATE_DTYPE if kind in _OF_STATES else FITTED_DTYPE
+    return STATE_DTYPE if kernel_kind(kind).follows == "state" else FITTED_DTYPE
 
 
 class KernelFit(Record):
@@ -183,8 +114,29 @@ class KernelFit(Record):
         return KernelParameters(**{name: getattr(self, name) for name in _PARAMETERS})
 
 
-class FittedStack(Record):
-    """Kernels of one serving stack on one GPU, by kind and dtype of weights or KV.
+class _Source(Record):
+    """What the fits of a stack are to; `FittedStack` says it of each field."""
+
+    version: str
+    source: Annotated[str, Field(min_length=3)]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    is_default: bool = False
+
+
+if TYPE_CHECKING:
+    _FitsByKind: TypeAlias = _Source
+else:  # a field for each kind of the table, so that errors name kinds as they name other fields
+    _FITS = (dict[FitDtype, KernelFit], Field(default_factory=dict))
+    _FitsByKind = create_model(
+        "_FitsByKind", __base__=_Source, **dict.fromkeys(FITTED_KINDS, _FITS)
+    )
+
+
+class FittedStack(_FitsByKind):
+    """Kernels of one serving stack on one GPU.
+
+    Each fitted kind of `layers.kinds` is a further field: its fits by dtype of weights, cache or
+    state.
 
     Parameters
     ----------
@@ -196,64 +148,22 @@ class FittedStack(Record):
         Day of the fit.
     is_default
         Whether it is the one taken if none is named.
-    experts, gemm, attention, elementwise, latent_attention, sparse_attention, indexer, recurrence
-        Fits by dtype.
-    compressed_attention, compressed_indexer
-        Likewise of DeepSeek-V4's layers, by dtype of the KV cache.
-    block_sparse_attention, block_indexer
-        Likewise of block-sparse attention, by dtype of the KV cache.
-    hyper_connections
-        Likewise of several residual streams.
-    state_space
-        Likewise of the recurrence of Mamba-2, where one was timed.
-    prompt_attention, latent_prompt_attention
-        Likewise of prompts, by dtype of the KV cache; what was not measured takes typical ones
-        (`stack_kernels`).
-    kimi_recurrence
-        Likewise of Kimi delta attention, where its kernels are not as fast as `recurrence` says.
     """
 
-    version: str
-    source: Annotated[str, Field(min_length=3)]
-    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    is_default: bool = False
-    experts: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    gemm: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    elementwise: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    latent_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    compressed_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    compressed_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    block_sparse_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    block_indexer: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    hyper_connections: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    state_space: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    latent_prompt_attention: dict[FitDtype, KernelFit] = Field(default_factory=dict)
-    kimi_recurrence: dict[FitDtype, KernelFit] = Field(default_factory=dict)
+    def of_kind(self, kind: str) -> Mapping[str, KernelFit]:
+        """Return the fits of a kind by dtype; none of a kind that is never fitted."""
+        fits: Mapping[str, KernelFit] = getattr(self, kernel_kind(kind).name, {})
+        return fits
 
     def dtype_of_fit(self, kind: str, stored: str, arithmetic: str | None = None) -> str | None:
-        """Return the dtype whose fit is taken.
+        """Return the dtype whose fit is taken: the first of `names_of_fits`, else `fitted_dtype`.
 
-        Parameters
-        ----------
-        kind
-            One of `KINDS`.
-        stored, arithmetic
-            Dtypes of weights, KV or state, and of the arithmetic on them; None for whatever was
-            fitted. What reads a cache or a state computes alike whatever that holds.
-
-        Returns
-        -------
-        str or None
-            The first of `names_of_fits` that was fitted with that arithmetic, else bf16, of
-            recurrences fp32; None if none was.
+        `stored` is the dtype of weights, cache or state, and `arithmetic` that of the arithmetic on
+        them, None for whatever was fitted. A fit to weights holds for its own arithmetic only; what
+        reads a cache or a state computes alike whatever that holds.
         """
-        fits: Mapping[str, KernelFit] = getattr(self, kind, {})
-        is_same = kind in _READS_A_CACHE or arithmetic is None
+        fits, follows = self.of_kind(kind), kernel_kind(kind).follows
+        is_same = follows in ("cache", "state") or arithmetic is None
         for name in names_of_fits(stored, arithmetic):
             own = fits.get(name)
             if own and (is_same or own.arithmetic_dtype == _AS.get(str(arithmetic), arithmetic)):
@@ -264,38 +174,26 @@ class FittedStack(Record):
     def place(
         self, kind: str, stored: str, arithmetic: str | None = None
     ) -> tuple[str, str] | None:
-        """Return kind and dtype of the fit that is taken: of the kind itself, or of `INSTEAD`.
-
-        Parameters
-        ----------
-        kind, stored, arithmetic
-            As `dtype_of_fit` takes them.
-
-        Returns
-        -------
-        tuple of str or None
-            None if nothing was fitted that would do.
-        """
+        """Return kind and dtype of the fit that is taken: of the kind, or of what stands in."""
         while kind:
             dtype = self.dtype_of_fit(kind, stored, arithmetic)
             if dtype:
                 return kind, dtype
-            kind = INSTEAD.get(kind, "")
+            kind = kernel_kind(kind).stand_in
         return None
 
     def fit(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelFit | None:
-        """Return the fit of `place`, with the errors of `UNTIMED` if it is of another kind."""
+        """Return the fit of `place`, with larger errors if nobody timed this kind."""
         place = self.place(kind, stored, arithmetic)
         if not place:
             return None
-        fit: KernelFit = getattr(self, place[0])[place[1]]
-        is_timed = place[0] == kind or kind not in UNTIMED
-        return fit if is_timed else fit.with_errors(*UNTIMED[kind])
+        fit, untimed = self.of_kind(place[0])[place[1]], kernel_kind(kind).untimed
+        return fit.with_errors(*untimed) if untimed and place[0] != kind else fit
 
     def fits(self) -> Iterator[tuple[str, str, KernelFit]]:
         """Yield kind, dtype and fit of all there are."""
-        for kind in KINDS:
-            for dtype, fit in getattr(self, kind).items():
+        for kind in FITTED_KINDS:
+            for dtype, fit in self.of_kind(kind).items():
                 yield kind, dtype, fit
 
 
@@ -339,33 +237,36 @@ class Kernels:
 
     def kind_of_errors(self, kind: str) -> str:
         """Return the kind whose errors kernels of a kind have: that of the fits they take."""
-        kind = STANDS_IN.get(kind, kind)
-        while self.record and kind in INSTEAD.keys() - UNTIMED and not getattr(self.record, kind):
-            kind = INSTEAD[kind]
+        kind = kernel_kind(kind).errors_of or kind
+        while self.record and not self.record.of_kind(kind):
+            row = kernel_kind(kind)
+            if row.untimed or not row.stand_in:
+                break
+            kind = row.stand_in
         return kind
 
     def parameters(self, kind: str, stored: str, arithmetic: str | None = None) -> KernelParameters:
-        """Return the parameters of the fit for a kind and dtypes, or the data sheet's."""
+        """Return the parameters of the fit for a kind and dtypes, or the data sheet's.
+
+        An InputError names a kind that the table has not, or that a stack has no fit of where
+        nothing stands in: kernels that nobody timed do not run at the speed of the data sheet.
+        """
         place = self.taken(kind, stored, arithmetic)
-        return self.fits[place[0]][place[1]] if place else DATA_SHEET
+        if place:
+            return self.fits[place[0]][place[1]]
+        if kernel_kind(kind).follows and self.record:
+            remedy = "give it a stand-in in specmodel/layers/kinds.py, or fit it"
+            raise InputError("kind", kind, f"one that {self.stack} has a fit of: {remedy}")
+        return DATA_SHEET
 
     def arithmetic(self, kind: str, stored: str, arithmetic: str) -> str:
-        """Return the dtype whose peak those parameters are of.
+        """Return the dtype whose peak those parameters are of: `arithmetic`, or that of the fit.
 
         Prompts that take the fit to caches of 16 bits for one of 8 compute in 16: that kernels
         gain from 8 bits is what their own fit would have said.
-
-        Parameters
-        ----------
-        kind, stored, arithmetic
-            One of `KINDS`, and dtypes of what is read and of the arithmetic on it.
-
-        Returns
-        -------
-        str
-            `arithmetic`, but for such prompts.
         """
-        fit = self.record.fit(kind, stored) if self.record and kind in _OF_PROMPTS else None
+        follows_fit = kernel_kind(kind).computes_as_fitted
+        fit = self.record.fit(kind, stored) if self.record and follows_fit else None
         return fit.arithmetic_dtype if fit else arithmetic
 
 
@@ -375,35 +276,28 @@ DATA_SHEET_KERNELS = Kernels("datasheet", {})
 def stack_kernels(
     name: str, stack: FittedStack, stand_ins: Mapping[tuple[str, str], str] | None = None
 ) -> Kernels:
-    """Return the kernels of a stack by its fits, or typical ones of a kind that it has no fit of.
+    """Return the kernels of a stack by its fits, and typical ones of kinds that it has no fit of.
 
-    Latent attention takes the stack's own fits of attention before typical ones.
-
-    Parameters
-    ----------
-    name, stack
-        What it is called, and its fits.
-    stand_ins
-        Those of its fits that are others', by kind and dtype: whose.
-
-    Returns
-    -------
-    Kernels
-        With the kinds for which typical fits were taken.
+    `stand_ins` says by kind and dtype whose those of its fits are that are others'.
     """
-    missing = [kind for kind in KINDS if fitted_dtype(kind) not in getattr(stack, kind)]
-    if stack.attention and "latent_attention" in missing:
-        missing.remove("latent_attention")
     filled: dict[str, Any] = {}
-    if missing and name != TYPICAL:
+    if name != TYPICAL:
         typical = load_typical()
-        filled = {kind: getattr(typical, kind) | getattr(stack, kind) for kind in missing}
+        missing = [kind for kind in FITTED_KINDS if _takes_typical(stack, kind)]
+        filled = {kind: {**typical.of_kind(kind), **stack.of_kind(kind)} for kind in missing}
         stack = stack.model_copy(update=filled)
     fits: dict[str, dict[str, KernelParameters]] = {}
     for kind, dtype, fit in stack.fits():
         fits.setdefault(kind, {})[dtype] = fit.parameters
     typical_kinds = tuple(kind for kind in filled if filled[kind])
     return Kernels(name, fits, stack, typical_kinds, stand_ins=stand_ins or {})
+
+
+def _takes_typical(stack: FittedStack, kind: str) -> bool:
+    """Return whether typical fits fill in for a kind that the stack has none of."""
+    row = kernel_kind(kind)
+    is_fitted = fitted_dtype(kind) in stack.of_kind(kind)
+    return not is_fitted and not (row.takes_own_first and stack.of_kind(row.stand_in))
 
 
 def load_typical() -> FittedStack:

@@ -16,7 +16,6 @@ from specmodel.base.dtypes import names_of_fits
 from specmodel.base.records import Record
 from specmodel.machines.kernels import (
     TYPICAL,
-    FitKind,
     FittedStack,
     KernelFit,
     Spread,
@@ -56,7 +55,7 @@ class StandIns(Record):
 
     source: Annotated[str, Field(min_length=3)]
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
-    kinds: dict[FitKind, Ranking]
+    kinds: dict[str, Ranking]
 
 
 class StandIn(NamedTuple):
@@ -101,17 +100,16 @@ def candidates(
     StandIn
         Of other stacks, the one whose fit is the best on what it was judged by.
     """
-    found = {name: getattr(other, kind).get(dtype) for name, other in others.items()}
-    errors = {name: fit.mean_error for name, fit in found.items() if fit}
-    if errors:
-        best = min(errors, key=lambda name: errors[name])
+    found = {name: fit for name, other in others.items() if (fit := other.of_kind(kind).get(dtype))}
+    if found:
+        best = min(found, key=lambda name: found[name].mean_error)
         yield StandIn(found[best], "other_stack", best)
-    common = getattr(typical, kind).get(dtype)
+    common = typical.of_kind(kind).get(dtype)
     if common:
         yield StandIn(common, "typical", TYPICAL)
     for name in (*names_of_fits(dtype)[1:], fitted_dtype(kind)):
-        if name != dtype and name in getattr(own, kind):
-            yield StandIn(getattr(own, kind)[name], "own", name)
+        if name != dtype and name in own.of_kind(kind):
+            yield StandIn(own.of_kind(kind)[name], "own", name)
             return
 
 
@@ -138,9 +136,9 @@ def with_stand_ins(
     filled: dict[str, dict[str, KernelFit]] = {}
     said: dict[tuple[str, str], StandIn] = {}
     for kind, ranking in rule.kinds.items():
-        mine = getattr(own, kind)
-        known = {dtype for other in others.values() for dtype in getattr(other, kind)}
-        known |= set(getattr(typical, kind)) if mine or known else set()
+        mine = own.of_kind(kind)
+        known = {dtype for other in others.values() for dtype in other.of_kind(kind)}
+        known |= set(typical.of_kind(kind)) if mine or known else set()
         for dtype in sorted(known - set(mine)):
             found = {one.candidate: one for one in candidates(kind, dtype, own, others, typical)}
             best = next((found[name] for name in ranking.order if name in found), None)

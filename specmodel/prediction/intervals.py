@@ -14,8 +14,9 @@ from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.kinds import fits_taken
 from specmodel.cost.latency import KernelErrors
+from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.machines.engine import FACTORS, Overheads
-from specmodel.machines.kernels import KINDS, KernelFit, Kernels
+from specmodel.machines.kernels import KernelFit, Kernels
 from specmodel.prediction.columns import COLUMNS, Column
 from specmodel.prediction.evaluate import evaluate
 
@@ -252,7 +253,7 @@ def _factors(
         for kind, of_shape, of_row in zip(kinds, common, row, strict=True)
         if kind in fits
     }
-    taken = {kind: kernels.kind_of_errors(kind) for kind in KINDS}
+    taken = {kind: kernels.kind_of_errors(kind) for kind in FITTED_KINDS}
     return {kind: drawn[other] for kind, other in taken.items() if other in drawn}
 
 

@@ -93,7 +93,8 @@ def off_by(fit: EngineFit) -> str:
 def _kernels(deployment: Deployment) -> str:
     """Say whose kernels were taken, and how wrong they were on what was not fitted."""
     from specmodel.cost.kinds import kernels_of
-    from specmodel.machines.kernels import MAIN_KINDS, TYPICAL
+    from specmodel.layers.kinds import KINDS, MAIN_KINDS
+    from specmodel.machines.kernels import TYPICAL
 
     kernels, record = deployment.kernels, deployment.kernels.record
     if record is None:
@@ -104,8 +105,7 @@ def _kernels(deployment: Deployment) -> str:
         if place and fit:
             (taken, dtype), stored = place, run[kind][0]
             stand_in = f" (as {dtype})" if dtype != stored and stored != "fp16" else ""
-            name = taken.replace("_", " ")
-            told.setdefault(taken, f"{name}{stand_in} {fit.mean_error:.0%}")
+            told.setdefault(taken, f"{KINDS[taken].words}{stand_in} {fit.mean_error:.0%}")
             is_held_out &= fit.is_held_out
     errors = ", ".join(told.values())
     if kernels.stack == TYPICAL:

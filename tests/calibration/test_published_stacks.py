@@ -11,8 +11,9 @@ from published.tables import NORMS, STACKS, published_measurements
 from specmodel.fit import fit_kernels
 from specmodel.fit.kernels import PARAMETERS, predicted_time
 from specmodel.fit.validation import error_table, predict_measured
+from specmodel.layers.kinds import KINDS, MAIN_KINDS
 from specmodel.machines.hardware import HardwareProfile, load_hardware
-from specmodel.machines.kernels import MAIN_KINDS, FittedStack, fitted_dtype
+from specmodel.machines.kernels import FittedStack, fitted_dtype
 from specmodel.measure.measurements import check_measurements, groups
 
 pytestmark = pytest.mark.dataset
@@ -40,19 +41,13 @@ BALANCED = {
 """Largest mean and median error of experts, bf16, balanced, shapes not fitted [-]. On Hopper,
 Triton's kernels in SGLang take 1.4 times as long on many tokens of shapes that nobody tuned."""
 
-HELD = dict.fromkeys(MAIN_KINDS, (0.70, 0.90)) | dict.fromkeys(
-    ("latent_attention", "recurrence"), (0.64, 0.96)
-)
-HELD["kimi_recurrence"] = (0.64, 1.0)
-"""Least and largest share of points not fitted that 80 % intervals may hold, bf16 [-]. Shapes of
-Kimi's recurrence differ by their heads alone, of which three are left out in turn."""
-
 HELD_APART = {
     ("h200_sxm", "vllm", "experts"): (0.66, 0.90),
     ("h200_sxm", "sglang", "experts"): (0.66, 0.90),
     **{("gb200", stack, "recurrence"): (0.64, 1.0) for stack in ("trtllm", "vllm", "sglang")},
 }
-"""The same where that does not describe what was timed. On H200, Triton's experts of these two take
+"""Shares of points not fitted that 80 % intervals may hold, bf16 [-], where those of the table of
+kinds do not describe what was timed. On H200, Triton's experts of these two take
 15 and 30 % longer than predicted from a thousand tokens on, shapes of it that were not fitted more
 than those left out of the fit; passes of decoding hold (`FEW_TOKENS`). All engines run the same
 recurrence, of which 16 shapes are judged and differ by their heads alone: on GB200, leaving out
@@ -211,7 +206,7 @@ def intervals_hold(judged: pd.DataFrame, place: tuple[str, str], stack: FittedSt
         assert fit is not None
         half = PER_CENT_80 * np.hypot(fit.shape_spread, fit.row_spread)
         is_kind = (judged["component"] == kind) & (judged["dtype"] == dtype)
-        least, most = HELD_APART.get((*place, kind), HELD[kind])
+        least, most = HELD_APART.get((*place, kind), KINDS[kind].held_share)
         assert least <= (np.abs(missed[is_kind]) <= half).mean() <= most, kind
         if kind == "experts":
             few = is_kind & (judged["tokens"] <= FEW_TOKENS)

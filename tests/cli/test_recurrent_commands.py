@@ -8,7 +8,7 @@ import pytest
 from hybrids import hybrid, toml_of
 
 from specmodel import cli
-from specmodel.layers.work import Kind
+from specmodel.layers.kinds import KINDS
 from specmodel.models.architecture import load_architecture
 from specmodel.show import plots
 
@@ -131,8 +131,7 @@ def test_what_cannot_be_is_refused_in_one_line(run, model, options, error):
 
 
 def test_every_kind_of_kernels_has_one_colour():
-    kinds = set(Kind.__args__)
-    assert kinds <= plots.style.KIND_COLOURS.keys()
+    assert KINDS.keys() <= plots.style.KIND_COLOURS.keys()
     assert len(set(plots.style.KIND_COLOURS.values())) == len(plots.style.KIND_COLOURS)
 
 

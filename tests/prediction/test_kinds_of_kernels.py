@@ -14,9 +14,9 @@ from specmodel.cost.forward import pass_work
 from specmodel.cost.kinds import kernels_of
 from specmodel.fit.kernels import predicted_time
 from specmodel.layers.batch import sequence_group
+from specmodel.layers.kinds import KINDS
 from specmodel.machines.hardware import load_hardware
 from specmodel.machines.kernels import (
-    UNTIMED,
     FittedStack,
     KernelFit,
     Kernels,
@@ -166,7 +166,7 @@ def test_nobody_timed_state_spaces_so_that_recurrences_stand_in_with_larger_erro
     assert kernels.parameters("state_space", "fp32", "bf16").memory_efficiency == 0.7
     assert kernels.kind_of_errors("state_space") == "state_space"
     fit, same = (kernels.record.fit(kind, "fp32") for kind in ("state_space", "recurrence"))
-    error, of_shape, of_row = UNTIMED["state_space"]
+    error, of_shape, of_row = KINDS["state_space"].untimed
     assert (fit.mean_error, fit.shape_spread) == (error, pytest.approx(np.hypot(0.1, of_shape)))
     assert fit.row_spread == pytest.approx(np.hypot(0.1, of_row))
     assert (same.mean_error, same.shape_spread) == (0.02, 0.1)
@@ -181,14 +181,15 @@ def test_what_stands_in_for_state_spaces_is_said_and_widens_intervals(monkeypatc
     older = deploy(target="nemotron-3-nano-30b-a3b", hardware="a100_sxm_80gb")[1]
     assert older["state_space"].endswith("typical kernels")
     low, high = ends(deployment, batch_size=256.0, context_length=1e3)
-    monkeypatch.setitem(UNTIMED, "state_space", (0.0, 0.0, 0.0))
+    timed = dataclasses.replace(KINDS["state_space"], untimed=(0.0, 0.0, 0.0))
+    monkeypatch.setitem(KINDS, "state_space", timed)
     least, most = ends(deployment, batch_size=256.0, context_length=1e3)
     assert high - low > 1.3 * (most - least)
 
 
 @pytest.mark.dataset
 def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
-    """The numbers of `UNTIMED`, from every table of SGLang and TensorRT-LLM."""
+    """Errors of what is untimed, from every table of SGLang and TensorRT-LLM."""
     pytest.importorskip("aiconfigurator_core")
     pytest.importorskip("pyarrow")
     common, errors, apart = [], [], []
@@ -208,7 +209,7 @@ def test_how_far_a_law_of_recurrences_misses_those_of_other_engines():
         if rows["query_tokens"].max() > 1:
             apart.append(common[-1] - common[-2])
     assert (len(common), len(apart)) == (24, 6)
-    error, of_shape, of_row = UNTIMED["state_space"]
+    error, of_shape, of_row = KINDS["state_space"].untimed
     assert np.mean(errors) == pytest.approx(error, abs=0.005)
     for found, spread in ((common, of_shape), (apart, of_row)):
         assert np.sqrt(np.mean(np.square(found))) == pytest.approx(spread, abs=0.005)

@@ -14,7 +14,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.latency import KernelErrors
-from specmodel.machines.kernels import KINDS
+from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.prediction.evaluate import Evaluation, evaluate as evaluate_points
 
 CHUNK = 16_384
@@ -154,7 +154,7 @@ def _errors(deployment: Deployment, values: dict[str, FloatArray]) -> KernelErro
         return None
 
     def of_kinds(error: str) -> dict[str, FloatArray]:
-        taken = {kind: deployment.kernels.kind_of_errors(kind) for kind in KINDS}
+        taken = {kind: deployment.kernels.kind_of_errors(kind) for kind in FITTED_KINDS}
         return {k: values.get(f"kernels.{t}.{error}", np.ones(())) for k, t in taken.items()}
 
     common, apart = of_kinds("error"), of_kinds("verify_error")

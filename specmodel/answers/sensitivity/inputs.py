@@ -14,10 +14,11 @@ from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import Deployment
 from specmodel.cost.forward import pass_work
 from specmodel.layers.batch import sequence_group
+from specmodel.layers.kinds import MAIN_KINDS
 from specmodel.layers.work import Work
 from specmodel.machines.engine import FACTORS, OVERHEADS
 from specmodel.machines.hardware import HardwareProfile
-from specmodel.machines.kernels import MAIN_KINDS, Kernels
+from specmodel.machines.kernels import Kernels
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, MOST
 
 _LEAST_RATE = 1e8

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from specmodel.layers.kinds import KINDS
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import XAxis, YAxis
@@ -22,48 +24,10 @@ HATCHES = ("", "/////", "\\\\\\\\\\", "xxxxx", ".....", "+++++", "-----", "ooo")
 """Markers, dashes and hatches that tell lines and bars apart in a grey print."""
 
 MOST_LINES = len(COLOURS)
-KIND_COLOURS = {
-    "experts": "#0072b2",
-    "gemm": "#e69f00",
-    "attention": "#009e73",
-    "latent_attention": "#117733",
-    "sparse_attention": "#999933",
-    "indexer": "#ddcc77",
-    "compressed_attention": "#661100",
-    "compressed_indexer": "#cc6677",
-    "block_sparse_attention": "#6699cc",
-    "block_indexer": "#aabb55",
-    "hyper_connections": "#ee99aa",
-    "recurrence": "#d55e00",
-    "state_space": "#aa4466",
-    "prompt_attention": "#44aa99",
-    "latent_prompt_attention": "#88ccaa",
-    "kimi_recurrence": "#882255",
-    "elementwise": "#cc79a7",
-    "message": "#56b4e9",
-    "host": "0.55",
-}
+KIND_COLOURS = {name: kind.colour for name, kind in KINDS.items()} | {"host": "0.55"}
 """Colours of components by the kind of their kernels, in every figure."""
 
-KIND_MARKERS = {
-    "experts": "o",
-    "gemm": "^",
-    "attention": "s",
-    "latent_attention": "P",
-    "sparse_attention": "X",
-    "indexer": "*",
-    "compressed_attention": "H",
-    "compressed_indexer": "d",
-    "block_sparse_attention": "8",
-    "block_indexer": ">",
-    "hyper_connections": "h",
-    "recurrence": "v",
-    "state_space": "<",
-    "prompt_attention": "p",
-    "latent_prompt_attention": "h",
-    "kimi_recurrence": "<",
-    "elementwise": "D",
-}
+KIND_MARKERS = {name: kind.marker for name, kind in KINDS.items() if kind.marker}
 GREY = "0.35"
 SMALL = "small"
 """Smallest size of text: 6.7 points where labels have 8."""

@@ -1,0 +1,191 @@
+"""The table of kinds of kernels: whoever adds a kind adds a row here, and layers that run it.
+
+Kinds use a GPU in different ways, so that each has fits of its own. All that lists kinds reads this
+table: fitted stacks, intervals, sensitivities, words and plots.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from specmodel.base.errors import InputError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelKind:
+    """One kind of kernels.
+
+    Parameters
+    ----------
+    name
+        What `Work.kind`, tables of measurements and profiles call it.
+    follows
+        What it reads: its fits go by the dtype of that. Empty for what is never fitted.
+    stand_in
+        Kind whose fits are taken where neither the stack nor typical kernels have any of this one.
+        Kinds without one must be fitted.
+    errors_of
+        Kind whose errors are taken, where this one has too few points for its own; empty for its
+        own errors, or those of the fits it takes.
+    untimed
+        What errors grow by where the fits of `stand_in` are taken, as nobody timed this kind: mean
+        error, and the standard deviations of ln(measured / predicted) that a table has in common
+        and between decoding and verifying [-].
+    takes_own_first
+        Whether the stack's own fits of `stand_in` are taken before typical ones of this kind.
+    computes_as_fitted
+        Whether arithmetic runs in the dtype that was fitted, whatever dtype a cache has.
+    assumption
+        What is assumed of another kind that takes the fits of this one.
+    colour, marker
+        In plots; no marker for what is never timed alone.
+    largest_spread
+        Largest standard deviation of ln(measured / predicted) of a fit that ships [-].
+    held_share
+        Least and largest share of points not fitted that its 80 % intervals may hold [-].
+    """
+
+    name: str
+    follows: Literal["weights", "cache", "state", "activations", ""] = "cache"
+    stand_in: str = ""
+    errors_of: str = ""
+    untimed: tuple[float, float, float] | None = None
+    takes_own_first: bool = False
+    computes_as_fitted: bool = False
+    assumption: str = ""
+    colour: str
+    marker: str = ""
+    largest_spread: float = 0.25
+    held_share: tuple[float, float] = (0.70, 0.90)
+
+    @property
+    def words(self) -> str:
+        """Its name for people."""
+        return self.name.replace("_", " ")
+
+
+_ROWS = (
+    KernelKind(name="experts", follows="weights", colour="#0072b2", marker="o"),
+    KernelKind(
+        name="gemm",
+        follows="weights",
+        assumption="streams as fast as matrices",
+        colour="#e69f00",
+        marker="^",
+    ),
+    KernelKind(
+        name="attention", assumption="as fast as grouped attention", colour="#009e73", marker="s"
+    ),
+    KernelKind(
+        name="elementwise", follows="activations", errors_of="gemm", colour="#cc79a7", marker="D"
+    ),
+    KernelKind(
+        name="latent_attention",
+        stand_in="attention",
+        takes_own_first=True,
+        assumption="as fast as latent attention",
+        colour="#117733",
+        marker="P",
+        largest_spread=0.30,  # Triton's kernels on L40S
+        held_share=(0.64, 0.96),
+    ),
+    KernelKind(name="sparse_attention", stand_in="latent_attention", colour="#999933", marker="X"),
+    KernelKind(  # timed within the layers of sparse attention that it is part of
+        name="indexer",
+        stand_in="sparse_attention",
+        errors_of="sparse_attention",
+        colour="#ddcc77",
+        marker="*",
+    ),
+    KernelKind(  # of DeepSeek-V4
+        name="compressed_attention", stand_in="sparse_attention", colour="#661100", marker="H"
+    ),
+    KernelKind(  # timed within the layers of compressed attention
+        name="compressed_indexer",
+        stand_in="indexer",
+        errors_of="compressed_attention",
+        colour="#cc6677",
+        marker="d",
+    ),
+    KernelKind(name="block_sparse_attention", stand_in="attention", colour="#6699cc", marker="8"),
+    KernelKind(  # timed within the layers of block-sparse attention
+        name="block_indexer",
+        stand_in="block_sparse_attention",
+        errors_of="block_sparse_attention",
+        colour="#aabb55",
+        marker=">",
+    ),
+    KernelKind(  # several residual streams
+        name="hyper_connections",
+        follows="activations",
+        stand_in="elementwise",
+        colour="#ee99aa",
+        marker="h",
+        largest_spread=0.30,  # streams of TensorRT-LLM on Hopper
+    ),
+    KernelKind(  # streams its state as a product streams its weights
+        name="recurrence",
+        follows="state",
+        stand_in="gemm",
+        assumption="as fast as other recurrences by bytes of state, timed by nobody",
+        colour="#d55e00",
+        marker="v",
+        held_share=(0.64, 0.96),
+    ),
+    KernelKind(
+        # Mamba-2. Errors are those of vLLM's law of recurrences on the kernels of SGLang and
+        # TensorRT-LLM on the same GPUs: gated delta nets and Kimi's, 24 tables, 6 pairs of
+        # decoding and verifying (2026-11-22).
+        name="state_space",
+        follows="state",
+        stand_in="recurrence",
+        untimed=(0.165, 0.22, 0.18),
+        colour="#aa4466",
+        marker="<",
+    ),
+    KernelKind(
+        # Part of no step, only of the prefill that steps carry: it errs as far as decoding does.
+        # What kernels gain from caches of 8 bits only their own fit would say.
+        name="prompt_attention",
+        errors_of="attention",
+        computes_as_fitted=True,
+        colour="#44aa99",
+        marker="p",
+    ),
+    KernelKind(
+        name="latent_prompt_attention",
+        errors_of="latent_attention",
+        computes_as_fitted=True,
+        colour="#88ccaa",
+        marker="h",
+    ),
+    KernelKind(
+        # Fitted with others of the engine whose kernels it shares, where its own are not as fast as
+        # those of other recurrences.
+        name="kimi_recurrence",
+        follows="state",
+        stand_in="recurrence",
+        colour="#882255",
+        marker="<",
+        held_share=(0.64, 1.0),  # shapes differ by their heads alone, of which three are left out
+    ),
+    KernelKind(name="message", follows="", colour="#56b4e9"),
+)
+
+KINDS = {row.name: row for row in _ROWS}
+"""Rows by name."""
+
+FITTED_KINDS = tuple(row.name for row in _ROWS if row.follows)
+"""Kinds that are fitted, in the order in which profiles list them."""
+
+MAIN_KINDS = tuple(name for name in FITTED_KINDS if not KINDS[name].errors_of)
+"""Kinds that have errors of their own."""
+
+
+def kernel_kind(name: str) -> KernelKind:
+    """Return the row of a kind of kernels; an InputError names one that the table has not."""
+    try:
+        return KINDS[name]
+    except KeyError:
+        known = nearest(name, KINDS)
+        expected = f"a kind of kernels with a row in specmodel/layers/kinds.py, such as {known}"
+        raise InputError("kind", name, expected) from None

@@ -1,0 +1,95 @@
+"""Kernels of a stack by kind: what the table of kinds lacks, and what nobody fitted."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from specmodel.base.errors import InputError
+from specmodel.cost.passes import pass_time
+from specmodel.layers import kinds
+from specmodel.layers.work import PassWork, Work
+from specmodel.machines.hardware import choose_kernels, load_hardware
+from specmodel.machines.kernels import DATA_SHEET_KERNELS, FittedStack, load_typical, stack_kernels
+
+H200 = load_hardware("h200_sxm")
+
+
+@pytest.mark.parametrize("stack", ["vllm", "typical", "datasheet"])
+def test_a_kind_that_the_table_has_not_is_refused_in_one_line(stack):
+    kernels = choose_kernels(H200, stack)
+    expected = r"^kind: got 'lattention'; expected a kind of kernels with a row in \S+kinds\.py, .*"
+    for look_up in (kernels.parameters, kernels.arithmetic):
+        with pytest.raises(InputError, match=expected + "latent_attention") as error:
+            look_up("lattention", "bf16", "bf16")
+        assert "\n" not in str(error.value)
+    work = PassWork({"part": Work(flop=1e9, kernels=1, kind="lattention")}, np.zeros(()))
+    with pytest.raises(InputError, match=expected):
+        pass_time(work, H200, kernels)
+    if kernels.record:
+        with pytest.raises(InputError, match=expected):
+            kernels.record.place("lattention", "bf16")
+
+
+def with_row(monkeypatch, **fields) -> str:
+    """Add a kind of kernels that no stack has fits of."""
+    row = kinds.KernelKind(name="tree_attention", colour="#000000", marker="|", **fields)
+    monkeypatch.setitem(kinds.KINDS, row.name, row)
+    return row.name
+
+
+def test_a_kind_without_fit_and_stand_in_is_refused_in_one_line(monkeypatch):
+    kind = with_row(monkeypatch)
+    expected = (
+        r"^kind: got 'tree_attention'; expected one that {} has a fit of: "
+        r"give it a stand-in in specmodel/layers/kinds\.py, or fit it$"
+    )
+    for stack in ("vllm", "typical"):
+        with pytest.raises(InputError, match=expected.format(stack)):
+            choose_kernels(H200, stack).parameters(kind, "bf16", "bf16")
+    parameters = DATA_SHEET_KERNELS.parameters(kind, "bf16", "bf16")
+    assert parameters == DATA_SHEET_KERNELS.parameters("gemm", "bf16", "bf16")
+
+
+def test_a_kind_of_the_table_takes_the_fits_of_its_stand_in(monkeypatch):
+    kind = with_row(monkeypatch, stand_in="latent_attention")
+    kernels = choose_kernels(H200, "vllm")
+    assert kernels.taken(kind, "fp8", "bf16") == kernels.taken("latent_attention", "fp8", "bf16")
+    taken = kernels.parameters("latent_attention", "fp8", "bf16")
+    assert kernels.parameters(kind, "fp8", "bf16") is taken
+    assert kernels.kind_of_errors(kind) == kernels.kind_of_errors("latent_attention")
+
+
+def test_messages_run_at_the_speed_of_the_link_whatever_was_fitted():
+    sheet = DATA_SHEET_KERNELS.parameters("message", "bf16")
+    assert choose_kernels(H200, "vllm").parameters("message", "bf16", "bf16") is sheet
+
+
+def test_the_table_is_closed():
+    """What stands in or lends its errors has a row of its own, and nothing stands in for itself."""
+    for row in kinds.KINDS.values():
+        assert {row.stand_in, row.errors_of} <= {"", *kinds.FITTED_KINDS}
+        chain = [row.name]
+        while stand_in := kinds.KINDS[chain[-1]].stand_in:
+            assert stand_in not in chain
+            chain.append(stand_in)
+        if row.errors_of:
+            assert row.errors_of in kinds.MAIN_KINDS
+    colours = [row.colour for row in kinds.KINDS.values()]
+    assert len(set(colours)) == len(colours)
+
+
+def test_stacks_have_fits_of_the_kinds_of_the_table_in_its_order():
+    kinds_of_typical = list(dict.fromkeys(kind for kind, _, _ in load_typical().fits()))
+    assert kinds_of_typical == [kind for kind in kinds.FITTED_KINDS if kind in kinds_of_typical]
+    with pytest.raises(InputError, match=r"vllm\.expert: got .*a known field: experts"):
+        H200.with_changes("hardware", {"fitted.vllm.expert": {}})
+    with pytest.raises(InputError, match=r"vllm\.message: got .*a known field: "):
+        H200.with_changes("hardware", {"fitted.vllm.message": {}})
+
+
+def test_a_stack_with_typical_kernels_of_other_kinds_has_all_that_must_be_fitted():
+    stack = FittedStack(version="1", source="made up", date="2026-11-22")
+    kernels = stack_kernels("mine", stack)
+    for kind in kinds.FITTED_KINDS:
+        assert dataclasses.is_dataclass(kernels.parameters(kind, "bf16", "bf16"))
