@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -47,7 +48,6 @@ FP4_CAPABILITY = 10.0
 """Compute capability from which NVIDIA's GPUs compute in FP4. On older ones weights of NVFP4 meet
 activations of 16 bits, as in vLLM 0.33 (its Marlin kernels refuse NVFP4 with FP8)."""
 
-
 Source = Annotated[str, Field(min_length=3)]
 Number = Annotated[int, Field(ge=1, le=10**6)]
 Latency = Annotated[float, Field(ge=0, le=1)]
@@ -91,46 +91,26 @@ class Link(Record):
     all_reduce: dict[str, AllReduceFit] = Field(default_factory=dict)
 
     def taken_all_reduce(self, stack: str | None) -> str | None:
-        """Return the name of the fit that a stack takes: its own, else "typical"; None if neither.
-
-        Parameters
-        ----------
-        stack
-            Its name; None for any.
-
-        Returns
-        -------
-        str or None
-            A key of `all_reduce`.
-        """
+        """Return the key of the fit that a stack takes: its own, else "typical", else None."""
         return next((name for name in (stack, TYPICAL) if name in self.all_reduce), None)
 
     def all_reduce_parameters(self, stack: str | None) -> AllReduceParameters:
-        """Return how fast all-reduces of a stack are: as fitted, else as rings.
+        """Return how fast all-reduces of a stack are, None for any: as fitted, else as rings.
 
-        Parameters
-        ----------
-        stack
-            Its name; None for any.
-
-        Returns
-        -------
-        AllReduceParameters
-            A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes, as two-shot does, and waits for
-            ``2 (n - 1)`` hops; one-shot, which is as fast on more bytes, never beats it.
+        A ring of n GPUs sends ``2 (n - 1) / n`` of the bytes, as two-shot does, and waits for
+        ``2 (n - 1)`` hops; one-shot, which is as fast on more bytes, never beats it.
         """
         name = self.taken_all_reduce(stack)
         if name is not None:
             return self.all_reduce[name].parameters
-        ring = (self.collective_latency, 2 * self.hop_latency, self.efficiency)
-        return AllReduceParameters(
-            one_shot_latency=ring[0],
-            one_shot_hop_latency=ring[1],
-            one_shot_efficiency=ring[2],
-            two_shot_latency=ring[0],
-            two_shot_hop_latency=ring[1],
-            two_shot_efficiency=ring[2],
-        )
+        ring = {
+            "latency": self.collective_latency,
+            "hop_latency": 2 * self.hop_latency,
+            "efficiency": self.efficiency,
+        }
+        shots = ("one_shot", "two_shot")
+        fields = {f"{shot}_{name}": value for shot in shots for name, value in ring.items()}
+        return AllReduceParameters(**fields)
 
 
 class Network(Record):
@@ -157,6 +137,9 @@ class HardwareProfile(Record):
     compute_capability
         NVIDIA's version of the architecture, which kernels are chosen by: 9.0 is Hopper; None for
         devices of others. From https://developer.nvidia.com/cuda-gpus [-].
+    reported_names
+        Names that CUDA reports for the device, without "NVIDIA", by which `measure` finds the
+        profile. No part of what a copy of a profile holds or shows.
     memory
         Capacity, bandwidth and cache.
     link, network
@@ -173,6 +156,7 @@ class HardwareProfile(Record):
     kind: Literal["gpu", "cpu"]
     num_multiprocessors: Number
     compute_capability: Annotated[float, Field(ge=5, lt=100)] | None = None
+    reported_names: list[str] = Field(default_factory=list, exclude=True)
     memory: Memory
     link: Link | None = None
     network: Network | None = None
@@ -215,20 +199,7 @@ class HardwareProfile(Record):
     def compute_dtype(self, dtype: str) -> str:
         """Return the dtype in which arithmetic on `dtype` runs: itself, or the next wider one.
 
-        Parameters
-        ----------
-        dtype
-            Dtype of the activations.
-
-        Returns
-        -------
-        str
-            A dtype with a peak in this profile.
-
-        Raises
-        ------
-        InputError
-            If the profile has no peak that would do.
+        An InputError says if the profile has no peak that would do.
         """
         is_older = self.compute_capability and self.compute_capability < FP4_CAPABILITY
         passed_over = "fp8" if dtype == "fp4" and is_older else None
@@ -279,29 +250,12 @@ def load_hardware(name: str | Path, argument: str = "hardware") -> HardwareProfi
 def choose_kernels(
     hardware: HardwareProfile, stack: str | None = None, preferred: str | None = None
 ) -> Kernels:
-    """Return how the kernels of a stack use a device.
+    """Return how the kernels of a stack use a device; an InputError names a stack it has not.
 
-    Parameters
-    ----------
-    hardware
-        The device.
-    stack
-        One that is fitted in its profile, "typical" or "datasheet"; None for the best there is.
-    preferred
-        Stack taken where `stack` is None and the profile has it.
-
-    Returns
-    -------
-    Kernels
-        Of the stack named; else of the one preferred, of the profile's default, or typical ones.
-        All-reduces are those of the stack preferred where the link has them, whatever else it
-        lacks.
-        For dtypes that it was not fitted at, others stand in (`stand_ins.with_stand_ins`).
-
-    Raises
-    ------
-    InputError
-        If the profile has no such stack.
+    A stack is one that the profile has fitted, "typical" or "datasheet". Where none is named, it is
+    the one preferred, the default of the profile, or typical kernels; all-reduces are those of the
+    stack preferred where the link has them, whatever else it lacks. For dtypes that a stack was not
+    fitted at, others stand in (`stand_ins.with_stand_ins`).
     """
     if stack is None:
         taken = preferred in (*hardware.fitted, TYPICAL, DATA_SHEET_KERNELS.stack)
@@ -322,6 +276,13 @@ def choose_kernels(
     own, rule = hardware.fitted[stack], load_stand_ins()
     filled, stand_ins = with_stand_ins(own, others, load_typical(), rule)
     return stack_kernels(stack, filled, {place: one.name for place, one in stand_ins.items()})
+
+
+@cache
+def profiles_by_reported_name() -> dict[str, str]:
+    """Return the shipped profiles by the names that CUDA reports for their devices."""
+    profiles = {name: load_hardware(name) for name in list_hardware()}
+    return {told: name for name, profile in profiles.items() for told in profile.reported_names}
 
 
 def list_hardware() -> list[str]:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from specmodel.base import records
 from specmodel.base.errors import InputError
+from specmodel.cost.deploying import deploy
 from specmodel.machines import hardware
 from specmodel.machines.engine import EngineProfile, list_engines, load_engine
 from specmodel.machines.hardware import HardwareProfile, list_hardware, load_hardware
@@ -60,6 +61,27 @@ def test_ridge_points_in_range(name):
         assert ridge_point == peak.peak_flops_per_s / profile.memory.peak_bytes_per_s
     sixteen_bits = profile.ridge_point("bf16")
     assert 30 < sixteen_bits < 500  # H20 and L40S at the ends
+
+
+def test_a_gpu_is_one_file(tmp_path, monkeypatch):
+    """A profile that is added is listed, loaded, found by its reported name, and deployed."""
+    text = (hardware.FOLDER / "a10.toml").read_text(encoding="utf-8")
+    text = text.replace('"NVIDIA A10"', '"NVIDIA X1"').replace('["A10"]', '["X1 SXM", "X1 PCIe"]')
+    (tmp_path / "x1.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(hardware, "FOLDER", tmp_path)
+    hardware.profiles_by_reported_name.cache_clear()
+    assert hardware.profiles_by_reported_name() == {"X1 SXM": "x1", "X1 PCIe": "x1"}
+    hardware.profiles_by_reported_name.cache_clear()
+    assert list_hardware() == ["x1"]
+    deployment, _ = deploy(target="mixtral-8x7b", hardware="x1")
+    assert deployment.hardware.name == "NVIDIA X1"
+
+
+def test_no_two_profiles_are_of_a_reported_name():
+    told = [
+        name for profile in map(load_hardware, list_hardware()) for name in profile.reported_names
+    ]
+    assert len(set(told)) == len(told) == len(hardware.profiles_by_reported_name())
 
 
 def test_ridge_point_of_h100_sxm():

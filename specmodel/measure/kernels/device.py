@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specmodel.base.errors import InputError
+from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
 from specmodel.measure.kernels.suite import DTYPE, SUITE_VERSION, Device
 
 STACK = "torch"
@@ -18,17 +19,6 @@ STACK = "torch"
 BUSY_SHARE = 0.25
 """Share of the processor, or GPU, in use by others from which a device counts as busy [-]."""
 
-_SHIPPED = {
-    "A100-SXM4-40GB": "a100_sxm_40gb", "A100-SXM4-80GB": "a100_sxm_80gb",
-    "A100 80GB PCIe": "a100_pcie_80gb", "A800-SXM4-80GB": "a800_sxm_80gb", "A10": "a10",
-    "B200": "b200", "B300": "b300", "GB200": "gb200", "H100 80GB HBM3": "h100_sxm",
-    "H100 PCIe": "h100_pcie", "H100 NVL": "h100_nvl", "H20": "h20", "H200": "h200_sxm",
-    "H800": "h800_sxm", "L4": "l4", "L40": "l40", "L40S": "l40s",
-    "GeForce RTX 4090": "rtx_4090", "RTX 6000 Ada Generation": "rtx_6000_ada",
-    "RTX A6000": "rtx_a6000", "B300 SXM6 AC": "b300",
-    "RTX PRO 6000 Blackwell Server Edition": "rtx_pro_6000",
-    "RTX PRO 6000 Blackwell Workstation Edition": "rtx_pro_6000",
-}  # fmt: skip
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
 _DEFAULT_CACHE = 2**25
 
@@ -70,7 +60,7 @@ class DeviceInfo:
     @property
     def is_shipped(self) -> bool:
         """Whether a profile ships for it."""
-        return self.hardware in _SHIPPED.values()
+        return self.hardware in list_hardware()
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -132,7 +122,7 @@ def find_device(kind: str) -> DeviceInfo:
     return DeviceInfo(
         kind="cuda",
         name=properties.name,
-        hardware=_SHIPPED.get(name) or _slug(properties.name),
+        hardware=profiles_by_reported_name().get(name) or _slug(properties.name),
         driver=gpu_state().get("driver_version", "unknown"),
         torch=torch.__version__,
         num_multiprocessors=properties.multi_processor_count,
