@@ -13,24 +13,11 @@ Error = Annotated[float, Field(ge=0, le=10)]
 
 
 class AllReduceFit(Record):
-    """All-reduces of a stack inside a node: parameters, what they were fitted to, and errors.
+    """All-reduces of a stack inside a node: `AllReduceParameters`, what they are fitted to, errors.
 
-    Parameters
-    ----------
-    version
-        Version of the stack; several where their rows are fitted together.
-    source
-        Data set, and the devices it was measured on.
-    one_shot_latency, one_shot_hop_latency, one_shot_efficiency
-        Of small messages, as `AllReduceParameters` describes them [s] [-].
-    two_shot_latency, two_shot_hop_latency, two_shot_efficiency
-        Of large ones; above 1 where a switch adds up and saves bytes [s] [-].
-    contention
-        Exponent by which bandwidth falls with the GPUs that share it [-].
-    num_points
-        Points fitted [-].
-    mean_error, median_error
-        Of predicted over measured less one, absolute, on sizes left out in turn [-].
+    `version` names several stacks where their rows are fitted together. Small messages run in one
+    shot, large ones in two, whose efficiency exceeds 1 where a switch adds up and saves bytes.
+    Errors are absolute, of predicted over measured less one, on sizes left out in turn [-].
     """
 
     version: str

@@ -13,24 +13,11 @@ _ROUNDING = 1e-3
 def check_covariance(
     table: str, varied: list[str], covariance: list[list[float]], known: Collection[str]
 ) -> None:
-    """Refuse what cannot be the covariance of fitted parameters.
+    """Refuse what cannot be the covariance of the logarithms of the parameters `varied`.
 
-    Parameters
-    ----------
-    table
-        Where the fit stands in its record, for the message: its table and a dot, or nothing.
-    varied
-        Names of the parameters.
-    covariance
-        Of their logarithms [-].
-    known
-        Names that there are.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown or there twice, or the matrix is of another size, not symmetric, or
-        gives a sum of parameters a negative variance, rounding aside.
+    Names must be `known` and given once, the matrix symmetric and of their number, and no sum of
+    parameters may have a negative variance, rounding aside. `table` is where the fit stands in its
+    record, for the message: a name and a dot, or nothing.
     """
     size = len(varied)
     if not set(varied) <= set(known) or len(set(varied)) < size:

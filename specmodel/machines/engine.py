@@ -37,7 +37,7 @@ class Overheads:
     gpu_time_factor: FloatArray | float = 1.0
 
     def on_host(self) -> "Overheads":
-        """Return them with the speed of the host in the seconds, and none beside."""
+        """Return them with all seconds divided by the speed of the host, which is then 1."""
         if isinstance(self.host_speed, float) and self.host_speed == 1:
             return self
         seconds = {name: getattr(self, name) / self.host_speed for name in ON_HOST}
@@ -49,31 +49,19 @@ class Overheads:
         requests: FloatArray,
         chance: FloatArray | float = 1.0,
     ) -> FloatArray:
-        """Return what the host takes for the draft of a step beside its passes.
+        """Return the mean time that the host takes for the draft of a step beside its passes [s].
 
-        Parameters
-        ----------
-        draft_length
-            Tokens drafted per sequence [token].
-        requests
-            Sequences of one replica that have a proposal [request].
-        chance
-            Chance that any sequence has a proposal [-].
-
-        Returns
-        -------
-        FloatArray
-            Mean time of a step [s].
+        `requests` are the sequences of one replica that have a proposal, `chance` is that of any.
         """
         by_request = self.reject_time_per_request + self.reject_time_per_token * draft_length
         return np.asarray(chance * self.reject_time + by_request * requests)
 
 
 FACTORS = ("host_speed", "gpu_time_factor")
-"""Names of what is no overhead but multiplies others."""
+"""Factors on seconds, which are no overheads themselves."""
 
 OVERHEADS = tuple(name for name in Overheads.__dataclass_fields__ if name not in FACTORS)
-"""Names of the overheads, which are seconds."""
+"""Overheads, which are seconds."""
 
 ON_HOST = tuple(name for name in OVERHEADS if name != "tree_time")
 """Those that the host takes, or that kernels wait for it."""
@@ -93,16 +81,9 @@ Factor = Annotated[float, Field(ge=_LEAST_FACTOR, le=_MOST_FACTOR)]
 
 
 class FittedOn(Record):
-    """What was measured of an engine: beyond that its overheads are a guess.
+    """What an engine was measured on: elsewhere its overheads are a guess.
 
-    Parameters
-    ----------
-    version
-        Version of the engine, as far as it is known.
-    hardware, drafters
-        Names of the GPUs, and kinds of drafters.
-    batch_size, draft_length
-        Least and largest [request] [token].
+    Names of GPUs, kinds of drafters, and least and largest batch size and draft length.
     """
 
     version: str
@@ -117,27 +98,20 @@ class EngineFit(Record):
 
     Parameters
     ----------
-    date
-        Day of the fit.
-    num_points
-        Measurements fitted [-].
-    mean_error
-        Of predicted over measured less one, absolute [-].
-    left_out_error
-        The same on rows left out, by the column whose values were left out in turn [-].
+    date, num_points, fitted_on
+        Day of the fit, measurements fitted, and what was measured, where that is recorded [-].
+    mean_error, left_out_error
+        Mean of predicted over measured less one, absolute, and that of rows left out, by the column
+        whose values were left out in turn [-].
     spread
         Standard deviation of ln(measured / predicted) of rows left out; of an engine moved to runs
         of one host, at least that of their speedups [-].
-    varied
-        Overheads that were fitted; the others were held.
-    covariance
-        Of the logarithms of `varied` [-].
+    varied, covariance
+        Overheads that were fitted, the others being held, and the covariance of their logarithms
+        [-].
     outside_spread
-        Standard deviation of the logarithm of the host's speed that intervals have beside
-        `covariance` where an engine is asked for what it was not fitted on: the spread between
-        engines [-].
-    fitted_on
-        What was measured; None if it is not recorded.
+        What intervals add for what the engine was not fitted on: standard deviation of the
+        logarithm of the host's speed between engines [-].
     """
 
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
@@ -241,22 +215,10 @@ class EngineProfile(Record):
         return self.fit is not None and "host" in self.fit.left_out_error
 
     def on_host(self, speed: float) -> "EngineProfile":
-        """Return it on a host so many times as fast, which is then known, as far as fits go.
+        """Return it on a host so many times as fast as the one that the seconds hold for.
 
-        Parameters
-        ----------
-        speed
-            How many times as fast the host is as the one that the seconds hold for [-].
-
-        Returns
-        -------
-        EngineProfile
-            With that speed, which no interval then varies.
-
-        Raises
-        ------
-        InputError
-            If that is no speed, or the engine has no seconds that a host takes.
+        The speed is then known, so that no interval varies it. An InputError says if it is no
+        speed, or if the engine has no seconds that a host takes.
         """
         speed = float(check("host_speed", speed, minimum=_LEAST_FACTOR, maximum=_MOST_FACTOR))
         if not any(getattr(self, name) for name in ON_HOST):
@@ -277,17 +239,7 @@ class EngineProfile(Record):
     ) -> tuple[str, ...]:
         """Return a sentence if these lie outside of what the engine was fitted on, else nothing.
 
-        Parameters
-        ----------
-        hardware, drafter
-            Name of the GPU, and kind of the drafter.
-        batch_size, draft_length
-            Asked for, any shape; a length of 0 drafts nothing [request] [token].
-
-        Returns
-        -------
-        tuple of str
-            One sentence at most.
+        `hardware` is the name of a GPU and `drafter` a kind; a draft length of 0 drafts nothing.
         """
         if self.fit is None:
             return ()
@@ -314,18 +266,7 @@ class EngineProfile(Record):
     def is_outside(
         self, hardware: str, drafter: str, batch_size: FloatArray, draft_length: FloatArray
     ) -> np.ndarray:
-        """Return where these lie outside of what the engine was fitted on; a plain step never does.
-
-        Parameters
-        ----------
-        hardware, drafter, batch_size, draft_length
-            As `outside` takes them.
-
-        Returns
-        -------
-        numpy.ndarray
-            Of the shape to which the arrays broadcast.
-        """
+        """Return where these lie outside of what the engine was fitted on; plain steps never do."""
         known = self.fit.fitted_on if self.fit else None
         is_drafting = np.asarray(draft_length > 0)
         if known is None or hardware not in known.hardware or drafter not in known.drafters:
@@ -373,12 +314,9 @@ def list_engines() -> list[str]:
 
 
 def first_token_constants() -> dict[str, float]:
-    """Return what each engine adds to the time to a first token beside its passes [s].
+    """Return what each fitted stack adds to the time to a first token beside its passes [s].
 
-    Returns
-    -------
-    dict
-        By stack, of those fitted; the table that ships names rows, models and source.
+    The table that ships names rows, models and source.
 
     Examples
     --------

@@ -22,26 +22,10 @@ def hardware_text(name: str | Path) -> str:
 
 
 def with_stack(text: str, name: str, stack: FittedStack) -> str:
-    """Return the text of a hardware profile with a fitted stack added or replaced.
+    """Return the TOML of a hardware profile with a fitted stack added or replaced.
 
-    Parameters
-    ----------
-    text
-        TOML of a profile.
-    name
-        Name of the stack.
-    stack
-        Its fits; it becomes the default where no other stack is there.
-
-    Returns
-    -------
-    str
-        TOML of a valid profile.
-
-    Raises
-    ------
-    InputError
-        If the name or the result does not do.
+    The stack is the default where it was, or where there is no other. An InputError says if the
+    name or the result does not do.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name) or name in (TYPICAL, "datasheet"):
         expected = "lower-case letters, digits, - and _, other than typical and datasheet"
@@ -60,24 +44,9 @@ def with_stack(text: str, name: str, stack: FittedStack) -> str:
 
 
 def with_all_reduces(text: str, fits: Mapping[str, AllReduceFit]) -> str:
-    """Return the text of a hardware profile with its fitted all-reduces replaced.
+    """Return the TOML of a hardware profile with its fitted all-reduces, by stack, replaced.
 
-    Parameters
-    ----------
-    text
-        TOML of a profile, with a link.
-    fits
-        By stack; "typical" is taken for stacks without one.
-
-    Returns
-    -------
-    str
-        TOML of a valid profile.
-
-    Raises
-    ------
-    InputError
-        If there is no table of a link, or the result does not do.
+    An InputError says if the profile has no link, or the result does not do.
     """
     kept = _without(text, "link.all_reduce")
     link = _LINK.search(kept)

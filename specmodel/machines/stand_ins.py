@@ -1,7 +1,7 @@
-"""Whose fit stands in where a stack lacks one for a kind and dtype, by a rule that was tested.
+"""Which fit stands in where a stack lacks one for a kind of kernels and a dtype.
 
-The test leaves each published table out in turn and predicts it by what would stand in
-(``calibration/stand_ins.py``); what it showed is kept in ``data/stand_ins.toml``.
+The rule was tested by leaving each published table out in turn and predicting it by what would
+stand in (``calibration/stand_ins.py``); the errors found are kept in ``data/stand_ins.toml``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,8 +23,8 @@ from specmodel.machines.kernels import (
 )
 
 Candidate = Literal["other_stack", "typical", "own"]
-"""What may stand in: another stack of the GPU at the dtype, typical kernels at the dtype, the
-stack itself at its standard dtype."""
+"""What may stand in: another stack of the GPU or typical kernels at the same dtype, or the stack
+itself at its standard dtype."""
 CANDIDATES: tuple[Candidate, ...] = get_args(Candidate)
 
 _DATA = Path(__file__).parent / "data"
@@ -33,15 +33,9 @@ _DATA = Path(__file__).parent / "data"
 class Ranking(Record):
     """What leaving out the tables of a kind showed.
 
-    Parameters
-    ----------
-    order
-        Candidates, that of the smallest error first.
-    error, spread
-        By candidate: median over the tables of its mean error on a table left out, and standard
-        deviation over tables of what it has in common there, ln(measured / predicted) [-].
-    num_tables
-        Tables left out [-].
+    Candidates in the order of their errors. The error of a candidate is the median over tables of
+    its mean error on a table left out, its spread the standard deviation over tables of the part of
+    ln(measured / predicted) that a table has in common [-].
     """
 
     order: list[Candidate]
@@ -86,19 +80,7 @@ def candidates(
 ) -> Iterator[StandIn]:
     """Yield what could stand in for the fit of a kind and dtype that a stack lacks.
 
-    Parameters
-    ----------
-    kind, dtype
-        Kind of kernels, and name of the fit.
-    own, others
-        The stack, and others of the same GPU by name.
-    typical
-        Typical kernels.
-
-    Yields
-    ------
-    StandIn
-        Of other stacks, the one whose fit is the best on what it was judged by.
+    Of other stacks of the GPU it is the one whose fit has the smallest mean error.
     """
     found = {name: fit for name, other in others.items() if (fit := other.of_kind(kind).get(dtype))}
     if found:
@@ -116,22 +98,11 @@ def candidates(
 def with_stand_ins(
     own: FittedStack, others: Mapping[str, FittedStack], typical: FittedStack, rule: StandIns
 ) -> tuple[FittedStack, dict[tuple[str, str], StandIn]]:
-    """Return a stack with fits for dtypes that it has none of, and what these are.
+    """Return a stack with fits for dtypes that it has none of, and these by kind and dtype.
 
-    Parameters
-    ----------
-    own, others, typical
-        As `candidates` takes them.
-    rule
-        Which of them is taken for each kind.
-
-    Returns
-    -------
-    tuple
-        The stack, in which fits that stand in have the error and the spread that leaving tables out
-        showed; and by kind and dtype what stands in. Dtypes for which the stack's own standard fit
-        is the best are left to `FittedStack.place`, and kinds that no stack of the GPU has to
-        `stack_kernels`.
+    Fits that stand in have the error and the spread that leaving tables out showed. Dtypes for
+    which the stack's own standard fit is the best are left to `FittedStack.place`, and kinds that
+    no stack of the GPU has to `stack_kernels`.
     """
     filled: dict[str, dict[str, KernelFit]] = {}
     said: dict[tuple[str, str], StandIn] = {}
