@@ -188,7 +188,7 @@ def _missing_from_docstring(value: object) -> Iterator[str]:
     else:
         parameters = inspect.signature(value).parameters.values()
         annotations = {p.name: str(p.annotation) for p in parameters}
-        if len(doc.splitlines()) == 1:
+        if "Parameters\n---" not in doc:
             return
     described = _entries(doc, "Parameters") if annotations else {}
     for argument in annotations.keys() - described.keys():

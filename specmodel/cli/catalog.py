@@ -67,10 +67,10 @@ def _engine_rows() -> Iterable[Row]:
 
 
 def _drafter_rows() -> Iterable[Row]:
-    from specmodel.drafters.by_name import describe_drafter
+    from specmodel.drafters.names import DRAFTERS
 
     for name in specmodel.list_drafters():
-        yield {"name": name, "what": describe_drafter(name)}
+        yield {"name": name, "what": DRAFTERS[name]}
     yield {"name": "NAME|PATH", "what": "any architecture, as a model of its own"}
 
 

@@ -1,17 +1,14 @@
-"""Acceptance by name: what was measured by draft length of a target with its usual drafter."""
+"""Published acceptance by name: what was measured of a target with its usual drafter."""
 
 from pathlib import Path
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
 from specmodel.base.records import is_path, spellings
-from specmodel.drafters.by_name import Drafter, drafter_kind
+from specmodel.drafters.by_name import drafter_kind
+from specmodel.drafters.passes import Drafter
 from specmodel.drafters.published import PRESET, published_acceptance
-from specmodel.models.architecture import (
-    Architecture,
-    list_architectures,
-    load_architecture,
-)
+from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
 
 def list_acceptance() -> list[str]:

@@ -1,11 +1,12 @@
 """Drafters that draft a block in one pass: DFlash, DSpark, P-EAGLE, PARD.
 
 DFlash and DSpark are small models of the target's width whose cache is made of features of the
-target; P-EAGLE is an EAGLE-3 head, PARD a model of its own, which were trained on masks.
+target. P-EAGLE is an EAGLE-3 head and PARD a model of its own, both trained on masks.
 """
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
@@ -16,13 +17,13 @@ from specmodel.drafters.heads import (
     derived_head,
     eagle3_drafter,
     grouped_attention,
+    one_head,
     own_layers_head,
     plain_attention,
 )
 from specmodel.drafters.passes import (
     PARD,
     Drafter,
-    Rule,
     masks_after_accepted,
     masks_after_anchor,
     masks_after_verified,
@@ -34,7 +35,7 @@ from specmodel.layers.markov import MarkovHead
 from specmodel.models.architecture import Architecture, load_architecture
 
 DFLASH, DSPARK = "DFlash head", "DSpark head"
-"""What these drafters are called."""
+"""Names of these drafters for people."""
 
 USUAL_DFLASH = PublishedBlock(num_layers=5, block_size=16, has_latents=False)
 USUAL_DSPARK = PublishedBlock(num_layers=5, block_size=7, has_latents=False)
@@ -43,8 +44,8 @@ USUAL_V4 = PublishedBlock(num_layers=3, block_size=7, has_latents=False)
 layers that vLLM 0.33 takes where no key says them."""
 
 NUM_TAPS, NUM_V4_TAPS, MARKOV_RANK = 5, 3, 256
-"""Layers of the target that heads usually read, and those of DeepSeek-V4, as V4.1 says of its own;
-and usual rank of a Markov head [-]."""
+"""Layers of the target that heads usually read, that those of DeepSeek-V4 read, as V4.1 says of its
+own, and the usual rank of a Markov head [-]."""
 
 _PARD_MODELS = {128_256: "llama-3.2-1b"}
 """Small model that PARD was trained on for a family, by its vocabulary size."""
@@ -91,8 +92,9 @@ def dflash_drafter(
     """
     shape, told = _shape(target, "dflash", USUAL_DFLASH, num_layers, block_size)
     head, more = _dense_head(target, DFLASH, shape, ffn_size, num_taps)
-    rule, longest = masks_after_anchor, shape.block_size - 1
-    return _block_drafter(target, DFLASH, head, rule, longest, (*told, *more))
+    longest = _drafted_at_most(shape.block_size, known=1)
+    own = {"is_chain": True, "block_size": longest, "assumed": (*told, *more)}
+    return one_head(target, DFLASH, head, masks_after_anchor, **own)
 
 
 def dspark_drafter(
@@ -106,8 +108,8 @@ def dspark_drafter(
 ) -> Drafter:
     """Return a DSpark head: a DFlash head whose last known token drafts too, and a Markov head.
 
-    That of a target with compressed attention (DeepSeek-V4) has layers like its modules for several
-    tokens, with a window and experts, in the target's dtypes.
+    On a target with compressed attention (DeepSeek-V4), its layers are like those of the target's
+    MTP modules: with a window and experts, in the target's dtypes.
 
     Parameters
     ----------
@@ -144,13 +146,14 @@ def dspark_drafter(
         inputs = (num_taps or NUM_V4_TAPS) * target.hidden_size
         head = own_layers_head(target, module, shape.num_layers, inputs)
     else:
-        taps = num_taps or NUM_TAPS
-        head, more = _dense_head(target, DSPARK, shape, ffn_size, taps)
+        head, more = _dense_head(target, DSPARK, shape, ffn_size, num_taps or NUM_TAPS)
         told = (*told, *more)
     size = target.vocabulary_size
     markov = MarkovHead(rank=markov_rank, vocabulary_size=size, has_confidence=True)
     head = head.model_copy(update={"name": f"{DSPARK} on {target.name}", "markov": markov})
-    return _block_drafter(target, DSPARK, head, masks_from_anchor, shape.block_size, told)
+    longest = _drafted_at_most(shape.block_size, known=0)
+    own = {"is_chain": True, "block_size": longest, "assumed": told}
+    return one_head(target, DSPARK, head, masks_from_anchor, **own)
 
 
 def p_eagle_drafter(
@@ -209,25 +212,8 @@ def pard_drafter(model: Architecture) -> Drafter:
 
 
 def usual_pard_drafter(target: Architecture) -> Drafter:
-    """Return the PARD model that is published for the target's family.
+    """Return the PARD model published for the target's family, which its vocabulary size tells.
 
-    Parameters
-    ----------
-    target
-        The model, whose family is known by its vocabulary size.
-
-    Returns
-    -------
-    Drafter
-        The model.
-
-    Raises
-    ------
-    InputError
-        If none is known for the family.
-
-    Examples
-    --------
     >>> usual_pard_drafter(load_architecture("llama-3.1-70b")).name
     'Llama-3.2-1B (PARD model)'
     """
@@ -239,24 +225,10 @@ def usual_pard_drafter(target: Architecture) -> Drafter:
 
 
 def read_block_drafter(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the drafter of a block, or with masks, of a ``config.json``, None if it is another.
+    """Return the DFlash, DSpark or PARD drafter of a ``config.json``, None if it is another.
 
-    Parameters
-    ----------
-    path
-        The file, or the folder that holds it.
-    target
-        The model that a head sits on.
-
-    Returns
-    -------
-    Drafter or None
-        DFlash, DSpark or PARD.
-
-    Raises
-    ------
-    InputError
-        If it is such a drafter, but not for the target, or has a part that is not known.
+    `path` is the file or its folder. An InputError says if the drafter is for another target or has
+    a part that is not known.
     """
     from specmodel.drafters import block_configs as blocks  # tables for this path only
     from specmodel.models.hf.config import architecture_fields
@@ -291,19 +263,14 @@ def _shape(
     num_layers: int | None,
     block_size: int | None,
 ) -> tuple[PublishedBlock, tuple[tuple[str, str], ...]]:
-    """Return what a head is like, as given, published, or usual, and what was assumed of it."""
+    """Return the sizes of a head as given, published or usual, and which of them are assumed."""
     known = published_block(target, name)
-    shape = known or usual
-    told = []
-    if num_layers is not None:
-        shape = shape._replace(num_layers=num_layers)
-    elif not known:
-        told.append(("draft_layers", f"{shape.num_layers} (usual)"))
-    if block_size is not None:
-        shape = shape._replace(block_size=block_size)
-    elif not known:
-        told.append(("draft_block", f"{shape.block_size} (usual)"))
-    return shape, tuple(told)
+    taken = {} if known else {"num_layers": "draft_layers", "block_size": "draft_block"}
+    asked = (("num_layers", num_layers), ("block_size", block_size))
+    given: dict[str, Any] = {field: number for field, number in asked if number is not None}
+    left = {field: label for field, label in taken.items() if field not in given}
+    told = tuple((label, f"{getattr(usual, field)} (usual)") for field, label in left.items())
+    return (known or usual)._replace(**given), told
 
 
 def _dense_head(
@@ -312,31 +279,15 @@ def _dense_head(
     """Return a head of dense layers with the target's vocabulary, and what was assumed of it."""
     h, dense = target.hidden_size, 0 if target.is_moe else dense_size(target)
     width = ffn_size or dense or 3 * h
-    fields = {"vocabulary_size": target.vocabulary_size, "input_projection_size": num_taps * h}
     mixer = plain_attention(target) if shape.has_latents else grouped_attention(target)
-    head = derived_head(target, kind, shape.num_layers, mixer, width, fields)
+    size = target.vocabulary_size
+    head = derived_head(target, kind, shape.num_layers, mixer, width, num_taps, size)
     rule = "as the target" if dense else "3 x hidden_size"
     return head, () if ffn_size else (("draft_ffn_size", f"{width} ({rule})"),)
 
 
-def _block_drafter(
-    target: Architecture,
-    kind: str,
-    head: Architecture,
-    rule: Rule,
-    longest: int,
-    assumed: tuple[tuple[str, str], ...],
-) -> Drafter:
-    """Return a drafter of blocks, of which so many tokens are drafted."""
-    if longest < 1:
-        expected = "a block in which some token is drafted"
-        raise InputError("block_size", longest + (rule is masks_after_anchor), expected)
-    return Drafter(
-        name=kind,
-        parts=((head, rule),),
-        is_head=True,
-        is_chain=True,
-        target_sizes=(target.hidden_size, target.vocabulary_size),
-        block_size=longest,
-        assumed=assumed,
-    )
+def _drafted_at_most(block_size: int, known: int) -> int:
+    """Return the tokens of a block that are drafted, as the first may be known [token]."""
+    if block_size <= known:
+        raise InputError("block_size", block_size, "a block in which some token is drafted")
+    return block_size - known

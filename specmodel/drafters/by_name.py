@@ -1,9 +1,7 @@
-"""Drafters: who proposes the tokens, in how many passes of which architecture.
+"""Drafters by name: models of their own, heads, look-ups, and what drafts a block in one pass.
 
-A drafter is a function from the length of a draft to the passes that make it, the time it takes on
-the host, and how often it proposes at all. Its kinds are a model of its own, a head on the target
-(EAGLE, MTP), a look-up on the host, and what drafts a block in one pass (DFlash, DSpark, P-EAGLE,
-PARD).
+Heads sit on the target (EAGLE, MTP); look-ups run on the host; DFlash, DSpark, P-EAGLE and PARD
+draft a block.
 """
 
 from collections.abc import Callable
@@ -17,7 +15,6 @@ from specmodel.drafters.blocks import (
     dflash_drafter,
     dspark_drafter,
     p_eagle_drafter,
-    pard_drafter,
     read_block_drafter,
     usual_pard_drafter,
 )
@@ -34,37 +31,12 @@ from specmodel.drafters.heads import (
     parallel_drafter,
     read_head,
 )
-from specmodel.drafters.names import BLOCKS, DRAFTERS, LOOKUPS, NGRAM, SUFFIX
-from specmodel.drafters.passes import PARD, Drafter, one_at_a_time
-from specmodel.models.architecture import (
-    Architecture,
-    list_architectures,
-    load_architecture,
-)
+from specmodel.drafters.names import BLOCKS, DRAFTERS, NGRAM, SUFFIX
+from specmodel.drafters.passes import PARD, Drafter as Drafter, one_at_a_time
+from specmodel.models.architecture import Architecture, list_architectures, load_architecture
 
 LOOKUP, SUFFIX_LOOKUP = "n-gram look-up", "suffix look-up"
-"""What look-ups are called."""
-
-__all__ = [
-    "LOOKUPS",
-    "NGRAM",
-    "Drafter",
-    "describe_drafter",
-    "dflash_drafter",
-    "drafter_kind",
-    "dspark_drafter",
-    "eagle3_drafter",
-    "eagle_drafter",
-    "list_drafters",
-    "load_drafter",
-    "model_drafter",
-    "mtp_drafter",
-    "ngram_drafter",
-    "p_eagle_drafter",
-    "parallel_drafter",
-    "pard_drafter",
-    "suffix_drafter",
-]
+"""Names of look-ups for people."""
 
 
 def model_drafter(architecture: Architecture) -> Drafter:
@@ -118,37 +90,22 @@ def suffix_drafter(*, lookup_time: float = 0.0, proposal_rate: float = 1.0) -> D
     return Drafter(name=SUFFIX_LOOKUP, lookup_time=lookup_time, proposal_rate=proposal_rate)
 
 
-_MAKERS: dict[str, Callable[[Architecture], Drafter]] = {
-    "dflash": dflash_drafter,
-    "dspark": dspark_drafter,
-    "eagle": eagle_drafter,
-    "eagle3": eagle3_drafter,
-    "mtp": mtp_drafter,
-    NGRAM: lambda _target: ngram_drafter(),
-    "p-eagle": p_eagle_drafter,
-    "pard": usual_pard_drafter,
-    "parallel": parallel_drafter,
-    SUFFIX: lambda _target: suffix_drafter(),
+_MADE: dict[str, tuple[str, Callable[[Architecture], Drafter]]] = {
+    "dflash": (DFLASH, dflash_drafter),
+    "dspark": (DSPARK, dspark_drafter),
+    "eagle": (EAGLE, eagle_drafter),
+    "eagle3": (EAGLE3, eagle3_drafter),
+    "mtp": (MTP, mtp_drafter),
+    NGRAM: (LOOKUP, lambda _target: ngram_drafter()),
+    "p-eagle": (P_EAGLE, p_eagle_drafter),
+    "pard": (PARD, usual_pard_drafter),
+    "parallel": (PARALLEL, parallel_drafter),
+    SUFFIX: (SUFFIX_LOOKUP, lambda _target: suffix_drafter()),
 }
-"""How a drafter is made for a target, by its name in `DRAFTERS`."""
+"""By name in `DRAFTERS`: what `Drafter.kind` says, and how the drafter is made for a target."""
 
-
-_KINDS = {
-    EAGLE: "eagle",
-    EAGLE3: "eagle3",
-    MTP: "mtp",
-    LOOKUP: NGRAM,
-    PARALLEL: "parallel",
-    DFLASH: "dflash",
-    DSPARK: "dspark",
-    P_EAGLE: "p-eagle",
-    PARD: "pard",
-    SUFFIX_LOOKUP: SUFFIX,
-    ASSISTANT: "assistant",
-}
-"""Names of drafters by what records call them; an assistant is known by its file alone."""
-MODEL = "model"
-"""What a drafter is that none of these names is for."""
+_NAMES = {kind: name for name, (kind, _) in _MADE.items()} | {ASSISTANT: "assistant"}
+"""Names by what `Drafter.kind` says; an assistant is known by its file alone."""
 
 
 def list_drafters() -> list[str]:
@@ -160,11 +117,6 @@ def list_drafters() -> list[str]:
     ['dflash', 'dspark', 'eagle', 'eagle3', 'mtp', 'ngram', 'p-eagle', 'parallel', 'pard', 'suffix']
     """
     return sorted(DRAFTERS)
-
-
-def describe_drafter(name: str) -> str:
-    """Return in a few words what a drafter is that `list_drafters` names."""
-    return DRAFTERS[name]
 
 
 def load_drafter(name: str | Path, target: Architecture) -> Drafter:
@@ -198,7 +150,7 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
         return head or model_drafter(load_architecture(name, "drafter"))
     for spelling in spellings(str(name)):
         if spelling in DRAFTERS:
-            return _MAKERS[spelling](target)
+            return _MADE[spelling][1](target)
     known = [*list_drafters(), *list_architectures()]
     if not {*spellings(str(name))} & {*known}:
         expected = f"a path, or a known name such as {nearest(str(name), known)}"
@@ -207,26 +159,10 @@ def load_drafter(name: str | Path, target: Architecture) -> Drafter:
 
 
 def longest_block(drafter: str | Path | None, target: str | Path | None) -> int | None:
-    """Return the tokens that a drafter drafts at most, None if it goes on as long as asked.
+    """Return the most tokens that a drafter drafts, None if it goes on as long as asked [token].
 
-    Parameters
-    ----------
-    drafter, target
-        A name or path of each, None if there is none; both are read only where the drafter may
-        have a block.
+    Both are names or paths, or None; they are read only where the drafter may have a block.
 
-    Returns
-    -------
-    int or None
-        Tokens [token].
-
-    Raises
-    ------
-    InputError
-        If there is no such drafter or target.
-
-    Examples
-    --------
     >>> longest_block("dspark", "glm-5.2"), longest_block("eagle3", "glm-5.2")
     (7, None)
     """
@@ -238,32 +174,15 @@ def longest_block(drafter: str | Path | None, target: str | Path | None) -> int 
 
 
 def drafter_kind(drafter: Drafter | str | Path, target: Architecture | str | Path) -> str:
-    """Return the name of a drafter's kind, whether it is a name, a file or a record.
+    """Return the kind of a drafter: a name in `DRAFTERS`, "assistant", or "model" for any other.
 
-    Parameters
-    ----------
-    drafter
-        A name, a path or a record.
-    target
-        The model that a head sits on; it is read only if the drafter is a file or a model.
+    The target is read only if the drafter is the name of a model or a path.
 
-    Returns
-    -------
-    str
-        A name that `list_drafters` gives, "assistant", or "model" for a model of its own.
-
-    Raises
-    ------
-    InputError
-        If there is no such drafter or target.
-
-    Examples
-    --------
     >>> drafter_kind("EAGLE3", "mixtral-8x7b"), drafter_kind("qwen2-0.5b", "qwen2-57b-a14b")
     ('eagle3', 'model')
     """
     if isinstance(drafter, Drafter):
-        return _KINDS.get(drafter.kind, MODEL)
+        return _NAMES.get(drafter.kind, "model")
     for spelling in spellings(str(drafter)):
         if spelling in DRAFTERS:
             return spelling

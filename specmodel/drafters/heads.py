@@ -1,7 +1,5 @@
-"""Draft heads: what EAGLE, MTP and parallel heads have of their target, and what of their own."""
+"""EAGLE, MTP and parallel heads: what they take over from their target, and what is their own."""
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,9 +33,7 @@ EAGLE3_VOCABULARY_SIZE = 32_000
 
 EAGLE, EAGLE3, MTP, PARALLEL = "EAGLE head", "EAGLE-3 head", "MTP head", "parallel head"
 ASSISTANT, P_EAGLE = "assistant", "P-EAGLE head"
-"""What drafters are called that a fit or a measurement may be of."""
-
-_NO_BLOCK = "none in the checkpoint, as if it had one"
+"""Names of heads for people, by which fits and measurements know them."""
 
 Attention = (
     GroupedAttention
@@ -46,7 +42,7 @@ Attention = (
     | BlockSparseAttention
     | CompressedAttention
 )
-"""Mixers that a head may have; it never has a recurrent one."""
+"""Mixers that a head may have: none that is recurrent."""
 
 
 def eagle_drafter(
@@ -78,9 +74,7 @@ def eagle_drafter(
     >>> head.architectures[0].layers[0].feed_forward.ffn_size
     14336
     """
-    block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
-    size = vocabulary_size or target.vocabulary_size
-    return _head(target, EAGLE, plain_attention(target), 2, block, size, verified_first)
+    return _eagle_head(target, EAGLE, verified_first, ffn_size, vocabulary_size)
 
 
 def eagle3_drafter(
@@ -116,9 +110,10 @@ def eagle3_drafter(
     mixer = grouped_attention(target).model_copy(update={"input_size": 2 * h})
     block = ffn_size or published_head(target)
     rule = 0 if block else (0 if target.is_moe else dense_size(target)) or 6 * h
-    head = _head(target, EAGLE3, mixer, 3, block or rule, vocabulary_size, features_first)
+    head = derived_head(target, EAGLE3, 1, mixer, block or rule, 3, vocabulary_size)
     told = f"{rule} ({'6 x hidden_size' if rule == 6 * h else 'as the target'})"
-    return replace(head, assumed=(("draft_ffn_size", told),) if rule else ())
+    assumed = (("draft_ffn_size", told),) if rule else ()
+    return one_head(target, EAGLE3, head, features_first, assumed=assumed)
 
 
 def mtp_drafter(target: Architecture) -> Drafter:
@@ -127,26 +122,25 @@ def mtp_drafter(target: Architecture) -> Drafter:
     The projection and the target's LM head run in each pass. The layer is the one that the target
     says (`Architecture.mtp_layer`), or has the target's attention, over all entries and with a
     cache of its own, even where most layers are recurrent, and experts where the target has them.
-    Its weights have the target's dtypes, or those in which a checkpoint
-    leaves them (`Architecture.mtp_dtype`); the projection stays in 16 bits.
+    Its weights have the target's dtypes, or the dtype that a checkpoint keeps them in
+    (`Architecture.mtp_dtype`); the projection stays in 16 bits.
 
     Parameters
     ----------
     target
-        The model it sits on, with the number of its modules; without any, as if it had one, which
-        is told among what was assumed.
+        The model it sits on. One without modules is taken to have one, which `assumed` says.
 
     Returns
     -------
     Drafter
-        The head: one module, run once for each token and first on all that were verified; or
-        several, which draft one position each, all on the tokens that were verified.
+        The head. A single module runs once for each token, first on all that were verified; of
+        several, each drafts one position and runs on all tokens that were verified.
 
     Notes
     -----
-    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it. Each GPU has
-    the whole projection in both, but for vLLM's of Qwen3-Next, Qwen3.5, Exaone and Nemotron-H, in
-    which it is cut and then gathered.
+    As vLLM 0.33 (``qwen3_5_mtp.py``, ``deepseek_mtp.py``) and SGLang 0.5.23 run it. In both, each
+    GPU has the whole projection, except that vLLM cuts and then gathers those of Qwen3-Next,
+    Qwen3.5, Exaone and Nemotron-H.
     """
     module = target.mtp_layer or _mtp_layer(target)
     head = own_layers_head(target, module, 1, 2 * target.hidden_size)
@@ -154,34 +148,17 @@ def mtp_drafter(target: Architecture) -> Drafter:
     rules: list[Rule] = [selection_first if target.shares_mtp_index else verified_first]
     if modules > 1:
         rules = [partial(module_in_turn, place, modules) for place in range(modules)]
-    return Drafter(
-        name=MTP,
-        parts=tuple((head, rule) for rule in rules),
-        is_head=True,
-        trained_positions=modules,
-        assumed=() if target.num_mtp_modules else (("mtp_block", _NO_BLOCK),),
-        target_sizes=(target.hidden_size, target.vocabulary_size),
-    )
+    told = (("mtp_block", "none in the checkpoint, as if it had one"),)
+    assumed = () if target.num_mtp_modules else told
+    return one_head(target, MTP, head, *rules, trained_positions=modules, assumed=assumed)
 
 
 def own_layers_head(
     target: Architecture, module: LayerGroup, num_layers: int, input_projection_size: int
 ) -> Architecture:
-    """Return a head with layers like those of modules that come with the target, in their dtypes.
+    """Return a head of layers like that of an MTP module of the target, in the module's dtypes.
 
-    Parameters
-    ----------
-    target
-        The model it sits on.
-    module
-        A layer of such a module.
-    num_layers, input_projection_size
-        Layers, and the width that is projected down before them [-].
-
-    Returns
-    -------
-    Architecture
-        The head.
+    `input_projection_size` is the width that is projected down before the layers [-].
     """
     has_streams = isinstance(target.residuals, HyperConnections) and target.residuals.in_modules
     changes = {
@@ -214,28 +191,26 @@ def parallel_drafter(
     Drafter
         The head; its pass carries `draft_length` tokens of each sequence.
     """
-    head = eagle_drafter(target, ffn_size=ffn_size, vocabulary_size=vocabulary_size)
-    name = {"name": f"{PARALLEL} on {target.name}"}
-    parts = ((model.model_copy(update=name), all_at_once) for model in head.architectures)
-    return replace(head, name=PARALLEL, parts=tuple(parts))
+    return _eagle_head(target, PARALLEL, all_at_once, ffn_size, vocabulary_size)
 
 
-def _head(
-    target: Architecture,
-    kind: str,
-    mixer: Mixer,
-    inputs: int,
-    ffn_size: int,
-    vocabulary_size: int,
-    rule: Rule,
+def _eagle_head(
+    target: Architecture, kind: str, rule: Rule, ffn_size: int | None, vocabulary_size: int | None
 ) -> Drafter:
-    fields = {
-        "vocabulary_size": vocabulary_size,
-        "input_projection_size": inputs * target.hidden_size,
-    }
-    head = derived_head(target, kind, 1, mixer, ffn_size, fields)
+    """Return a head shaped as EAGLE's, of which a rule says the passes."""
+    block = ffn_size or dense_size(target) or 7 * target.hidden_size // 2
+    size = vocabulary_size or target.vocabulary_size
+    head = derived_head(target, kind, 1, plain_attention(target), block, 2, size)
+    return one_head(target, kind, head, rule)
+
+
+def one_head(
+    target: Architecture, kind: str, head: Architecture, *rules: Rule, **fields: Any
+) -> Drafter:
+    """Return the drafter of a head, run by one rule or several, for targets of these sizes only."""
     sizes = target.hidden_size, target.vocabulary_size
-    return Drafter(name=kind, parts=((head, rule),), is_head=True, target_sizes=sizes)
+    parts = tuple((head, rule) for rule in rules)
+    return Drafter(name=kind, parts=parts, is_head=True, target_sizes=sizes, **fields)
 
 
 def derived_head(
@@ -244,25 +219,12 @@ def derived_head(
     num_layers: int,
     mixer: Mixer,
     ffn_size: int,
-    fields: Mapping[str, Any],
+    inputs: int,
+    vocabulary_size: int,
 ) -> Architecture:
     """Return a head of the target's width, of dense layers that are alike; not quantised.
 
-    Parameters
-    ----------
-    target
-        The model it sits on.
-    kind
-        What it is called.
-    num_layers, mixer, ffn_size
-        Its layers, and the mixer and the width of the feed-forward block of each [-].
-    fields
-        What `Architecture` has beside.
-
-    Returns
-    -------
-    Architecture
-        The head.
+    `inputs` times the hidden size is projected down before the layers [-].
     """
     is_quantised = BYTES_PER_ELEMENT[target.activation_dtype] < 2
     dtype: Dtype = "bf16" if is_quantised else target.activation_dtype
@@ -276,13 +238,14 @@ def derived_head(
         "weight_dtype": dtype,
         "activation_dtype": dtype,
         "kv_dtype": target.kv_dtype,
-        **fields,
+        "vocabulary_size": vocabulary_size,
+        "input_projection_size": inputs * target.hidden_size,
     }
     return build(Architecture, shape, "drafter")
 
 
 def read_head(path: str | Path, target: Architecture) -> Drafter | None:
-    """Return the EAGLE-3 head or assistant that a ``config.json`` describes, None if a model's."""
+    """Return the EAGLE-3 head or assistant of a ``config.json``, None if it is of another model."""
     from specmodel.drafters.eagle3_configs import drafts_with_masks, eagle3_fields
     from specmodel.models.hf import gemma
     from specmodel.models.hf.drafting import is_draft_head
@@ -305,23 +268,20 @@ def read_head(path: str | Path, target: Architecture) -> Drafter | None:
 
 
 def _assistant(head: Architecture, target: Architecture, argument: str) -> Drafter:
-    """Return an assistant, which attends to caches of its target and keeps none.
+    """Return an assistant, which attends to caches of its target and keeps none of its own.
 
-    Its first pass carries what was verified, as in vLLM 0.33 (``spec_decode/gemma4``); SGLang
-    0.5.23 goes on from the last accepted token alone (``frozen_kv_mtp_worker_v2.py``).
+    Its first pass carries the tokens just verified, as in vLLM 0.33 (``spec_decode/gemma4``);
+    SGLang 0.5.23 goes on from the last accepted one alone (``frozen_kv_mtp_worker_v2.py``).
     """
     if not head.caches_read <= target.caches_kept:
         expected = f"layers whose heads and window are those of caches of {target.name}"
         raise InputError(f"{argument} text_config", "other heads", expected)
-    sizes = target.hidden_size, target.vocabulary_size
     head = head.model_copy(update={"kv_dtype": target.kv_dtype})
-    return Drafter(
-        name=ASSISTANT, parts=((head, verified_first),), is_head=True, target_sizes=sizes
-    )
+    return one_head(target, ASSISTANT, head, verified_first)
 
 
 def _mtp_layer(target: Architecture) -> LayerGroup:
-    """Return a layer with the target's attention and experts, as stored unless told otherwise."""
+    """Return a layer with the target's attention and experts, and with their dtypes by default."""
     mixer = _attention(target)
     of_mixer = next(group for group in target.layers if isinstance(group.mixer, type(mixer)))
     blocks = [group for group in target.layers if group.feed_forward]
@@ -339,7 +299,7 @@ def _mtp_layer(target: Architecture) -> LayerGroup:
 
 
 def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
-    """Return the dtypes of an MTP head that a checkpoint leaves in another than the rest."""
+    """Return the dtypes of an MTP head that a checkpoint keeps in another dtype than the rest."""
     dtype = target.mtp_dtype
     if dtype is None:
         return {}
@@ -355,7 +315,7 @@ def _mtp_dtypes(target: Architecture) -> dict[str, Any]:
 
 
 def _attention(target: Architecture) -> Attention:
-    """Return attention as the target has it with an indexer, over all entries, or in a window."""
+    """Return the target's attention: with an indexer if it has one, else over all entries."""
     indexed = [mixer for mixer in target.mixers if isinstance(mixer, BlockSparseAttention)]
     if indexed:
         return indexed[0]
@@ -372,19 +332,9 @@ def _attention(target: Architecture) -> Attention:
 
 
 def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
-    """Return attention of the target's sizes without what a Llama layer lacks, as a gate is.
+    """Return plain attention of the target's sizes over all entries: as Llama's, without a gate.
 
-    Where entries are compressed, it has heads of the usual size.
-
-    Parameters
-    ----------
-    target
-        The model that a head sits on.
-
-    Returns
-    -------
-    GroupedAttention or LatentAttention
-        Over all entries.
+    For a target that compresses its entries, heads have the usual size.
     """
     mixer = _attention(target)
     if isinstance(mixer, CompressedAttention):
@@ -399,42 +349,20 @@ def plain_attention(target: Architecture) -> GroupedAttention | LatentAttention:
 
 
 def grouped_attention(target: Architecture) -> GroupedAttention:
-    """Return grouped heads as heads have them: the target's, or of 128 where it has latents.
-
-    Parameters
-    ----------
-    target
-        The model that a head sits on.
-
-    Returns
-    -------
-    GroupedAttention
-        Over all entries, without gate.
-    """
+    """Return grouped attention over all entries, without a gate: usual heads for latents."""
     mixer = plain_attention(target)
     return mixer if isinstance(mixer, GroupedAttention) else _usual_heads(target.hidden_size)
 
 
 def _usual_heads(hidden_size: int) -> GroupedAttention:
-    """Return attention with heads of 128, in eight groups where these divide them."""
+    """Return attention with heads of 128, and 8 key-value heads where their number allows it."""
     heads = max(hidden_size // 128, 1)
     kv_heads = 8 if heads % 8 == 0 else heads
     return GroupedAttention(num_heads=heads, num_kv_heads=kv_heads, head_dim=128)
 
 
 def dense_size(target: Architecture) -> int:
-    """Return the width of the target's dense feed-forward blocks, 0 if all of them route.
-
-    Parameters
-    ----------
-    target
-        The model that a head sits on.
-
-    Returns
-    -------
-    int
-        The width [-].
-    """
+    """Return the width of the target's dense feed-forward blocks, 0 if all of them route [-]."""
     for part in target.feed_forwards:
         if isinstance(part, DenseFeedForward):
             return part.ffn_size

@@ -1,10 +1,10 @@
-"""Names of drafters that follow from their target, apart so that help needs nothing heavy."""
+"""Names of drafters that a target suffices for, in a module that help imports at no cost."""
 
 NGRAM, SUFFIX = "ngram", "suffix"
 LOOKUPS = (NGRAM, SUFFIX)
 """Names of look-ups, which have no architecture."""
 BLOCKS = ("dflash", "dspark")
-"""Names of drafters that draft a block of so many tokens at most."""
+"""Names of drafters that draft at most one block of tokens."""
 
 DRAFTERS = {
     "dflash": "head: 5 dense layers, one pass over up to 15 masks",

@@ -1,6 +1,7 @@
 """Passes of a draft: which architecture runs on how many tokens, and how often in a step.
 
-A drafter is a function from the length of a draft to these passes; the rules here say which.
+A drafter is a function from the length of a draft to the passes that make it, by one of the rules
+here, the time that it takes on the host, and how often it proposes at all.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,78 +16,59 @@ from specmodel.layers.sparse import SparseAttention
 from specmodel.models.architecture import Architecture
 
 Part = Literal["layers", "projection", "context", "markov"]
-"""What of a drafter runs in a pass: its layers, with all that is around them; the projection of
-features of the target alone; that and the keys and values that all layers make of them; or the bias
+"""What of a drafter runs in a pass: its layers, with embedding and LM head; the projection of the
+target's features alone; the projection, and keys and values of all layers made of it; or the bias
 that a token gives to the logits of the next."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DraftPasses:
-    """Passes of a draft that are alike.
+    """Passes of a draft that are alike: `count` of them in a step [-].
 
-    Parameters
-    ----------
-    architecture
-        What runs.
-    tokens_per_sequence
-        Tokens of each sequence in one pass [token].
-    count
-        Passes of a step [-].
-    logits_per_sequence
-        Tokens of each whose logits are computed; all of them if None [token].
-    name
-        What tables call one of them.
-    part
-        What of it runs. All but the layers is launched with these, by no call of the host's own.
-    is_causal
-        Whether a token sees those before it and not all of the pass.
+    A token sees those before it if the passes are causal, else all of its pass.
     """
 
     architecture: Architecture
     tokens_per_sequence: FloatArray
     count: FloatArray
-    logits_per_sequence: FloatArray | None = None
+    logits_per_sequence: FloatArray | None = None  # tokens whose logits are computed; None for all
     name: str = "draft pass"
-    part: Part = "layers"
+    part: Part = "layers"  # the other parts are launched with the layers, at no host time
     is_causal: bool = True
 
 
 PARD = "PARD model"
-"""What a draft model is called that drafts all tokens in one pass."""
+"""Kind of a draft model that drafts all tokens in one pass."""
 
 _SIZES = ("hidden_size", "vocabulary_size")
 
-Rule = Callable[[Architecture, FloatArray, FloatArray], tuple[DraftPasses, ...]]
-"""Passes that an architecture makes, from the draft length and the tokens to be verified beside the
-target's own, which are more if they form a tree [token]."""
+Passes = tuple[DraftPasses, ...]
+
+Rule = Callable[[Architecture, FloatArray, FloatArray], Passes]
+"""Passes that an architecture makes, from the draft length gamma and the drafted tokens to be
+verified, of which a tree has more than gamma [token]."""
 
 
-def one_at_a_time(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return one pass for each drafted token; in a tree each carries the width of a level."""
-    return (DraftPasses(model, _width(draft_length, drafted_tokens), draft_length),)
+def one_at_a_time(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
+    """Return one pass for each drafted token; in a tree each carries the tokens of a level."""
+    return (DraftPasses(model, _width(gamma, drafted), gamma),)
 
 
-def verified_first(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return a pass over all tokens just verified, which drafts one, and one for each other."""
-    # it gives the head's cache what the target has computed of them, accepted or not, as vLLM and
-    # SGLang run it; only the last accepted one of each sequence needs logits
-    first = np.minimum(draft_length, 1.0)
+def verified_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
+    """Return a pass over all tokens just verified, which drafts one, and a pass for each other."""
+    # the first fills the head's cache with what the target has computed of these tokens, accepted
+    # or not, as vLLM and SGLang run it; only the last accepted one of a sequence needs logits
+    first = np.minimum(gamma, 1.0)
     return (
-        DraftPasses(model, drafted_tokens + 1, first, np.ones(()), "first draft pass"),
-        DraftPasses(model, _width(draft_length, drafted_tokens), draft_length - first),
+        DraftPasses(model, drafted + 1, first, np.ones(()), "first draft pass"),
+        DraftPasses(model, _width(gamma, drafted), gamma - first),
     )
 
 
-def next_and_verified_first(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return the passes of `verified_first`, whose first carries the token to go on from beside."""
-    first, rest = verified_first(model, draft_length, drafted_tokens)
-    return replace(first, tokens_per_sequence=drafted_tokens + 2), rest
+def next_and_verified_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
+    """Return the passes of `verified_first`, the first with the token to go on from as well."""
+    first, rest = verified_first(model, gamma, drafted)
+    return replace(first, tokens_per_sequence=drafted + 2), rest
 
 
 MODEL_RULES: dict[str, Rule] = {
@@ -94,24 +76,19 @@ MODEL_RULES: dict[str, Rule] = {
     "verified": verified_first,
     "verified and next": next_and_verified_first,
 }
-"""What engines give a draft model first in a step: of a model as small as most are, the last token
-alone costs as much until batches are large; of one that is a MoE it costs less."""
+"""What engines give a draft model first in a step. The last token alone costs a small model as much
+until batches are large, and an MoE less."""
 
 
-def features_first(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
+def features_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return the passes of `verified_first`, of which the first alone projects the features."""
-    first, rest = verified_first(model, draft_length, drafted_tokens)
-    later = model.model_copy(update={"input_projection_size": 0})
-    return first, replace(rest, architecture=later)
+    first, rest = verified_first(model, gamma, drafted)
+    return first, replace(rest, architecture=_projected(model))
 
 
-def selection_first(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
+def selection_first(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return the passes of `verified_first`, of which the first selects entries for all others."""
-    first, rest = verified_first(model, draft_length, drafted_tokens)
+    first, rest = verified_first(model, gamma, drafted)
     layers = []
     for group in model.layers:
         mixer = group.mixer
@@ -123,128 +100,84 @@ def selection_first(
 
 
 def module_in_turn(
-    place: int,
-    num_modules: int,
-    model: Architecture,
-    draft_length: FloatArray,
-    drafted_tokens: FloatArray,
-) -> tuple[DraftPasses, ...]:
-    """Return the passes of one of several modules that draft one position each, and then again.
+    place: int, num_modules: int, model: Architecture, gamma: FloatArray, drafted: FloatArray
+) -> Passes:
+    """Return the passes of one of several modules, each of which drafts one position in turn.
 
-    Each of them carries all tokens just verified, as the cache of the module must have them.
-
-    Parameters
-    ----------
-    place, num_modules
-        Which of the modules it is, from 0, and how many there are [-].
-    model
-        The module.
-    draft_length, drafted_tokens
-        As for every rule [token].
-
-    Returns
-    -------
-    tuple of DraftPasses
-        Those of the module, which are alike.
-
-    Notes
-    -----
-    As vLLM 0.33 (``v1/worker/gpu/spec_decode/multi_module_mtp``) runs them, and SGLang 0.5.23
+    Each pass carries all tokens just verified, which the cache of the module needs: as vLLM 0.33
+    (``v1/worker/gpu/spec_decode/multi_module_mtp``) runs them, and SGLang 0.5.23
     (``multi_layer_eagle_worker_v2.py``), whose passes carry some tokens more.
     """
-    own = draft_length - place
+    own = gamma - place  # `place` counts the modules from 0
     rounds = np.floor(own / num_modules)
     count = rounds + np.minimum(own - num_modules * rounds, 1.0)
-    return (DraftPasses(model, drafted_tokens + 1, count, np.ones(()), "draft pass"),)
+    return (DraftPasses(model, drafted + 1, count, np.ones(()), "draft pass"),)
 
 
-def all_at_once(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
+def all_at_once(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return one pass for the whole draft, and none without a draft."""
-    return (DraftPasses(model, drafted_tokens, np.minimum(draft_length, 1.0)),)
+    return (DraftPasses(model, drafted, np.minimum(gamma, 1.0)),)
 
 
-def masks_after_anchor(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
+def masks_after_anchor(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return the passes of a block drafter over the last token and a mask for each drafted one.
 
-    Parameters
-    ----------
-    model, draft_length, drafted_tokens
-        As for every rule [token].
-
-    Returns
-    -------
-    tuple of DraftPasses
-        One in which features of the verified tokens become keys and values of all layers; one of
-        the layers over the block, whose tokens see each other, with logits for each mask.
-
-    Notes
-    -----
-    DFlash in vLLM 0.33 (``v1/worker/gpu/spec_decode/dflash/speculator.py``): tokens that were
-    rejected are projected like the others, so that the host need not know how many there are.
+    DFlash in vLLM 0.33 (``v1/worker/gpu/spec_decode/dflash/speculator.py``): rejected tokens are
+    projected like the others, so that the host need not know how many there are.
     """
-    return _block(model, draft_length, drafted_tokens, draft_length + 1)
+    return _block(model, gamma, drafted, gamma + 1)
 
 
-def masks_from_anchor(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
+def masks_from_anchor(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return the passes of `masks_after_anchor` where the last token drafts too: one mask fewer."""
-    # DSpark: steps of a Markov head follow, one for each token, all launched together with the pass
+    # DSpark: a step of a Markov head for each token follows, launched together with the pass
     # (spec_decode/dspark/speculator.py in vLLM 0.33)
-    return _block(model, draft_length, drafted_tokens, np.maximum(draft_length, 1.0))
+    return _block(model, gamma, drafted, np.maximum(gamma, 1.0))
 
 
-def masks_after_verified(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
+def masks_after_verified(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return a pass of a head over the verified tokens and masks for all drafted but the first."""
-    # P-EAGLE: the last verified token drafts the first; features are projected of verified tokens
-    # alone. As vLLM 0.33 counts slots (SpeculativeConfig.max_num_new_slots_for_drafting)
-    once, masks = np.minimum(draft_length, 1.0), np.maximum(draft_length - 1, 0.0)
-    tokens, logits = drafted_tokens + 1, np.maximum(draft_length, 1.0)
-    later = model.model_copy(update={"input_projection_size": 0})
+    # P-EAGLE: the last verified token drafts the first; only features of verified tokens are
+    # projected. As vLLM 0.33 counts slots (SpeculativeConfig.max_num_new_slots_for_drafting)
+    once, masks = np.minimum(gamma, 1.0), np.maximum(gamma - 1, 0.0)
+    tokens, logits = drafted + 1, np.maximum(gamma, 1.0)
     return (
         DraftPasses(model, tokens, once, name="projection", part="projection"),
-        DraftPasses(later, tokens + masks, once, logits),
+        DraftPasses(_projected(model), tokens + masks, once, logits),
     )
 
 
-def masks_after_accepted(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray
-) -> tuple[DraftPasses, ...]:
+def masks_after_accepted(model: Architecture, gamma: FloatArray, drafted: FloatArray) -> Passes:
     """Return one pass of a model over the verified tokens, the new one, and masks (PARD)."""
-    # of 2 K + 1 tokens those that were rejected are padding, which runs nevertheless, as vLLM 0.33
-    # has it (v1/spec_decode/utils.py)
-    once, logits = np.minimum(draft_length, 1.0), np.maximum(draft_length, 1.0)
-    return (DraftPasses(model, drafted_tokens + 1 + logits, once, logits),)
+    # of these 2 gamma + 1 tokens, rejected ones are padding, which runs nevertheless, as in
+    # vLLM 0.33 (v1/spec_decode/utils.py)
+    once, logits = np.minimum(gamma, 1.0), np.maximum(gamma, 1.0)
+    return (DraftPasses(model, drafted + 1 + logits, once, logits),)
 
 
 def _block(
-    model: Architecture, draft_length: FloatArray, drafted_tokens: FloatArray, block: FloatArray
-) -> tuple[DraftPasses, ...]:
-    """Return what becomes of features, the pass over a block, and steps of a Markov head."""
-    once, logits = np.minimum(draft_length, 1.0), np.maximum(draft_length, 1.0)
-    later = model.model_copy(update={"input_projection_size": 0})
-    context = DraftPasses(model, drafted_tokens + 1, once, name="context", part="context")
-    drafted = DraftPasses(later, block, once, logits, is_causal=False)
+    model: Architecture, gamma: FloatArray, drafted: FloatArray, block: FloatArray
+) -> Passes:
+    """Return a pass over features of verified tokens, one over the block, and any Markov steps."""
+    once, logits = np.minimum(gamma, 1.0), np.maximum(gamma, 1.0)
+    context = DraftPasses(model, drafted + 1, once, name="context", part="context")
+    masked = DraftPasses(_projected(model), block, once, logits, is_causal=False)
     if model.markov is None:
-        return context, drafted
-    return (
-        context,
-        drafted,
-        DraftPasses(model, np.ones(()), draft_length, name="Markov step", part="markov"),
-    )
+        return context, masked
+    markov = DraftPasses(model, np.ones(()), gamma, name="Markov step", part="markov")
+    return context, masked, markov
 
 
-def _width(draft_length: FloatArray, drafted_tokens: FloatArray) -> FloatArray:
-    """Return the tokens of a level: one in a chain."""
-    depth = np.maximum(draft_length, 1.0)
-    is_chain = bool((drafted_tokens == depth).all())
-    return np.ones(()) if is_chain else np.maximum(drafted_tokens / depth, 1.0)
+def _projected(model: Architecture) -> Architecture:
+    """Return a head in passes whose features were projected before."""
+    return model.model_copy(update={"input_projection_size": 0})
+
+
+def _width(gamma: FloatArray, drafted: FloatArray) -> FloatArray:
+    """Return the tokens of a sequence in one level of a tree: 1 in a chain [token]."""
+    depth = np.maximum(gamma, 1.0)
+    is_chain = bool((drafted == depth).all())
+    return np.ones(()) if is_chain else np.maximum(drafted / depth, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,23 +191,22 @@ class Drafter:
     parts
         What runs on the GPU, and by which rule; nothing for a look-up on the host.
     is_head
-        Whether it sits on the target: shares its embedding and, at the same vocabulary, its LM
-        head, and runs at its tensor parallelism.
+        Whether it sits on the target: it then shares the target's embedding and, with the same
+        vocabulary, its LM head, and runs at its tensor parallelism.
     lookup_time
         Host time of looking up the draft of one sequence [s].
     proposal_rate
         Share of the steps of a sequence that have a proposal at all [-].
     trained_positions
-        Drafted tokens that it was trained to propose, if it is run on for more [token].
+        Drafted tokens that it was trained to propose, where it may be run for more [token].
     target_sizes
-        Hidden size [-] and vocabulary size [token] of the target that a head is for, if it sits on
-        no other.
+        Hidden size [-] and vocabulary size [token] that the target of a head must have.
     block_size
-        Tokens that it drafts at most, at once; None if it goes on as long as asked [token].
+        Most tokens that it drafts, all at once; None if it goes on as long as asked [token].
     is_chain
         Whether it drafts no trees.
     assumed
-        What was taken for it by a rule, by name.
+        Sizes that a rule chose, by name.
     """
 
     name: str
@@ -299,18 +231,18 @@ class Drafter:
 
     @property
     def kind(self) -> str:
-        """What it is, whichever model it runs: a head of a kind, a look-up, or a draft model."""
+        """Kind of head, look-up or draft model, whichever model it runs."""
         if self.is_head or self.is_lookup:
             return self.name
         return PARD if self.is_chain else "draft model"
 
     @property
     def architectures(self) -> tuple[Architecture, ...]:
-        """What runs on the GPU."""
+        """Architectures that run on the GPU."""
         return tuple(architecture for architecture, _ in self.parts)
 
     def run_by(self, first: str) -> "Drafter":
-        """Return it as an engine runs it that gives a draft model so much first (`MODEL_RULES`)."""
+        """Return it as run by an engine that gives a draft model these tokens first."""
         if self.is_head or self.is_lookup or self.is_chain:
             return self
         return replace(self, parts=tuple((model, MODEL_RULES[first]) for model, _ in self.parts))
@@ -318,19 +250,10 @@ class Drafter:
     def passes(
         self, draft_length: Numeric, verify_tokens: Numeric | None = None
     ) -> tuple[DraftPasses, ...]:
-        """Return the passes that make a draft.
+        """Return the passes that make a draft, those that are alike together, in their order.
 
-        Parameters
-        ----------
-        draft_length
-            Tokens drafted per sequence, or levels of a tree, any shape [token].
-        verify_tokens
-            Tokens of each sequence in the verify pass, by default those of a chain [token].
-
-        Returns
-        -------
-        tuple of DraftPasses
-            Passes that are alike together, in the order of the step.
+        The draft length counts tokens per sequence, or levels of a tree; by default, the tokens of
+        each sequence in the verify pass are those of a chain [token].
         """
         gamma = check("draft_length", draft_length, minimum=0)
         verified = gamma + 1 if verify_tokens is None else verify_tokens
@@ -338,7 +261,7 @@ class Drafter:
         return tuple(part for model, rule in self.parts for part in rule(model, gamma, drafted))
 
     def check_draft(self, draft_length: FloatArray, verify_tokens: Numeric) -> None:
-        """Say in one line if it drafts neither so much nor such a tree [token]."""
+        """Refuse a draft that is longer than a block, or a tree of a drafter of chains [token]."""
         longest = float(np.max(draft_length, initial=0))
         if self.block_size is not None and longest > self.block_size:
             value = int(longest) if longest == int(longest) else longest
@@ -352,7 +275,7 @@ class Drafter:
             raise InputError("verify_tokens", value, expected)
 
     def check_target(self, target: Architecture) -> None:
-        """Say in one line if it is a head for another target."""
+        """Refuse a target of other sizes than those that the head is for."""
         if self.target_sizes is None:
             return
         needed = target.hidden_size, target.vocabulary_size
@@ -362,7 +285,7 @@ class Drafter:
                 raise InputError("drafter", f"{self.name}, for a target of {name} {own}", expected)
 
     def with_changes(self, argument: str, changes: Mapping[str, Any]) -> "Drafter":
-        """Return a copy with fields of `Architecture` replaced in what runs on the GPU."""
+        """Return a copy with fields of all its architectures replaced."""
         if not changes:
             return self
         if self.is_lookup:

@@ -1,4 +1,4 @@
-"""Tables of drafters that are published: what they are like, and what was measured of them."""
+"""Tables of published drafters: their sizes, their acceptance, and who recommends which."""
 
 import re
 from dataclasses import dataclass
@@ -27,21 +27,14 @@ _BLOCK_DRAFTERS = ("dspark",)
 _RECIPES = "vLLM recipes and InferenceX, November 2026"
 _LAST = 8
 _SHOWN = 0.005
-"""What is printed of tokens per step differs by less, if it is the same [token]."""
+"""Tokens per step that differ by less are printed alike [token]."""
 
 
 @dataclass(frozen=True)
 class PublishedAcceptance:
-    """Tokens per step that were measured by draft length, of one target with one drafter.
+    """Tokens per step as measured with 1, 2, … tokens drafted [token].
 
-    Parameters
-    ----------
-    name
-        What it is called.
-    target, drafter
-        Beginning of the target's name, and kind of its drafter.
-    tokens_per_step
-        With 1, 2, … tokens drafted [token].
+    `target` is the beginning of the target's name, `drafter` the kind of its drafter.
     """
 
     name: str
@@ -51,7 +44,7 @@ class PublishedAcceptance:
 
     @property
     def acceptance(self) -> Acceptance:
-        """By position, with its source; of a drafter of blocks for each length by itself."""
+        """By position, with its source; drafters of blocks have it for each length by itself."""
         is_block = self.drafter in _BLOCK_DRAFTERS
         of_lengths = acceptance_of_blocks if is_block else acceptance_from_lengths
         rates = of_lengths(self.tokens_per_step)
@@ -73,8 +66,6 @@ class PublishedAcceptance:
 def published_acceptance() -> tuple[PublishedAcceptance, ...]:
     """Return the acceptance that is published, that of "preset" before others of a drafter.
 
-    Examples
-    --------
     >>> [published.name for published in published_acceptance()][:2]
     ['deepseek-v4-pro-mtp', 'glm-5.2-mtp']
     """
@@ -90,20 +81,10 @@ def published_acceptance() -> tuple[PublishedAcceptance, ...]:
 
 
 def published_head(target: Architecture) -> int:
-    """Return the feed-forward width of the EAGLE-3 head that is published for a target.
+    """Return the feed-forward width of the EAGLE-3 head published for a target, 0 for none [-].
 
-    Parameters
-    ----------
-    target
-        The model, known by its shape, as names vary: what shares a shape shares a head's.
+    Targets are known by their shape, as names vary, and models of one shape have heads of one.
 
-    Returns
-    -------
-    int
-        The width, 0 if none is known [-].
-
-    Examples
-    --------
     >>> from specmodel.models.architecture import load_architecture
     >>> published_head(load_architecture("deepseek-v3"))
     40960
@@ -115,17 +96,7 @@ def published_head(target: Architecture) -> int:
 
 
 class PublishedBlock(NamedTuple):
-    """A head that drafts a block, as it is published.
-
-    Parameters
-    ----------
-    num_layers
-        Its layers [-].
-    block_size
-        Tokens of a block [token].
-    has_latents
-        Whether its attention is over latents like those of its target.
-    """
+    """A published head that drafts a block; with latents, its attention is like its target's."""
 
     num_layers: int
     block_size: int
@@ -133,22 +104,8 @@ class PublishedBlock(NamedTuple):
 
 
 def published_block(target: Architecture, drafter: str) -> PublishedBlock | None:
-    """Return what is published of a target's DFlash or DSpark head.
+    """Return what is published of the DFlash or DSpark head for a target's name, None if nothing.
 
-    Parameters
-    ----------
-    target
-        The model, known by its name.
-    drafter
-        Name of the drafter.
-
-    Returns
-    -------
-    PublishedBlock or None
-        None if nothing is certain.
-
-    Examples
-    --------
     >>> from specmodel.models.architecture import load_architecture
     >>> published_block(load_architecture("kimi-k3"), "dspark")
     PublishedBlock(num_layers=5, block_size=8, has_latents=True)
@@ -161,20 +118,8 @@ def published_block(target: Architecture, drafter: str) -> PublishedBlock | None
 
 
 def usual_drafter(target: Architecture) -> str:
-    """Return in words the drafter and the draft length that recipes use for a target.
+    """Return in words which drafter and draft length recipes use for a target's name, and whose.
 
-    Parameters
-    ----------
-    target
-        The model, known by its name.
-
-    Returns
-    -------
-    str
-        Name of the drafter, length and source; nothing if none is known.
-
-    Examples
-    --------
     >>> from specmodel.models.architecture import load_architecture
     >>> usual_drafter(load_architecture("gpt-oss-120b"))
     'eagle3, draft length 7 (vLLM recipes and InferenceX, November 2026)'
@@ -186,7 +131,7 @@ def usual_drafter(target: Architecture) -> str:
 
 
 def _is_named(name: str, words: str) -> bool:
-    """Tell whether words stand in the name of a model, and not as a part of longer ones."""
+    """Tell whether words stand in the name of a model, not as a part of longer words."""
     plain = name.lower().replace("_", "-").replace(" ", "-")
     other = r"[a-z0-9.]|-\d{4}\b"  # of a longer name, or of another date
     return re.search(rf"(?<![a-z0-9.]){re.escape(words)}(?!{other})", plain) is not None

@@ -13,7 +13,7 @@ Error = Annotated[float, Field(ge=0, le=10)]
 
 
 class AllReduceFit(Record):
-    """All-reduces of a stack inside a node: `AllReduceParameters`, what they are fitted to, errors.
+    """All-reduces of a stack inside a node, as `algebra.collectives` describes their numbers.
 
     `version` names several stacks where their rows are fitted together. Small messages run in one
     shot, large ones in two, whose efficiency exceeds 1 where a switch adds up and saves bytes.
