@@ -20,6 +20,7 @@ import pandas as pd
 from specmodel.base.dtypes import check_dtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
+from specmodel.layers.kinds import kernel_kind
 
 COMMON = ("component", "hardware", "stack", "version", "latency")
 """Columns of every table."""
@@ -60,9 +61,15 @@ values of each head; elementwise is a residual addition with its norm; a recurre
 after each token of the pass. The first dtype is that of what the component reads, weights, KV or
 state: each is fitted on its own."""
 
-DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "state_dtype")
+_DTYPE_OF = {
+    "weights": "weight_dtype",
+    "activations": "activation_dtype",
+    "cache": "kv_dtype",
+    "state": "state_dtype",
+}
+DTYPES = tuple(_DTYPE_OF.values())
 """Columns that name a dtype."""
-STORED = {kind: next(n for n in names if n in DTYPES) for kind, names in COLUMNS.items()}
+STORED = {kind: _DTYPE_OF[kernel_kind(kind).follows] for kind in COLUMNS}
 """Column of the dtype that each component reads."""
 
 DEFAULTS = {

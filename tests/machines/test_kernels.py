@@ -33,7 +33,7 @@ def test_a_kind_that_the_table_has_not_is_refused_in_one_line(stack):
 
 def with_row(monkeypatch, **fields) -> str:
     """Add a kind of kernels that no stack has fits of."""
-    row = kinds.KernelKind(name="tree_attention", colour="#000000", marker="|", **fields)
+    row = kinds.KernelKind(name="made_up_attention", colour="#000000", marker="|", **fields)
     monkeypatch.setitem(kinds.KINDS, row.name, row)
     return row.name
 
@@ -41,7 +41,7 @@ def with_row(monkeypatch, **fields) -> str:
 def test_a_kind_without_fit_and_stand_in_is_refused_in_one_line(monkeypatch):
     kind = with_row(monkeypatch)
     expected = (
-        r"^kind: got 'tree_attention'; expected one that {} has a fit of: "
+        r"^kind: got 'made_up_attention'; expected one that {} has a fit of: "
         r"give it a stand-in in specmodel/layers/kinds\.py, or fit it$"
     )
     for stack in ("vllm", "typical"):
