@@ -23,11 +23,11 @@ CAUSES = (
     "prefill",
     "drafting",
 )
-"""What can lengthen a step beyond a plain pass; drafting, which no pass of the target has, last.
-Prefill is that of other requests, where steps carry it."""
+"""What can make a step longer than a plain pass. Drafting, which no pass of the target has, is last;
+prefill is that of other requests, in steps that carry it."""
 
 CAUSES_OF_SOME = ("state", "index")
-"""Those that only some kinds of layers have: where there are none of these, nobody names them."""
+"""Causes that only some kinds of layers have: models without such layers do not name them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -58,7 +58,7 @@ class Work:
         experts, and the narrow side of one, which tiles pad; infinite rows and width pad
         nothing [-].
     kind
-        Kernels that do it: one of `Kind`.
+        Kernels that do it: one of `kinds.KINDS`.
     dtype, stored_dtype
         Dtype of the arithmetic, the wider of activations and weights, and of weights or KV, the
         size of groups aside.
