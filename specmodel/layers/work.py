@@ -23,7 +23,7 @@ CAUSES = (
     "prefill",
     "drafting",
 )
-"""What can make a step longer than a plain pass. Drafting, which no pass of the target has, is last;
+"""What can make a step longer than a plain pass. Drafting is last, as no pass of the target has it;
 prefill is that of other requests, in steps that carry it."""
 
 CAUSES_OF_SOME = ("state", "index")
