@@ -1,118 +1,24 @@
 """Sweeps over lists of any parameter, as a tidy table or written while they are computed."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from specmodel.answers.sweeps.columns import (
-    Column,
-    csv_header,
-    csv_text,
-    data_frame,
-    part_columns,
-)
-from specmodel.answers.sweeps.files import SweepInterrupted, sweep_to_file
-from specmodel.answers.sweeps.plan import Part, Plan, plan_sweep
-from specmodel.answers.sweeps.workers import WORKER_TIMEOUT, chosen_workers, results
-from specmodel.base.errors import InputError
+from specmodel.base.fronts import front
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from distributed import Client
+    from specmodel.answers.sweeps.files import (
+        SweepInterrupted as SweepInterrupted,
+        sweep_to_file as sweep_to_file,
+    )
+    from specmodel.answers.sweeps.plan import Plan as Plan, plan_sweep as plan_sweep
+    from specmodel.answers.sweeps.table import (
+        MOST_IN_FRAME as MOST_IN_FRAME,
+        csv_chunks as csv_chunks,
+        sweep as sweep,
+    )
 
-__all__ = [
-    "MOST_IN_FRAME",
-    "Plan",
-    "SweepInterrupted",
-    "csv_chunks",
-    "plan_sweep",
-    "sweep",
-    "sweep_to_file",
-]
-
-MOST_IN_FRAME = 20_000_000
-"""Most points of a table in memory [-]."""
-
-
-def sweep(
-    axes: Mapping[str, Any],
-    *,
-    columns: Sequence[str] | None = None,
-    interval: bool = False,
-    skip_impossible: bool = False,
-    workers: int | None = None,
-    client: Client | str | None = None,
-    worker_timeout: float = WORKER_TIMEOUT,
-) -> pd.DataFrame:
-    """Predict every combination of the axes.
-
-    Parameters
-    ----------
-    axes, columns, interval, skip_impossible
-        As for `plan_sweep`.
-    workers
-        Threads; one for each core by default [-].
-    client
-        A Dask client, or the address of a scheduler, in place of threads.
-    worker_timeout
-        Seconds that the scheduler may be without any worker [s].
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row a point, in the order of `Plan`; `attrs["skipped"]` says what was left out.
-
-    Raises
-    ------
-    InputError
-        Names the parameter at fault, or that there are too many points for a table.
-
-    Examples
-    --------
-    >>> table = sweep({"target": "mixtral-8x7b", "hardware": ["h100_sxm", "h200_sxm"],
-    ...                "drafter": "ngram", "tensor_parallel": 2, "batch_size": [1, 16, 256],
-    ...                "draft_length": 3, "acceptance_rate": 0.5, "engine": "vllm-moesd-2025"})
-    >>> len(table), list(table.columns[:4])
-    (6, ['target', 'drafter', 'hardware', 'engine'])
-    """
-    plan = plan_sweep(axes, columns=columns, interval=interval, skip_impossible=skip_impossible)
-    if plan.num_points > MOST_IN_FRAME:
-        expected = f"at most {MOST_IN_FRAME:,} in a table: write more to a file"
-        raise InputError("num_points", plan.num_points, expected)
-    with chosen_workers(workers, client, worker_timeout) as pool:
-        found = list(results(plan, labelled_columns, pool))
-    frame = data_frame(found)
-    frame.attrs["skipped"] = list(plan.skipped)
-    return frame
-
-
-def csv_chunks(
-    plan: Plan,
-    *,
-    workers: int | None = None,
-    client: Client | str | None = None,
-    worker_timeout: float = WORKER_TIMEOUT,
-) -> Iterator[str]:
-    """Compute a sweep and give it as CSV text, for a pipe.
-
-    Parameters
-    ----------
-    plan
-        The sweep.
-    workers, client, worker_timeout
-        As for `sweep` [-] [s].
-
-    Yields
-    ------
-    str
-        The header, then the lines of each part.
-    """
-    with chosen_workers(workers, client, worker_timeout) as pool:
-        yield csv_header(plan)
-        yield from results(plan, csv_text, pool)
-
-
-def labelled_columns(part: Part) -> tuple[dict[str, Any], dict[str, Column]]:
-    """Compute a part for a table in memory."""
-    return part.labels, part_columns(part)
+__all__, __getattr__, __dir__ = front(
+    __name__,
+    files="SweepInterrupted sweep_to_file",
+    plan="Plan plan_sweep",
+    table="MOST_IN_FRAME csv_chunks sweep",
+)

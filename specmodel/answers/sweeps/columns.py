@@ -24,22 +24,7 @@ CODED = {column.name: column.words for column in COLUMNS if column.words}
 
 
 def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict[str, Column]:
-    """Return the columns of a part flat, a value for each point.
-
-    Each is computed along the axes that it depends on, and then repeated along the others.
-
-    Parameters
-    ----------
-    part
-        What is to be computed.
-    dtype
-        Type of the columns that are not whole numbers.
-
-    Returns
-    -------
-    dict
-        Columns by name, in the order of the part; those of `CODED` as places in their list.
-    """
+    """Return the columns of a part flat; those of `CODED` hold places in their list of words."""
     prediction = part.predict()
     shape = prediction.speedup.shape
     return {
@@ -53,18 +38,7 @@ def num_points(columns: dict[str, Column]) -> int:
 
 
 def data_frame(parts: Sequence[tuple[dict[str, Any], dict[str, Column]]]) -> pd.DataFrame:
-    """Return parts as one tidy table, words as categories.
-
-    Parameters
-    ----------
-    parts
-        Labels and flat columns of each part, under the same names.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each point.
-    """
+    """Return labels and columns of several parts as one tidy table, words as categories."""
     import pandas as pd
 
     sizes = [num_points(columns) for _, columns in parts]
@@ -127,7 +101,7 @@ def parquet_bytes(part: Part) -> bytes:
 
 
 def parquet_options(names: list[str]) -> dict[str, Any]:
-    """Return how to write Parquet: indexed, which costs most of the time, only by what selects."""
+    """Return how to write Parquet: dictionaries and statistics, which take time, for axes only."""
     computed = set(with_ends(COLUMN_UNITS)).difference(POINT_AXES, CODED)
     axes = [name for name in names if name not in computed]
     return {
@@ -166,7 +140,7 @@ def _acceptance_rate(prediction: Prediction, part: Part) -> FloatArray:
 
 
 def _flat(values: Column, shape: tuple[int, ...], name: str, dtype: Any) -> Column:
-    """Return a column flat, converted before it is repeated, as most depend on few axes."""
+    """Return a column flat, converted before it is repeated: most depend on few axes."""
     if name in POINT_AXES:
         dtype = np.int32
     elif name in CODED:

@@ -87,16 +87,14 @@ def sweep_to_file(
     Raises
     ------
     InputError
-        If the output cannot be written, or a cluster is lost: then what was written is kept
-        beside the name.
+        If the output cannot be written, or a cluster is lost: then what was written is kept.
     SweepInterrupted
         On Ctrl-C; what was written is kept likewise.
 
     Notes
     -----
-    A process that is killed outright leaves a CSV, or the parts of a folder, that can be read. A
-    single Parquet file cannot then, as its end, which says where everything is, comes last: take a
-    folder for a sweep of hours on a machine that may go away.
+    If the process is killed outright, a CSV or the parts of a folder can be read. A single Parquet
+    file cannot, because its index comes last: take a folder for a sweep of hours.
     """
     kind, working = _kind(output), _working(output)
     with _locked(output, working, kind, overwrite=overwrite):
@@ -130,8 +128,8 @@ def _kept(num_points: int, path: Path) -> str:
 class _Sink:
     """Takes the parts of a sweep in order, in a working file or folder that is locked.
 
-    They are written in a thread: as Ctrl-C reaches only the main one, a part is written as a whole
-    or not at all.
+    A thread writes them: Ctrl-C reaches only the main thread, so a part is written whole or not at
+    all.
     """
 
     def __init__(self, plan: Plan, output: str | Path, working: Path, kind: str) -> None:
@@ -181,7 +179,7 @@ class _Sink:
 
 @contextmanager
 def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) -> Iterator[None]:
-    """Hold the working file or folder, empty; refuse one that is taken or that another holds."""
+    """Hold the working file or folder, empty; refuse one that is taken or held by another sweep."""
     with _refusing(output):
         for path in (Path(output), working):
             _check_free(path, kind, overwrite=overwrite)
@@ -201,7 +199,7 @@ def _locked(output: str | Path, working: Path, kind: str, *, overwrite: bool) ->
 
 
 def _is_first(handle: int, working: Path) -> bool:
-    """Lock a working file; one that has its final name by now is no longer there to be locked."""
+    """Lock a working file; return whether that worked and the file still has its working name."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os.fstat(handle), working.stat())
@@ -231,8 +229,8 @@ def _csv_file(plan: Plan, working: Path) -> Iterator[Callable[[str], None]]:
 def _parquet_file(_plan: Plan, working: Path) -> Iterator[Callable[[pa.Table], None]]:
     """Write a row group for each part.
 
-    The file can be read once it has an end, which cannot be written after a row group that did not
-    fit: one for which there is no room is not begun.
+    A file without its end cannot be read, and the end cannot be written after a row group that did
+    not fit: a row group is begun only if there is room for both.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

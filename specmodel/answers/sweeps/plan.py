@@ -23,8 +23,8 @@ from specmodel.prediction.outcome import Prediction
 from specmodel.prediction.predicting import DEFAULT_CONTEXT_LENGTH, predict, predict_deployed
 
 PART = 2**18
-"""Most points of a part [-]: so many that the time of calls from Python does not count, and so few
-that their columns take 20 MB."""
+"""Most points of a part [-]: enough to hide the time of calls from Python, few enough for their
+columns to take 20 MB."""
 
 MOST_DEPLOYMENTS = 100_000
 """Most combinations of targets, drafters, hardware and their settings [-]."""
@@ -50,18 +50,8 @@ _Labelled = tuple[tuple[dict[str, Any], Deployment], ...]
 class Part:
     """A piece of a sweep: one deployment on a grid of points.
 
-    Parameters
-    ----------
-    labels
-        Columns that are constant: what the deployment is called and how it runs.
-    deployment
-        What runs where.
-    arguments
-        Operating points and acceptance, as `predict_deployed` takes them.
-    columns
-        Columns wanted beside the labels.
-    num_points
-        Operating points [-].
+    `labels` are its constant columns, `arguments` the operating points and acceptance as
+    `predict_deployed` takes them, `columns` those wanted beside the labels.
     """
 
     labels: dict[str, Any]
@@ -92,7 +82,7 @@ class Plan:
     columns
         Columns of the result, beside the labels.
     skipped
-        Combinations that cannot be, and why, one line each.
+        Combinations that are impossible, and why, one line each.
     """
 
     deployments: _Labelled
@@ -178,8 +168,8 @@ def plan_sweep(
     interval
         Whether to add central 80 % intervals, at some 10,000 points a second.
     skip_impossible
-        Whether to leave out combinations that cannot be, such as a dtype on a GPU without a peak
-        for it, instead of refusing the sweep.
+        Whether to leave out impossible combinations, such as a dtype on a GPU without a peak for
+        it, instead of refusing the sweep.
 
     Returns
     -------
@@ -226,25 +216,7 @@ def plan_sweep(
 
 
 def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Cut a grid into runs of consecutive points, whole along the last axes where they fit.
-
-    Parameters
-    ----------
-    shape
-        Of the grid [-].
-    most
-        Most points of a block [-].
-
-    Yields
-    ------
-    tuple of slice
-        One for each axis, in the order of the points.
-
-    Examples
-    --------
-    >>> [tuple((s.start, s.stop) for s in block) for block in blocks((3, 2), 4)]
-    [((0, 2), (0, 2)), ((2, 3), (0, 2))]
-    """
+    """Cut a grid into runs of at most so many consecutive points, in their order."""
     if not shape:
         yield ()
         return
@@ -258,7 +230,7 @@ def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
 def _deployments(
     values: Mapping[str, list[Any]], *, skip_impossible: bool
 ) -> tuple[_Labelled, tuple[str, ...]]:
-    """Return labels and deployment of each combination that can be, and why others cannot."""
+    """Return labels and deployment of each possible combination, and why others are impossible."""
     names = [name for name in values if _is_label(name)]
     count = math.prod(len(values[name]) for name in names)
     if count > MOST_DEPLOYMENTS:
@@ -286,8 +258,8 @@ def _deployments(
 def _check_points(plan: Plan) -> None:
     """Predict the extremes of all axes with each other, so that no value is refused later.
 
-    Points are whole numbers by now. Whether one can be predicted is a matter of ranges, of its own
-    or together with other axes, as no more tokens are emitted in a step than were drafted and one.
+    Points are whole numbers by now. Whether one can be predicted depends on ranges only, its own or
+    together with other axes: no more tokens are emitted in a step than were drafted, plus one.
     """
     *points, rates = (np.unique([axis.min(), axis.max()]) for axis in plan._axes)
     corners = replace(
@@ -377,7 +349,7 @@ def _check_names(values: Mapping[str, list[Any]]) -> str:
 def _columns(
     wanted: Sequence[str] | None, given: Mapping[str, Any], *, interval: bool
 ) -> tuple[str, ...]:
-    """Return the columns of the result beside the labels: those wanted, and what tells points."""
+    """Return the columns beside the labels: those wanted, and those that tell points apart."""
     found = with_ends(COLUMN_UNITS) if interval else list(COLUMN_UNITS)
     if _BY_POSITION not in given:
         found.insert(0, "acceptance_rate")

@@ -40,28 +40,12 @@ _LOOK = 1.0
 
 
 class _NoWorkersError(Exception):
-    """A scheduler was without workers for so long."""
+    """A scheduler was without workers for too long."""
 
 
 def results(plan: Plan, function: Callable[[Part], Result], workers: Workers) -> Iterator[Result]:
-    """Give the result of each part in the order of the rows, computing a few parts ahead.
-
-    Dask's own ``map`` and ``as_completed`` would hold every part of the sweep at once.
-
-    Parameters
-    ----------
-    plan
-        The sweep.
-    function
-        Computes a part; importable where the workers are.
-    workers
-        Run it [-].
-
-    Yields
-    ------
-    Result
-        Of each part. If no more are taken, the parts that were started are cancelled.
-    """
+    """Give the result of each part in the order of the rows, computing a few parts ahead."""
+    # Dask's own map and as_completed would hold every part of the sweep at once
     submit, num_workers, wait = workers
     waiting: deque[Any] = deque()
     try:
@@ -102,26 +86,7 @@ def threads(workers: int) -> Iterator[Workers]:
 
 @contextmanager
 def dask_workers(client: Client | str, worker_timeout: float = WORKER_TIMEOUT) -> Iterator[Workers]:
-    """Give the workers of a Dask cluster; Dask computes again what a lost worker held.
-
-    Parameters
-    ----------
-    client
-        A client, or the address of a scheduler, to which one is opened and closed.
-    worker_timeout
-        Seconds to wait for a first worker [s].
-
-    Yields
-    ------
-    Workers
-        As `results` takes them.
-
-    Raises
-    ------
-    InputError
-        If Dask is missing, the scheduler does not answer, has no workers or loses them, or they
-        have another version of this package.
-    """
+    """Give the workers of a Dask cluster, by a client or the address of a scheduler."""
     try:
         import distributed
         from distributed.client import ClosedClientError
