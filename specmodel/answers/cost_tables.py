@@ -1,7 +1,7 @@
-"""Seconds of a step by what it verifies, and SGLang's two files of them.
+"""The time of a step by what it verifies, as a table and in the two formats that SGLang reads.
 
-An engine with adaptive verification drafts alike in every step, and verifies as many of the drafted
-tokens as make the most of the step: it has to know what a step takes by requests and tokens.
+An engine with adaptive verification drafts the same length in every step and then chooses how many
+of the drafted tokens to verify. For that it needs the step time by requests and verified tokens.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from specmodel.cost.deployment import Deployment
 
 FORMS = ("additive", "rates")
-"""SGLang's two forms of a table."""
+"""Names of SGLang's two formats."""
 
 MOST_STEPS = 4096
-"""Most steps that the additive form is fitted to, which takes a second [-]."""
+"""Most steps that the additive form is fitted to; the fit then takes about a second [-]."""
 
 COLUMN_UNITS = {
     "context_length": "token",
@@ -38,12 +38,12 @@ COLUMN_UNITS = {
     "reject_time": "s",
     "step_time": "s",
 }
-"""Columns of a row, with their units."""
+"""Columns of `CostTable.rows`, with their units."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CostTable:
-    """Times of steps; arrays by context, batch size and verified tokens of a request.
+    """Step times by context length, batch size and verified tokens of a request.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class CostTable:
 
     @property
     def verify_tokens(self) -> np.ndarray:
-        """Tokens of each request in the target pass, from 1, where no draft is verified [token]."""
+        """Tokens of each request in the target pass, from 1 (no drafted token) on [token]."""
         return np.arange(1, self.draft_length + 2)
 
     @property
@@ -93,34 +93,32 @@ class CostTable:
 def cost_table(
     deployment: Deployment, *, draft_length: int, batch_size: Numeric, context_length: Numeric
 ) -> CostTable:
-    """Return what steps take by context, requests and tokens verified of each.
+    """Return what steps take by context, requests and verified tokens of each request.
 
     Parameters
     ----------
     deployment
         What runs where.
     draft_length
-        Tokens that are drafted for each request in every step, however few are verified [token].
-    batch_size
-        Requests of one replica, in any order [request].
-    context_length
-        KV entries of each request before the step, in any order [token].
+        Tokens drafted for each request in every step, however few are verified [token].
+    batch_size, context_length
+        Requests of one replica [request], and KV entries of each before the step [token].
 
     Returns
     -------
     CostTable
-        Requests of 1 to ``draft_length + 1`` verified tokens, all alike in a step.
+        All requests of a step verify the same number of tokens, 1 to ``draft_length + 1``.
 
     Raises
     ------
     InputError
-        If nothing drafts, or a look-up does, or trees are drafted, or a number is out of range.
+        If there is no drafter with a pass of its own, a tree, or a number out of range.
 
     Notes
     -----
-    Times are those of `predict` and `decode` at the same points: without prefill of other requests,
-    and smooth where an engine pads to the next size of its CUDA graphs. Rejection is taken to cost
-    what all of a draft does, however little of it is verified.
+    Times are those of `predict` at the same points: without prefill of other requests, and smooth
+    where an engine pads to the next size of its CUDA graphs. Rejection is charged for the whole
+    draft, however little of it is verified.
 
     Examples
     --------
@@ -175,10 +173,10 @@ def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
     Parameters
     ----------
     table
-        At one context: SGLang knows no other.
+        At one context: SGLang's tables have none.
     form
-        "additive": a constant, a time by requests and one by tokens, straight between those
-        given. "rates": steps a second by tokens alone, those of the next smaller one given.
+        "additive": a constant, a time by requests and a time by tokens, each interpolated linearly.
+        "rates": steps per second by tokens; between two entries the lower one holds.
 
     Returns
     -------
@@ -188,13 +186,13 @@ def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
     Raises
     ------
     InputError
-        If there is another form or are several contexts, or too many batch sizes for a fit.
+        If the form is unknown, or there are several contexts or too many batch sizes for a fit.
 
     Notes
     -----
-    A number of tokens has the rate of the fewest requests that have them, as SGLang's own profiler
-    measures rates. The additive form is fitted, with relative errors squared, to all steps; its
-    parts never fall, as more requests and more tokens take no less.
+    The rate of a number of tokens is that of the fewest requests that have it, as in SGLang's own
+    profiler. The additive form is fitted to all steps by least squares of relative errors; its
+    parts never fall, because more requests or tokens never take less time.
     """
     if form not in FORMS:
         raise InputError("form", form, " or ".join(FORMS))
@@ -205,20 +203,7 @@ def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
 
 
 def costs_step_time(costs: Mapping[str, Any], table: CostTable) -> FloatArray:
-    """Return what SGLang reads off its table for the steps of one.
-
-    Parameters
-    ----------
-    costs
-        As `sglang_costs` gives them.
-    table
-        Whose requests and tokens are looked up.
-
-    Returns
-    -------
-    FloatArray
-        Of the shape of `num_tokens` [s].
-    """
+    """Return the step times that SGLang reads off its table, shape of `table.num_tokens` [s]."""
     tokens = table.num_tokens
     if "bias_seconds" not in costs:
         place = np.searchsorted(costs["sample_batch_tokens"], tokens, side="right") - 1
@@ -235,7 +220,7 @@ def costs_text(costs: Mapping[str, Any]) -> str:
 
 
 def _fewest(table: CostTable) -> tuple[np.ndarray, FloatArray]:
-    """Return rising numbers of tokens, and the times of the fewest requests that have them [s]."""
+    """Return rising token counts, and the step time of the fewest requests that have each [s]."""
     tokens, times, most = table.num_tokens, table.step_time[0], 0
     found, taken = [], []
     for of_size, time in zip(tokens, times, strict=True):
@@ -256,7 +241,7 @@ def _rates(table: CostTable) -> dict[str, Any]:
 
 
 def _additive(table: CostTable) -> dict[str, Any]:
-    """Fit steps of either part, none of them below 0, by least squares."""
+    """Fit the increments of both parts, all at least 0, by least squares."""
     from scipy.optimize import nnls
 
     if table.num_tokens.size > MOST_STEPS:
@@ -280,6 +265,6 @@ def _additive(table: CostTable) -> dict[str, Any]:
 
 
 def _shares(probes: np.ndarray, values: np.ndarray) -> FloatArray:
-    """Return how much of the way between each two probes a value has gone, from 0 to 1 [-]."""
+    """Return how far each value has gone from each probe to the next, from 0 to 1 [-]."""
     gone = (values[:, None] - probes[:-1]) / np.diff(probes)
     return np.asarray(np.clip(gone, 0.0, 1.0))

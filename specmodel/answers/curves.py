@@ -1,4 +1,4 @@
-"""Answers along one axis of a prediction: where speculation pays, with which draft length."""
+"""Answers along one axis of a prediction: where speculation pays, and with which draft length."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
     Parameters
     ----------
     prediction
-        Points with rising batch sizes along one axis. Those that do not fit in memory are left
+        Points with rising batch sizes along one axis. Points that do not fit in memory are left
         out, unless none fits.
 
     Returns
@@ -140,20 +140,20 @@ def sweet_spots(prediction: Prediction) -> pd.DataFrame:
 def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
     """Return the draft length with the largest speedup at each other coordinate.
 
-    Of recurrent layers each drafted token takes a state more: lengths that do not fit in memory are
-    left out where others do, or where a plain pass does.
+    With recurrent layers every drafted token needs one more state in memory: draft lengths that do
+    not fit are left out where others fit, or a plain pass does.
 
     Parameters
     ----------
     prediction
-        Points with draft lengths along one axis; no draft is always considered too.
+        Points with draft lengths along one axis; not drafting at all is always considered too.
 
     Returns
     -------
     pandas.DataFrame
         A row for each point: batch_size, context_length, best_draft_length; speedup, tpot,
         throughput and limited_by with that length; tpot_plain and throughput_plain without
-        speculation; fits, whether the point does in memory.
+        speculation; fits, whether the point fits in memory.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def best_draft_lengths(prediction: Prediction) -> pd.DataFrame:
 def break_even(prediction: Prediction) -> pd.DataFrame:
     """Return the acceptance rate from which speculation pays at each point.
 
-    It follows from times alone: the rate that the prediction was made with does not matter.
+    It follows from times alone: the acceptance that the prediction was made with does not matter.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each point: batch_size, context_length, draft_length,
-        break_even_acceptance_rate, NaN where no rate pays, and fits, whether it does in memory.
+        break_even_acceptance_rate, NaN where no rate pays, and fits, whether it fits in memory.
 
     Examples
     --------
@@ -237,14 +237,14 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     Parameters
     ----------
     predictions
-        Predictions by the name of the alternative, each with draft lengths along one axis: other
-        drafters, GPUs, targets or engines, each with its own acceptance.
+        Predictions by the name of the alternative (other drafters, GPUs, targets or engines), each
+        with draft lengths along one axis and its own acceptance.
 
     Returns
     -------
     pandas.DataFrame
-        Rows of `best_draft_lengths` for each alternative: alternative is the first column,
-        throughput_per_gpu the last.
+        `best_draft_lengths` of each, with the columns alternative in front and throughput_per_gpu
+        at the end.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Schedules as the configuration of engines, in the form that the parser of each takes."""
+"""Schedules of draft lengths as each engine's own configuration."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Dialect:
     name
         Name of the engine, for people.
     write
-        Function that writes a schedule with some draft, for the kind of the drafter and how many
-        modules it has [-].
+        Writes a schedule that drafts somewhere, given the kind of drafter and the number of its
+        modules [-].
     place
-        Function that says of the same where that goes, and what else must be set.
+        Says where that text goes, and what else must be set.
     caveats
-        When the engine does otherwise than the schedule says, a sentence each.
+        A sentence for each case in which the engine deviates from the schedule.
     drafters
-        Kinds of drafters whose length it changes; any if empty.
+        Kinds of drafters whose draft length it can change; any if empty.
     longest_first
         Whether no draft may be longer than that at batch size 1.
     """
@@ -42,21 +42,10 @@ class Dialect:
     longest_first: bool = False
 
     def fragment(self, schedule: Schedule, drafter: str = "", num_modules: int = 1) -> str:
-        """Return the schedule as text of the configuration.
+        """Return the schedule as text of the configuration; "" where no batch size has a draft.
 
-        Parameters
-        ----------
-        schedule
-            Draft length by batch size.
-        drafter
-            Kind of drafter, as `drafter_kind` names it; "" leaves out what depends on it.
-        num_modules
-            Its modules for several tokens, each with weights of its own [-].
-
-        Returns
-        -------
-        str
-            Nothing where no batch size has a draft: speculation is left off by not turning it on.
+        A drafter of kind "" leaves out what depends on it; `num_modules` counts its modules for
+        several tokens, each with weights of its own [-].
         """
         return self.write(schedule, drafter, num_modules) if schedule.max_draft_length else ""
 
@@ -69,7 +58,7 @@ def dialect(name: str, version: str | None = None) -> Dialect:
     name
         One of `DIALECTS`.
     version
-        Of TensorRT-LLM: 1.2 and before take the first batch size of each length, not the last.
+        Of TensorRT-LLM, which up to 1.2 takes the first batch size of each length, not the last.
 
     Returns
     -------
@@ -79,7 +68,7 @@ def dialect(name: str, version: str | None = None) -> Dialect:
     Raises
     ------
     InputError
-        If the version is none, or of another engine.
+        If the version cannot be read, or the engine has only one form.
     """
     found = DIALECTS[name]
     if version is None:
@@ -99,8 +88,8 @@ def dialect(name: str, version: str | None = None) -> Dialect:
 def _vllm(schedule: Schedule, drafter: str, num_modules: int) -> str:
     """Return JSON with ranges of batch sizes, both ends included.
 
-    With several modules vLLM refuses a longest length beyond them that is no multiple of them; a
-    multiple that the ranges do not reach it takes.
+    A longest length above the number of modules must be a multiple of it for vLLM; the next
+    multiple is stated, which the ranges need not reach.
     """
     ranges = [f"[{first}, {last}, {length}]" for first, last, length in schedule.ranges]
     method = f'"method": "{_VLLM_METHODS[drafter]}", ' if drafter in _VLLM_METHODS else ""
@@ -132,7 +121,7 @@ def _tensorrt_llm_first(schedule: Schedule, *_: Any) -> str:
 
 
 def _yaml(schedule: Schedule, entries: list[str]) -> str:
-    """Return both keys, the longest draft being that at batch size 1, as the engine wants it."""
+    """Return both keys; the engine wants the longest draft at batch size 1."""
     if schedule.max_draft_length > schedule.draft_length[0]:
         expected = "one whose longest draft is at batch size 1, by longest_first=True"
         raise InputError("schedule", schedule.ranges, expected)
@@ -147,7 +136,7 @@ def _sglang(schedule: Schedule, *_: Any) -> str:
 
 
 def _sglang_place(schedule: Schedule, drafter: str) -> str:
-    """Name every option that the adaptive rule needs; buffers are sized by the number of steps."""
+    """Name every option that adaptive drafting needs; the number of steps sizes its buffers."""
     longest = schedule.max_draft_length
     algorithm = {"eagle3": "EAGLE3", "mtp": "NEXTN"}.get(drafter, "EAGLE")
     path = "" if drafter == "mtp" else " --speculative-draft-model-path DRAFTER"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VERIFY_TERMS = CAUSES[: CAUSES.index("drafting")]
-"""What can make a verify pass longer than a plain one: all but drafting, the last."""
+"""What can make a verify pass longer than a plain one: every cause but drafting, the last."""
 
 SPEEDUP_TERMS = (*CAUSES, "rejection")
-"""What can take from the speedup: the same, drafting, and drafted tokens that are rejected."""
+"""What can lower the speedup: the same, drafting, and drafted tokens that are rejected."""
 
 CHUNK = 8_192
 """Points explained at a time [-]."""
@@ -38,14 +38,12 @@ class Explanation:
     prediction
         The points that are explained.
     target_efficiency
-        Contribution of each of `VERIFY_TERMS`, without state and index where no layer has any. They
-        lead from 1, where verifying takes no longer than a plain pass, to the target
-        efficiency [-].
+        Contribution of each of `VERIFY_TERMS`, which lead from 1 (verifying takes no longer than a
+        plain pass) to the target efficiency; without state and index where no layer has any [-].
     ideal_speedup
         Speedup if all drafted tokens were accepted and a step took no longer than a plain pass [-].
     speedup
-        Contribution of each of `SPEEDUP_TERMS`, likewise. They lead from the ideal to the
-        speedup [-].
+        Contribution of each of `SPEEDUP_TERMS`, which lead from the ideal to the speedup [-].
     """
 
     prediction: Prediction
@@ -100,21 +98,16 @@ def explain(prediction: Prediction) -> Explanation:
 
     Notes
     -----
-    A Shapley value is the mean, over all orders of adding causes one by one, of what a cause
-    changes when it is added; one that changes nothing anywhere, such as state where no layer has
-    any, is left out of the count. It is taken twice. First in seconds, by
-    `StepTimes.growth_by_cause`: a step is a sum over components, and a cause whose part is a mere
-    addend adds the same in every order. Only traffic and arithmetic of one component meet in a
-    maximum, and in half of all orders either comes before the other, so that the mean of those two
-    orders is exact.
+    Contributions are Shapley values: the mean, over all orders of adding causes one by one, of what
+    a cause changes when it is added. They are taken twice. First in seconds, by
+    `StepTimes.growth_by_cause`: a step is a sum over components, in which only traffic and
+    arithmetic of one component meet in a maximum, so that the mean of their two orders is exact.
 
-    Then in the ratios ``tokens / (1 + s)``, where s is what causes add in units of a plain pass:
-    what a cause takes there depends on what stands in the denominator already. The value of a set
-    of causes depends on its sum s and on whether rejection, which lowers the tokens, is in it, so
-    that 2^8 sets take the place of 8! orders (2^10 where layers have state and index). A cause of
-    more seconds has the larger term.
-
-    Where only a share r of the steps has a proposal, the ideal is ``1 + r draft_length``.
+    Then in the ratios ``tokens / (1 + s)``, where s is what causes add in units of a plain pass.
+    The value of a set of causes depends only on its sum s and on whether rejection, which lowers
+    the tokens, is in it: 2^8 sets take the place of 8! orders (2^10 where layers have state and
+    index). Causes that change nothing anywhere are left out. Where only a share r of the steps has
+    a proposal, the ideal is ``1 + r draft_length``.
 
     Examples
     --------
@@ -166,7 +159,7 @@ def _efficiency_terms(relative: FloatArray) -> FloatArray:
 
 
 def _speedup_terms(columns: FloatArray) -> FloatArray:
-    """Return what causes and rejection take, from tokens with and without it and causes' costs."""
+    """Return what causes and rejection take; the first two columns are ideal and real tokens."""
     ideal, tokens, *relative = columns
     cost = 1 + coalition_sums(np.stack(relative))
     return shapley_values(np.concatenate([ideal / cost, tokens / cost]))
@@ -189,35 +182,11 @@ def coalition_sums(terms: FloatArray) -> FloatArray:
 
 
 def shapley_values(values: FloatArray) -> FloatArray:
-    """Return what each player contributes to a game, averaged over all orders of joining.
-
-    Parameters
-    ----------
-    values
-        Value of each coalition, on a first axis of 2^n: bit i of its place says whether player i
-        is in it [-].
-
-    Returns
-    -------
-    FloatArray
-        A contribution for each player on the first axis; they sum to the value of all players
-        less that of none [-].
-
-    Notes
-    -----
-    Eq. 2 of [1]_, exact. Of all n! orders, ``s! (n - 1 - s)!`` have exactly the s members of a
-    coalition before a player and the others after it, which is the weight of the coalition.
-
-    References
-    ----------
-    .. [1] L. S. Shapley, "A Value for n-Person Games," in Contributions to the Theory of Games
-       II, Princeton Univ. Press, 1953, pp. 307-317.
-
-    Examples
-    --------
-    >>> shapley_values(np.array([0.0, 0.0, 0.0, 1.0])).tolist()
-    [0.5, 0.5]
-    """
+    """Return what each player adds to a game, averaged over all orders of joining [-]."""
+    # L. S. Shapley, "A Value for n-Person Games," in Contributions to the Theory of Games II,
+    # Princeton Univ. Press, 1953, pp. 307-317, Eq. 2, exact. Coalitions lie along the first axis of
+    # 2^n, bit i of a place saying whether player i is in. Of all n! orders, s! (n - 1 - s)! have
+    # exactly the s members of a coalition before a player, which is the weight of the coalition.
     players = len(values).bit_length() - 1
     coalitions = np.arange(len(values))
     sizes = np.array([int(c).bit_count() for c in coalitions])
@@ -243,15 +212,11 @@ def pass_components(prediction: Prediction) -> pd.DataFrame:
     -------
     pandas.DataFrame
         A row for each point, pass (forward, verify, draft pass) and component: batch_size,
-        draft_length, context_length, pass, component, kind, dtype; time [s]; flop [FLOP] and
-        bytes of device memory [B]; arithmetic_intensity [FLOP/B] and flops_per_s [FLOP/s], which
-        was attained; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of the data sheet, and
-        both times the efficiencies of the kernels, as fitted_flops_per_s and fitted_bytes_per_s.
-        What the host adds is a component named host. Numbers that mean nothing are NaN.
-
-    Notes
-    -----
-    The time includes launches and communication, so that a component stays below its roofs.
+        draft_length, context_length, pass, component, kind, dtype; time, with launches and
+        communication [s]; flop [FLOP] and bytes of device memory [B]; arithmetic_intensity [FLOP/B]
+        and flops_per_s attained [FLOP/s]; peak_flops_per_s [FLOP/s] and peak_bytes_per_s [B/s] of
+        the data sheet, and both times the efficiencies of the kernels (fitted_flops_per_s,
+        fitted_bytes_per_s). Host time is a component named host. What has no meaning is NaN.
 
     Examples
     --------

@@ -25,7 +25,7 @@ COLUMN_UNITS = {
     "best_draft_length": "token",
     "best_speedup": "-",
 }
-"""Columns of a schedule as a table, and their units."""
+"""Columns of `Schedule.rows`, with their units."""
 
 IntArray = NDArray[np.int64]
 
@@ -57,7 +57,7 @@ class Schedule:
 
     @property
     def batch_size(self) -> IntArray:
-        """Batch sizes, 1 and on without gaps [request]."""
+        """Batch sizes, from 1 without gaps [request]."""
         return np.arange(1, self.draft_length.size + 1)
 
     @property
@@ -135,15 +135,12 @@ def draft_length_schedule(
 
     Notes
     -----
-    Means and losses weight batch size B by 1/B: equally likely on a logarithmic scale, as the
-    sizes from B to 2 B then weigh the same for every B.
+    Means and losses weight batch size B by 1/B: batch sizes are equally likely on a logarithmic
+    scale.
 
-    The schedule is exact, by dynamic programming over batch sizes. What is minimised, changes
-    first and then the sum of losses, adds up from one batch size to the next, and the next step
-    depends on the schedule so far only by the length it ends in. The best schedule up to each
-    batch size that ends in each length is therefore all that has to be known, and n sizes with m
-    lengths take n m steps in place of m^n schedules. With `longest_first`, this is repeated for
-    each length at batch size 1, with that length as the longest.
+    The schedule is exact, by dynamic programming over batch sizes: what is minimised, changes first
+    and then the sum of losses, depends on the schedule so far only through the length it ends in.
+    With `longest_first`, this is repeated for each length at batch size 1, as the longest allowed.
 
     Examples
     --------
@@ -171,23 +168,7 @@ def draft_length_schedule(
 
 
 def mean_speedup(speedup: Numeric) -> float:
-    """Return the mean over batch sizes 1, 2, … that are equally likely on a logarithmic scale.
-
-    Parameters
-    ----------
-    speedup
-        At batch sizes 1, 2, … [-].
-
-    Returns
-    -------
-    float
-        Geometric mean, batch size B weighted by 1/B [-].
-
-    Examples
-    --------
-    >>> round(mean_speedup([2.0, 1.0, 1.0]), 3)  # 2 ** (6 / 11)
-    1.459
-    """
+    """Return the geometric mean over batch sizes 1, 2, …, batch size B weighted by 1/B [-]."""
     gain = np.log(check("speedup", speedup, above=0))
     return float(np.exp(np.average(gain, weights=1 / np.arange(1, gain.size + 1))))
 
@@ -233,8 +214,8 @@ def _along(gain: FloatArray, lengths: IntArray) -> FloatArray:
 def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
     """Return the weighted loss of each length, infinite where it is not allowed.
 
-    The loss is the logarithm of the best speedup over this one: up to a constant factor, the sum
-    over batch sizes is the logarithm of what the geometric mean loses.
+    The loss is the logarithm of the best speedup over this one: summed over batch sizes it is, up
+    to a constant factor, the logarithm of what the geometric mean loses.
     """
     best = gain.max(axis=1, keepdims=True)
     is_allowed = gain >= (1 - tolerance) * best
@@ -244,7 +225,7 @@ def _losses(gain: FloatArray, tolerance: float) -> FloatArray:
 
 
 def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
-    """Return the schedule of best mean speedup of those made with each length as the longest."""
+    """Try each length as the longest, at batch size 1; return the schedule of best mean speedup."""
     tried = []
     for longest in range(gain.shape[1]):
         losses = _losses(gain[:, : longest + 1], tolerance)
@@ -258,10 +239,9 @@ def _longest_first(gain: FloatArray, tolerance: float) -> IntArray:
 def _cheapest_path(losses: FloatArray) -> IntArray:
     """Return a column for each row: fewest changes of column, then least sum.
 
-    After each row, `changes` and `total` hold the cost of the best path to each column. A column
-    is reached by staying in it, or by one change from the cheapest of all columns: a change costs
-    the same from anywhere, so that no other column has to be tried. `came_from` keeps the choice,
-    and the path is read off it backwards.
+    `changes` and `total` hold the cost of the best path to each column. A change costs the same
+    from any column, so only the cheapest of all has to be compared with staying. `came_from` keeps
+    the choices, and the path is read off it backwards.
     """
     num_columns = losses.shape[1]
     stay = np.arange(num_columns)

@@ -1,4 +1,4 @@
-"""Three analyses of one operating point as tables: elasticities, one at a time, Sobol' indices."""
+"""Three analyses of one operating point as tables: elasticities, tornado, Sobol' indices."""
 
 from __future__ import annotations
 
@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from specmodel.answers.sensitivity.evaluation import OUTPUTS, evaluate
-from specmodel.answers.sensitivity.indices import (
-    NO_VARIATION,
-    SobolIndices,
-    sobol_indices,
-)
-from specmodel.answers.sensitivity.inputs import (
-    Input,
-    OperatingPoint,
-    find_input,
-    list_inputs,
-)
+from specmodel.answers.sensitivity.indices import NO_VARIATION, SobolIndices, sobol_indices
+from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.answers.sensitivity.uncertainty import Range
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
@@ -29,8 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _STEP = 1e-5
-"""Relative step of differences [-]. The errors of rounding, about 1e-16 / step, and of curvature,
-about the square of the step, are as large as each other near the cube root of 1e-16."""
+"""Relative step of differences [-]: near the cube root of 1e-16, where the errors of rounding,
+about 1e-16 / step, and of curvature, about the square of the step, are equally large."""
 
 
 def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
@@ -49,9 +40,9 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
 
     Notes
     -----
-    ``d ln(output) / d ln(input)`` by central differences; one-sided where the value is at a bound
-    of the input, as an acceptance rate of 1 is. Draft length counts as continuous: at a whole
-    length, where the slope jumps, it is the mean of the slopes on both sides, at 1 the one above.
+    ``d ln(output) / d ln(input)`` by central differences, one-sided where the value is at a bound
+    of the input. Draft length counts as continuous: at a whole length, where the slope jumps, it is
+    the mean of the slopes on both sides, at 1 the one above.
 
     Examples
     --------
@@ -88,14 +79,14 @@ def tornado(
     Returns
     -------
     DataFrame
-        A row for each input, with columns input, value, unit, low, high, source and, for each of
-        `OUTPUTS`, ``<output>_at_low`` and ``<output>_at_high``; the largest swing of the speedup
-        first.
+        A row for each input, the largest swing of the speedup first, with columns input, value,
+        unit, low, high, source and, for each of `OUTPUTS`, ``<output>_at_low`` and
+        ``<output>_at_high``.
 
     Raises
     ------
     InputError
-        If there is no range, or one of what is no input.
+        If there is no range, or one of an unknown input.
 
     Examples
     --------
@@ -144,15 +135,15 @@ def sobol(
     Returns
     -------
     DataFrame
-        A row for each output and input, with columns input, output, first_order,
-        first_order_low, first_order_high, total, total_low and total_high, the ends of 95 %
-        bootstrap intervals; for each output the largest total first.
+        A row for each output and input, the largest total of each output first, with columns input,
+        output, first_order, total, and the ends of their 95 % bootstrap intervals
+        (``first_order_low`` and so on).
 
     Raises
     ------
     InputError
-        If there is no range, or one of what is no input; if `samples` is not a power of two; or an
-        output is none or does not vary over the ranges.
+        If there is no range, or one of an unknown input; if `samples` is not a power of two; or an
+        output is unknown or does not vary over the ranges.
     """
     import pandas as pd
 
@@ -184,7 +175,7 @@ def varying_outputs(swings: pd.DataFrame) -> list[str]:
 def _inputs_of(
     deployment: Deployment, point: OperatingPoint, ranges: Mapping[str, Range]
 ) -> list[Input]:
-    """Return the inputs that have ranges, of which there must be one."""
+    """Return the inputs that have ranges; refuse an empty mapping."""
     if not ranges:
         raise InputError("ranges", {}, "the range of an input at least, as uncertain_ranges gives")
     known = list_inputs(deployment, point)

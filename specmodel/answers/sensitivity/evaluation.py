@@ -18,7 +18,7 @@ from specmodel.layers.kinds import FITTED_KINDS
 from specmodel.prediction.evaluate import Evaluation, evaluate as evaluate_points
 
 CHUNK = 16_384
-"""Points computed at a time [-]: large enough to forget Python, small enough for the L2 cache."""
+"""Points computed at a time [-]: enough to hide Python's own time, few enough for the L2 cache."""
 
 OUTPUTS = ("speedup", "target_efficiency")
 """What is computed."""
@@ -50,14 +50,13 @@ def evaluate(
     -----
     Batch size, draft and context length are real-valued here: between whole draft lengths the
     expected union of experts is interpolated. Target efficiency is at most 1, as in the intervals
-    of a prediction, since errors drawn apart could make a verify pass shorter than a plain one.
+    of a prediction, because errors drawn separately could make a verify pass shorter than a plain
+    one.
 
-    Errors are factors on the times of kernels of a kind. A plain and a verify pass take
-    ``error / sqrt(verify_error)`` and ``error * sqrt(verify_error)``: what both passes share, and
-    how far they are apart. These two are independent where the errors of the passes themselves are
-    not (see `calibrated_ranges`), and Sobol' indices hold for independent inputs only. Where the
-    engine was not fitted, ``deployment.error`` is on all that GPUs do in all passes: ratios keep
-    of it what host time, which it leaves alone, has of a step.
+    Errors are factors on the times of kernels of a kind. A plain and a verify pass take ``error /
+    sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
+    are independent, as Sobol' indices require (see `calibrated_ranges`). Where the engine was not
+    fitted, ``deployment.error`` multiplies the time of GPUs in all passes, and not host time.
 
     Examples
     --------

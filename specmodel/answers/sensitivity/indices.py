@@ -63,8 +63,7 @@ def sobol_indices(
     Parameters
     ----------
     function
-        Function that takes points of shape (inputs, n) and returns values of shape (outputs, n) or
-        (n,).
+        Takes points of shape (inputs, n) and returns values of shape (outputs, n) or (n,).
     distributions
         Law of each input.
     samples
@@ -93,19 +92,13 @@ def sobol_indices(
 
         first order  mean f(B) (f(A_i) - f(A))      total  mean (f(A) - f(A_i))^2 / 2
 
-    B and A_i share input i alone, so that the mean of their product is that of ``E[f | x_i]^2``,
-    and B and A share nothing, which leaves the squared mean of f: the difference is the variance
-    of ``E[f | x_i]``. A and A_i differ in input i alone, and half the mean square of a difference
-    of two draws is a variance: that of f with all inputs but i held, averaged over them. Values
-    are centred first, which changes no expectation and makes the first scatter less.
-
-    The draws are a scrambled Sobol' sequence, and the estimates those of
-    ``scipy.stats.sobol_indices``. Its own bootstrap draws from NumPy's global state, takes a time
-    that grows with the square of the samples, and gives no interval for an input without effect;
-    here rows are resampled by weight, and ends are percentiles. As the sequence covers space more
-    evenly than independent points, intervals are wider than need be: of 100 intervals of each index
-    of Ishigami's function and of a product of four, at least 92 held with 256 samples (all of the
-    product's), and all with 1024 and 4096.
+    Values are centred first, which changes no expectation and makes the first scatter less. The
+    draws are a scrambled Sobol' sequence, and the estimates those of ``scipy.stats.sobol_indices``,
+    whose bootstrap draws from NumPy's global state, takes a time that grows with the square of the
+    samples, and gives no interval for an input without effect; here rows are resampled by weight,
+    and ends are percentiles. Because the sequence covers space more evenly than independent points,
+    intervals are wider than need be: of 100 intervals of each index of Ishigami's function and of a
+    product of four, at least 92 held with 256 samples, and all with 1024 and 4096.
 
     References
     ----------

@@ -38,7 +38,7 @@ _PARAMETERS = {
     "depth_limit": ("-", None, 1e9),
 }
 """Unit and bounds of the parameters of kernels; a minimum of None is an open one at 0. Sharpness is
-left out, as it is chosen and not fitted continuously."""
+left out: it is chosen, not fitted continuously."""
 
 _ALL_REDUCES: dict[str, tuple[str, float | None, float]] = {
     f"{shot}_{name}": bounds
@@ -84,17 +84,9 @@ class OperatingPoint:
                 raise InputError(name, value.tolist(), "one number")
 
     def acceptance_where_proposed(self, deployment: Deployment) -> Acceptance:
-        """Return the acceptance of tokens that were drafted, as a rate or by position.
+        """Return the acceptance of drafted tokens: by position if given so, else as a rate.
 
-        Parameters
-        ----------
-        deployment
-            What runs where; its drafter says at which share of the steps it proposes.
-
-        Returns
-        -------
-        Acceptance
-            By position if it was given so, a rate if it was given in any other form.
+        The drafter of the deployment says at which share of the steps it proposes.
         """
         acceptance = self.acceptance
         if not isinstance(acceptance, Acceptance):
@@ -132,20 +124,7 @@ class Input:
     maximum: float = np.inf
 
     def check(self, values: Numeric, argument: str | None = None) -> FloatArray:
-        """Return values of the input as an array, or say in one line why they cannot be used.
-
-        Parameters
-        ----------
-        values
-            Any shape [-].
-        argument
-            Name that an error should carry, by default the input's.
-
-        Returns
-        -------
-        FloatArray
-            The same numbers [-].
-        """
+        """Return values as an array, checked; an error names `argument`, else the input."""
         low = -np.inf if self.minimum is None else self.minimum
         above = 0.0 if self.minimum is None else -np.inf
         return check(argument or self.name, values, minimum=low, maximum=self.maximum, above=above)
@@ -167,9 +146,9 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
 
     Notes
     -----
-    ``kernels.<kind>.error`` is a factor, 1, on the time of kernels of that kind in both passes of
-    the target (under a fitted engine, in draft passes too, as its errors are of whole steps),
-    ``kernels.<kind>.verify_error`` one on the verify pass over that on the plain pass,
+    Errors are factors around 1. ``kernels.<kind>.error`` is one on the time of kernels of that kind
+    in both passes of the target (under a fitted engine, whose errors are of whole steps, in draft
+    passes too), ``kernels.<kind>.verify_error`` one on the verify pass over the plain pass,
     ``kernels.<kind>.draft_error`` one on draft passes, and ``engine.error`` one on the time of a
     step under a fitted engine. The data sheet's kernels have no inputs but these factors.
 
@@ -277,7 +256,7 @@ def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
 
 
 def _of_engine(deployment: Deployment) -> list[Input]:
-    """Return overheads, factors, and the error of a fitted engine, or else of the deployment."""
+    """Return overheads and factors, and the error of the engine, or else of the deployment."""
     engine = deployment.engine_overheads
     found = [
         Input(f"engine.{name}", float(getattr(engine, name)), "s", 0.0, 10.0) for name in OVERHEADS

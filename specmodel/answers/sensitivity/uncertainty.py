@@ -8,16 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from specmodel.algebra.experts import (
-    PLAUSIBLE_POPULARITY_EXPONENTS,
-    PLAUSIBLE_ROUTING_CORRELATIONS,
-)
-from specmodel.answers.sensitivity.inputs import (
-    Input,
-    OperatingPoint,
-    find_input,
-    list_inputs,
-)
+from specmodel.algebra.experts import PLAUSIBLE_POPULARITY_EXPONENTS, PLAUSIBLE_ROUTING_CORRELATIONS
+from specmodel.answers.sensitivity.inputs import Input, OperatingPoint, find_input, list_inputs
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.cost.deployment import Deployment
@@ -95,9 +87,8 @@ def uncertain_ranges(
     given
         Low and high end of uniform laws, by name of `list_inputs`; they replace other ranges [-].
     routing_is_known
-        Whether the routing correlation of the model was measured; if not, it is uniform between
-        those of published models, and popularity between equal and as uneven as unions allow,
-        unless one of them is given.
+        Whether the routing correlation of the model was measured. If not, and unless one of them is
+        given, it is uniform between those of published models, and so is the popularity exponent.
 
     Returns
     -------
@@ -113,10 +104,9 @@ def uncertain_ranges(
     -----
     Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
     intervals of a prediction: ends are of the central 80 %. Parameters of kernels have no range
-    unless one is given, as their uncertainty is in the errors, which are of shapes that were left
-    out of the fit. Overheads are taken one by one, at the marginal variance of the fit. They
-    correlate, mostly so that their effects on measured times cancel: taken as independent, they
-    have somewhat more variance together than there is.
+    unless one is given: their uncertainty is in the errors, measured on shapes left out of the fit.
+    Overheads are taken as independent, at the marginal variances of the fit. In truth they
+    correlate, mostly so that their effects cancel: the outcome varies somewhat less than this says.
 
     Examples
     --------
@@ -162,11 +152,10 @@ def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str
     The errors of kernels are those of the intervals of a prediction, written as independent
     factors. In the plain and in the verify pass, a kind has errors with logarithms e and e'. Both
     are a term of standard deviation c, common to a shape, plus one of r of the pass itself, and
-    these two correlate by ρ (`likeness_of_passes`). The mean m of e and e' and their difference
-    d = e' - e have the covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent,
-    with variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d the
-    input verify_error, and the passes take m - d/2 and m + d/2. The factor of the deployment is
-    one input, as all passes share it; like the intervals, kernels of data sheets have none.
+    these two correlate by ρ (`likeness_of_passes`). The mean m of e and e' and their difference d =
+    e' - e have covariance ``(Var e' - Var e) / 2 = 0`` and, being normal, are independent, with
+    variances ``c^2 + r^2 (1 + ρ) / 2`` and ``2 r^2 (1 - ρ)``. So m is the input error, d the input
+    verify_error, and the passes take m - d/2 and m + d/2.
     """
     known = list_inputs(deployment, point)
     ends = {n: math.exp(_CENTRAL_END * s) for n, s in _error_spreads(deployment, point).items()}

@@ -16,12 +16,7 @@ import numpy as np
 
 from specmodel.base.errors import InputError
 from specmodel.base.files import write_bytes
-from specmodel.replay.traces.record import (
-    LONGEST_DRAFT,
-    Trace,
-    check_request,
-    collect_trace,
-)
+from specmodel.replay.traces.record import LONGEST_DRAFT, Trace, check_request, collect_trace
 
 SCHEMA = "specmodel-trace"
 SCHEMA_VERSION = 1
