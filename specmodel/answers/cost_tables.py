@@ -151,9 +151,7 @@ def cost_table(
         context_length=context,
     )
     passes = sequence_group(
-        batch_size=requests,
-        tokens_per_sequence=np.arange(1.0, gamma + 2),
-        context_length=context,
+        batch_size=requests, tokens_per_sequence=np.arange(1.0, gamma + 2), context_length=context
     )
     verifying = replace(times, verify_pass=target_pass(deployment, passes))
     shape = (contexts.size, sizes.size, gamma + 1)

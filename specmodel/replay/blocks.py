@@ -1,8 +1,7 @@
 """Requests in blocks, and a block replayed under all policies: one piece of work for a process.
 
-Requests come from a recorded trace, or are drawn from processes block by block. How they are cut
-into blocks depends on the requests alone, so that the same seed gives the same records on any
-number of workers.
+Requests come from a recorded trace, or are drawn from processes block by block. The blocks depend
+on the requests alone: the same seed gives the same records on any number of workers.
 """
 
 import itertools
@@ -24,10 +23,10 @@ from specmodel.replay.traces import AcceptanceProcess, Trace, join_traces, sampl
 from specmodel.replay.walk import Totals, replay_lanes, replay_policy
 
 BLOCK_REQUESTS = 8192
-"""Most requests of a block [request]: with so many side by side, Python's own time is negligible
-in a step that NumPy takes for all of them."""
+"""Most requests of a block, enough to hide Python's own time in a step that NumPy takes for all
+[request]."""
 BLOCK_POSITIONS = 5_000_000
-"""Most output positions of a block that has more than one request, to bound the memory [token]."""
+"""Most output positions of a block of several requests, to bound the memory [token]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,19 +64,7 @@ Source = Trace | Sample
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Some requests, and all that their records depend on.
-
-    Parameters
-    ----------
-    requests
-        The requests, or what they are drawn from.
-    first, last
-        Number of the first request, and of the first one behind the block [-].
-    times, variation
-        Step times, and how much they vary.
-    seed, number
-        Seed of the whole replay, and number of the block [-].
-    """
+    """Requests `first` to `last`, the last not included, and all that their records depend on."""
 
     requests: Source
     first: int
@@ -140,26 +127,10 @@ def block_bounds(source: Source) -> list[tuple[int, int]]:
 
 
 def replay_block(block: Block, choices: tuple[Choice, ...]) -> dict[str, pd.DataFrame]:
-    """Replay a block under several policies.
-
-    Parameters
-    ----------
-    block
-        The piece of work.
-    choices
-        The policies.
-
-    Returns
-    -------
-    dict
-        By name of the policy: a table with a row for each request.
-    """
+    """Replay a block under several policies; return a row for each request, by policy."""
     trace, luck = block.draw()
     plain = block.times.forward_time * luck.noise_sums(trace)
-    requests = {
-        "request": np.arange(block.first, block.last),
-        "output_tokens": trace.output_tokens,
-    }
+    requests = {"request": np.arange(block.first, block.last), "output_tokens": trace.output_tokens}
     tables = {}
     for choice in choices:
         columns = requests | vars(_replay(choice, trace, luck, block, plain))

@@ -1,8 +1,8 @@
 """What is drawn at random: the streams of random numbers, and the luck of requests and steps.
 
-Luck is how many experts a pass loads and how long a step takes, around their means. It is drawn
-by output position and not by step, so that all policies meet the same luck at the same place of
-an output, and differ only by their own decisions.
+Luck is how many experts a pass loads and how long a step takes, around their means. It is drawn by
+output position and not by step: all policies meet the same luck at the same place of an output,
+and differ only by their own decisions.
 """
 
 from dataclasses import dataclass, replace
@@ -18,22 +18,7 @@ TRACE, LUCK, POLICY = range(3)
 
 
 def stream(seed: int, purpose: int, *numbers: int) -> np.random.Generator:
-    """Return a random generator that is independent of those for other purposes or numbers.
-
-    Parameters
-    ----------
-    seed
-        Seed of the whole replay, at least 0 [-].
-    purpose
-        `TRACE`, `LUCK` or `POLICY` [-].
-    numbers
-        What tells several streams of one purpose apart, such as the number of a request [-].
-
-    Returns
-    -------
-    numpy.random.Generator
-        The same for the same arguments; it also differs from ``default_rng(seed)``.
-    """
+    """Return a random generator that is independent of those for other purposes or numbers."""
     key = (purpose, *numbers)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
@@ -66,14 +51,9 @@ class Variation:
 class Luck:
     """What was drawn for a trace: one byte by position for each quantity, and what bytes stand for.
 
-    Parameters
-    ----------
-    request_experts
-        By request: relative change of the experts loaded beyond those of one token [-].
-    expert_draws, noise_draws
-        By position: a number from 0 to 254.
-    expert_levels, noise_levels
-        By that number: a further change of the experts, and the factor on the time of a step [-].
+    `request_experts` is the relative change, by request, of the experts loaded beyond those of one
+    token [-]. Draws are numbers from 0 to 254; levels say by that number how far the experts change
+    further, and the factor on the time of a step [-].
     """
 
     request_experts: FloatArray
@@ -99,22 +79,7 @@ class Luck:
 
 
 def draw_luck(trace: Trace, variation: Variation, generator: np.random.Generator) -> Luck:
-    """Draw the luck of every request and position of a trace.
-
-    Parameters
-    ----------
-    trace
-        The requests.
-    variation
-        How much their times vary.
-    generator
-        Source of the draws.
-
-    Returns
-    -------
-    Luck
-        Drawn in an order that does not depend on the policies.
-    """
+    """Draw the luck of every request and position, in an order that no policy changes."""
     size = len(trace.proposed_tokens)
     requests = _draws(trace.num_requests, generator)
     return Luck(
@@ -129,9 +94,9 @@ def draw_luck(trace: Trace, variation: Variation, generator: np.random.Generator
 def _draws(size: int, generator: np.random.Generator) -> NDArray[np.uint8]:
     """Draw sums of two whole numbers that are uniform from 0 to 127, each sum in one byte.
 
-    The triangular law of the sum is a fair stand-in for a normal one: symmetric, highest in the
-    middle, and never more than 2.4 standard deviations away, so that no time becomes negative.
-    Drawing it takes a tenth of the time of normal numbers and an eighth of their memory.
+    The triangular law of the sum stands in for a normal one: it never goes beyond 2.4 standard
+    deviations, so no time becomes negative, and takes a tenth of the time and an eighth of the
+    memory.
     """
     first, second = (generator.integers(0, 256, size, dtype=np.uint8) for _ in range(2))
     first >>= 1

@@ -43,22 +43,11 @@ Planner = Callable[[Trace, ReplayTimes], NDArray[np.uint8]]
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A policy to replay, in one of two forms: a planner or a factory.
+    """A policy to replay: a planner, or a factory that makes one for each request.
 
-    Parameters
-    ----------
-    name
-        The policy as typed.
-    draft_length
-        The constant draft length of a plan that has one, else None [token].
-    planner
-        Gives the plan of a policy that is settled beforehand.
-    factory
-        Gives a policy that learns; `policy_maker` calls it once a request.
-    settings
-        Arguments of the factory.
-    folder
-        Where a module of the user's own was looked for first. Another process imports it anew.
+    `draft_length` is that of a constant plan [token]; `settings` are arguments of the factory;
+    `folder` is where a module of the user's own was looked for first, and will be in other
+    processes.
     """
 
     name: str
@@ -98,7 +87,7 @@ _PLANNERS: dict[str, Planner | None] = {
 
 
 def _cascade(step_time: Sequence[float], **settings: Any) -> Cascade:
-    """Return Cascade with drafts that have a time: those not given are shortened to the longest."""
+    """Return Cascade with drafts that have a time; a longest draft not given is cut to that."""
     longest = len(step_time) - 1
     asked = settings.get("max_draft_length", min(CascadeSettings.max_draft_length, longest))
     if isinstance(asked, int) and asked > longest:
@@ -132,18 +121,7 @@ def choose(policy: PolicyLike, folder: Path | None = None) -> Choice:
         or ``my_module:MyPolicy``, each with settings such as ``:max_trials=3``; settings of
         Cascade; or a class or function that gives a policy (`policy_maker`).
     folder
-        Where ``my_module`` is looked for first; only while it is imported, so that nothing else in
-        the folder is taken for a module.
-
-    Returns
-    -------
-    Choice
-        Ready to be replayed.
-
-    Raises
-    ------
-    InputError
-        If there is no such policy or setting.
+        Where ``my_module`` is looked for first, only while it is imported.
 
     Examples
     --------
@@ -188,21 +166,7 @@ def check_choice(choice: Choice, times: ReplayTimes) -> None:
 
 
 def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int], Policy]:
-    """Return a function that makes the policy of a request from the request's number.
-
-    Parameters
-    ----------
-    choice
-        A policy that learns. Its factory gets its settings, and of `GIVEN` what it takes by name.
-    times, seed
-        Step times, and the seed of what the policies draw, each request from a stream of its own
-        [-].
-
-    Returns
-    -------
-    callable
-        It raises `InputError` if the factory fails.
-    """
+    """Return a function that makes the policy of a request from the request's number."""
     factory = choice.factory
     if factory is None:
         raise InputError("policy", choice.name, "a policy that learns")

@@ -1,8 +1,8 @@
 """Draft lengths that are settled before a replay: constant ones, and those that know the trace.
 
 The greedy plan is the best for each step, the oracle's the best of all: bounds to measure policies
-by. They pay the upkeep of a drafter that pauses, as any policy that may draft, and know nothing of
-luck.
+by. Like any policy that may draft, they pay the upkeep of a drafter that pauses; luck is unknown
+to them.
 """
 
 import numpy as np
@@ -17,13 +17,7 @@ CHUNK = 1_000_000
 
 
 class Plan:
-    """Draft lengths by position of the trace, as a policy of many requests at once.
-
-    Parameters
-    ----------
-    draft_length
-        Draft length at each position of all requests in a row [token].
-    """
+    """Draft lengths by position of the trace [token], as a policy of many requests at once."""
 
     is_testing = None
 
@@ -38,27 +32,16 @@ class Plan:
         """Ignore tokens [token] and times [s]."""
 
     def keep(self, lanes: NDArray[np.intp]) -> None:
-        """Do nothing, because a plan keeps nothing by lane."""
+        """Do nothing: a plan keeps nothing by lane."""
 
 
 def constant_plan(trace: Trace, times: ReplayTimes, draft_length: int) -> NDArray[np.uint8]:
-    """Return the same draft length [token] at every position."""
+    """Return the same draft length at every position [token]."""
     return np.full(len(trace.proposed_tokens), draft_length, np.uint8)
 
 
 def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
-    """Return the draft length with the most tokens per second at each position.
-
-    Parameters
-    ----------
-    trace, times
-        Acceptance and step times.
-
-    Returns
-    -------
-    ndarray
-        Draft length by position; the shortest of several that are equally good [token].
-    """
+    """Return the draft length with the most tokens per second at each position [token]."""
     ends = np.repeat(trace.starts + trace.output_tokens, trace.output_tokens)
     left = ends - np.arange(len(ends))
     plan = np.empty(len(ends), np.uint8)
@@ -72,18 +55,7 @@ def greedy_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
 
 
 def oracle_plan(trace: Trace, times: ReplayTimes) -> NDArray[np.uint8]:
-    """Return the draft lengths with the least total time, by dynamic programming.
-
-    Parameters
-    ----------
-    trace, times
-        Acceptance and step times.
-
-    Returns
-    -------
-    ndarray
-        Draft length by position, as if every position were reached [token].
-    """
+    """Return the draft lengths with the least total time, by dynamic programming [token]."""
     plan = np.empty(len(trace.proposed_tokens), np.uint8)
     ends = trace.starts + trace.output_tokens
     # requests of similar length together, because each is padded to the longest of its chunk
@@ -118,15 +90,13 @@ def _plan_backwards(
 
 
 def _step_times(proposed: NDArray[np.uint8], times: ReplayTimes) -> FloatArray:
-    """Return the step time of each draft length, shape (positions, longest + 1)."""
+    """Return the step time of each draft length, shape (positions, longest + 1) [s]."""
     base, _ = times.by_column(times.paused_time)
-    asked = np.arange(times.max_draft_length + 1)
-    offered = np.arange(256)[:, None]
-    table = base[np.minimum(asked, offered) + (asked > 0)]
-    return np.asarray(table[proposed])
+    asked, offered = np.arange(times.max_draft_length + 1), np.arange(256)[:, None]
+    return np.asarray(base[np.minimum(asked, offered) + (asked > 0)][proposed])
 
 
 def _emitted(accepted: NDArray[np.uint8], times: ReplayTimes) -> NDArray[np.int64]:
-    """Return the tokens that each draft length emits, shape (positions, longest + 1)."""
+    """Return the tokens that each draft length emits, shape (positions, longest + 1) [token]."""
     asked = np.arange(times.max_draft_length + 1)
     return np.minimum(asked, accepted[:, None].astype(np.int64)) + 1

@@ -221,12 +221,11 @@ def summarise(records: pd.DataFrame, generator: np.random.Generator) -> pd.DataF
     Returns
     -------
     pandas.DataFrame
-        A row for each policy: speedup; its 95 % interval over as many independent requests by a
-        bootstrap (speedup_low, speedup_high), too wide for drawn requests, which are stratified;
-        slowdown, tokens_per_step, drafted tokens a step, share of steps in tests, and percentiles
-        of tpot over requests; and, if the oracle is there, regret: by which share the expected
-        time is longer than the oracle's, which pays the upkeep of a drafter that pauses; without
-        speculation there is none to pay, so that regret may be negative.
+        A row for each policy: speedup and its 95 % interval (speedup_low, speedup_high) by a
+        bootstrap over requests, too wide for drawn requests, which are stratified; slowdown,
+        tokens_per_step, drafted tokens a step, share of steps in tests, percentiles of tpot over
+        requests; and, if the oracle is there, regret: by which share the expected time is longer
+        than the oracle's. Not speculating has no upkeep to pay, so that its regret may be negative.
 
     Examples
     --------

@@ -112,11 +112,9 @@ def replay_times(
     A drafter that offers fewer tokens than it was asked for is taken to have made one pass for
     each token that it offers; a model that offers none has its upkeep.
 
-    `expert_time` takes the time of a pass as a straight line in the number of experts that it
-    loads, because each of them adds its bytes. The line goes through fully correlated and
-    independent routing, which load the fewest and the most experts; a deployment in between has
-    the share of the difference that its own number of experts has. This is right within 5 % of
-    the time where few experts are spread over GPUs, and within 0.1 % elsewhere.
+    `expert_time` takes the time of a pass as linear in the number of experts that it loads, through
+    fully correlated and independent routing, which load the fewest and the most. This is right
+    within 5 % of the time where few experts are spread over GPUs, and within 0.1 % elsewhere.
 
     Examples
     --------
@@ -194,7 +192,7 @@ def read_replay_times(path: str | Path) -> ReplayTimes:
 
 
 def _expert_time(deployment: Deployment, times: StepTimes, steps: Mapping[str, Any]) -> FloatArray:
-    """Return the share of the experts that routing decides on, times what they all take."""
+    """Return the share of the experts that routing decides on, times what they all take [s]."""
     if not deployment.target.is_moe:
         return np.zeros(times.step_time.shape)
     few, many = (

@@ -33,16 +33,9 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Totals:
-    """Sums over the steps of each request.
+    """Sums over the steps of each request; test steps are those in a phase "test" [-].
 
-    Parameters
-    ----------
-    steps, test_steps
-        All steps, and those that the policy spent on testing [-].
-    drafted_tokens
-        Drafted tokens that were verified [token].
-    time, expected_time
-        Time of all steps, with luck and without [s].
+    Drafted tokens are those that were verified [token]; the expected time is without luck [s].
     """
 
     steps: NDArray[np.int64]
@@ -70,32 +63,9 @@ def replay_policy(
     plain_time: float,
     log: list[dict[str, Any]] | None = None,
 ) -> Totals:
-    """Replay every request with a policy of its own.
-
-    Parameters
-    ----------
-    make
-        Gives the policy of a request by its number in the trace [-].
-    trace, times, luck
-        Acceptance, step times, and how they vary.
-    plain_time
-        Time of a step at draft length 0 [s].
-    log
-        Takes every step, if given, with its position (output tokens before it), draft_length (what
-        was asked for), drafted_tokens (what the drafter had of it), emitted_tokens, step_time,
-        and the phase and utility that the policy tells.
-
-    Returns
-    -------
-    Totals
-        Sums of each request.
-
-    Raises
-    ------
-    InputError
-        If a policy raises an exception, or proposes anything but a whole number from 0 to the
-        longest draft.
-    """
+    """Replay every request with a policy of its own; `log`, if given, takes every step."""
+    # the log gets position (output tokens before it), draft_length (asked for), drafted_tokens (of
+    # that, what the drafter had), emitted_tokens, step_time, and the policy's phase and utility
     totals = Totals.zeros(trace.num_requests)
     base, slope = (column.tolist() for column in times.by_column(plain_time))
     start = 0
@@ -207,22 +177,7 @@ def _whole(asked: object, longest: int, policy: Policy) -> int:
 def replay_lanes(
     lanes: Lanes, trace: Trace, times: ReplayTimes, luck: Luck, plain_time: float
 ) -> Totals:
-    """Replay all requests of a trace side by side.
-
-    Parameters
-    ----------
-    lanes
-        The policy, with as many lanes as there are requests.
-    trace, times, luck
-        Acceptance, step times, and how they vary.
-    plain_time
-        Time of a step at draft length 0 [s].
-
-    Returns
-    -------
-    Totals
-        Sums of each request.
-    """
+    """Replay all requests of a trace side by side, with as many lanes as there are requests."""
     totals = Totals.zeros(trace.num_requests)
     base, slope = times.by_column(plain_time)
     by_position = _joined(trace, luck)

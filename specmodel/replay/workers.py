@@ -17,27 +17,7 @@ Result = TypeVar("Result")
 def spread(
     function: Callable[[Piece], Result], pieces: Sequence[Piece], workers: int
 ) -> Iterator[tuple[Piece, Result]]:
-    """Return the result of each piece of work, in any order, as soon as it is there.
-
-    Parameters
-    ----------
-    function
-        Does one piece; it must be importable if there are several workers.
-    pieces
-        What is to be done.
-    workers
-        Processes, this one among them; for one worker or one piece none is started [-].
-
-    Returns
-    -------
-    iterator of tuple
-        A piece and its result.
-
-    Raises
-    ------
-    InputError
-        If there is no worker, a piece cannot be sent to one, or one of them died.
-    """
+    """Return each piece of work and its result, in any order, as soon as the result is there."""
     if workers < 1:
         raise InputError("workers", workers, "at least 1")
     workers = min(workers, len(pieces))

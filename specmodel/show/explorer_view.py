@@ -52,14 +52,9 @@ _PAYS, _NEAR_PEAK, _LINE = "#e3f3ec", "#a9dcc6", "#0072b2"
 class View:
     """What is shown for one setting of the controls.
 
-    Parameters
-    ----------
-    table
-        Columns of a `Prediction` with a row for each batch size, and whether it fits in memory.
-    spot
-        Where speculation pays, among the batch sizes that fit, or among all if none fits.
-    text
-        What runs where, the verdict, warnings and assumptions, in lines of at most 80 columns.
+    `table` has the columns of a `Prediction` with a row for each batch size, and whether it fits in
+    memory; `spot` is among the sizes that fit, or among all if none does; `text` has at most 80
+    columns.
     """
 
     table: pd.DataFrame
@@ -68,18 +63,13 @@ class View:
 
 
 def view(values: Mapping[str, Any]) -> View:
-    """Return what the explorer shows.
+    """Return what the explorer shows over batch sizes from 1 to 512.
 
     Parameters
     ----------
     values
         Values of the controls by name, as in `DEFAULTS`. The rate of proposals counts only for
         the drafter ngram, the speed of the host only for an engine with overheads.
-
-    Returns
-    -------
-    View
-        Over batch sizes from 1 to 512.
 
     Raises
     ------
@@ -117,29 +107,7 @@ def view(values: Mapping[str, Any]) -> View:
 
 
 def drafters_for(target: str) -> list[str]:
-    """Return the drafters to choose from: look-up, heads, and small models of the package.
-
-    Parameters
-    ----------
-    target
-        Name or path of an architecture.
-
-    Returns
-    -------
-    list of str
-        Names. Models have the vocabulary size of the target and at most a quarter of its active
-        parameters.
-
-    Raises
-    ------
-    InputError
-        If there is no such target.
-
-    Examples
-    --------
-    >>> drafters_for("llama-3.1-70b")
-    ['ngram', 'eagle', 'eagle3', 'mtp', 'dflash', 'dspark', 'llama-3.1-8b', 'llama-3.2-1b']
-    """
+    """Return the drafters to choose from: look-up, heads, small models of the same vocabulary."""
     model = load_architecture(target)
     small = [
         name
@@ -162,18 +130,7 @@ def png(shown: View) -> bytes:
 
 
 def draw(shown: View) -> Figure:
-    """Draw speedup and target efficiency over the batch size, with the sweet spot shaded.
-
-    Parameters
-    ----------
-    shown
-        As `view` returns it.
-
-    Returns
-    -------
-    Figure
-        With two axes; it belongs to no window.
-    """
+    """Draw speedup and target efficiency over the batch size, with the sweet spot shaded."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -85,8 +85,8 @@ class Goodput:
 
     Goodput-driven schedulers work this way. Expected tokens at draft length K are 1 + a + ... + a^K
     with a moving estimate a of the acceptance rate: accepted tokens over tries, each weighted by
-    its age. Times come from a profile of the deployment. A step for which the drafter had nothing
-    says nothing about acceptance; where it is not told, it counts as a rejection.
+    its age. Times come from a profile of the deployment. A step without a proposal says nothing
+    about acceptance, if the policy is told so; else it counts as a rejection.
 
     Parameters
     ----------
@@ -134,17 +134,7 @@ class Goodput:
     def observe(
         self, emitted_tokens: int, step_time: float, drafted_tokens: int | None = None
     ) -> None:
-        """Take in a step; its time is known beforehand.
-
-        Parameters
-        ----------
-        emitted_tokens
-            What it emitted, bonus token included [token].
-        step_time
-            How long it took [s].
-        drafted_tokens
-            What the drafter had of the draft length; by default all of it [token].
-        """
+        """Take in emitted tokens, and drafted ones if fewer than were asked for [token]."""
         if self._draft_length == 0:
             self._idle += 1
             if self._idle >= self._probe_interval:
@@ -294,11 +284,10 @@ class DiscountedBandit:
         means = [tokens / time for tokens, time in zip(self._tokens, self._time, strict=True)]
         scale = self._width * sum(self._tokens) / sum(self._time)
         if self._generator is not None:
-            draws = self._generator.standard_normal(len(means)).tolist()
-            spreads = [scale / math.sqrt(weight) for weight in self._weight]
-            scores = [m + s * z for m, s, z in zip(means, spreads, draws, strict=True)]
+            widths = self._generator.standard_normal(len(means)).tolist()
         else:
-            factor = math.sqrt(math.log(1 + sum(self._weight)))
-            spreads = [scale * factor / math.sqrt(weight) for weight in self._weight]
-            scores = [m + s for m, s in zip(means, spreads, strict=True)]
+            widths = [1.0] * len(means)
+            scale *= math.sqrt(math.log(1 + sum(self._weight)))
+        pairs = zip(means, widths, self._weight, strict=True)
+        scores = [mean + scale / math.sqrt(weight) * width for mean, width, weight in pairs]
         return max(range(len(scores)), key=scores.__getitem__)

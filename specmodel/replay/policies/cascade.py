@@ -99,15 +99,6 @@ class CascadeSettings:
 class CascadeLanes:
     """Choose draft lengths for many requests, each from its own tokens and times.
 
-    Parameters
-    ----------
-    settings
-        Every number of the policy.
-    num_lanes
-        Number of requests [request].
-
-    Notes
-    -----
     The utility of a trial is its tokens per iteration, divided by the ratio of its mean iteration
     time to that of the baseline. The paper leaves details open, which we read as follows. Utility
     "rose" if it is the largest of the test so far. A test starts at the draft length that gave the
@@ -126,7 +117,7 @@ class CascadeLanes:
         self._length = lanes(settings.baseline_iterations)
         self._step, self._next_end = 0, settings.baseline_iterations
         self._end = self._length.copy()
-        self._is_testing = lanes(False, bool)
+        self.is_testing = lanes(False, bool)
         self._tokens, self._time = lanes(0), lanes(0.0, float)
         self._base, self._since_baseline = lanes(np.nan, float), lanes(0)
         self._start = lanes(settings.first_draft_length)
@@ -135,11 +126,6 @@ class CascadeLanes:
         self.utility, self._best_utility = lanes(np.nan, float), lanes(-np.inf, float)
         self._best, self._low, self._high, self._trials = (lanes(0) for _ in range(4))
         self._up = lanes(False, bool)
-
-    @property
-    def is_testing(self) -> NDArray[np.bool_]:
-        """Which lanes are in a test."""
-        return self._is_testing
 
     def propose(self, positions: Whole) -> Whole:
         """Return the draft length of each lane, wherever it is [token]."""
@@ -161,7 +147,7 @@ class CascadeLanes:
         self._take_baselines(baselines)
         self._start_tests(baselines)
         self._next_end = int(self._end.min())
-        self._is_testing = self.phase == TEST
+        self.is_testing = self.phase == TEST
 
     def keep(self, lanes: Index) -> None:
         """Go on with these lanes only."""

@@ -24,11 +24,9 @@ class Policy(Protocol):
 
     def propose(self) -> int:
         """Return the draft length of the next step, 0 for none [token]."""
-        ...
 
     def observe(self, emitted_tokens: int, step_time: float) -> None:
         """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
-        ...
 
 
 class Lanes(Protocol):
@@ -36,30 +34,20 @@ class Lanes(Protocol):
 
     def propose(self, positions: Whole) -> Whole:
         """Return the draft length of each lane, given its position in the trace [token]."""
-        ...
 
     def observe(self, emitted_tokens: Whole, step_time: FloatArray) -> None:
         """Take in what each lane emitted [token] and how long that took [s]."""
-        ...
 
     def keep(self, lanes: Index) -> None:
         """Go on with these lanes only."""
-        ...
 
     @property
     def is_testing(self) -> NDArray[np.bool_] | None:
         """Which lanes are in a test; None for a policy without tests."""
-        ...
 
 
 class OneLane:
-    """Make a policy of many requests, made for one of them, a policy of one request.
-
-    Parameters
-    ----------
-    lanes
-        The policy, with one lane.
-    """
+    """Make a policy of many requests, with one lane, a policy of one request."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes, self._position = lanes, 0

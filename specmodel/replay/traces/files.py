@@ -36,12 +36,12 @@ Rows = Iterator[tuple[str, Any]]
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Return the trace of a file.
+    """Return the trace of a .jsonl or .parquet file.
 
     Parameters
     ----------
     path
-        A .jsonl or .parquet file as `write_trace` writes it.
+        The file, as `write_trace` writes it.
 
     Returns
     -------
@@ -60,7 +60,8 @@ def read_trace(path: str | Path) -> Trace:
     header = _header(first, where)
     longest, requests, positions = header["max_draft_length"], [], 0
     for where, row in rows:
-        requests.append(check_request(*_columns(row, where), longest, where))
+        _only_keys(row, COLUMNS, where)
+        requests.append(check_request(*(row[name] for name in COLUMNS), longest, where))
         positions += len(requests[-1][0])
         check_positions(positions, where)
     if len(requests) != header["num_requests"]:
@@ -70,7 +71,7 @@ def read_trace(path: str | Path) -> Trace:
 
 
 def check_positions(positions: int, argument: str) -> None:
-    """Refuse more output positions [token] than a file may have."""
+    """Refuse more output positions than a file may have [token]."""
     if positions > MAX_POSITIONS:
         expected = f"at most {MAX_POSITIONS} output tokens in all, so that 2 GB of memory do"
         raise InputError(argument, f"{positions} output tokens", expected)
@@ -114,25 +115,7 @@ def trace_suffix(path: str | Path, argument: str) -> str:
 
 
 def json_lines(path: str | Path, argument: str) -> Rows:
-    """Yield the values of a file of JSON lines.
-
-    Parameters
-    ----------
-    path
-        The file; blank lines may only be at its end.
-    argument
-        Name that an error should carry, before the path and the line.
-
-    Yields
-    ------
-    tuple of str and object
-        Where it is, such as "trace mine.jsonl line 4", and the value.
-
-    Raises
-    ------
-    InputError
-        Names the file, or the line at fault.
-    """
+    """Yield the values of a file of JSON lines, each after its place as errors name it."""
     blank = None
     check_kind(path, argument)
     try:
@@ -154,7 +137,7 @@ def json_lines(path: str | Path, argument: str) -> Rows:
 
 
 def check_kind(path: str | Path, argument: str) -> None:
-    """Refuse what might never end; that a file is absent or a folder is seen when it is opened."""
+    """Refuse pipes and devices, which might never end; opening tells what is absent or a folder."""
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise InputError(argument, str(path), "a file on disk, neither a pipe nor a device")
 
@@ -276,11 +259,6 @@ def _header(header: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, str):
             raise InputError(f"{where} metadata.{key}", value, "a text")
     return header
-
-
-def _columns(row: Any, where: str) -> tuple[Any, Any]:
-    _only_keys(row, COLUMNS, where)
-    return row[COLUMNS[0]], row[COLUMNS[1]]
 
 
 def _only_keys(row: Any, keys: Collection[str], where: str) -> None:

@@ -1,7 +1,7 @@
 """Exact traces of a prompt-lookup drafter from token ids or texts: no model, no GPU.
 
-With greedy decoding the output is the same whatever is drafted. What the look-up would propose at
-each position, and how much of it holds, therefore follows from the tokens alone.
+With greedy decoding the output is the same whatever is drafted: what the look-up would propose at
+each position, and how much of it holds, follows from the tokens alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +30,7 @@ HINTS = {
 }
 """What may be meant where keys of one kind stand in place of the other's."""
 BATCH = 256
-"""Requests encoded at once, because what the tokenizer returns takes far more memory than the ids
-[request]."""
+"""Requests encoded at once, as the tokenizer's own output is far larger than the ids [request]."""
 
 MOST_ID = 2**62
 """Largest token id [-]."""
@@ -141,10 +140,10 @@ class _Tokens:
 def _sources(tokens: _Tokens, min_ngram: int, max_ngram: int, match: str) -> TokenIds:
     """Return where the proposal of each output position starts, -1 for none.
 
-    Every n-gram is numbered by the place of its first occurrence in its request. This is exact:
-    two are the same if they start with the same (n-1)-gram and go on with the same token. N-grams
-    that reach into the next request start after all those that do not, so that they are never
-    taken for an earlier occurrence.
+    Every n-gram is numbered by the place of its first occurrence in its request. This is exact: two
+    are the same if they start with the same (n-1)-gram and go on with the same token. N-grams that
+    reach into the next request start after all those that do not, and so are never taken for an
+    earlier occurrence.
     """
     sources = np.full(len(tokens.position), -1)
     distinct, token = np.unique(tokens.ids, return_inverse=True)
@@ -178,7 +177,7 @@ def _occurrences(keys: TokenIds) -> tuple[TokenIds, TokenIds]:
 
 
 def _compared(tokens: _Tokens, sources: TokenIds, max_proposal: int) -> tuple[Counts, Counts]:
-    """Return the length of each proposal and how many of its first tokens are the output's."""
+    """Return the length of each proposal and how much of it is the output's own [token]."""
     longest = np.minimum(max_proposal, tokens.position - sources)
     proposed = np.where(sources >= 0, longest, 0)
     room = np.minimum(proposed, tokens.end - tokens.position)

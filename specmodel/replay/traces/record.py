@@ -170,29 +170,7 @@ def join_traces(traces: Sequence[Trace]) -> Trace:
 
 
 def whole_numbers(values: Any, name: str, kind: str, maximum: int) -> NDArray[Any]:
-    """Return a list of whole numbers from 0 to a maximum as an array.
-
-    Parameters
-    ----------
-    values
-        A list, a tuple or an array with one axis.
-    name
-        Name that an error should carry.
-    kind
-        What is listed, for the message.
-    maximum
-        Largest number allowed [-].
-
-    Returns
-    -------
-    ndarray
-        The same numbers.
-
-    Raises
-    ------
-    InputError
-        Names the first value that is not such a number, and its place if it is out of range.
-    """
+    """Return a list of whole numbers from 0 to a maximum as an array; `kind` says what they are."""
     expected = f"a list of {kind}"
     is_array = isinstance(values, np.ndarray) and values.ndim == 1
     if not is_array and not isinstance(values, list | tuple):

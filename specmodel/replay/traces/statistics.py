@@ -22,24 +22,10 @@ WINDOW_STEPS = 16
 class TraceStatistics(Record):
     """Figures of a trace, or those that a study measured; None stands for an unknown figure.
 
-    Parameters
-    ----------
-    num_requests
-        Requests [request].
-    draft_lengths
-        Fixed draft lengths [token].
-    tokens_per_step
-        Mean at each of them, over the steps of all requests [token].
-    proposal_share
-        Share of output positions where the drafter has something to offer [-].
-    autocorrelation
-        Correlation of the accepted tokens of successive steps of a request, at draft length 3
-        [-].
-    window_correlation
-        Correlation of the means over successive windows of 16 steps of a request, at draft
-        length 3 [-].
-    smallest_tokens_per_step, largest_tokens_per_step
-        Mean of the slowest and of the fastest request, at draft length 3 [token].
+    Tokens per step are means over the steps of all requests at fixed draft lengths [token], the
+    proposal share is over output positions [-]. All others are at draft length 3: the correlation
+    of the accepted tokens of successive steps of a request, that of means over successive windows
+    of 16 steps [-], and the tokens per step of the slowest and of the fastest request [token].
     """
 
     num_requests: int
@@ -67,11 +53,6 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
     TraceStatistics
         Figures at draft length 3 are None if the trace does not record so long a draft, and a
         correlation is None without two steps or windows, or where nothing varies.
-
-    Raises
-    ------
-    InputError
-        If a draft length is negative or not whole.
 
     Notes
     -----
@@ -102,28 +83,7 @@ def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS)
 
 
 def steps_at(trace: Trace, draft_length: int) -> tuple[float, float]:
-    """Return what a fixed draft length gives, over the steps of all requests.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-    draft_length
-        At most the trace's longest draft [token].
-
-    Returns
-    -------
-    tuple of float
-        Tokens per step [token], and the share of steps for which the drafter has anything [-]: what
-        `predict` calls the proposal rate.
-
-    Examples
-    --------
-    >>> from specmodel.replay.traces.record import make_trace
-    >>> trace = make_trace([[2, 0, 2, 0]], [[1, 0, 2, 0]], max_draft_length=2)
-    >>> steps_at(trace, 2)
-    (2.0, 1.0)
-    """
+    """Return tokens per step [token] and share of steps with a proposal [-] at a fixed length."""
     steps = proposing = 0
     for _, positions, _ in fixed_length_steps(trace, draft_length):
         steps += len(positions)
@@ -134,28 +94,7 @@ def steps_at(trace: Trace, draft_length: int) -> tuple[float, float]:
 def fixed_length_steps(
     trace: Trace, draft_length: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield the first step of all requests at a fixed draft length, then the second, and so on.
-
-    Parameters
-    ----------
-    trace
-        Any trace.
-    draft_length
-        At most the trace's longest draft [token].
-
-    Yields
-    ------
-    tuple of ndarray
-        Requests that are not yet over, where in the trace their step is, and the tokens that each
-        of them accepts. It emits one more.
-
-    Examples
-    --------
-    >>> from specmodel.replay.traces.record import make_trace
-    >>> trace = make_trace([[2, 0, 2, 2]], [[1, 0, 2, 0]], max_draft_length=2)
-    >>> [accepted.tolist() for _, _, accepted in fixed_length_steps(trace, 1)]
-    [[1], [1]]
-    """
+    """Yield live requests, their positions and accepted tokens, step by step, at a fixed length."""
     accepted = np.minimum(trace.accepted_tokens, np.uint8(draft_length))
     requests, positions = np.arange(trace.num_requests), trace.starts
     ends = positions + trace.output_tokens

@@ -110,11 +110,6 @@ def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> Acceptanc
     AcceptanceProcess
         Positions are independent, and a draft is always proposed.
 
-    Raises
-    ------
-    InputError
-        If an argument is outside its range.
-
     Examples
     --------
     >>> iid_process(0.5, max_draft_length=3).survival
@@ -134,17 +129,12 @@ def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
     Parameters
     ----------
     acceptance_by_position
-        P(token i accepted, all before it were) for i = 1, 2, …; one list [-].
+        P(token i accepted, all before it were) for i = 1, 2, …, at most 255; one list [-].
 
     Returns
     -------
     AcceptanceProcess
         Its longest draft is as long as the list; output positions are independent.
-
-    Raises
-    ------
-    InputError
-        If a rate is outside [0, 1], or there are none or more than 255.
 
     Examples
     --------
@@ -170,11 +160,6 @@ def load_preset(name: str | Path) -> AcceptanceProcess:
     -------
     AcceptanceProcess
         The process, with the figures that it was fitted to.
-
-    Raises
-    ------
-    InputError
-        If there is no such preset, or the file does not fit.
 
     Examples
     --------
@@ -213,12 +198,6 @@ def sample_trace(
     Trace
         Acceptance at every output position, even of drafts longer than the rest of the output.
 
-    Raises
-    ------
-    InputError
-        If a number is not whole or not positive, the lengths are not one a request, or there are
-        more than a billion positions.
-
     Notes
     -----
     How well the drafter does on each request is drawn so that every trace has the same share of
@@ -256,22 +235,7 @@ def sample_trace(
 def latent_chunks(
     process: AcceptanceProcess, output_tokens: NDArray[np.int64], generator: np.random.Generator
 ) -> Iterator[Latent]:
-    """Yield the latent numbers of successive positions, all requests in a row, in chunks.
-
-    Parameters
-    ----------
-    process
-        Its shares and the length of its regimes are used.
-    output_tokens
-        Length of each output [token].
-    generator
-        Source of randomness.
-
-    Yields
-    ------
-    ndarray
-        Standard normal at each position, correlated within requests and regimes.
-    """
+    """Yield the latent numbers of successive positions, all requests in a row, in chunks."""
     shares = np.array([process.request_share, process.regime_share, 0])
     shares[2] = max(0.0, 1 - shares.sum())
     by_request, by_regime, own = np.sqrt(shares).astype(np.float32)

@@ -49,8 +49,8 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
     ----------
     table
         Columns batch_size and speedup; bands are drawn between speedup_low and speedup_high, if
-        given, and what does not fit in memory by max_batch_size or fits is pale. There may be six
-        lines, told apart by draft_length, context_length or other inputs such as target.
+        given, and what does not fit in memory by max_batch_size or fits is pale. At most six lines,
+        told apart by draft_length, context_length or other inputs such as target.
     ax
         Where to draw.
 
@@ -70,10 +70,8 @@ def target_efficiency(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As for `speedup`, with the column target_efficiency.
-    ax
-        Where to draw.
     """
     return _over_batch_size(table, ax, "target_efficiency", "target efficiency")
 
@@ -153,8 +151,8 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
     Parameters
     ----------
     table
-        Columns component, latency and predicted, in seconds; as `validation.predict_measured`
-        returns it.
+        Columns component, latency and predicted, in seconds, as `validation.predict_measured`
+        gives.
     ax
         Where to draw.
     """

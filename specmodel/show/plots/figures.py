@@ -29,20 +29,9 @@ _DRAFT_HEIGHT, _LEAST_HEIGHT = 3.5, 1.7
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of figure and the height that it wants, in inches.
+    """A kind of figure, and the height that it wants without the legends above, in inches.
 
-    Parameters
-    ----------
-    draw
-        The function of `plots` that draws it.
-    height
-        Height without the legends above the axes [-].
-    row_height
-        What each row adds, where the vertical axis numbers rows [-].
-    most_height
-        Height that is enough for any number of rows [-].
-    panels
-        Axes, one above the other [-].
+    Where the vertical axis numbers rows, each adds `row_height`, up to `most_height` in all.
     """
 
     draw: Callable[..., Any]
@@ -75,20 +64,7 @@ KINDS = {
 
 
 def check_figure(argument: str, path: str) -> None:
-    """Refuse what cannot be drawn, before anything is computed.
-
-    Parameters
-    ----------
-    argument
-        Name that an error should carry.
-    path
-        File of the figure; its suffix tells the format.
-
-    Raises
-    ------
-    InputError
-        If the suffix is unknown, matplotlib is not installed, or the file cannot be written.
-    """
+    """Refuse, before anything is computed, a figure that cannot be drawn or written to its path."""
     if Path(path).suffix not in SUFFIXES:
         raise InputError(argument, path, "a .png, .pdf or .svg file")
     check_writable(path, argument)
@@ -108,28 +84,7 @@ def save_figure(
     width: float = COLUMN_WIDTH,
     **settings: Any,
 ) -> None:
-    """Draw a figure of `plots` and write it.
-
-    Parameters
-    ----------
-    kind
-        One of `KINDS`.
-    table
-        What it draws.
-    path
-        Where; the suffix tells the format.
-    argument
-        Name that an error should carry.
-    width
-        In inches; the height follows from the kind and the table [-].
-    settings
-        What the function of `plots` takes beside table and axes.
-
-    Raises
-    ------
-    InputError
-        If the table cannot be drawn, matplotlib is not installed or the file cannot be written.
-    """
+    """Draw one of `KINDS` and write it; the suffix of the path tells the format."""
     check_figure(argument, path)
     from io import BytesIO
 
@@ -146,29 +101,7 @@ def save_figure(
 def draw_figure(
     kind: str, table: pd.DataFrame, *, width: float = COLUMN_WIDTH, **settings: Any
 ) -> Figure:
-    """Draw a figure of `plots`, as high as it needs to be.
-
-    Parameters
-    ----------
-    kind
-        One of `KINDS`.
-    table
-        What it draws.
-    width
-        In inches [-].
-    settings
-        What the function of `plots` takes beside table and axes.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Of its own, no figure of pyplot's.
-
-    Raises
-    ------
-    InputError
-        If the table cannot be drawn.
-    """
+    """Draw one of `KINDS`, as high as it needs to be, on a figure that is not one of pyplot's."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -38,27 +38,7 @@ def checked(
     texts: Sequence[str] = (),
     may_lack: Sequence[str] = (),
 ) -> pd.DataFrame:
-    """Return a table whose columns can be drawn.
-
-    Parameters
-    ----------
-    table
-        As a command or a function gave it.
-    numbers, texts
-        Columns that it needs.
-    may_lack
-        Those of `numbers` in which some values may be missing.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Its rows, numbers as floats.
-
-    Raises
-    ------
-    InputError
-        If a column is missing, there is no row, or what should be a number is none.
-    """
+    """Return a table that has these columns and a row, its numbers as floats that can be drawn."""
     need_columns(table, [*numbers, *texts], argument=ARGUMENT)
     if table.empty:
         raise InputError(ARGUMENT, "no rows", "at least one row")
@@ -112,28 +92,7 @@ def need_distinct(table: pd.DataFrame, names: Sequence[str]) -> None:
 def lines(
     table: pd.DataFrame, x: str, quantity: str, most: int
 ) -> tuple[str, list[tuple[str, pd.DataFrame]]]:
-    """Return the lines of a figure: the points that differ in `x` alone.
-
-    Parameters
-    ----------
-    table
-        Points.
-    x, quantity
-        Columns of the axes.
-    most
-        Lines that a reader can tell apart [-].
-
-    Returns
-    -------
-    tuple
-        In words, what the lines differ in; and the label and the points of each line, with `x`
-        rising.
-
-    Raises
-    ------
-    InputError
-        If there are too many lines, or a line has two points at one `x`.
-    """
+    """Return in words what lines differ in, and the label and points of each, with `x` rising."""
     names = _coordinates(table, x, quantity)
     if not names:
         need_distinct(table, [x])

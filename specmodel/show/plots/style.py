@@ -43,26 +43,8 @@ _DIGIT = 0.64
 
 
 def shortened(text: str, width: int) -> str:
-    r"""Return a text of at most so many characters, cut in the middle, that is no formula.
-
-    Parameters
-    ----------
-    text
-        A label.
-    width
-        Most characters [-].
-
-    Returns
-    -------
-    str
-        The same if it is short; dollars escaped, and a blank before a first _, which would hide
-        a label from its legend.
-
-    Examples
-    --------
-    >>> shortened("a-very-long-name", 9), shortened("_$x$", 9)
-    ('a-ve…name', ' _\\$x\\$')
-    """
+    """Return a text of at most so many characters, cut in the middle, without formulas."""
+    # a dollar would open a formula, and a first _ hide a label from its legend
     text = " ".join(text.split())
     if len(text) > width:
         head = width // 2
@@ -71,25 +53,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def folded(text: str, width: int) -> str:
-    r"""Return a label on at most two lines, broken after a mark or blank, cut if it is too long.
-
-    Parameters
-    ----------
-    text
-        A label.
-    width
-        Most characters of a line [-].
-
-    Returns
-    -------
-    str
-        Its lines.
-
-    Examples
-    --------
-    >>> folded("kernels.gemm.bf16.launch_time", 18)
-    'kernels.gemm.\nbf16.launch_time'
-    """
+    """Return a label on at most two lines, broken after a mark or blank, cut if it is too long."""
     if len(text) <= width:
         return shortened(text, width)
 
@@ -102,36 +66,14 @@ def folded(text: str, width: int) -> str:
 
 
 def count_label(value: float) -> str:
-    """Return a count as a tick shows it: 512, 16384, 2M.
-
-    Parameters
-    ----------
-    value
-        A number [-].
-
-    Returns
-    -------
-    str
-        Its text, from a million on with a metric prefix.
-    """
+    """Return a count as a tick shows it: 512, 16384, 2M."""
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(sep="")(value) if value >= _MOST_WRITTEN else f"{value:.6g}"
 
 
 def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
-    """Give an axes a logarithmic horizontal axis of counts, with as many ticks as have room.
-
-    Parameters
-    ----------
-    ax
-        The axes.
-    values
-        Counts that are drawn, above 0; they are the ticks where these are few, otherwise powers
-        of two or ten are [-].
-    label
-        What they are.
-    """
+    """Give an axes a logarithmic horizontal axis of counts, with as many ticks as have room."""
     from matplotlib.ticker import LogLocator
 
     sizes = sorted({float(value) for value in values})
@@ -150,37 +92,18 @@ def counts_axis(ax: Axes, values: Iterable[float], label: str) -> None:
 
 
 def thinned(ticks: Mapping[float, float]) -> Iterator[dict[float, float]]:
-    """Give choices of ticks: all, every second, every third and so on.
-
-    Parameters
-    ----------
-    ticks
-        Counts by their places on the axis [-].
-
-    Yields
-    ------
-    dict
-        Some of them, starting at a multiple of their distance if there is one, so that of 33 to
-        100 every tenth are 40, 50, 60.
-    """
+    """Give choices of ticks, by place and count: all, every second, every third and so on."""
     places, counts = list(ticks), list(ticks.values())
     for step in (1, 2, 3, 4, *(first * 10**power for power in range(7) for first in (5, 10, 20))):
         steps = zip(counts[:step], counts[step:], strict=False)
+        # from a multiple of their distance on: of 33 to 100 every tenth are 40, 50, 60
         start = next((i for i, (a, b) in enumerate(steps) if a % (b - a) == 0), 0)
         if len(places) <= _MOST_TICKS * step:
             yield dict(zip(places[start::step], counts[start::step], strict=True))
 
 
 def set_ticks(axis: XAxis | YAxis, choices: Iterable[Mapping[float, float]]) -> None:
-    """Set the first ticks whose labels keep apart, or the last ones if none do.
-
-    Parameters
-    ----------
-    axis
-        The axis, with its limits.
-    choices
-        Counts by their places on the axis, the best choice first [-].
-    """
+    """Set the first ticks, of choices by place and count, whose labels keep apart, or the last."""
     ax, along = axis.axes, int(axis.axis_name == "y")
     size = float(axis.get_major_ticks(1)[0].label1.get_fontsize()) * ax.figure.dpi / 72
     for ticks in choices:
@@ -213,25 +136,8 @@ def legend_above(
     *,
     side: Literal["left", "right"] = "left",
 ) -> Legend | None:
-    """Put a legend above the axes, where nothing is drawn, in as many columns as fit.
-
-    Parameters
-    ----------
-    ax
-        The axes.
-    title
-        What the entries tell.
-    handles
-        Entries; those with labels by default.
-    side
-        Where it starts: "left", or "right", from where it may reach over the labels of the
-        vertical axis.
-
-    Returns
-    -------
-    Legend or None
-        None where there is nothing to tell.
-    """
+    """Put a legend above the axes, where nothing is drawn, in as many columns as fit."""
+    # from the right, it may reach over the labels of the vertical axis
     found = list(handles) if handles is not None else ax.get_legend_handles_labels()[0]
     figure = ax.get_figure()
     room = 0.95 * (ax.bbox.width if side == "left" or figure is None else figure.bbox.width)
