@@ -1,4 +1,7 @@
-"""Answers: where speculation pays, with which draft length, from which acceptance, and why."""
+"""Answers: where speculation pays, with which draft length, from which acceptance, and why.
+
+What cannot be used is refused with an `InputError` that names argument, value and remedy.
+"""
 
 from typing import TYPE_CHECKING
 

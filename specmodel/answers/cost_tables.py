@@ -84,8 +84,7 @@ class CostTable:
         context, size, tokens = np.meshgrid(
             self.context_length, self.batch_size, self.verify_tokens, indexing="ij"
         )
-        own = (self.draft_time, self.verify_time, self.reject_time, self.step_time)
-        times = [np.broadcast_to(time, context.shape) for time in own]
+        times = (self.draft_time, self.verify_time, self.reject_time, self.step_time)
         columns = [a.ravel().tolist() for a in (context, size, tokens, size * tokens, *times)]
         return [dict(zip(COLUMN_UNITS, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -108,11 +107,6 @@ def cost_table(
     -------
     CostTable
         All requests of a step verify the same number of tokens, 1 to ``draft_length + 1``.
-
-    Raises
-    ------
-    InputError
-        If there is no drafter with a pass of its own, a tree, or a number out of range.
 
     Notes
     -----
@@ -155,14 +149,12 @@ def cost_table(
     )
     verifying = replace(times, verify_pass=target_pass(deployment, passes))
     shape = (contexts.size, sizes.size, gamma + 1)
-    return CostTable(
-        draft_length=gamma,
-        context_length=contexts.astype(int),
-        batch_size=sizes,
-        draft_time=np.broadcast_to(verifying.draft_time, shape),
-        verify_time=np.broadcast_to(verifying.verify_time, shape),
-        reject_time=np.broadcast_to(verifying.reject_time, shape),
-    )
+    columns = {
+        name: np.broadcast_to(getattr(verifying, name), shape)
+        for name in ("draft_time", "verify_time", "reject_time")
+    }
+    contexts = contexts.astype(int)
+    return CostTable(draft_length=gamma, context_length=contexts, batch_size=sizes, **columns)
 
 
 def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
@@ -180,11 +172,6 @@ def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
     -------
     dict
         Numbers and lists.
-
-    Raises
-    ------
-    InputError
-        If the form is unknown, or there are several contexts or too many batch sizes for a fit.
 
     Notes
     -----

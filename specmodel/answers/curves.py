@@ -56,11 +56,6 @@ def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
     SweetSpot
         Around the first peak, if several are equal.
 
-    Raises
-    ------
-    InputError
-        If the batch sizes do not rise or the lengths differ.
-
     Notes
     -----
     Section 3.2 of MoESD, B_min and B_max.
@@ -245,11 +240,6 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     pandas.DataFrame
         `best_draft_lengths` of each, with the columns alternative in front and throughput_per_gpu
         at the end.
-
-    Raises
-    ------
-    InputError
-        If there is nothing to compare.
     """
     import pandas as pd
 

@@ -21,11 +21,9 @@ class Dialect:
     ----------
     name
         Name of the engine, for people.
-    write
-        Writes a schedule that drafts somewhere, given the kind of drafter and the number of its
-        modules [-].
-    place
-        Says where that text goes, and what else must be set.
+    write, place
+        Write a schedule that drafts somewhere for a kind of drafter and the number of its modules
+        [-], and say where that text goes, and what else must be set.
     caveats
         A sentence for each case in which the engine deviates from the schedule.
     drafters
@@ -59,16 +57,6 @@ def dialect(name: str, version: str | None = None) -> Dialect:
         One of `DIALECTS`.
     version
         Of TensorRT-LLM, which up to 1.2 takes the first batch size of each length, not the last.
-
-    Returns
-    -------
-    Dialect
-        The newest where no version is given.
-
-    Raises
-    ------
-    InputError
-        If the version cannot be read, or the engine has only one form.
     """
     found = DIALECTS[name]
     if version is None:

@@ -100,14 +100,11 @@ def explain(prediction: Prediction) -> Explanation:
     -----
     Contributions are Shapley values: the mean, over all orders of adding causes one by one, of what
     a cause changes when it is added. They are taken twice. First in seconds, by
-    `StepTimes.growth_by_cause`: a step is a sum over components, in which only traffic and
-    arithmetic of one component meet in a maximum, so that the mean of their two orders is exact.
-
-    Then in the ratios ``tokens / (1 + s)``, where s is what causes add in units of a plain pass.
-    The value of a set of causes depends only on its sum s and on whether rejection, which lowers
-    the tokens, is in it: 2^8 sets take the place of 8! orders (2^10 where layers have state and
-    index). Causes that change nothing anywhere are left out. Where only a share r of the steps has
-    a proposal, the ideal is ``1 + r draft_length``.
+    `StepTimes.growth_by_cause`. Then in the ratios ``tokens / (1 + s)``, where s is what causes add
+    in units of a plain pass. The value of a set of causes depends only on its sum s and on whether
+    rejection, which lowers the tokens, is in it: 2^8 sets take the place of 8! orders (2^10 where
+    layers have state and index). Where only a share r of the steps has a proposal, the ideal is ``1
+    + r draft_length``.
 
     Examples
     --------
@@ -126,9 +123,10 @@ def explain(prediction: Prediction) -> Explanation:
     ideal = 1 + prediction.deployment.drafter.proposal_rate * prediction.draft_length
     tokens = np.stack([ideal, prediction.tokens_per_step])
     efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))
-    acting = _acting(of_pass)
+    points = tuple(range(1, relative.ndim))
+    acting = of_pass.any(axis=points)
     efficiency[acting] = _in_chunks(_efficiency_terms, of_pass[acting])
-    acting = _acting(relative)
+    acting = relative.any(axis=points)
     costs = np.concatenate([tokens, relative[acting]])
     speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)
     return Explanation(
@@ -146,11 +144,6 @@ def _of_layers(
     parts = prediction.times.forward.components.values()
     missing = set(CAUSES_OF_SOME) - {part.memory_cause for part in parts}
     return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
-
-
-def _acting(terms: FloatArray) -> np.ndarray:
-    """Return which terms are not 0 at every point."""
-    return np.array([term.any() for term in terms])
 
 
 def _efficiency_terms(relative: FloatArray) -> FloatArray:

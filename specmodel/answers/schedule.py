@@ -123,24 +123,12 @@ def draft_length_schedule(
         Whether no draft may be longer than that at batch size 1. Its length is then chosen for
         the best mean over batch sizes, even if it is not the best, or does not pay, at 1.
 
-    Returns
-    -------
-    Schedule
-        Lengths, speedups and what they could be.
-
-    Raises
-    ------
-    InputError
-        If a speedup is not above 0, an axis is missing, or the tolerance is out of bounds.
-
     Notes
     -----
     Means and losses weight batch size B by 1/B: batch sizes are equally likely on a logarithmic
-    scale.
-
-    The schedule is exact, by dynamic programming over batch sizes: what is minimised, changes first
-    and then the sum of losses, depends on the schedule so far only through the length it ends in.
-    With `longest_first`, this is repeated for each length at batch size 1, as the longest allowed.
+    scale. The schedule is exact, by dynamic programming over batch sizes: what is minimised depends
+    on the schedule so far only through the length it ends in. With `longest_first`, this is
+    repeated for each length at batch size 1, as the longest allowed.
 
     Examples
     --------
@@ -174,17 +162,12 @@ def mean_speedup(speedup: Numeric) -> float:
 
 
 def draft_ranges(draft_length: Numeric) -> tuple[tuple[int, int, int], ...]:
-    """Return ranges of neighbouring batch sizes with one draft length each.
+    """Return first and last batch size [request] and draft length [token] of each range.
 
     Parameters
     ----------
     draft_length
         At batch sizes 1, 2, … [token].
-
-    Returns
-    -------
-    tuple
-        First and last batch size [request] and draft length [token] of each range.
 
     Examples
     --------

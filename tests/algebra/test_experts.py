@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 from published_tables import read_table
 
+from popularity import fitted_correlations
 from specmodel.algebra import experts, routing
-from specmodel.answers.unions import fitted_correlations, measured_unions
+from specmodel.answers.unions import measured_unions
 from specmodel.base.errors import InputError
 
 EXPERTS = st.sampled_from([(8, 2), (16, 2), (60, 4), (64, 8), (128, 8), (256, 8), (256, 10)])

@@ -43,15 +43,6 @@ def elasticities(deployment: Deployment, point: OperatingPoint) -> pd.DataFrame:
     ``d ln(output) / d ln(input)`` by central differences, one-sided where the value is at a bound
     of the input. Draft length counts as continuous: at a whole length, where the slope jumps, it is
     the mean of the slopes on both sides, at 1 the one above.
-
-    Examples
-    --------
-    >>> from specmodel import deploy
-    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
-    >>> table = elasticities(deployment, OperatingPoint(batch_size=8, draft_length=1,
-    ...                                                 acceptance=0.6))
-    >>> round(float(table.set_index("input").speedup["acceptance_rate"]), 6)  # 0.44 * 0.6 / 1.264
-    0.208861
     """
     items = [item for item in list_inputs(deployment, point).values() if item.value > 0]
     centres = np.array([_centre(item) for item in items])
@@ -82,21 +73,6 @@ def tornado(
         A row for each input, the largest swing of the speedup first, with columns input, value,
         unit, low, high, source and, for each of `OUTPUTS`, ``<output>_at_low`` and
         ``<output>_at_high``.
-
-    Raises
-    ------
-    InputError
-        If there is no range, or one of an unknown input.
-
-    Examples
-    --------
-    >>> from specmodel import deploy
-    >>> from specmodel.answers.sensitivity import uncertain_ranges
-    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
-    >>> point = OperatingPoint(batch_size=8, draft_length=3, acceptance=0.6)
-    >>> table = tornado(deployment, point, uncertain_ranges(deployment, point))
-    >>> float(table.set_index("input").high["routing_correlation"])
-    0.3
     """
     items = _inputs_of(deployment, point, ranges)
     ends = [span.ends for span in ranges.values()]
@@ -138,12 +114,6 @@ def sobol(
         A row for each output and input, the largest total of each output first, with columns input,
         output, first_order, total, and the ends of their 95 % bootstrap intervals
         (``first_order_low`` and so on).
-
-    Raises
-    ------
-    InputError
-        If there is no range, or one of an unknown input; if `samples` is not a power of two; or an
-        output is unknown or does not vary over the ranges.
     """
     import pandas as pd
 

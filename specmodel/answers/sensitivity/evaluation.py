@@ -41,11 +41,6 @@ def evaluate(
     dict
         An array of that length for each of `OUTPUTS` [-].
 
-    Raises
-    ------
-    InputError
-        If an input is unknown, a value out of its bounds, or lengths differ.
-
     Notes
     -----
     Batch size, draft and context length are real-valued here: between whole draft lengths the
@@ -57,15 +52,6 @@ def evaluate(
     sqrt(verify_error)`` and ``error * sqrt(verify_error)``: a common error and a difference, which
     are independent, as Sobol' indices require (see `calibrated_ranges`). Where the engine was not
     fitted, ``deployment.error`` multiplies the time of GPUs in all passes, and not host time.
-
-    Examples
-    --------
-    >>> from specmodel import deploy
-    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram",
-    ...                        stack="datasheet")
-    >>> point = OperatingPoint(batch_size=8, draft_length=3, acceptance=0.6)
-    >>> evaluate(deployment, point, {"acceptance_rate": [0.4, 0.8]})["speedup"].round(2).tolist()
-    [1.17, 1.71]
     """
     known = list_inputs(deployment, point)
     arrays = {n: find_input(known, n, "values").check(v) for n, v in values.items()}
@@ -114,6 +100,9 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
                 place = place.setdefault(table, {})
             place[field] = value
     d, fits = deployment, _with_leaves(deployment.kernels.fits, tree["kernels"])
+    experts, popularity = (d.target.num_experts, d.target.mean_experts_per_token), d.popularity
+    if "popularity_exponent" in values:
+        popularity = zipf_popularity(*experts, values["popularity_exponent"])
     return replace(
         d,
         hardware=_with_leaves(d.hardware, tree["hardware"]),
@@ -121,15 +110,8 @@ def _changed(deployment: Deployment, values: dict[str, FloatArray]) -> Deploymen
         kernels=replace(d.kernels, fits=fits),
         drafter=_with_leaves(d.drafter, tree["drafter"]),
         routing_correlation=values.get("routing_correlation", d.routing_correlation),
-        popularity=_popularity(d, values.get("popularity_exponent")),
+        popularity=popularity,
     )
-
-
-def _popularity(deployment: Deployment, exponent: FloatArray | None) -> FloatArray | None:
-    if exponent is None:
-        return deployment.popularity
-    target = deployment.target
-    return zipf_popularity(target.num_experts, target.mean_experts_per_token, exponent)
 
 
 def _with_leaves(record: Any, changes: dict[str, Any]) -> Any:

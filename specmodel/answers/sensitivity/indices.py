@@ -74,16 +74,6 @@ def sobol_indices(
     outputs
         Names of the outputs, for errors.
 
-    Returns
-    -------
-    SobolIndices
-        Indices with 95 % bootstrap intervals.
-
-    Raises
-    ------
-    InputError
-        If `samples` is not a power of two, or an output does not vary.
-
     Notes
     -----
     With two independent sample matrices A and B, and A_i that is A with the column of input i taken

@@ -151,14 +151,6 @@ def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Inpu
     passes too), ``kernels.<kind>.verify_error`` one on the verify pass over the plain pass,
     ``kernels.<kind>.draft_error`` one on draft passes, and ``engine.error`` one on the time of a
     step under a fitted engine. The data sheet's kernels have no inputs but these factors.
-
-    Examples
-    --------
-    >>> from specmodel import deploy
-    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
-    >>> point = OperatingPoint(batch_size=1, draft_length=3, acceptance=0.6)
-    >>> list_inputs(deployment, point)["hardware.memory.peak_bytes_per_s"].value
-    3350000000000.0
     """
     target, drafter = works_of(deployment)
     found = [
@@ -257,13 +249,9 @@ def _wires(hardware: HardwareProfile, works: list[Work]) -> dict[str, Any]:
 
 def _of_engine(deployment: Deployment) -> list[Input]:
     """Return overheads and factors, and the error of the engine, or else of the deployment."""
-    engine = deployment.engine_overheads
-    found = [
-        Input(f"engine.{name}", float(getattr(engine, name)), "s", 0.0, 10.0) for name in OVERHEADS
-    ]
-    found += [
-        Input(f"engine.{name}", float(getattr(engine, name)), minimum=None) for name in FACTORS
-    ]
+    engine, bounds = deployment.engine_overheads, ("s", 0.0, 10.0)
+    found = [Input(f"engine.{name}", float(getattr(engine, name)), *bounds) for name in OVERHEADS]
+    found += [Input(f"engine.{name}", float(getattr(engine, name)), "-", None) for name in FACTORS]
     whole = "engine.error" if deployment.engine.fit else "deployment.error"
     return [*found, Input(whole, 1.0, minimum=None)]
 

@@ -95,11 +95,6 @@ def uncertain_ranges(
     dict
         Ranges by name of the input, in the order of `list_inputs`.
 
-    Raises
-    ------
-    InputError
-        If a name is unknown, a range reversed or out of bounds, or nothing is uncertain.
-
     Notes
     -----
     Errors of kernels are lognormal, overheads of an engine normal and not negative, as for the
@@ -107,15 +102,6 @@ def uncertain_ranges(
     unless one is given: their uncertainty is in the errors, measured on shapes left out of the fit.
     Overheads are taken as independent, at the marginal variances of the fit. In truth they
     correlate, mostly so that their effects cancel: the outcome varies somewhat less than this says.
-
-    Examples
-    --------
-    >>> from specmodel import deploy
-    >>> deployment, _ = deploy(target="mixtral-8x7b", hardware="h100_sxm", drafter="ngram")
-    >>> point = OperatingPoint(batch_size=1, draft_length=3, acceptance=0.6)
-    >>> ranges = uncertain_ranges(deployment, point, {"acceptance_rate": (0.5, 0.7)})
-    >>> ranges["acceptance_rate"].ends, ranges["routing_correlation"].ends
-    ((0.5, 0.7), (0.0, 0.3))
     """
     known = list_inputs(deployment, point)
     found = calibrated_ranges(deployment, point)
@@ -199,7 +185,8 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
         return {}
     for i, name in enumerate(fit.varied):
         value = float(getattr(deployment.engine_overheads, name))
-        end = _CENTRAL_END * _deviation(fit.covariance, i)
+        variance = max(fit.covariance[i][i], 0.0)  # rounding may have left it just below 0
+        end = _CENTRAL_END * math.sqrt(variance)
         if end <= _KNOWN or not value:
             continue
         is_factor = name in FACTORS
@@ -212,8 +199,3 @@ def _engine_ranges(deployment: Deployment) -> dict[str, Range]:
             minimum=0.0,
         )
     return found
-
-
-def _deviation(covariance: list[list[float]], i: int) -> float:
-    """Return a standard deviation; rounding may have left a variance of 0 just below."""
-    return math.sqrt(max(covariance[i][i], 0.0))

@@ -32,16 +32,11 @@ def part_columns(part: Part, dtype: type[np.floating[Any]] = np.float64) -> dict
     }
 
 
-def num_points(columns: dict[str, Column]) -> int:
-    """Return how many points flat columns have [-]."""
-    return len(next(iter(columns.values())))
-
-
 def data_frame(parts: Sequence[tuple[dict[str, Any], dict[str, Column]]]) -> pd.DataFrame:
     """Return labels and columns of several parts as one tidy table, words as categories."""
     import pandas as pd
 
-    sizes = [num_points(columns) for _, columns in parts]
+    sizes = [len(next(iter(columns.values()))) for _, columns in parts]
     joined: dict[str, Any] = {}
     for name in parts[0][0]:
         values = [labels[name] for labels, _ in parts]
@@ -73,12 +68,11 @@ def arrow_table(part: Part) -> pa.Table:
     import pyarrow as pa
 
     columns = part_columns(part, np.float32)
-    size = num_points(columns)
-    zeros = np.zeros(size, dtype=np.int32)
+    zeros = np.zeros(part.num_points, dtype=np.int32)
     arrays = {
         name: pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
         if isinstance(value, str)
-        else pa.array(np.full(size, value))
+        else pa.array(np.full(part.num_points, value))
         for name, value in part.labels.items()
     }
     for name, column in columns.items():

@@ -96,7 +96,8 @@ def sweep_to_file(
     If the process is killed outright, a CSV or the parts of a folder can be read. A single Parquet
     file cannot, because its index comes last: take a folder for a sweep of hours.
     """
-    kind, working = _kind(output), _working(output)
+    kind, path = _kind(output), Path(output)
+    working = path.with_name(f"{path.stem}.partial{path.suffix}")
     with _locked(output, working, kind, overwrite=overwrite):
         sink = _Sink(plan, output, working, kind)
         try:
@@ -294,12 +295,6 @@ def _kind(output: str | Path) -> str:
             expected = "NAME.csv, or pip install 'specmodel[sweeps]' for Parquet"
             raise InputError(_ARGUMENT, text, expected) from None
     return kind
-
-
-def _working(output: str | Path) -> Path:
-    """Return the name beside the output under which it is written."""
-    path = Path(output)
-    return path.with_name(f"{path.stem}.partial{path.suffix}")
 
 
 def _check_free(path: Path, kind: str, *, overwrite: bool) -> None:

@@ -177,11 +177,6 @@ def plan_sweep(
         Rows run over the parameters of deployments in the order given, the first slowest, then
         over context length, batch size, draft length, verify tokens, acceptance.
 
-    Raises
-    ------
-    InputError
-        Names the parameter at fault; its values are checked before anything is computed.
-
     Examples
     --------
     >>> plan = plan_sweep({"target": ["mixtral-8x7b", "olmoe-1b-7b"], "hardware": "h100_sxm",

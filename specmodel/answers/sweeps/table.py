@@ -46,11 +46,6 @@ def sweep(
     pandas.DataFrame
         A row a point, in the order of `Plan`; `attrs["skipped"]` says what was left out.
 
-    Raises
-    ------
-    InputError
-        Names the parameter at fault, or that there are too many points for a table.
-
     Examples
     --------
     >>> table = sweep({"target": "mixtral-8x7b", "hardware": ["h100_sxm", "h200_sxm"],

@@ -65,7 +65,9 @@ def chosen_workers(
 ) -> AbstractContextManager[Workers]:
     """Return the cluster that is given, or else threads: by default one for each core."""
     if client is None:
-        return threads(_num_cores() if workers is None else workers)
+        has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS and Windows
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        return threads(cores if workers is None else workers)
     if workers is not None:
         raise InputError("workers", workers, "none with a scheduler, which has its own")
     check("worker_timeout", worker_timeout, above=0, maximum=_LONGEST)
@@ -168,10 +170,3 @@ def _check_workers(client: Client, address: str, worker_timeout: float) -> None:
 def installed_version() -> str:
     """Return the version of this package where it is called."""
     return __version__
-
-
-def _num_cores() -> int:
-    """Return the cores that this process may use, where the system says it."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
