@@ -125,7 +125,9 @@ def explain(prediction: Prediction) -> Explanation:
     efficiency, speedup = np.zeros_like(of_pass), np.zeros((len(SPEEDUP_TERMS), *shape))
     points = tuple(range(1, relative.ndim))
     acting = of_pass.any(axis=points)
-    efficiency[acting] = _in_chunks(_efficiency_terms, of_pass[acting])
+    efficiency[acting] = _in_chunks(
+        lambda costs: shapley_values(1 / (1 + coalition_sums(costs))), of_pass[acting]
+    )
     acting = relative.any(axis=points)
     costs = np.concatenate([tokens, relative[acting]])
     speedup[np.append(acting, True)] = _in_chunks(_speedup_terms, costs)
@@ -144,11 +146,6 @@ def _of_layers(
     parts = prediction.times.forward.components.values()
     missing = set(CAUSES_OF_SOME) - {part.memory_cause for part in parts}
     return {n: value for n, value in zip(names, values, strict=True) if n not in missing}
-
-
-def _efficiency_terms(relative: FloatArray) -> FloatArray:
-    """Return what causes take from the target efficiency."""
-    return shapley_values(1 / (1 + coalition_sums(relative)))
 
 
 def _speedup_terms(columns: FloatArray) -> FloatArray:

@@ -1,4 +1,7 @@
-"""Offline replays: draft-length policies over acceptance traces, on predicted or measured times."""
+"""Offline replays: draft-length policies over acceptance traces, on predicted or measured times.
+
+What cannot be used is refused with an `InputError` that names argument, value and remedy.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -27,6 +27,7 @@ from specmodel.replay.policies import (
     Policy,
     scheduled_draft_length,
 )
+from specmodel.replay.policies.policy import arguments_of
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 
@@ -176,7 +177,7 @@ def policy_maker(choice: Choice, times: ReplayTimes, seed: int) -> Callable[[int
         "max_draft_length": longest,
         "draft_lengths": list(range(longest + 1)),
     }
-    taken = _parameters(factory)
+    taken = arguments_of(factory)
     given = {name: value for name, value in available.items() if name in taken} | choice.settings
     draws = "generator" in taken
 
@@ -250,7 +251,7 @@ def _learning(policy: str, words: Sequence[str]) -> Choice:
     name = policy.split(":")[0]
     factory = _FACTORIES[name]
     own = {field.name for field in fields(CascadeSettings)} if name == "cascade" else None
-    known = own or _parameters(factory) - {*GIVEN}
+    known = own or arguments_of(factory) - {*GIVEN}
     return Choice(name=policy, factory=factory, settings=_settings(policy, words, known))
 
 
@@ -276,14 +277,13 @@ def _imported(policy: str, module: str, words: Sequence[str], folder: Path | Non
 @contextmanager
 def _on_path(folder: Path | None) -> Iterator[None]:
     """Let modules be imported from a folder."""
-    if folder is None:
-        yield
-        return
-    sys.path.insert(0, str(folder))
+    added = [] if folder is None else [str(folder)]
+    sys.path[:0] = added
     try:
         yield
     finally:
-        sys.path.remove(str(folder))
+        for path in added:
+            sys.path.remove(path)
 
 
 def _check_methods(policy: object, kind: str, name: str) -> None:
@@ -314,14 +314,6 @@ def _settings(
             expected = "settings of plain values, or JSON that is not so deep"
             raise InputError("policy", policy, expected) from None
     return settings
-
-
-def _parameters(factory: Callable[..., Policy]) -> set[str]:
-    """Return the arguments that a class or function takes by name, if it tells."""
-    try:
-        return set(inspect.signature(factory).parameters)
-    except (TypeError, ValueError):
-        return set()
 
 
 @contextmanager

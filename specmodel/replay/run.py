@@ -75,11 +75,6 @@ def simulate(
         output_tokens, steps, test_steps, drafted_tokens, time,
         expected_time (without luck), plain_time (without speculation).
 
-    Raises
-    ------
-    InputError
-        If an argument or what a policy does cannot be used.
-
     Examples
     --------
     >>> import numpy as np
@@ -171,11 +166,6 @@ def timeline(
         A row for each step: position, draft_length, drafted_tokens, emitted_tokens, step_time,
         phase (text) and utility (number) if the policy tells them, and window_utility, the
         utility of the last 16 steps.
-
-    Raises
-    ------
-    InputError
-        If there is no such request, or the policy is the best fixed one, which needs them all.
     """
     choice = choose(policy)
     if choice.name == BEST_FIXED:

@@ -163,11 +163,6 @@ def read_replay_times(path: str | Path) -> ReplayTimes:
     -------
     ReplayTimes
         The time of draft length 0 is that of a plain pass, with a drafter and without.
-
-    Raises
-    ------
-    InputError
-        Names what is missing: a column, a draft length.
     """
     table = read_table(path, (), _ARGUMENT)
     need_columns(table, ["draft_length", "step_time"], argument=_ARGUMENT)

@@ -5,7 +5,6 @@ of arrays: all take a step together, and from time to time the lanes whose reque
 dropped.
 """
 
-import inspect
 import operator
 import traceback
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.replay.chance import Luck
 from specmodel.replay.policies import Policy
-from specmodel.replay.policies.policy import Lanes
+from specmodel.replay.policies.policy import Lanes, arguments_of
 from specmodel.replay.times import ReplayTimes
 from specmodel.replay.traces import Trace
 
@@ -105,7 +104,7 @@ def _replay(
     log: list[dict[str, Any]] | None,
 ) -> tuple[int, int, int, float, float]:
     """Return the steps, test steps, drafted tokens, time and expected time of one request."""
-    propose, is_told = policy.propose, _takes_drafted(type(policy))
+    propose, is_told = policy.propose, "drafted_tokens" in _observed(type(policy))
     observe: Any = policy.observe  # with or without its optional argument
     proposed, accepted = request.proposed, request.accepted
     experts, noise = request.experts, request.noise
@@ -145,12 +144,9 @@ def _replay(
 
 
 @cache
-def _takes_drafted(kind: type) -> bool:
-    """Return whether policies of a class want to know how many tokens were drafted."""
-    try:
-        return "drafted_tokens" in inspect.signature(kind.observe).parameters  # type: ignore[attr-defined] # it has one
-    except (AttributeError, TypeError, ValueError):
-        return False
+def _observed(kind: type) -> set[str]:
+    """Return what policies of a class are told after a step."""
+    return arguments_of(getattr(kind, "observe", None))
 
 
 def _place(error: BaseException) -> str:

@@ -192,7 +192,7 @@ def plan_sweep(
         for name in POINT_AXES
         if name in values or name == "context_length"
     }
-    settings = {name: _single(name, values[name]) for name in SETTINGS if name in values}
+    settings = {name: values[name][0] for name in SETTINGS if name in values}
     measured = settings.pop("measured_draft_length", None)
     given: dict[str, Any] = {form: values[form], "measured_draft_length": measured}
     acceptance = Acceptance(**given)
@@ -317,13 +317,6 @@ def _check_kinds(name: str, value: Any, kinds: set[type]) -> None:
         raise InputError(name, value, "files, or popularity_exponent in its place")
 
 
-def _single(name: str, values: list[Any]) -> Any:
-    """Return the value of a parameter that has one for the whole sweep."""
-    if len(values) > 1:
-        raise InputError(name, values, "one value for the whole sweep")
-    return values[0]
-
-
 def _check_names(values: Mapping[str, list[Any]]) -> str:
     """Refuse names that are unknown or missing; return the form of acceptance."""
     known = (*NAMES, *POINT_AXES, *FORMS, *SETTINGS)
@@ -334,6 +327,9 @@ def _check_names(values: Mapping[str, list[Any]]) -> str:
     for name in _REQUIRED:
         if name not in values:
             raise InputError(name, None, "at least one value")
+    for name in SETTINGS:
+        if len(values.get(name, ())) > 1:
+            raise InputError(name, values[name], "one value for the whole sweep")
     forms = [name for name in FORMS if name in values]
     if len(forms) != 1:
         expected = "exactly one of " + ", ".join(FORMS)

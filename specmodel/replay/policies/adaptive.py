@@ -31,14 +31,10 @@ def scheduled_draft_length(schedule: Sequence[Sequence[int]], batch_size: int) -
     Parameters
     ----------
     schedule
-        Entries of first batch size, last one (included) and draft length [request] [token].
+        Entries of first batch size, last one (included) and draft length [request] [token]. In a
+        gap, and beyond the last entry, that of the entry before holds.
     batch_size
         Sequences decoded together [request].
-
-    Returns
-    -------
-    int
-        Draft length; in a gap, and beyond the last entry, that of the entry before [token].
 
     Raises
     ------

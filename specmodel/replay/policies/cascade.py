@@ -236,19 +236,17 @@ class CascadeLanes:
         self._enter(lanes, SET, draft_length, self._set_length[lanes])
 
     def _end_sets(self, lanes: Index) -> None:
+        """Keep the best length set as the start of tests; measure the baseline if it is due."""
         is_plain = self._draft_length[lanes] == 0
         self._take_baselines(lanes[is_plain])
-        self._remember(lanes[~is_plain])
+        drafting = lanes[~is_plain]
+        length, utility = self._draft_length[drafting], self._measured(drafting)
+        is_best = (length == self._start[drafting]) | (utility > self._start_utility[drafting])
+        best = drafting[is_best]
+        self._start[best], self._start_utility[best] = length[is_best], utility[is_best]
         is_due = self._since_baseline[lanes] >= self.settings.baseline_interval
         self._enter(lanes[is_due], BASELINE, 0, self.settings.baseline_iterations)
         self._start_tests(lanes[~is_due])
-
-    def _remember(self, lanes: Index) -> None:
-        """Start tests at the length that was set if it is better than where they started so far."""
-        length, utility = self._draft_length[lanes], self._measured(lanes)
-        is_best = (length == self._start[lanes]) | (utility > self._start_utility[lanes])
-        best = lanes[is_best]
-        self._start[best], self._start_utility[best] = length[is_best], utility[is_best]
 
 
 class Cascade(OneLane):

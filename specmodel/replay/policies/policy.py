@@ -1,6 +1,8 @@
 """What a policy is: of one request, or of many at once."""
 
+import inspect
 import numbers
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -60,6 +62,14 @@ class OneLane:
         """Take in what a step emitted, bonus token included [token], and how long it took [s]."""
         self._position += emitted_tokens
         self._lanes.observe(np.array([emitted_tokens]), np.array([step_time]))
+
+
+def arguments_of(function: Callable[..., object]) -> set[str]:
+    """Return the arguments that a class or function takes by name, if it tells."""
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return set()
 
 
 def is_number(value: object, *, whole: bool = False) -> bool:

@@ -36,22 +36,12 @@ Rows = Iterator[tuple[str, Any]]
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Return the trace of a .jsonl or .parquet file.
+    """Return the trace of a file; a line or request at fault is named, never skipped.
 
     Parameters
     ----------
     path
-        The file, as `write_trace` writes it.
-
-    Returns
-    -------
-    Trace
-        Its requests in their order.
-
-    Raises
-    ------
-    InputError
-        Names the file, the line or request at fault, and what would be right; nothing is skipped.
+        A .jsonl or .parquet file as `write_trace` writes it.
     """
     is_text = trace_suffix(path, "trace") == ".jsonl"
     name = f"trace {path}"
@@ -82,15 +72,8 @@ def write_trace(trace: Trace, path: str | Path) -> None:
 
     Parameters
     ----------
-    trace
-        The trace.
-    path
-        A .jsonl or .parquet file; one that exists is replaced.
-
-    Raises
-    ------
-    InputError
-        If it cannot be written.
+    trace, path
+        The trace, and a .jsonl or .parquet file; one that exists is replaced.
     """
     header = {
         "schema": SCHEMA,

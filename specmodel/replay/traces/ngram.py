@@ -69,16 +69,6 @@ def ngram_trace(
     metadata
         Where the tokens come from; the options are added.
 
-    Returns
-    -------
-    Trace
-        With `max_proposal` as its longest draft.
-
-    Raises
-    ------
-    InputError
-        Names the option, or the request whose tokens cannot be used.
-
     Examples
     --------
     >>> trace = ngram_trace([[7, 8, 9]], [[7, 8, 9, 7]], min_ngram=1, max_ngram=2)
@@ -219,7 +209,7 @@ def _ids(values: Any, name: str) -> TokenIds:
 def read_tokens(
     path: str | Path, tokenizer: str | Path | None = None
 ) -> tuple[list[TokenIds], list[TokenIds]]:
-    """Return prompts and outputs of a file of JSON lines, one request a line.
+    """Return prompts and outputs of a file of JSON lines, one request a line, none skipped.
 
     Parameters
     ----------
@@ -234,24 +224,16 @@ def read_tokens(
     -------
     tuple of lists of ndarray
         Token ids of the prompts and of the outputs.
-
-    Raises
-    ------
-    InputError
-        Names the line and the key at fault; nothing is skipped.
     """
     encoder = None if tokenizer is None else _load(tokenizer)
     keys, checked = (ID_KEYS, _ids) if encoder is None else (TEXT_KEYS, _text)
-    places: list[str] = []
-    prompts: list[Any] = []
-    outputs: list[Any] = []
+    requests: list[Any] = []
     for where, row in json_lines(path, "input"):
         need_keys(row, keys, where, HINTS)
-        places.append(where)
-        prompts.append(checked(row[keys[0]], f"{where} {keys[0]}"))
-        outputs.append(checked(row[keys[1]], f"{where} {keys[1]}"))
-    if not places:
+        requests.append((where, *(checked(row[key], f"{where} {key}") for key in keys)))
+    if not requests:
         raise InputError("input", str(path), "at least one request")
+    places, prompts, outputs = map(list, zip(*requests, strict=True))
     if encoder is not None:
         prompts, outputs = _encoded(encoder, prompts), _encoded(encoder, outputs)
     for where, output in zip(places, outputs, strict=True):

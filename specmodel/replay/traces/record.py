@@ -75,27 +75,16 @@ def make_trace(
     max_draft_length: int,
     metadata: Mapping[str, str] | None = None,
 ) -> Trace:
-    """Return a trace from lists by request, checked.
+    """Return a trace from lists by request, checked, in the order given.
 
     Parameters
     ----------
     proposed_tokens, accepted_tokens
-        One sequence a request, of the same length for both [token].
+        One sequence a request, of the same length for both; what was accepted was proposed [token].
     max_draft_length
         Longest draft recorded, from 1 to 255 [token].
     metadata
         Where the trace comes from.
-
-    Returns
-    -------
-    Trace
-        The requests in the order given.
-
-    Raises
-    ------
-    InputError
-        Names request and position of what is negative, not whole, above the maximum or accepted
-        without having been proposed.
 
     Examples
     --------

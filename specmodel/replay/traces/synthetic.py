@@ -96,7 +96,7 @@ class AcceptanceProcess(Record):
 
 
 def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> AcceptanceProcess:
-    """Return the process whose every token is accepted with the same probability.
+    """Return the process whose every token is accepted with the same probability, always proposed.
 
     Parameters
     ----------
@@ -104,11 +104,6 @@ def iid_process(acceptance_rate: float, max_draft_length: int = 20) -> Acceptanc
         P(token accepted, all before it were) [-].
     max_draft_length
         Longest draft recorded, from 1 to 255 [token].
-
-    Returns
-    -------
-    AcceptanceProcess
-        Positions are independent, and a draft is always proposed.
 
     Examples
     --------
@@ -131,11 +126,6 @@ def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
     acceptance_by_position
         P(token i accepted, all before it were) for i = 1, 2, …, at most 255; one list [-].
 
-    Returns
-    -------
-    AcceptanceProcess
-        Its longest draft is as long as the list; output positions are independent.
-
     Examples
     --------
     >>> position_process([0.8, 0.5]).survival
@@ -149,17 +139,12 @@ def position_process(acceptance_by_position: Numeric) -> AcceptanceProcess:
 
 
 def load_preset(name: str | Path) -> AcceptanceProcess:
-    """Return a process that ships, or one from a TOML file.
+    """Return a process that ships, or one from a TOML file, with the figures that it was fitted to.
 
     Parameters
     ----------
     name
         A name that `list_presets` gives, or the path of a TOML file, with a slash or a suffix.
-
-    Returns
-    -------
-    AcceptanceProcess
-        The process, with the figures that it was fitted to.
 
     Examples
     --------

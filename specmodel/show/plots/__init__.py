@@ -1,4 +1,4 @@
-"""Figures that take a table and an ``ax`` and return the ``ax``; nothing is computed here.
+"""Figures that take a table and where to draw it, ``ax``, which they return; nothing is computed.
 
 Where a table cannot be drawn, an InputError names what it lacks or has too much of.
 `figures.save_figure` draws any of them, by its name in `KINDS`, into a file.

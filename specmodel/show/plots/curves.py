@@ -47,12 +47,10 @@ def speedup(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         Columns batch_size and speedup; bands are drawn between speedup_low and speedup_high, if
         given, and what does not fit in memory by max_batch_size or fits is pale. At most six lines,
         told apart by draft_length, context_length or other inputs such as target.
-    ax
-        Where to draw.
 
     Examples
     --------
@@ -81,11 +79,9 @@ def active_experts(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As `unions.measured_unions` returns it: model, num_experts, experts_per_token, tokens,
         measured, law and independent; at most six models.
-    ax
-        Where to draw.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -117,12 +113,10 @@ def closed_loop(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         Columns batch_size, draft_length, measured, predicted and spread, the standard deviation
         of repeats; of one target and context. Where there is a column quantity, its rows of
         target_efficiency. At most six draft lengths.
-    ax
-        Where to draw.
     """
     if "quantity" in table:
         table = table[table["quantity"] == "target_efficiency"]
@@ -150,11 +144,9 @@ def predicted_against_measured(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         Columns component, latency and predicted, in seconds, as `validation.predict_measured`
         gives.
-    ax
-        Where to draw.
     """
     rows = checked(table, ("latency", "predicted"), ("component",))
     need_positive(rows, "latency", "predicted")

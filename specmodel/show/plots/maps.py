@@ -22,11 +22,9 @@ def best_draft_length(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As `answers.best_draft_lengths` returns it: batch_size, context_length, best_draft_length
         and fits, a row a point.
-    ax
-        Where to draw.
     """
     rows = checked(table, ("batch_size", "context_length", "best_draft_length"), ("fits",))
     rows = rows.assign(hatched=~fits(rows))
@@ -41,12 +39,10 @@ def break_even(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As `answers.break_even` returns it: batch_size, context_length, draft_length,
         break_even_acceptance_rate, missing where no rate pays, and, if known, fits; of one
         context, or of one draft length, over whose contexts it is then drawn.
-    ax
-        Where to draw.
     """
     quantity = "break_even_acceptance_rate"
     numbers = ("batch_size", "context_length", "draft_length", quantity)

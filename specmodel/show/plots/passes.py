@@ -55,10 +55,8 @@ def roofline(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As `answers.pass_components` returns it, of one point.
-    ax
-        Where to draw.
     """
     numbers = (*_POINT, "time", "arithmetic_intensity", "flops_per_s", *_ROOFS)
     rows = checked(table, numbers, ("pass", "component", "kind", "dtype"), may_lack=numbers[4:])
@@ -95,12 +93,10 @@ def components(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As `answers.pass_components` returns it: batch_size, pass, component and time, of one
         draft length and context and at most six batch sizes. The seven components that take most
         are told apart.
-    ax
-        Where to draw.
     """
     rows = checked(table, ("batch_size", "time"), ("pass", "component"))
     need_single(rows, "draft_length", "context_length")

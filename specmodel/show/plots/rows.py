@@ -91,11 +91,9 @@ def tornado(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As `sensitivity.tornado` returns it, or as ``specmodel sensitivity --csv`` prints it. The
         ten inputs that move the outcome most are drawn.
-    ax
-        Where to draw.
     outcome
         "speedup" or "target_efficiency".
     """
@@ -130,13 +128,9 @@ def sobol(table: pd.DataFrame, ax: Axes, *, outcome: str = "speedup") -> Axes:
 
     Parameters
     ----------
-    table
-        As `sensitivity.sobol` returns it, or as ``specmodel sensitivity --csv`` prints it. The
-        ten inputs with the largest total index are drawn, with 95 % intervals.
-    ax
-        Where to draw.
-    outcome
-        "speedup" or "target_efficiency".
+    table, ax, outcome
+        As for `tornado`, from `sensitivity.sobol`: the ten inputs with the largest total index are
+        drawn, with 95 % intervals.
     """
     _check_outcome(outcome)
     indices = ("first_order", "total")
@@ -171,11 +165,9 @@ def policies(table: pd.DataFrame, ax: Axes) -> Axes:
 
     Parameters
     ----------
-    table
+    table, ax
         As `replay.summarise` returns it: policy, speedup, speedup_low and speedup_high, which
         are missing where there was one request; a row for each policy, at most 24.
-    ax
-        Where to draw.
     """
     ends = ("speedup_low", "speedup_high")
     rows = checked(table, ("speedup", *ends), ("policy",), may_lack=ends)
