@@ -94,19 +94,16 @@ def cost_table(
 ) -> CostTable:
     """Return what steps take by context, requests and verified tokens of each request.
 
+    All requests of a step verify the same number of tokens, 1 to ``draft_length + 1``.
+
     Parameters
     ----------
     deployment
-        What runs where.
+        What runs where; it drafts chains, by passes of its own.
     draft_length
         Tokens drafted for each request in every step, however few are verified [token].
     batch_size, context_length
         Requests of one replica [request], and KV entries of each before the step [token].
-
-    Returns
-    -------
-    CostTable
-        All requests of a step verify the same number of tokens, 1 to ``draft_length + 1``.
 
     Notes
     -----
@@ -167,11 +164,6 @@ def sglang_costs(table: CostTable, form: str = "additive") -> dict[str, Any]:
     form
         "additive": a constant, a time by requests and a time by tokens, each interpolated linearly.
         "rates": steps per second by tokens; between two entries the lower one holds.
-
-    Returns
-    -------
-    dict
-        Numbers and lists.
 
     Notes
     -----

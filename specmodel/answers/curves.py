@@ -42,23 +42,13 @@ class SweetSpot:
 
 
 def sweet_spot(batch_size: Numeric, speedup: Numeric) -> SweetSpot:
-    """Return where on a curve speculation pays.
+    """Return where on a curve speculation pays: section 3.2 of MoESD, B_min and B_max.
 
     Parameters
     ----------
-    batch_size
-        Rising batch sizes; ranges end at some of them [request].
-    speedup
-        Speedup at each of them [-].
-
-    Returns
-    -------
-    SweetSpot
-        Around the first peak, if several are equal.
-
-    Notes
-    -----
-    Section 3.2 of MoESD, B_min and B_max.
+    batch_size, speedup
+        Rising batch sizes [request], and the speedup at each of them [-]. Ranges end at some of
+        the sizes; of several equal peaks the first is taken.
 
     Examples
     --------
@@ -227,7 +217,7 @@ def break_even(prediction: Prediction) -> pd.DataFrame:
 
 
 def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
-    """Return alternatives side by side, each with its best draft length.
+    """Return `best_draft_lengths` of alternatives below each other.
 
     Parameters
     ----------
@@ -238,8 +228,7 @@ def compare(predictions: Mapping[str, Prediction]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `best_draft_lengths` of each, with the columns alternative in front and throughput_per_gpu
-        at the end.
+        With the column alternative in front and throughput_per_gpu at the end.
     """
     import pandas as pd
 

@@ -152,17 +152,12 @@ def replay_times(
 
 
 def read_replay_times(path: str | Path) -> ReplayTimes:
-    """Return measured times.
+    """Return measured times; draft length 0 takes a plain pass, with a drafter and without.
 
     Parameters
     ----------
     path
         CSV with the columns draft_length, from 0, and step_time; expert_time may be there.
-
-    Returns
-    -------
-    ReplayTimes
-        The time of draft length 0 is that of a plain pass, with a drafter and without.
     """
     table = read_table(path, (), _ARGUMENT)
     need_columns(table, ["draft_length", "step_time"], argument=_ARGUMENT)

@@ -97,10 +97,8 @@ def sobol(
 
     Parameters
     ----------
-    deployment, point
-        What runs where, and the operating point.
-    ranges
-        Ranges by name of the input, as `uncertain_ranges` gives them; inputs vary independently.
+    deployment, point, ranges
+        As for `tornado`; inputs vary independently.
     samples
         A power of two; ``samples * (inputs + 2)`` points are computed [-].
     generator

@@ -82,13 +82,13 @@ def sobol_indices(
 
         first order  mean f(B) (f(A_i) - f(A))      total  mean (f(A) - f(A_i))^2 / 2
 
-    Values are centred first, which changes no expectation and makes the first scatter less. The
-    draws are a scrambled Sobol' sequence, and the estimates those of ``scipy.stats.sobol_indices``,
-    whose bootstrap draws from NumPy's global state, takes a time that grows with the square of the
-    samples, and gives no interval for an input without effect; here rows are resampled by weight,
-    and ends are percentiles. Because the sequence covers space more evenly than independent points,
-    intervals are wider than need be: of 100 intervals of each index of Ishigami's function and of a
-    product of four, at least 92 held with 256 samples, and all with 1024 and 4096.
+    Values are centred first, which makes the first scatter less. Draws and estimates are those of
+    ``scipy.stats.sobol_indices``, whose bootstrap draws from NumPy's global state, takes a time
+    that grows with the square of the samples, and gives no interval for an input without effect;
+    here rows are resampled by weight. As a Sobol' sequence covers space more evenly than
+    independent points, intervals are too wide: of 100 intervals of each index of Ishigami's
+    function and of a product of four, at least 92 held with 256 samples, and all with 1024 and
+    4096.
 
     References
     ----------

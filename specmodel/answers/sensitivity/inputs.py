@@ -60,14 +60,12 @@ class OperatingPoint:
 
     Parameters
     ----------
-    batch_size
-        Sequences decoded together [request].
+    batch_size, context_length
+        Sequences decoded together [request], and KV entries of each before the step [token].
     draft_length
         Tokens drafted per sequence and step, at least 1 [token].
     acceptance
         Acceptance rate [-], or an `Acceptance` in any form: one number, or rates by position.
-    context_length
-        KV entries of each sequence before the step [token].
     """
 
     batch_size: int
@@ -131,18 +129,15 @@ class Input:
 
 
 def list_inputs(deployment: Deployment, point: OperatingPoint) -> dict[str, Input]:
-    """Return every continuous input that the outcome at a point may depend on.
+    """Return every continuous input, by name, that the outcome at a point may depend on.
+
+    Inputs of the point come first, then those of hardware, engine and kernels, then errors. With
+    acceptance by position there is neither `acceptance_rate` nor `draft_length`.
 
     Parameters
     ----------
     deployment, point
         What runs where, and the operating point.
-
-    Returns
-    -------
-    dict
-        Inputs by name: of the point, the hardware, the engine and the kernels, then errors. With
-        acceptance by position there is neither `acceptance_rate` nor `draft_length`.
 
     Notes
     -----

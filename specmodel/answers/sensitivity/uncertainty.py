@@ -38,10 +38,8 @@ class Range:
     ----------
     low, high
         Ends of a uniform law, or of the central 80 % of another one [-].
-    law
-        Law of the value: "uniform", "normal" or "lognormal".
-    source
-        Where it is known from: "given", "published" or "calibration".
+    law, source
+        Law of the value, and where it is known from.
     minimum, maximum
         Bounds to which quantiles are clipped [-].
     """
@@ -78,7 +76,7 @@ def uncertain_ranges(
     *,
     routing_is_known: bool = False,
 ) -> dict[str, Range]:
-    """Return the ranges of what is uncertain: what was given, and what the calibration says.
+    """Return the ranges of what is uncertain, by name: as given, and from the calibration.
 
     Parameters
     ----------
@@ -89,11 +87,6 @@ def uncertain_ranges(
     routing_is_known
         Whether the routing correlation of the model was measured. If not, and unless one of them is
         given, it is uniform between those of published models, and so is the popularity exponent.
-
-    Returns
-    -------
-    dict
-        Ranges by name of the input, in the order of `list_inputs`.
 
     Notes
     -----
@@ -121,17 +114,12 @@ def uncertain_ranges(
 
 
 def calibrated_ranges(deployment: Deployment, point: OperatingPoint) -> dict[str, Range]:
-    """Return the ranges that the fits of kernels and engine give.
+    """Return the ranges, by name of the input, that the fits of kernels and engine give, if any.
 
     Parameters
     ----------
     deployment, point
         What runs where, and the operating point: errors of passes correlate by their tokens.
-
-    Returns
-    -------
-    dict
-        Ranges by name of the input; none for kernels or an engine that were not fitted.
 
     Notes
     -----

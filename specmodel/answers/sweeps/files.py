@@ -46,10 +46,8 @@ class SweepInterrupted(KeyboardInterrupt):
 
     Parameters
     ----------
-    num_points
-        Points computed and written [-].
-    path
-        Where they are, if there are any.
+    num_points, path
+        Points computed and written [-], and where they are, if there are any.
     """
 
     def __init__(self, num_points: int, path: Path) -> None:
@@ -69,6 +67,9 @@ def sweep_to_file(
     progress: Callable[[int], object] | None = None,
 ) -> None:
     """Compute a sweep of any size and write it while it is computed, in float32.
+
+    If the process is killed outright, a CSV or the parts of a folder can be read. A single Parquet
+    file cannot, because its index comes last: take a folder for a sweep of hours.
 
     Parameters
     ----------
@@ -90,11 +91,6 @@ def sweep_to_file(
         If the output cannot be written, or a cluster is lost: then what was written is kept.
     SweepInterrupted
         On Ctrl-C; what was written is kept likewise.
-
-    Notes
-    -----
-    If the process is killed outright, a CSV or the parts of a folder can be read. A single Parquet
-    file cannot, because its index comes last: take a folder for a sweep of hours.
     """
     kind, path = _kind(output), Path(output)
     working = path.with_name(f"{path.stem}.partial{path.suffix}")

@@ -73,10 +73,9 @@ class Plan:
     ----------
     deployments
         Labels and deployment for each combination of the parameters that say what runs where.
-    points
-        Values of the axes of the grid that each deployment is computed on, outermost first [-].
-    acceptance
-        The last axis of the grid: rates, or what they are solved from.
+    points, acceptance
+        Axes of the grid that each deployment is computed on: whole numbers, outermost first, and
+        then rates, or what they are solved from [-].
     settings
         Arguments of `predict` that are the same for all points.
     columns

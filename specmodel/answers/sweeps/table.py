@@ -34,12 +34,9 @@ def sweep(
     ----------
     axes, columns, interval, skip_impossible
         As for `plan_sweep`.
-    workers
-        Threads; one for each core by default [-].
-    client
-        A Dask client, or the address of a scheduler, in place of threads.
-    worker_timeout
-        Seconds that the scheduler may be without any worker [s].
+    workers, client, worker_timeout
+        Threads, one for each core by default [-]; or in their place a Dask client, or the address
+        of a scheduler, and how long it may be without any worker [s].
 
     Returns
     -------
@@ -72,19 +69,12 @@ def csv_chunks(
     client: Client | str | None = None,
     worker_timeout: float = WORKER_TIMEOUT,
 ) -> Iterator[str]:
-    """Compute a sweep and give it as CSV text, for a pipe.
+    """Yield a sweep as CSV text while it is computed: the header, then the lines of each part.
 
     Parameters
     ----------
-    plan
-        The sweep.
-    workers, client, worker_timeout
-        As for `sweep` [-] [s].
-
-    Yields
-    ------
-    str
-        The header, then the lines of each part.
+    plan, workers, client, worker_timeout
+        The sweep; where it is computed, as for `sweep` [-] [s].
     """
     with chosen_workers(workers, client, worker_timeout) as pool:
         yield csv_header(plan)

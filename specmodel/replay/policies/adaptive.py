@@ -162,16 +162,12 @@ class AcceptedAverage:
 
     Parameters
     ----------
-    max_draft_length
-        Longest draft [token].
-    first_draft_length
-        Draft length until the warm-up is over [token].
+    max_draft_length, first_draft_length
+        Longest draft, and draft length until the warm-up is over [token].
     weight
         Weight of the newest step in the average [-].
-    warm_up
-        Steps before the first change [-].
-    update_interval
-        Steps between changes [-].
+    warm_up, update_interval
+        Steps before the first change, and between changes [-].
 
     Examples
     --------
@@ -219,15 +215,14 @@ class DiscountedBandit:
     ----------
     draft_lengths
         The arms [token].
-    method
-        "ucb" for the largest upper confidence bound, "thompson" for the largest draw.
+    method, generator
+        "ucb" for the largest upper confidence bound, "thompson" for the largest draw, and the
+        source of these draws.
     discount
         Weight that an observation keeps at the next step [-].
     width
         Width of the bound, or standard deviation of the draw, relative to the mean reward of an
         arm seen once [-].
-    generator
-        Source of the draws of "thompson".
 
     Examples
     --------

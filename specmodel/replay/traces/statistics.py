@@ -41,18 +41,15 @@ class TraceStatistics(Record):
 def trace_statistics(trace: Trace, draft_lengths: Sequence[int] = DRAFT_LENGTHS) -> TraceStatistics:
     """Return tokens per step at fixed draft lengths, and how acceptance clusters.
 
+    Figures at draft length 3 are None if the trace does not record so long a draft, and a
+    correlation is None without two steps or windows, or where nothing varies.
+
     Parameters
     ----------
     trace
         Any trace.
     draft_lengths
         Fixed draft lengths; those above the trace's longest draft are left out [token].
-
-    Returns
-    -------
-    TraceStatistics
-        Figures at draft length 3 are None if the trace does not record so long a draft, and a
-        correlation is None without two steps or windows, or where nothing varies.
 
     Notes
     -----

@@ -167,6 +167,8 @@ def sample_trace(
 ) -> Trace:
     """Draw a trace from a process.
 
+    It has acceptance at every output position, even of drafts longer than the rest of the output.
+
     Parameters
     ----------
     process
@@ -177,11 +179,6 @@ def sample_trace(
         Length of each output: one number for all, or one a request [token].
     generator
         Source of randomness; the same state gives the same trace.
-
-    Returns
-    -------
-    Trace
-        Acceptance at every output position, even of drafts longer than the rest of the output.
 
     Notes
     -----

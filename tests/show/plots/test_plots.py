@@ -16,6 +16,13 @@ from matplotlib.patches import StepPatch
 
 from specmodel.base.errors import InputError
 from specmodel.show import plots
+from specmodel.show.plots.style import folded, shortened
+
+
+def test_labels_are_cut_in_the_middle_or_folded_after_a_mark():
+    assert shortened("a-very-long-name", 9) == "a-ve…name"
+    assert shortened("_$x$", 9) == r" _\$x\$"  # neither hidden from the legend nor a formula
+    assert folded("kernels.gemm.bf16.launch_time", 18) == "kernels.gemm.\nbf16.launch_time"
 
 
 def ax():
