@@ -1,4 +1,4 @@
-"""How often tokens are drafted and accepted, in the one of five forms that was measured."""
+"""How often drafted tokens are accepted, in whichever of five forms it was measured."""
 
 from dataclasses import dataclass, fields, replace
 
@@ -9,30 +9,19 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 TYPICAL_PROPOSAL_RATE = 0.44
-"""Share of the steps in which a look-up is assumed to have a proposal if nothing is known [-]: the
-median of four kinds of text (`specmodel list presets`)."""
+"""Share of the steps in which an n-gram look-up is assumed to propose anything if nothing is known
+[-]: the median of four kinds of text (`specmodel list presets`)."""
 
 PLAUSIBLE_PROPOSAL_RATES = (0.28, 0.63)
-"""Where these are: solutions of mathematical problems have the fewest, code the most [-]."""
+"""Range of that share [-]: solutions of mathematical problems have the fewest proposals, code the
+most."""
 
 
 def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
-    """Return per-position acceptance given all before, from the cumulative rates papers publish.
+    """Return acceptance given all tokens before, from the cumulative rates that papers publish [-].
 
-    Parameters
-    ----------
-    cumulative_acceptance
-        P(at least i tokens accepted), i = 1, 2, … on the last axis, not rising [-].
-
-    Returns
-    -------
-    FloatArray
-        Conditional rates of the same shape; 0 after a position never reached [-].
-
-    Raises
-    ------
-    InputError
-        If a rate is outside [0, 1] or rises along the last axis.
+    `cumulative_acceptance` is P(at least i tokens accepted), i = 1, 2, … on the last axis. A
+    position that is never reached gets 0.
 
     Examples
     --------
@@ -49,32 +38,12 @@ def conditional_acceptance(cumulative_acceptance: Numeric) -> FloatArray:
 
 
 def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
-    """Return the acceptance by position that gives the tokens per step measured at each length.
+    """Return the acceptance by position that gives the tokens per step of each draft length [-].
 
-    A drafter that makes one token after another drafts the first ones alike, however long it goes
-    on: then the gain from one length to the next is the chance that so many tokens are accepted.
-    Chances never rise from one position to the next; where measured gains do, by their errors,
-    they are replaced by the closest that do not.
-
-    Parameters
-    ----------
-    tokens_per_step
-        Mean tokens emitted per step with 1, 2, … tokens drafted; one list [token].
-
-    Returns
-    -------
-    FloatArray
-        P(token i accepted, all before it were), of the same length [-].
-
-    Raises
-    ------
-    InputError
-        If there is no list, or a number is below 1 or above the draft length + 1.
-
-    Notes
-    -----
-    Least squares over the gains by pooling neighbours that are in the wrong order, whose mean
-    stands in for each, and 0 for what is below it: exact where gains fall and are positive.
+    For drafters that make one token after another: how the first ones fare does not depend on how
+    many follow, so the gain from one length to the next is the chance that so many tokens are
+    accepted. Chances never rise with position. Measured gains may, by their errors; neighbours in
+    the wrong order are then replaced by their mean, which is the least-squares fit.
 
     Examples
     --------
@@ -95,7 +64,7 @@ def acceptance_from_lengths(tokens_per_step: Numeric) -> FloatArray:
 
 
 def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
-    """Return tokens per step by draft length, which must be a list of such [token]."""
+    """Return tokens per step at draft lengths 1, 2, … as a checked list [token]."""
     tokens = check("tokens_per_step", tokens_per_step, minimum=1)
     if tokens.ndim != 1 or not tokens.size:
         raise InputError("tokens_per_step", tokens.tolist(), "a list, for 1, 2, ... drafted tokens")
@@ -105,26 +74,10 @@ def _checked_lengths(tokens_per_step: Numeric) -> FloatArray:
 
 
 def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
-    """Return the acceptance that gives the tokens per step measured with blocks of each length.
+    """Return a table whose row i gives the tokens per step measured with blocks of i tokens [-].
 
-    A drafter that makes all tokens at once drafts the first ones the better or worse for how many
-    follow, so that lengths say nothing of each other: more tokens may be accepted of fewer. Of
-    each length the mean is known and not how it falls by position, so one rate holds at all.
-
-    Parameters
-    ----------
-    tokens_per_step
-        Mean tokens emitted per step with blocks of 1, 2, … tokens; one list [token].
-
-    Returns
-    -------
-    FloatArray
-        A table with the rates of blocks of i tokens in row i [-].
-
-    Raises
-    ------
-    InputError
-        If there is no list, or a number is below 1 or above the draft length + 1.
+    For drafters that make all tokens at once: each length is a draft of its own, so that one length
+    says nothing about another. Only the mean is known, and one rate is taken for all positions.
 
     Examples
     --------
@@ -140,25 +93,10 @@ def acceptance_of_blocks(tokens_per_step: Numeric) -> FloatArray:
 def expected_tokens_per_step_by_position(
     acceptance_by_position: Numeric, draft_length: Numeric
 ) -> FloatArray:
-    """Return the expected tokens per step when acceptance differs by position.
+    """Return ``1 + Σ_j Π_{i<=j} a_i``, the tokens per step with acceptance by position [token].
 
-    Parameters
-    ----------
-    acceptance_by_position
-        P(token i accepted, all before it were) for i = 1, 2, …: one list, or a square table with
-        those of drafts of n tokens in row n [-].
-    draft_length
-        Whole draft lengths, none beyond the list, any shape [token].
-
-    Returns
-    -------
-    FloatArray
-        ``1 + Σ_j Π_{i<=j} a_i``, of the shape of `draft_length` [token].
-
-    Raises
-    ------
-    InputError
-        If the list is shorter than a draft length.
+    `acceptance_by_position` is one list, or a square table with the rates of drafts of n tokens in
+    row n. Draft lengths are whole and not longer than the list.
 
     Examples
     --------
@@ -179,55 +117,11 @@ def expected_tokens_per_step_by_position(
     return unwrap(tokens[gamma.astype(int)])
 
 
-def accepted_tokens_pmf(acceptance_by_position: Numeric) -> FloatArray:
-    """Return the probability of each number of tokens accepted in a step.
-
-    Parameters
-    ----------
-    acceptance_by_position
-        P(token i accepted, all before it were), positions on the last axis [-].
-
-    Returns
-    -------
-    FloatArray
-        Probabilities of 0, 1, …, n accepted on a last axis one longer than the input's [-].
-
-    Examples
-    --------
-    >>> accepted_tokens_pmf([0.5, 0.0]).tolist()
-    [0.5, 0.5, 0.0]
-    """
-    rates = np.asarray(acceptance_by_position, dtype=float)
-    if rates.size:
-        rates = check("acceptance_by_position", rates, minimum=0, maximum=1)
-    one = np.ones((*rates.shape[:-1], 1))
-    reached = np.concatenate([one, np.cumprod(rates, axis=-1)], axis=-1)
-    rejected = np.concatenate([1 - rates, one], axis=-1)
-    return np.asarray(reached * rejected)
-
-
 def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric) -> FloatArray:
-    """Return the tokens per step over all steps, of which only some have a proposal.
+    """Return the tokens per step over all steps, of which a share has a proposal [token].
 
-    An n-gram look-up often finds nothing to propose; the step is then a plain pass, which emits
-    one token.
-
-    Parameters
-    ----------
-    tokens_where_proposed
-        Tokens emitted per sequence in a step with a proposal [token].
-    proposal_rate
-        Share of the steps with a proposal [-].
-
-    Returns
-    -------
-    FloatArray
-        ``r x + (1 - r)``, written so that it is exact at x = 1 [token].
-
-    Examples
-    --------
-    >>> float(mean_tokens_per_step(3.0, 0.25))
-    1.5
+    A step in which a look-up proposes nothing is a plain pass and emits one token. This is
+    ``r x + (1 - r)``, written so that it is exact at x = 1.
     """
     return np.asarray(1 + np.asarray(proposal_rate) * (np.asarray(tokens_where_proposed) - 1))
 
@@ -235,20 +129,10 @@ def mean_tokens_per_step(tokens_where_proposed: Numeric, proposal_rate: Numeric)
 def proposals(
     proposal_rate: FloatArray | float, batch_size: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return how a batch speculates whose sequences propose independently of each other.
+    """Return the chance that any sequence has a proposal, and the share that then has one [-].
 
-    Parameters
-    ----------
-    proposal_rate
-        Share of the steps of a sequence that have a proposal [-].
-    batch_size
-        Sequences in the batch [request].
-
-    Returns
-    -------
-    tuple of FloatArray
-        The chance that any sequence has a proposal, ``1 - (1 - r)^B``, and the mean share of the
-        sequences that have one when any does, r over that chance [-].
+    Sequences propose independently of each other: the chance is ``1 - (1 - r)^B``, the mean share
+    is r over that chance.
     """
     if np.ndim(proposal_rate) == 0 and proposal_rate == 1:
         return np.ones(()), np.ones(())
@@ -259,26 +143,26 @@ def proposals(
 
 
 _MEASURED = ("tokens_per_step", "step_efficiency", "accepted_fraction")
-"""Forms that hold at the draft length at which they were measured."""
+"""Forms that hold only at the draft length at which they were measured."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Acceptance:
-    """Acceptance of drafted tokens in exactly one of five forms.
+    """Acceptance of drafted tokens, given in exactly one of five forms.
 
     Parameters
     ----------
     acceptance_rate
         P(token accepted, all before it were), any shape [-].
     tokens_per_step, step_efficiency, accepted_fraction
-        As measured at `measured_draft_length`, from which the rate is solved [token] [-] [-].
+        As measured at `measured_draft_length`; the rate is solved from them [token] [-] [-].
     acceptance_by_position
-        Conditional rates of positions 1, 2, …: one list, or a square table with those of drafts of
-        n tokens in row n, as of drafters that make a block at once [-].
+        Conditional rates of positions 1, 2, …: one list, or, for drafters that make a block at
+        once, a square table with the rates of drafts of n tokens in row n [-].
     measured_draft_length
         Draft length at which the middle three were measured [token].
     source
-        Where the numbers are from, if they are published ones.
+        Where published numbers are from.
 
     Examples
     --------
@@ -310,26 +194,16 @@ class Acceptance:
 
     @property
     def max_draft_length(self) -> float:
-        """Longest draft that it says anything about [token]."""
+        """Longest draft that it holds for [token]."""
         if self.acceptance_by_position is None:
             return float(speculation.MAX_DRAFT_LENGTH)
         return float(np.atleast_1d(self.acceptance_by_position).shape[-1])
 
     def where_proposed(self, proposal_rate: float) -> "Acceptance":
-        """Return the acceptance of the steps with a proposal, from means over all steps.
+        """Return the acceptance of the steps that have a proposal, from means over all steps.
 
         Tokens per step and step efficiency are such means, in which a step without a proposal
-        counts with one token; the other forms are about drafted tokens and stay.
-
-        Parameters
-        ----------
-        proposal_rate
-            Share of the steps with a proposal [-].
-
-        Returns
-        -------
-        Acceptance
-            Ready for `expected_tokens_per_step`; tokens per step if it was a mean.
+        counts with one token; the other forms are about drafted tokens and stay as they are.
         """
         if proposal_rate in (0, 1) or self.form not in ("tokens_per_step", "step_efficiency"):
             return self
@@ -343,22 +217,9 @@ class Acceptance:
         return Acceptance(tokens_per_step=proposed, measured_draft_length=length)
 
     def measured_at(self, draft_length: Numeric) -> "Acceptance":
-        """Return the acceptance as measured at the only draft length there is, if none was given.
+        """Return it with the only draft length asked for as the measured one, if none was given.
 
-        Parameters
-        ----------
-        draft_length
-            Draft lengths asked for [token].
-
-        Returns
-        -------
-        Acceptance
-            Ready for `expected_tokens_per_step`.
-
-        Raises
-        ------
-        InputError
-            If the form needs a measured draft length and several lengths are asked for.
+        Several lengths are refused where the form needs a measured one.
         """
         if self.form not in _MEASURED or self.measured_draft_length is not None:
             return self
@@ -369,7 +230,7 @@ class Acceptance:
         return replace(self, measured_draft_length=asked.item())
 
     def rate(self) -> FloatArray:
-        """Return the acceptance rate, given or solved; there is none by position [-]."""
+        """Return the acceptance rate, given or solved; the form by position has none [-]."""
         if self.form == "acceptance_rate":
             return check("acceptance_rate", self.acceptance_rate, minimum=0, maximum=1)
         return speculation.solve_acceptance_rate(*self._measured_tokens())
@@ -386,7 +247,7 @@ class Acceptance:
         return speculation.expected_tokens_per_step(self.rate(), draft_length)
 
     def _measured_tokens(self) -> tuple[FloatArray, FloatArray]:
-        """Return tokens per step as they were measured, and at which draft length."""
+        """Return the measured tokens per step and their draft length [token]."""
         form, most = self.form, speculation.MAX_DRAFT_LENGTH
         if self.measured_draft_length is None:
             raise self._unmeasured()
@@ -408,4 +269,4 @@ class Acceptance:
 
 
 FORMS = tuple(field.name for field in fields(Acceptance)[:-2])
-"""Names of the forms, of which exactly one is given."""
+"""Names of the five forms."""

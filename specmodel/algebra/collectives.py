@@ -1,4 +1,4 @@
-"""Time of all-reduces inside a node, by the algorithm that is faster. Knows no GPU."""
+"""Time of all-reduces inside a node, by whichever algorithm is faster."""
 
 from dataclasses import dataclass
 
@@ -10,18 +10,18 @@ from specmodel.base.units import FloatArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AllReduceParameters:
-    """How fast the all-reduces of a stack are on one kind of GPU.
+    """How fast the all-reduces of a serving stack are on one kind of GPU.
 
     Parameters
     ----------
     one_shot_latency, two_shot_latency
-        Least time of one by each algorithm [s].
+        Least time of one all-reduce by each algorithm [s].
     one_shot_hop_latency, two_shot_hop_latency
         Added for each other GPU that takes part [s].
     one_shot_efficiency, two_shot_efficiency
         Achieved over peak bandwidth of the link [-].
     contention
-        Exponent by which that falls as more than two GPUs share what joins them: 0 behind a switch
+        Exponent by which bandwidth falls as more than two GPUs share the link: 0 behind a switch
         that serves all at once, 1 on a bus [-].
     """
 
@@ -43,10 +43,12 @@ def all_reduce_time(
 ) -> FloatArray:
     """Return the time of all-reduces of equal tensors, one after the other.
 
-    Engines choose between two algorithms [1]_. One-shot, every GPU reads the whole tensor of each
-    other one and adds them up: ``n - 1`` times its bytes, and one wait. Two-shot, each reduces a
-    part and then gets the others' (a ring sends as much): ``2 (n - 1) / n`` times its bytes, and
-    more waits. So that small tensors are reduced by the first and large ones by the second.
+    Engines choose between two algorithms (R. Thakur et al., "Optimization of collective
+    communication operations in MPICH," Int. J. High Performance Computing Applications, vol. 19,
+    no. 1, 2005). One-shot: each GPU reads the whole tensor of every other one and adds them up,
+    ``n - 1`` times its bytes and one wait. Two-shot: each reduces a part and then gathers the
+    others' parts, ``2 (n - 1) / n`` times its bytes (as much as a ring) and more waits. Small
+    tensors are therefore faster by the first, large ones by the second.
 
     Parameters
     ----------
@@ -55,21 +57,16 @@ def all_reduce_time(
     num_gpus
         GPUs that take part [-].
     peak_bytes_per_s
-        Of the link, one direction of a GPU [B/s].
+        Peak of the link, one direction of a GPU [B/s].
     parameters
         Latencies and efficiencies.
     count
-        All-reduces [-].
+        Number of all-reduces [-].
 
     Returns
     -------
     FloatArray
         The smaller of both times; monotone in bytes and GPUs [s].
-
-    References
-    ----------
-    .. [1] R. Thakur, R. Rabenseifner, and W. Gropp, "Optimization of collective communication
-       operations in MPICH," Int. J. High Performance Computing Applications, vol. 19, no. 1, 2005.
 
     Examples
     --------

@@ -1,13 +1,13 @@
 """How many distinct experts a pass loads, when tokens route independently and when they do not.
 
-The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer: the tokens of one
-sequence share experts, the sequences of a batch do not. `routing_correlation` is the correlation
-between two tokens of a sequence in the use of one expert. It can be measured directly, and one
-number per model meets the published unions (`unions.measured_unions`), if experts are taken as
-equally popular. Experts that are popular with all sequences are another thing: they make the
-union of one sequence smaller as well, but that of a batch too, and load GPUs unevenly. Popularity
-as rank to minus 0.8 alone gives unions of a sequence as a correlation of 0.10 to 0.17 does. Who
-gives a popularity should give the correlation that is left beside it.
+The independent union is Eqs. 8-10 of MoESD [1]_. Measured models load fewer, because the tokens of
+one sequence share experts while the sequences of a batch do not. `routing_correlation` is the
+correlation between two tokens of a sequence in the use of one expert. It can be measured directly,
+and one number per model meets the published unions (`unions.measured_unions`) if experts are taken
+as equally popular. Popular experts are something else: they make the union of a whole batch smaller
+too, and load GPUs unevenly. Popularity that falls with rank to the power -0.8 gives, alone, unions
+of a sequence like those of a correlation of 0.10 to 0.17: beside a popularity, give the correlation
+that is left.
 
 References
 ----------
@@ -24,26 +24,27 @@ from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 TYPICAL_ROUTING_CORRELATION = 0.18
 """Assumed when nothing is known [-]: the median of three models with measured unions (0.16, 0.18,
-0.29; six points in all) with equally popular experts, which measured engines ask for
-(`calibration/popularity.py`); routers trained hard for balance are nearer to 0. Beside popularity
-as rank to minus 0.5 it would be 0.16 (`unions.fitted_correlations`)."""
+0.29; six points in all) taken with equally popular experts, as times of measured engines ask for
+(`calibration/popularity.py`). Routers trained hard for balance are nearer to 0. Beside
+popularity that falls with rank to the power -0.5 it would be 0.16
+(`unions.fitted_correlations`)."""
 
 PLAUSIBLE_ROUTING_CORRELATIONS = (0.0, 0.3)
-"""Where those of published models lie [-]."""
+"""Range of published models [-]."""
 
 PLAUSIBLE_POPULARITY_EXPONENTS = (0.0, 0.8)
-"""From equal popularity to one that alone, with tokens that route independently, gives unions as
-small as were measured: a table of unions does not tell the two apart [-]."""
+"""From equal popularity to one that alone gives unions as small as the measured ones, with tokens
+that route independently: a table of unions does not tell popularity and correlation apart [-]."""
 
 MAX_TOKENS_PER_SEQUENCE = 4096
-"""Most tokens of one sequence that a pass verifies [token]."""
+"""Most tokens of one sequence in a verify pass [token]."""
 
 LONGEST_SEQUENCE = 1e9
 """Most tokens of one sequence in a pass that the correlated union accepts [token]."""
 
 _MULTIPLIED = 128
-"""Tokens whose factors in the correlated union are multiplied one by one; the logarithms of the
-others are summed as an integral [token]."""
+"""Up to so many tokens the factors of the correlated union are multiplied one by one; the
+logarithms of the factors beyond are integrated [token]."""
 
 
 def active_experts(
@@ -51,26 +52,19 @@ def active_experts(
 ) -> FloatArray:
     """Return the expected distinct experts that independently routed tokens activate in a layer.
 
+    Eq. 8 of MoESD, ``E (1 - ((E - K)/E)^t)``. It is exact for uniformly random K-subsets.
+
     Parameters
     ----------
     num_tokens
         Tokens in the pass, real-valued, any shape [token].
     num_experts, experts_per_token
-        Routed experts of the layer and how many each token uses [-].
+        Routed experts of the layer, and how many of them each token uses, above 0 [-].
 
     Returns
     -------
     FloatArray
         N(t), from 0 to `num_experts` [-].
-
-    Raises
-    ------
-    InputError
-        If `num_tokens` is negative or `experts_per_token` not above 0 and up to `num_experts`.
-
-    Notes
-    -----
-    Eq. 8 of MoESD, ``E (1 - ((E - K)/E)^t)``. It is exact for uniformly random K-subsets.
 
     Examples
     --------
@@ -85,7 +79,7 @@ def active_experts(
 def tokens_per_expert(
     num_tokens: Numeric, num_experts: Numeric, experts_per_token: Numeric
 ) -> FloatArray:
-    """Return the mean number of tokens that each activated expert processes.
+    """Return the mean number of tokens that each activated expert processes, Eq. 10 of MoESD.
 
     Parameters
     ----------
@@ -97,11 +91,7 @@ def tokens_per_expert(
     Returns
     -------
     FloatArray
-        T_exp, at least 1 from one token on [token].
-
-    Notes
-    -----
-    Eq. 10 of MoESD, ``t k / N(t)``.
+        T_exp, ``t k / N(t)``, at least 1 from one token on [token].
 
     Examples
     --------
@@ -128,11 +118,7 @@ def saturation_tokens(
     Returns
     -------
     FloatArray
-        T_thres, a whole number [token].
-
-    Notes
-    -----
-    Eq. 9 of MoESD, ``ceil(log_{1-ρ}(1 - τ))``.
+        T_thres of Eq. 9 of MoESD, ``ceil(log_{1-ρ}(1 - τ))`` [token].
 
     Examples
     --------
@@ -151,6 +137,14 @@ def expert_use(
 ) -> FloatArray:
     """Return the probability that an expert is used by the tokens of one sequence.
 
+    A beta-binomial law. Each sequence has its own chance X of using the expert, drawn from a Beta
+    distribution with mean p; two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so that
+    ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. No token uses it with probability
+    ``E[(1 - X)^s] = Π_{i<s} (b + i) / (a + b + i) = Π_{i<s} ((1-p)(1-c) + ic) / ((1-c) + ic)``. A
+    fraction of a token takes that power of the last factor. Factors beyond the 128th, which only
+    prompts have, change slowly: their logarithms are summed by the Euler-Maclaurin formula, which
+    misses the product by less than 1e-13.
+
     Parameters
     ----------
     tokens_per_sequence
@@ -164,21 +158,6 @@ def expert_use(
     -------
     FloatArray
         Probability of use, of the shape to which the arguments broadcast [-].
-
-    Raises
-    ------
-    InputError
-        If an argument is outside its range.
-
-    Notes
-    -----
-    A beta-binomial law. Each sequence has its own chance X of using the expert, drawn from a Beta
-    distribution with mean p; two of its tokens then correlate by ``c = 1 / (a + b + 1)``, so that
-    ``a = p (1 - c) / c`` and ``b = (1 - p) (1 - c) / c``. No token uses it with probability
-    ``E[(1 - X)^s] = Π_{i<s} (b + i) / (a + b + i) = Π_{i<s} ((1-p)(1-c) + ic) / ((1-c) + ic)``.
-    A fraction of a token takes that power of the last factor. Factors beyond the 128th, which are
-    those of prompts, change slowly: their logarithms are summed by the Euler-Maclaurin formula,
-    at less than 1e-13 from the product.
 
     Examples
     --------
@@ -211,7 +190,7 @@ def correlated_active_experts(
     experts_per_token: Numeric,
     routing_correlation: Numeric,
 ) -> FloatArray:
-    """Return the expected distinct experts of a pass whose sequences each share experts within.
+    """Return the expected distinct experts of a pass in which tokens of one sequence share experts.
 
     Parameters
     ----------
@@ -241,7 +220,7 @@ def correlated_active_experts(
 
 
 def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
-    """Chance that token i does not use an expert that none of the i before it used."""
+    """Return the chance that token i leaves an expert unused that the i before it left unused."""
     before = np.asarray(i) * c
     denominator = (1 - c) + before
     with np.errstate(invalid="ignore"):
@@ -249,11 +228,11 @@ def _next_unused(i: Numeric, p: FloatArray, c: FloatArray) -> FloatArray:
 
 
 def _unused_beyond(s: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:
-    """Chance that no token from the 128th to number s uses an expert that none before it used.
+    """Return the chance that an expert unused so far stays so from the 128th token to number s [-].
 
     A sum of g(i) from m to n - 1 is the integral from m - 1/2 to n - 1/2, less 1/24 of the growth
-    of g' in between, plus 7/5760 of that of its second derivative. Here g is the logarithm of
-    `_next_unused`, which is smooth in the logarithm of i.
+    of g' in between, plus 7/5760 of the growth of g'''. Here g is the logarithm of `_next_unused`,
+    which is smooth in the logarithm of i.
     """
     first, last = np.log(_MULTIPLIED - 0.5), np.log(s - 0.5)
     half, middle = (last - first) / 2, (last + first) / 2
@@ -284,27 +263,12 @@ def check_experts(
 
 
 def union(count: FloatArray, each: FloatArray, E: FloatArray) -> FloatArray:
-    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)``.
-
-    Parameters
-    ----------
-    count
-        Draws, any shape [-].
-    each
-        Expected members of one draw [-].
-    E
-        Members in all [-].
-
-    Returns
-    -------
-    FloatArray
-        Expected distinct members [-].
-    """
+    """Return the union of independent draws of `each` of E: ``E (1 - (1 - each/E)^count)`` [-]."""
     with np.errstate(divide="ignore"):
         return -E * np.expm1(count * np.log1p(-each / E))
 
 
 @cache
 def _quadrature() -> tuple[FloatArray, FloatArray]:
-    """Return nodes and weights of Gauss and Legendre, which few passes need."""
+    """Return nodes and weights of Gauss-Legendre quadrature, which few passes need."""
     return np.polynomial.legendre.leggauss(32)

@@ -1,8 +1,8 @@
 """The published ten-parameter model of MoESD [1]_, equation by equation.
 
-It describes one deployment after a fit; the rest of this library predicts deployments that nobody
-measured. Its verify pass holds ``batch_size x draft_length`` tokens, as in the paper, where engines
-verify one more per sequence.
+After a fit it describes one deployment; the rest of this library predicts deployments that nobody
+has measured. Its verify pass holds ``batch_size x draft_length`` tokens, as in the paper, where
+engines verify one more per sequence.
 
 References
 ----------
@@ -58,6 +58,8 @@ class MoESDParameters:
 def growth(t: Numeric, threshold: Numeric, base: Numeric) -> FloatArray:
     """Return MoESD's growth of time with tokens: exponential, then linear, smooth in between.
 
+    Eq. 11: ``s^t`` up to the threshold, then ``s^(λRP) (1 + ln(s) (t - λRP))``.
+
     Parameters
     ----------
     t
@@ -65,21 +67,12 @@ def growth(t: Numeric, threshold: Numeric, base: Numeric) -> FloatArray:
     threshold
         λ RP, where growth turns linear [token].
     base
-        s, at least 1 [-].
+        s, at least 1; to the power of `threshold` it must not overflow [-].
 
     Returns
     -------
     FloatArray
         G(t; λRP, s) [-].
-
-    Raises
-    ------
-    InputError
-        If an argument is out of range, or `base` to the power of `threshold` overflows.
-
-    Notes
-    -----
-    Eq. 11: ``s^t`` up to the threshold, then ``s^(λRP) (1 + ln(s) (t - λRP))``.
 
     Examples
     --------
@@ -103,7 +96,7 @@ def forward_time(
     num_experts: Numeric,
     experts_per_token: Numeric,
 ) -> FloatArray:
-    """Return the time of a target pass of `num_tokens` tokens.
+    """Return the time of a target pass, ``bias + k1 G(t) + k2 N(t) + k3 G(T_exp)`` (Algorithm 1).
 
     Parameters
     ----------
@@ -120,10 +113,6 @@ def forward_time(
     -------
     FloatArray
         T_T [s].
-
-    Notes
-    -----
-    Algorithm 1: ``bias + k1 G(t) + k2 N(t) + k3 G(T_exp(t))``.
 
     Examples
     --------
@@ -146,7 +135,7 @@ def forward_time(
 def draft_pass_time(
     batch_size: Numeric, parameters: MoESDParameters, *, ridge_point: Numeric
 ) -> FloatArray:
-    """Return the time of one pass of the drafter.
+    """Return the time of one pass of the drafter: ``draft_bias + draft_k G(B)`` of Algorithm 1.
 
     Parameters
     ----------
@@ -161,17 +150,6 @@ def draft_pass_time(
     -------
     FloatArray
         T_D(B, 1) [s].
-
-    Notes
-    -----
-    Algorithm 1: ``draft_bias + draft_k G(B)``.
-
-    Examples
-    --------
-    >>> p = MoESDParameters(bias=1, k1=0, k2=0, k3=0, draft_bias=0.1, draft_k=0.2, reject_bias=0,
-    ...                     reject_k=0, lam=0.5, s=1)
-    >>> float(draft_pass_time(8, p, ridge_point=150).round(12))
-    0.3
     """
     threshold = parameters.lam * check("ridge_point", ridge_point, above=0)
     B = check("batch_size", batch_size, above=0)
@@ -179,7 +157,7 @@ def draft_pass_time(
 
 
 def reject_time(batch_size: Numeric, parameters: MoESDParameters) -> FloatArray:
-    """Return the time of rejection sampling.
+    """Return the time of rejection sampling: ``reject_bias + reject_k B`` of Algorithm 1.
 
     Parameters
     ----------
@@ -192,17 +170,6 @@ def reject_time(batch_size: Numeric, parameters: MoESDParameters) -> FloatArray:
     -------
     FloatArray
         T_reject [s].
-
-    Notes
-    -----
-    Algorithm 1: ``reject_bias + reject_k B``.
-
-    Examples
-    --------
-    >>> p = MoESDParameters(bias=1, k1=0, k2=0, k3=0, draft_bias=0, draft_k=0, reject_bias=0.5,
-    ...                     reject_k=0.25, lam=0.5, s=1)
-    >>> float(reject_time(2, p))
-    1.0
     """
     B = check("batch_size", batch_size, above=0)
     return unwrap(parameters.reject_bias + parameters.reject_k * B)
@@ -218,7 +185,11 @@ def speedup(
     num_experts: Numeric,
     experts_per_token: Numeric,
 ) -> FloatArray:
-    """Return the speedup that MoESD's model predicts.
+    """Return the speedup that MoESD's model predicts, ``σ (γ+1) ar / (γ draft + verify + reject)``.
+
+    This is Eq. 4. Line 11 of Algorithm 1 as printed has ``draft + ar + verify + reject`` below the
+    line; that contradicts Eq. 4, which its own comment cites, and bounds the speedup by
+    ``σ (γ+1)/2``, which most measured cells of the paper exceed.
 
     Parameters
     ----------
@@ -237,12 +208,6 @@ def speedup(
     -------
     FloatArray
         Speedup [-].
-
-    Notes
-    -----
-    Eq. 4, ``σ (γ+1) ar / (γ draft + verify + reject)``. Line 11 of Algorithm 1 as printed has
-    ``draft + ar + verify + reject`` below the line; it contradicts Eq. 4, which its own comment
-    cites, and bounds the speedup by ``σ (γ+1)/2``, which most measured cells of the paper exceed.
 
     Examples
     --------

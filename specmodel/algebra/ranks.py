@@ -1,4 +1,4 @@
-"""Models spread over GPUs: what the busiest rank has to do, and what ranks send each other."""
+"""Models spread over GPUs (ranks): the load of the busiest rank, and what ranks send each other."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -10,12 +10,12 @@ from specmodel.base.units import FloatArray
 
 @dataclass(frozen=True)
 class Message:
-    """What one GPU sends in a collective, and the hops that it waits for.
+    """What one GPU sends in a collective operation, and the hops it waits for.
 
     Parameters
     ----------
     link_share, network_share
-        Bytes over each link for each byte of the tensor, or of what one other GPU gets [-].
+        Bytes sent per byte of the tensor, or of what one other GPU gets [-].
     link_hops, network_hops
         Messages that follow one another [-].
     """
@@ -29,6 +29,12 @@ class Message:
 def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) -> FloatArray:
     """Return the expected experts that the busiest rank loads, experts placed at random.
 
+    A rank holds E/r of the E experts, drawn at random. How many of the N loaded ones are among them
+    is hypergeometric, with mean N/r, variance ``N/r (1 - 1/r) (E - N)/(E - 1)`` and third central
+    moment ``variance (1 - 2/r) (E - 2N)/(E - 2)`` (N. L. Johnson, A. W. Kemp and S. Kotz,
+    *Univariate Discrete Distributions*, 3rd ed., Wiley, 2005, ch. 6). `_maximum` takes the busiest
+    rank from these three.
+
     Parameters
     ----------
     active_experts
@@ -40,18 +46,6 @@ def busiest_experts(active_experts: FloatArray, num_experts: int, ranks: int) ->
     -------
     FloatArray
         Experts of the busiest rank, at most ``num_experts / ranks`` [-].
-
-    Notes
-    -----
-    A rank holds E/r of the E experts, drawn at random. How many of the N loaded ones are among
-    them is hypergeometric, with mean N/r, variance ``N/r (1 - 1/r) (E - N)/(E - 1)`` and third
-    central moment ``variance (1 - 2/r) (E - 2N)/(E - 2)`` [1]_. `_maximum` takes the busiest rank
-    from these three.
-
-    References
-    ----------
-    .. [1] N. L. Johnson, A. W. Kemp, and S. Kotz, *Univariate Discrete Distributions*, 3rd ed.,
-       Wiley, 2005, ch. 6.
 
     Examples
     --------
@@ -70,11 +64,17 @@ def busiest_tokens(
 ) -> FloatArray:
     """Return the expected token-expert pairs of the busiest rank, experts placed at random.
 
+    A rank holds n = E/r of the E experts, drawn at random without replacement. The sum of their
+    tokens has mean ``n mean`` and variance ``n (1 - n/E) E/(E - 1) variance``: the factor
+    ``1 - n/E = 1 - 1/r`` says that drawing all experts leaves nothing to chance. Its third moment
+    over its variance is that of one expert times ``1 - 2n/E = 1 - 2/r``, as for the hypergeometric
+    count; a factor ``E/(E - 2)`` is left out.
+
     Parameters
     ----------
     mean, variance, third
-        Mean, variance and third central moment of the tokens of an expert, over experts and
-        passes, any shape [token].
+        Mean, variance and third central moment of the tokens of an expert, over experts and passes,
+        any shape [token].
     num_experts, ranks
         Routed experts of the layer, and ranks they are spread over evenly [-].
 
@@ -82,14 +82,6 @@ def busiest_tokens(
     -------
     FloatArray
         Pairs of the busiest rank, at most those of all ranks [token].
-
-    Notes
-    -----
-    A rank holds n = E/r of the E experts, drawn at random without replacement. The sum of their
-    tokens has mean ``n mean`` and variance ``n (1 - n/E) E/(E - 1) variance``, of which the
-    factor ``1 - n/E = 1 - 1/r`` says that a draw of all experts leaves nothing to chance. The
-    third moment over the variance is that of one expert times ``1 - 2n/E = 1 - 2/r``, as it is
-    for the hypergeometric count; a factor ``E/(E - 2)`` is left out of it.
     """
     E, r = float(num_experts), float(ranks)
     rank_mean = mean * E / r
@@ -102,15 +94,20 @@ def busiest_tokens(
 def busiest_share(
     size: FloatArray, share: FloatArray, chance: FloatArray, ranks: int
 ) -> FloatArray:
-    """Return the share of its members that are marked on the rank where most are.
+    """Return the share of marked members on the rank that has most of them.
+
+    With p = `share` `chance`, the marked members of a rank are binomial: mean n p, variance
+    ``n p (1 - p)``, third central moment over the variance ``1 - 2p``. The maximum is that of
+    `_maximum`, but without its wider spread, as ranks are independent here. Where some members are
+    marked, the busiest rank has at least one.
 
     Parameters
     ----------
     size
         Members of each rank, at least 1 and the same for all, any shape [-].
     share, chance
-        Share of all members that are marked in the mean, given that some are, and the chance that
-        any is; each member is marked by itself [-].
+        Mean share of all members that are marked, given that some are, and the chance that any is;
+        members are marked independently [-].
     ranks
         Ranks [-].
 
@@ -118,13 +115,6 @@ def busiest_share(
     -------
     FloatArray
         At least `share`, and one member [-].
-
-    Notes
-    -----
-    The marked members of a rank are binomial, of mean n p, variance ``n p (1 - p)`` and third
-    central moment over the variance ``1 - 2p``, with p = `share` `chance`. Ranks are independent of
-    each other, so that their largest lies as far above the mean as in `_maximum`, but without its
-    wider spread. Where some are marked, that rank has one at least.
 
     Examples
     --------
@@ -165,7 +155,7 @@ def all_reduce(ranks: int, gpus_per_node: int) -> Message:
 
 
 def all_to_all(ranks: int, gpus_per_node: int) -> Message:
-    """Return what a GPU sends when each has as much for every other.
+    """Return what a GPU sends when each has as much for every other one.
 
     Parameters
     ----------
@@ -189,7 +179,7 @@ def all_to_all(ranks: int, gpus_per_node: int) -> Message:
 def rank_share(
     num_experts: int, experts_per_token: int, ranks: int, num_zero_experts: int = 0
 ) -> float:
-    """Return the chance that a token uses any of a rank's experts.
+    """Return the chance that a token uses any of a rank's experts, ``1 - C(E - E/r, k) / C(E, k)``.
 
     Parameters
     ----------
@@ -198,12 +188,12 @@ def rank_share(
     ranks
         Ranks that the experts are spread over evenly [-].
     num_zero_experts
-        Experts that a token may choose as well, which are on no rank [-].
+        Experts that compute nothing and are on no rank, but that a token may choose as well [-].
 
     Returns
     -------
     float
-        ``1 - C(E - E/r, k) / C(E, k)``, with E the experts that there are to choose from [-].
+        The chance; E counts all experts that there are to choose from [-].
 
     Examples
     --------
@@ -219,14 +209,14 @@ def rank_share(
 
 
 def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: int) -> FloatArray:
-    """Return the expected maximum over ranks, from the moments of one of them.
+    """Return the expected maximum over ranks, from the moments of one rank.
 
-    `third` is the third central moment over the variance. The counts of r ranks have a fixed sum,
-    so that two of them correlate by -1/(r - 1). Equally correlated normal variables lie about
-    their mean as independent ones of variance ``v (1 + 1/(r - 1)) = v r/(r - 1)`` do, and that
-    mean is fixed here: hence the wider spread. A quantile of a skewed variable is, to first order
-    in its skewness s (Cornish and Fisher, 1938), ``mean + deviation (z + s (z² - 1)/6)`` at the
-    normal quantile z; the standard deviation times s is `third`.
+    `third` is the third central moment over the variance, which is standard deviation times
+    skewness. The counts of r ranks have a fixed sum, so that two of them correlate by -1/(r - 1).
+    Equally correlated normal variables spread about their own mean like independent ones of
+    variance ``v (1 + 1/(r - 1)) = v r/(r - 1)``, and that mean is fixed here: hence the wider
+    spread. A quantile of a skewed variable is, to first order in its skewness s (Cornish and
+    Fisher, 1938), ``mean + deviation (z + s (z² - 1)/6)`` at the normal quantile z.
     """
     z = _normal_maximum(ranks)
     spread = np.sqrt(variance * ranks / (ranks - 1))
@@ -237,8 +227,8 @@ def _maximum(mean: FloatArray, variance: FloatArray, third: FloatArray, ranks: i
 def _normal_maximum(count: int) -> float:
     """Return the expected largest of n standard normal variables.
 
-    G. Blom (*Statistical Estimates and Transformed Beta-Variables*, 1958) approximates the
-    expected i-th smallest by the quantile at ``(i - 3/8) / (n + 1/4)``, here with i = n.
+    G. Blom (*Statistical Estimates and Transformed Beta-Variables*, 1958) approximates the expected
+    i-th smallest by the quantile at ``(i - 3/8) / (n + 1/4)``, here with i = n.
     """
     from statistics import NormalDist
 

@@ -1,4 +1,4 @@
-"""Time from FLOPs and bytes. Knows no GPU and no model."""
+"""Time of kernels from FLOPs and bytes: the roofline and what bends it."""
 
 import math
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import numpy as np
 from specmodel.base.units import FloatArray
 
 SHARPNESS = 8.0
-"""Exponent p of the smooth roofline where none was fitted [-]; at the ridge point, where both
-times are equal, the time is then ``2^(1/8)`` of the textbook's, 9 % more."""
+"""Exponent p of the smooth roofline where none was fitted [-]. At the ridge point, where both times
+are equal, it gives ``2^(1/8)`` of the textbook's time, 9 % more."""
 
 Value: TypeAlias = FloatArray | float
 """A number, or an array of them."""
@@ -33,8 +33,8 @@ class KernelParameters:
     memory_efficiency, compute_efficiency
         Achieved over peak, of streaming weights or KV and of arithmetic [-].
     activation_efficiency
-        Achieved over peak bandwidth of activations, whose time then adds to the rest; above 1
-        where they stay in cache; None if they stream as weights do [-].
+        Achieved over peak bandwidth of activations, whose time then adds to the rest; above 1 where
+        they stay in cache; None if they stream with the weights [-].
     sharpness
         Exponent of `smooth_maximum` [-].
     tile_rows, tile_growth
@@ -43,13 +43,13 @@ class KernelParameters:
     tile_width
         Reading a matrix of width w takes as long as one ``(w^2 + tile_width^2)^(1/2)`` wide [-].
     group_time
-        Added for each of the independent groups, such as experts, that the work falls into [s].
+        Added for each independent group that the work falls into, such as an expert [s].
     ramp_time
         Reads much shorter than this take twice their time, much longer ones this much more [s].
     depth_time, depth_limit
-        A product takes at least ``depth_time d / (1 + d / depth_limit)``, d being what each of its
-        results sums over: a kernel walks it step by step, however small the product; kernels that
-        cut it into parts walk at most `depth_limit` [s] [-].
+        A product whose results each sum over d terms takes at least
+        ``depth_time d / (1 + d / depth_limit)``: a kernel walks the depth step by step, however
+        small the product; kernels that cut it into parts walk at most `depth_limit` [s] [-].
     """
 
     launch_time: Value = 0.0
@@ -66,9 +66,9 @@ class KernelParameters:
     depth_limit: Value = 1e9
 
     def tiled_arithmetic(self, seconds: Value, rows: Value, spread: Value) -> Value:
-        """Return the time of arithmetic that takes `seconds` without tiles.
+        """Return the time of arithmetic on padded rows, `seconds` if none were padded [s].
 
-        Its `rows` are divided evenly among as many matrices as `spread` says.
+        The `rows` are divided evenly among `spread` matrices.
         """
         if _is_zero(self.tile_rows):
             return seconds
@@ -77,7 +77,7 @@ class KernelParameters:
         return np.asarray(seconds * np.sqrt(1 + tiles * tiles))
 
     def grouped(self, seconds: Value, groups: Value) -> Value:
-        """Return the `seconds` of arithmetic with what each of its `groups` adds."""
+        """Return the time of arithmetic with what each of its `groups` adds [s]."""
         return seconds if _is_zero(self.group_time) else seconds + groups * self.group_time
 
     def tiled_weights(self, weight_bytes: Value, width: Value) -> Value:
@@ -87,17 +87,17 @@ class KernelParameters:
         return np.asarray(weight_bytes * np.sqrt(1 + np.square(self.tile_width / width)))
 
     def ramped(self, seconds: Value, kernels: Value) -> Value:
-        """Return the time of reads that `kernels` kernels share and that stream in `seconds`."""
+        """Return the time of reads by some kernels, which at full bandwidth take `seconds` [s]."""
         if _is_zero(self.ramp_time):
             return seconds
         ramp = kernels * self.ramp_time
         return seconds * (1 + ramp / np.maximum(seconds + ramp, np.finfo(float).tiny))
 
     def walked(self, seconds: Value, depth: Value, kernels: Value) -> Value:
-        """Return the time of reads that stream in `seconds` while kernels walk their depths.
+        """Return the time of reads that stream in `seconds` while kernels walk their depths [s].
 
-        Those of `kernels` sum to `depth`. They are taken to be equally deep, which is at most a
-        little too long for some that are not. Walking and streaming overlap as computing does.
+        `depth` is the sum over `kernels`. They are taken to be equally deep, which for unequal ones
+        is at most a little too long. Walking and streaming overlap as computing and streaming do.
         """
         if _is_zero(self.depth_time):
             return seconds
@@ -113,8 +113,8 @@ DATA_SHEET = KernelParameters()
 def smooth_maximum(first: FloatArray, second: FloatArray, sharpness: float) -> FloatArray:
     """Return ``(a^p + b^p)^(1/p)``, a maximum without a kink, safe from overflow.
 
-    Compute and memory traffic overlap, so that the larger time decides; near the ridge point
-    they overlap imperfectly, and the norm is up to ``2^(1/p)`` above the larger of the two.
+    Compute and memory traffic overlap, so that the larger time decides; near the ridge point they
+    overlap imperfectly, and the norm is up to ``2^(1/p)`` above the larger of the two.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Which experts tokens use: how popular each expert is, and routing drawn at random.
 
-The popularity of an expert is the chance that one token uses it; those of a layer sum to the
-experts that each token uses.
+The popularity of an expert is the chance that one token uses it; the popularities of a layer sum to
+the experts that each token uses.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ MAX_POPULARITY_EXPONENT = 5.0
 def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeric) -> FloatArray:
     """Return popularities that fall with rank as a power, none above 1.
 
+    If the first m experts are clipped at 1, the others share the rest, ``k - m``, in proportion to
+    their weights, which gives λ. The right m is the smallest that leaves no other above 1.
+
     Parameters
     ----------
     num_experts, experts_per_token
@@ -33,16 +36,6 @@ def zipf_popularity(num_experts: int, experts_per_token: float, exponent: Numeri
     -------
     FloatArray
         ``min(1, λ rank^-exponent)`` on a new last axis, summing to `experts_per_token` [-].
-
-    Raises
-    ------
-    InputError
-        If an argument is outside its range.
-
-    Notes
-    -----
-    If the first m experts are clipped at 1, the others share the rest, ``k - m``, in proportion
-    to their weights, which gives λ. The right m is the smallest that leaves no other above 1.
 
     Examples
     --------
@@ -67,8 +60,8 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
     Parameters
     ----------
     popularity
-        Probability that a token uses each expert, experts on the last axis; others are of draws
-        that broadcast with the points [-].
+        Probability that a token uses each expert, from 0 to 1 and summing to `experts_per_token`;
+        experts on the last axis, draws on others [-].
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses, a mean [-].
 
@@ -76,11 +69,6 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
     -------
     FloatArray
         The probabilities [-].
-
-    Raises
-    ------
-    InputError
-        If they are not `num_experts` numbers from 0 to 1 that sum to `experts_per_token`.
     """
     p = check("popularity", popularity, minimum=0, maximum=1)
     if p.shape[-1:] != (num_experts,):
@@ -97,16 +85,16 @@ def check_popularity(popularity: Numeric, num_experts: int, experts_per_token: f
 def union_by_expert(batch_size: FloatArray, use: FloatArray) -> FloatArray:
     """Return the expected distinct experts of a batch whose sequences are independent.
 
-    Points are taken in as many parts as keep the arrays at some megabytes. A point is summed over
-    experts as it would be alone, to the last digit.
+    Points are taken in parts that keep the arrays at some megabytes; each is summed over experts as
+    it would be alone, to the last digit.
 
     Parameters
     ----------
     batch_size
         Sequences in the batch [request].
     use
-        Probability that one sequence uses each expert, as `experts.expert_use` gives it, experts
-        on the last axis [-].
+        Probability that one sequence uses each expert, from `experts.expert_use`, experts on the
+        last axis [-].
 
     Returns
     -------
@@ -136,42 +124,32 @@ def sample_routing(
     routing_correlation: float,
     generator: np.random.Generator,
 ) -> NDArray[np.int64]:
-    """Draw the experts of every token; tokens of one sequence share, sequences do not.
+    """Draw the experts of every token; tokens of one sequence share experts, sequences do not.
 
     The union of what is drawn has exactly the expectation of `experts.correlated_active_experts`,
-    so that a measurement or a simulation can be run under the law that the model assumes.
+    so that a measurement or a simulation can run under the law that the model assumes.
+
+    A Pólya urn for each sequence and expert: after i tokens, n of which used the expert, the next
+    one does with chance ``((1 - c) k/E + n c) / ((1 - c) + i c)``. These sum to k over the experts,
+    so that systematic sampling in random order draws exactly k distinct ones with exactly these
+    chances; the law of one expert is the beta-binomial one of `experts.expert_use`.
 
     Parameters
     ----------
-    batch_size
-        Sequences [request].
-    tokens_per_sequence
-        Tokens of each [token].
+    batch_size, tokens_per_sequence
+        Sequences [request] and tokens of each [token].
     num_experts, experts_per_token
         Routed experts of the layer and how many each token uses [-].
     routing_correlation
-        Between two tokens of a sequence in the use of an expert: 0 independent, 1 all as the
-        first [-].
+        Between two tokens of a sequence in the use of an expert: 0 independent, 1 all as the first
+        [-].
     generator
         Source of the draws.
 
     Returns
     -------
     ndarray of int
-        Distinct experts of each token, shape (batch_size, tokens_per_sequence,
-        experts_per_token).
-
-    Raises
-    ------
-    InputError
-        If an argument is out of range or a count is not whole.
-
-    Notes
-    -----
-    A Pólya urn for each sequence and expert: after i tokens, n of which used the expert, the next
-    one does with chance ``((1 - c) k/E + n c) / ((1 - c) + i c)``. These sum to k over the
-    experts, so that systematic sampling in random order draws exactly k distinct ones with
-    exactly these chances; the law of one expert is the beta-binomial one of `experts.expert_use`.
+        Distinct experts of each token, shape (batch_size, tokens_per_sequence, experts_per_token).
 
     Examples
     --------
@@ -201,7 +179,7 @@ def sample_routing(
 def _systematic(
     chance: NDArray[np.float64], k: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Draw k distinct members of each row, each with its own chance; rows of these sum to k.
+    """Draw k distinct members of each row, each with its own chance; the chances of a row sum to k.
 
     The chances stand in a row as intervals, in random order; k points a distance of 1 apart fall
     into k of them, as none is longer than 1.

@@ -23,14 +23,15 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray, Numeric, check, unwrap
 
 MAX_DRAFT_LENGTH = 1000
-"""Longest draft accepted anywhere [token]; far beyond any that pays."""
+"""Longest draft that is accepted anywhere, far beyond any that pays [token]."""
 
 
 def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
     """Return the expected number of tokens emitted per sequence and step.
 
-    Each drafted token is accepted with the same probability, given that all before it were; the
-    target's own token always comes on top.
+    Eq. 1 of Leviathan et al., ``(1 - α^(γ+1)) / (1 - α)``, in a form that stays accurate to
+    rounding as α approaches 1. Each drafted token is accepted with the same probability, given that
+    all before it were; the target's own token always comes on top.
 
     Parameters
     ----------
@@ -44,16 +45,6 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
     FloatArray
         Expected tokens per step, from 1 to `draft_length + 1` [token].
 
-    Raises
-    ------
-    InputError
-        If a rate is outside [0, 1] or a draft length is negative.
-
-    Notes
-    -----
-    Eq. 1 of Leviathan et al., ``(1 - α^(γ+1)) / (1 - α)``, in a form that stays accurate to
-    rounding as α approaches 1.
-
     Examples
     --------
     >>> float(expected_tokens_per_step(0.8, 4).round(12))
@@ -65,7 +56,7 @@ def expected_tokens_per_step(acceptance_rate: Numeric, draft_length: Numeric) ->
 
 
 def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return tokens emitted per step as a share of the most that could be, MoESD's σ.
+    """Return MoESD's σ (Eq. 5): tokens emitted per step as a share of the most that could be.
 
     Parameters
     ----------
@@ -78,10 +69,6 @@ def step_efficiency(acceptance_rate: Numeric, draft_length: Numeric) -> FloatArr
     -------
     FloatArray
         ``tokens_per_step / (draft_length + 1)`` [-].
-
-    Notes
-    -----
-    Eq. 5 of MoESD.
 
     Examples
     --------
@@ -117,7 +104,7 @@ def accepted_fraction(acceptance_rate: Numeric, draft_length: Numeric) -> FloatA
 
 
 def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> FloatArray:
-    """Return the acceptance rate that gives `tokens_per_step`; inverts the expectation.
+    """Return the acceptance rate that gives `tokens_per_step`, the inverse of the expectation.
 
     Parameters
     ----------
@@ -130,11 +117,6 @@ def solve_acceptance_rate(tokens_per_step: Numeric, draft_length: Numeric) -> Fl
     -------
     FloatArray
         Acceptance rate, to rounding [-].
-
-    Raises
-    ------
-    InputError
-        If no rate in [0, 1] gives the tokens per step.
 
     Examples
     --------
@@ -165,11 +147,6 @@ def target_efficiency(forward_time: Numeric, verify_time: Numeric) -> FloatArray
     -------
     FloatArray
         1 if verifying is free, ``1 / verify_tokens`` if fully compute-bound [-].
-
-    Examples
-    --------
-    >>> float(target_efficiency(0.010, 0.016))
-    0.625
     """
     return check("forward_time", forward_time, above=0) / check("verify_time", verify_time, above=0)
 
@@ -188,11 +165,6 @@ def relative_step_time(forward_time: Numeric, step_time: Numeric) -> FloatArray:
     -------
     FloatArray
         Relative step time [-].
-
-    Examples
-    --------
-    >>> float(relative_step_time(0.010, 0.020))
-    2.0
     """
     return check("step_time", step_time, above=0) / check("forward_time", forward_time, above=0)
 
@@ -230,6 +202,8 @@ def speedup(
 ) -> FloatArray:
     """Return the time without speculation over the time with it, for the same tokens.
 
+    Eq. 4 of MoESD with ``S/R`` written as tokens per step and ``γ T_D`` as the draft time.
+
     Parameters
     ----------
     tokens_per_step
@@ -245,10 +219,6 @@ def speedup(
     -------
     FloatArray
         Speedup [-].
-
-    Notes
-    -----
-    Eq. 4 of MoESD with ``S/R`` written as tokens per step and ``γ T_D`` as the draft time.
 
     Examples
     --------
@@ -327,7 +297,7 @@ def best_draft_length(speedup: Numeric, draft_length: Numeric, axis: int = -1) -
 
 
 def first_of_largest(candidates: Sequence[FloatArray], floor: float) -> NDArray[np.int16]:
-    """Return the index of the largest, the first of equals; -1 where none exceeds the floor."""
+    """Return the index of the largest, the first of equals; -1 where none exceeds the floor [-]."""
     shape = np.broadcast_shapes(*(candidate.shape for candidate in candidates))
     most, first = np.full(shape, floor), np.full(shape, -1, dtype=np.int16)
     for index, candidate in enumerate(candidates):
@@ -337,7 +307,7 @@ def first_of_largest(candidates: Sequence[FloatArray], floor: float) -> NDArray[
 
 
 def check_draft_length(value: Numeric, *, minimum: float = 0, whole: bool = False) -> FloatArray:
-    """Return draft lengths as an array, or say why they cannot be used."""
+    """Return draft lengths as an array, or say why they cannot be used [token]."""
     return check("draft_length", value, minimum=minimum, maximum=MAX_DRAFT_LENGTH, whole=whole)
 
 
@@ -352,8 +322,8 @@ def _tokens_per_step(alpha: FloatArray, gamma: FloatArray) -> FloatArray:
 def _tokens_per_step_slope(alpha: FloatArray, gamma: FloatArray, tokens: FloatArray) -> FloatArray:
     """Return the derivative by α of ``Σ_{i<=γ} α^i``, from its closed form.
 
-    Near 1 that loses all digits, and two terms of the series in 1 - α do: the first two
-    derivatives at 1 are ``Σ i = γ(γ+1)/2`` and ``Σ i(i-1) = (γ-1)γ(γ+1)/3``.
+    Near α = 1 the closed form loses all digits, and two terms of the series in 1 - α serve: the
+    first two derivatives at 1 are ``Σ i = γ(γ+1)/2`` and ``Σ i(i-1) = (γ-1)γ(γ+1)/3``.
     """
     rest = 1 - alpha
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -367,7 +337,7 @@ def _invert_tokens_per_step(tokens: FloatArray, gamma: FloatArray) -> FloatArray
 
     The sum is convex in α, so that the method falls steadily to the root from any start above it,
     such as the root of the first three terms, ``1 + α + α² = tokens``. The last step squares an
-    error below 1e-9. What has converged is left alone, so that a point does not depend on its
+    error below 1e-9. A point that has converged is left alone, so that it does not depend on its
     neighbours.
     """
     tokens, gamma = np.broadcast_arrays(tokens, np.maximum(gamma, 1.0))

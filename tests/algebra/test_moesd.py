@@ -44,6 +44,13 @@ def test_forward_time_is_the_sum_of_its_terms() -> None:
     assert actual == pytest.approx(expected, rel=1e-12)
 
 
+def test_draft_and_reject_times_are_the_sums_of_their_terms() -> None:
+    draft = moesd.draft_pass_time([8, 100], PARAMETERS, ridge_point=150.0)
+    beyond = 1.01**75 * (1 + np.log(1.01) * 25)
+    np.testing.assert_allclose(draft, [0.4 + 0.01 * 1.01**8, 0.4 + 0.01 * beyond], rtol=1e-12)
+    assert moesd.reject_time(8, PARAMETERS) == pytest.approx(0.1 + 0.016, rel=1e-12)
+
+
 def test_speedup_is_equation_4_not_line_11() -> None:
     B, gamma, sigma, ridge_point = 8.0, 4.0, 0.9, 150.0
     ar, verify = (

@@ -44,6 +44,12 @@ def draw(process: AcceptanceProcess, num_requests: int, output_tokens: int, seed
 # closed forms
 
 
+def accepted_pmf(rates: list[float] | np.ndarray) -> np.ndarray:
+    """Chance of 0, 1, ... accepted: each token before was accepted, the next one was not."""
+    reached = np.cumprod([1.0, *rates])
+    return reached * (1 - np.array([*rates, 0.0]))
+
+
 def check_against_formula(trace: Trace, length: int, expected: float, pmf: np.ndarray) -> None:
     """Compare within four standard errors; outputs are so long that where they are cut is not."""
     statistics = trace_statistics(trace, [length])
@@ -60,8 +66,7 @@ def test_independent_tokens_give_the_formula_at_every_draft_length(alpha: float)
     trace = draw(iid_process(alpha, 7), 60, 5040, seed=1)
     for length in range(8):
         expected = float(speculation.expected_tokens_per_step(alpha, length))
-        pmf = acceptance.accepted_tokens_pmf([alpha] * length)
-        check_against_formula(trace, length, expected, pmf)
+        check_against_formula(trace, length, expected, accepted_pmf([alpha] * length))
 
 
 def test_rates_by_position_give_the_formula_at_every_draft_length() -> None:
@@ -72,8 +77,7 @@ def test_rates_by_position_give_the_formula_at_every_draft_length() -> None:
     trace = draw(process, 60, 5000, seed=2)
     for length in range(11):
         expected = float(acceptance.expected_tokens_per_step_by_position(rates, length))
-        pmf = acceptance.accepted_tokens_pmf(rates[:length])
-        check_against_formula(trace, length, expected, pmf)
+        check_against_formula(trace, length, expected, accepted_pmf(rates[:length]))
 
 
 def test_acceptance_over_positions_is_the_survival_whatever_clusters() -> None:
