@@ -1,0 +1,153 @@
+"""Time of one component from its work, by hand: what kernels add to bytes and FLOPs."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from test_parallel import draw_counts, uniform_counts
+
+from specmodel.algebra import ranks
+from specmodel.algebra.roofline import KernelParameters
+from specmodel.algebra.routing import zipf_popularity
+from specmodel.cost.forward import pass_work
+from specmodel.cost.passes import component_time, pass_time
+from specmodel.layers.batch import Layout, sequence_group
+from specmodel.layers.work import PassWork, Work
+from specmodel.machines.engine import Overheads
+from specmodel.machines.hardware import load_hardware
+from specmodel.models.architecture import load_architecture
+
+GPU = load_hardware("h100_sxm").with_changes(
+    "hardware",
+    {"memory.peak_bytes_per_s": 1e12, "dtype.bf16.peak_flops_per_s": 1e15},
+)
+"""1 us reads a million bytes, and computes a thousand million FLOP."""
+US = 1e-6
+
+
+def seconds(work: Work, **parameters: Any) -> float:
+    return float(component_time(work, GPU, KernelParameters(**parameters)).total_time)
+
+
+def test_streams_share_the_bandwidth_and_activations_may_add() -> None:
+    work = Work(weight_bytes=4e6, cache_bytes=3e6, activation_bytes=2e6)
+    assert seconds(work) == pytest.approx(9 * US, rel=1e-12)
+    assert seconds(work, memory_efficiency=0.5) == pytest.approx(18 * US, rel=1e-12)
+    apart = seconds(work, memory_efficiency=0.5, activation_efficiency=4.0)
+    assert apart == pytest.approx((14 + 0.5) * US, rel=1e-12)
+
+
+def test_a_ramp_lengthens_reads_by_what_its_kernels_take_to_start() -> None:
+    """6 us of reads by three kernels of 2 us each: 6 + 6 * 6 / 12."""
+    work = Work(weight_bytes=4e6, cache_bytes=2e6, kernels=3.0)
+    assert seconds(work, ramp_time=2 * US) == pytest.approx(9 * US, rel=1e-12)
+    assert seconds(work, ramp_time=2 * US, memory_efficiency=0.5) == pytest.approx(
+        (12 + 12 * 6 / 18) * US, rel=1e-12
+    )
+
+
+def test_a_ramp_comes_before_the_walk_and_leaves_arithmetic_alone() -> None:
+    work = Work(weight_bytes=2e6, flop=1e10, kernels=1.0, depth=4000.0)
+    k = {"ramp_time": 2 * US, "depth_time": 1e-9, "depth_limit": 1e15, "sharpness": 2.0}
+    ramped, walked, computed = 3.0, 4.0, 10.0
+    assert seconds(work, **k) == pytest.approx(math.hypot(ramped, walked, computed) * US, rel=1e-9)
+
+
+def test_a_walk_is_the_least_a_small_product_takes() -> None:
+    """Two kernels of 3,000 each, cut into parts of at most 1,000: 750 steps of 4 ns each."""
+    work = Work(weight_bytes=1.0, kernels=2.0, depth=6000.0)
+    time = seconds(work, depth_time=4e-9, depth_limit=1000.0)
+    assert time == pytest.approx(2 * 750 * 4e-9, rel=1e-9)
+
+
+def test_narrow_matrices_are_read_with_padding_and_caches_are_not() -> None:
+    work = Work(weight_bytes=4e6, cache_bytes=4e6, activation_bytes=1e6, width=40.0)
+    assert seconds(work, tile_width=30.0) == pytest.approx((5 + 4 + 1) * US, rel=1e-12)
+
+
+def test_rows_are_padded_by_matrix_and_groups_added() -> None:
+    """32 rows over 4 matrices, tiles of 6 rows: arithmetic as on 10 of 8; 1 us for each of 4."""
+    work = Work(flop=8e9, rows=32.0, spread=4.0, groups=4.0)
+    assert seconds(work, tile_rows=6.0) == pytest.approx(10 * US, rel=1e-12)
+    both = seconds(work, tile_rows=6.0, group_time=1 * US, compute_efficiency=0.5)
+    assert both == pytest.approx((20 + 4) * US, rel=1e-12)
+
+
+def test_kernels_are_launched_one_after_another() -> None:
+    work = Work(weight_bytes=1e6, kernels=4.0)
+    part = component_time(work, GPU, KernelParameters(launch_time=2 * US), kernel_time=3 * US)
+    assert part.launch_time == pytest.approx(20 * US, rel=1e-12)
+    assert part.total_time == pytest.approx(21 * US, rel=1e-12)
+    whole = PassWork({"a": work, "b": work}, np.ones(()))
+    overheads = Overheads(kernel_time=3 * US, pass_time=50 * US)
+    time = pass_time(whole, GPU, overheads=overheads)
+    assert time.total_time == pytest.approx((2 * (1 + 12) + 50) * US, rel=1e-12)
+    assert time.gpu_time == pytest.approx(26 * US, rel=1e-12)
+
+
+def test_messages_wait_for_hops_and_bytes() -> None:
+    link, network = GPU.link, GPU.network
+    assert link is not None
+    assert network is not None
+    work = Work(
+        link_bytes=1e6, collectives=2.0, link_hops=14.0, network_bytes=3e6, network_hops=6.0
+    )
+    in_node = 2 * link.collective_latency + 14 * link.hop_latency
+    in_node += 1e6 / (link.peak_bytes_per_s * link.efficiency)
+    between = 6 * network.hop_latency + 3e6 / network.peak_bytes_per_s
+    assert seconds(work) == pytest.approx(in_node + between, rel=1e-12)
+    alone = dataclasses.replace(work, collectives=0.0)
+    assert seconds(alone) == pytest.approx(between, rel=1e-12)
+
+
+def test_all_reduces_take_the_faster_algorithm() -> None:
+    link = GPU.link
+    assert link is not None
+    p = link.all_reduce_parameters("sglang")
+    for size, count in [(4e4, 2.0), (4e9, 2.0)]:
+        work = Work(reductions=count, reduced_bytes=size, ranks=4)
+        slowed = (4 / 2) ** p.contention / link.peak_bytes_per_s
+        one = count * (p.one_shot_latency + 3 * p.one_shot_hop_latency)
+        one += 3 * size * slowed / p.one_shot_efficiency
+        two = count * (p.two_shot_latency + 3 * p.two_shot_hop_latency)
+        two += 2 * 3 / 4 * size * slowed / p.two_shot_efficiency
+        time = component_time(work, GPU, KernelParameters(), stack="sglang").total_time
+        assert time == pytest.approx(min(one, two), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "c", "sequences", "max_error"),
+    [(0.0, 0.0, 4, 0.15), (0.0, 0.3, 16, 0.15), (0.5, 0.2, 16, 0.15), (0.8, 0.0, 16, 0.05)],
+)
+def test_moments_of_an_experts_tokens_are_those_drawn(
+    exponent: float, c: float, sequences: int, max_error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mean, variance and third central moment over experts and passes of 4 tokens a sequence.
+
+    The mean is exact, the variance too; the third moment takes clumps of tokens as Poisson counts.
+    """
+    rng, s, trials = np.random.default_rng(11), 4, 4000
+    popularity = zipf_popularity(128, 8, exponent)
+    if exponent == c == 0:
+        counts = uniform_counts(rng, 128, 8, sequences * s, trials)
+    else:
+        counts = draw_counts(rng, popularity, sequences, s, c, trials)
+    asked = []
+    monkeypatch.setattr(ranks, "busiest_tokens", lambda *a: asked.append(a) or np.ones(()))
+    pass_work(
+        load_architecture("qwen3-30b-a3b"),
+        sequence_group(batch_size=sequences, tokens_per_sequence=s),
+        routing_correlation=c,
+        popularity=popularity if exponent else None,
+        layout=Layout(8, 8),
+    )
+    mean, variance, third, num_experts, degree = asked[0]
+    assert (num_experts, degree) == (128, 8)
+    assert mean == pytest.approx(sequences * s * 8 / 128, rel=1e-12)
+    moved = counts - float(mean)
+    for power, formula, slack in [(2, variance, 0.0), (3, third, max_error)]:
+        of_trials = (moved**power).mean(axis=1)
+        error = 4 * of_trials.std() / math.sqrt(trials) + slack * of_trials.mean()
+        assert abs(float(formula) - of_trials.mean()) <= error
