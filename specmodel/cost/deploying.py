@@ -14,11 +14,7 @@ from specmodel.algebra.routing import zipf_popularity
 from specmodel.base.dtypes import check_dtype, kernel_dtype
 from specmodel.base.errors import InputError
 from specmodel.base.records import read_numbers
-from specmodel.base.units import (
-    FloatArray,
-    Numeric,
-    check,
-)
+from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.cost.deployment import NO_DRAFTER, TYPICAL_MEMORY_UTILIZATION, Deployment
 from specmodel.cost.kinds import kernels_of, places_taken
 from specmodel.drafters.by_name import Drafter, load_drafter, model_drafter
@@ -35,7 +31,7 @@ RECORDS = ("hardware", "engine", "target", "drafter")
 DEGREES = ("tensor_parallel", "data_parallel", "expert_parallel", "draft_tensor_parallel")
 DTYPES = ("weight_dtype", "activation_dtype", "kv_dtype", "expert_dtype", "embedding_dtype")
 PART_DTYPES = ("attention_dtype", "mtp_dtype")
-"""Of parts that have the dtype of the other weights unless told otherwise."""
+"""Dtypes of parts that follow the other weights unless told otherwise."""
 LOOKUP = ("lookup_time", "proposal_rate")
 POPULARITY = ("popularity", "popularity_exponent")
 SHARES = ("routing_correlation", "memory_utilization")
@@ -46,12 +42,8 @@ NAMES = (
 )
 """What `resolve` takes beside fields of records."""
 
-_SLOTS_OF = {
-    "chain": "vLLM without prefix caching",
-    "aligned": "vLLM",
-    "scratch": "SGLang",
-}
-"""Who reserves states so."""
+_SLOTS_OF = {"chain": "vLLM without prefix caching", "aligned": "vLLM", "scratch": "SGLang"}
+"""Who reserves states in each way."""
 
 _DEFAULTS: dict[str, Any] = {
     "engine": "ideal",
@@ -92,26 +84,19 @@ def deploy(  # noqa: PLR0913 - all keyword-only
 
     Parameters
     ----------
-    target, hardware, drafter, engine, host_speed, stack, tree_width, routing_correlation
-        As `specmodel.predict` takes them; a drafter of None is none [-].
-    tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel, memory_utilization
-        Likewise [-].
-    popularity
-        Likewise [-].
-    weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, mtp_dtype
-        Likewise.
-    embedding_dtype, state_rollback
-        Likewise.
+    target, hardware, drafter, engine, host_speed, stack, tree_width, memory_utilization
+        As in `specmodel.predict`; without a drafter nothing drafts [-].
+    tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel, popularity
+        As in `specmodel.predict` [-].
+    routing_correlation, state_rollback, weight_dtype, activation_dtype, kv_dtype
+        As in `specmodel.predict` [-].
+    attention_dtype, expert_dtype, mtp_dtype, embedding_dtype
+        As in `specmodel.predict`.
 
     Returns
     -------
     tuple
         The deployment, and the assumed values by argument.
-
-    Raises
-    ------
-    InputError
-        In one line: the argument, its value and what would do.
 
     Examples
     --------
@@ -125,24 +110,9 @@ def deploy(  # noqa: PLR0913 - all keyword-only
 def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, dict[str, Any]]:
     """Return a deployment from values by name, and what was assumed in making it.
 
-    Parameters
-    ----------
-    values
-        By name: target and hardware, and whatever else of `NAMES` is given, None for what is
-        not, such as a drafter where nothing drafts; with a dot, fields of the four records, such as
-        hardware.memory.peak_bytes_per_s, to be replaced. Other names are passed over.
-    prefix
-        What an error should carry before the name of a field.
-
-    Returns
-    -------
-    tuple
-        As `deploy` gives it.
-
-    Raises
-    ------
-    InputError
-        Names the argument at fault.
+    Names are target, hardware and any other of `NAMES`, or, with a dot, fields of the four records
+    that are to be replaced, such as hardware.memory.peak_bytes_per_s; values of None and other
+    names are passed over. Errors carry `prefix` before the name of a field.
 
     Examples
     --------
@@ -186,10 +156,9 @@ def resolve(values: Mapping[str, Any], prefix: str = "") -> tuple[Deployment, di
 
 
 def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, str]:
-    """Return the dtypes of the target that are given, and that of activations that follows.
+    """Return the given dtypes of the target, and the dtype of activations that follows.
 
-    Weights of fp8 meet activations of fp8 where the GPU computes in fp8; elsewhere, as weights of
-    fewer bits everywhere, they are widened as they are read.
+    Weights of fp8 meet activations of fp8 where the GPU computes in fp8; others are widened.
     """
     names = (*DTYPES, *PART_DTYPES)
     dtypes = {name: check_dtype(name, given[name]) for name in names if name in given}
@@ -198,7 +167,7 @@ def _dtypes(given: Mapping[str, Any], hardware: HardwareProfile) -> dict[str, st
 
 
 def _alike(target: Architecture, dtypes: Mapping[str, str]) -> Architecture:
-    """Return the target without dtypes of single layers' mixers, where one of all is given."""
+    """Return the target without dtypes of single layers' mixers, where one for all is given."""
     if "attention_dtype" not in dtypes:
         return target
     own = {"mixer_dtype": None, "output_dtype": None}
@@ -228,7 +197,6 @@ def _single(name: str, values: Mapping[str, Any]) -> Any:
 
 
 def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was not given and plays a part, by argument."""
     target, assumed = deployment.target, _defaults_taken(deployment, given)
     if target.is_moe and deployment.popularity is None:
         assumed["popularity"] = "equal"
@@ -244,7 +212,7 @@ def _assumed(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults, of records too, of the arguments that were not given."""
+    """Return the defaults taken for arguments that were not given, those of records included."""
     target = deployment.target
     values = _DEFAULTS | {name: getattr(target, name) for name in DTYPES}
     values |= {"stack": deployment.kernels.stack, "state_slots": slots_text(deployment.states)}
@@ -258,7 +226,7 @@ def _defaults_taken(deployment: Deployment, given: Mapping[str, Any]) -> dict[st
 
 
 def slots_text(states: StateKeeping) -> str:
-    """Say how many states a request has reserved by drafted tokens, and who does so."""
+    """Say how many states a request has reserved by drafted tokens, and which engine does so."""
     one, two = states.states(np.array([2.0, 3.0])).tolist()
     count = f"{one:g}" if one == two else f"draft_length + {one - 1:g}"
     noun = "state" if one == two == 1 else "states"
@@ -275,18 +243,7 @@ def _assumed_of_drafter(drafter: Drafter, given: Mapping[str, Any]) -> dict[str,
 
 
 def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
-    """Return what no measurement decides: bounds of fits, kernels and links taken for others.
-
-    Parameters
-    ----------
-    deployment
-        What runs where.
-
-    Returns
-    -------
-    dict
-        By what is assumed, such as ``bounds_of_fits``.
-    """
+    """Return what no measurement decides: bounds of fits, kernels and links taken for others."""
     record, run = deployment.kernels.record, kernels_of(deployment.target)
     if record is None:
         return {}
@@ -301,7 +258,7 @@ def assumed_of_kernels(deployment: Deployment) -> dict[str, Any]:
 
 
 def _assumed_of_link(deployment: Deployment) -> dict[str, Any]:
-    """Return what is taken for messages of the stack that nobody timed."""
+    """Return what is assumed of messages that nobody timed on the stack."""
     link, layout = deployment.hardware.link, deployment.layout
     if link is None or layout.num_gpus == 1:
         return {}
@@ -345,12 +302,10 @@ def _without_part(deployment: Deployment) -> set[str]:
 
 
 def _record(value: Any, kind: type, load: Any) -> Any:
-    """Return a record as it is, or the one of a name or path."""
     return value if isinstance(value, kind) else load(value)
 
 
 def _changes(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the fields to be replaced, by record."""
     changes: dict[str, dict[str, Any]] = {record: {} for record in RECORDS}
     for name, value in values.items():
         record, dot, field = name.partition(".")

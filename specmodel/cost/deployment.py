@@ -1,5 +1,6 @@
-"""What runs where: a target, its drafter, GPUs and an engine, from records or their names."""
+"""What runs where: a target, its drafter, GPUs and an engine."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +20,7 @@ from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 from specmodel.models.architecture import Architecture
 
 _STATE_SLOTS: dict[str, Slots] = {"sglang": "scratch"}
-"""What engines reserve of recurrent states, by their stack; others are taken to do as vLLM does."""
+"""What engines reserve of recurrent states, by stack; other stacks are taken to do as vLLM does."""
 
 NO_DRAFTER = Drafter(name="none")
 """Nothing drafts: every step is a plain pass."""
@@ -42,11 +43,15 @@ class Deployment:
         How the kernels of the stack use the GPU; the data sheet if nothing is known.
     overheads
         Overheads of the engine, or draws of them; those of its profile if None.
-    tensor_parallel, data_parallel, expert_parallel, draft_tensor_parallel
-        GPUs that the target's matrices are cut over; replicas of these, as few as needed if None;
-        groups of all GPUs that its experts are spread over, each cut by the GPUs of its group
-        (`Layout`); and GPUs that a draft model is cut over. A head follows the target; experts of
-        a draft model are cut over its GPUs in all replicas, as engines do [-].
+    tensor_parallel, data_parallel
+        GPUs that the target's matrices are cut over, and replicas of these, as few as needed if
+        None [-].
+    expert_parallel
+        Groups of all GPUs that experts are spread over, each expert cut by the GPUs of its group
+        (`Layout`). Experts of a draft model are cut over its GPUs in all replicas, as engines do
+        [-].
+    draft_tensor_parallel
+        GPUs that a draft model is cut over; a head follows the target [-].
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1; a number, or an array of draws
         that broadcasts with the points [-].
@@ -56,8 +61,8 @@ class Deployment:
         Share of a GPU's memory that weights and cache may fill; engines keep the rest for
         activations, graphs and buffers [-].
     tree_width
-        Drafted tokens that each is followed by: 1 in chains; above, drafts are trees of levels of
-        so many tokens, of which the likeliest are verified [-].
+        Drafted tokens that follow each one: 1 in chains; above, a draft is a tree with levels of so
+        many tokens, of which the likeliest are verified [-].
     state_rollback
         How recurrent states get back to the last accepted token: "native" or "replay".
     """
@@ -119,7 +124,7 @@ class Deployment:
 
     @property
     def engine_overheads(self) -> Overheads:
-        """Overheads of the engine, the speed of its host beside them."""
+        """Overheads of the engine, before its host's speed is applied."""
         return self.overheads or self.engine.overheads
 
     @cached_property
@@ -135,15 +140,13 @@ class Deployment:
 
     @cached_property
     def recurrent_model(self) -> Architecture | None:
-        """The first of target and draft models that has recurrent layers, if one does."""
-        models = (self.target, *self.drafter.architectures)
-        return next((m for m in models if _is_recurrent(m)), None)
+        """The first of target and draft models with recurrent layers, if any."""
+        return self._first_model(lambda mixer: isinstance(mixer, RecurrentMixer))
 
     @cached_property
     def compressed_model(self) -> Architecture | None:
-        """The first of target and draft models that makes entries of tokens in a row, if any."""
-        models = (self.target, *self.drafter.architectures)
-        return next((m for m in models if _makes_entries(m)), None)
+        """The first of target and draft models whose cache entries are made of several tokens."""
+        return self._first_model(lambda m: isinstance(m, CompressedAttention) and m.ratio > 1)
 
     @cached_property
     def layout(self) -> Layout:
@@ -160,14 +163,18 @@ class Deployment:
         return Layout(self.draft_tensor_parallel, 1, self._gpus_per_node, replicas)
 
     def warnings(self, batch_size: FloatArray, draft_length: FloatArray) -> tuple[str, ...]:
-        """Return a sentence if its engine was not fitted on what is asked of it, else nothing."""
+        """Return a sentence if the engine was not fitted on what is asked of it, else nothing."""
         names = self.hardware.name, self.drafter.kind
         return self.engine.outside(*names, batch_size, draft_length)
 
     def is_outside(self, batch_size: FloatArray, draft_length: FloatArray) -> np.ndarray:
-        """Return where its engine was not fitted on what is asked of it."""
+        """Return where the engine was not fitted on what is asked of it."""
         names = self.hardware.name, self.drafter.kind
         return self.engine.is_outside(*names, batch_size, draft_length)
+
+    def _first_model(self, has_part: Callable[[object], bool]) -> Architecture | None:
+        models = (self.target, *self.drafter.architectures)
+        return next((model for model in models if any(map(has_part, model.mixers))), None)
 
     @property
     def _gpus_per_node(self) -> int:
@@ -192,7 +199,7 @@ class Deployment:
             raise InputError("draft_tensor_parallel", self.draft_tensor_parallel, expected)
 
     def _check_links(self, name: str, degree: int, gpus: int) -> None:
-        """Refuse a degree, by which so many GPUs exchange messages, without what carries them."""
+        """Refuse a degree by which `gpus` GPUs exchange messages that nothing carries."""
         if degree > 1 and self.hardware.link is None:
             raise InputError(name, degree, f"1, as {self.hardware.name} has no link")
         if gpus > self._gpus_per_node and self.hardware.network is None:
@@ -202,14 +209,5 @@ class Deployment:
 
 
 def state_slots_of(stack: str | None) -> Slots:
-    """Return what an engine reserves of recurrent states, by its name or its stack's."""
+    """Return what an engine reserves of recurrent states, by the name of its stack."""
     return _STATE_SLOTS.get(stack or "", "aligned")
-
-
-def _makes_entries(model: Architecture) -> bool:
-    parts = (mixer for mixer in model.mixers if isinstance(mixer, CompressedAttention))
-    return any(mixer.ratio > 1 for mixer in parts)
-
-
-def _is_recurrent(model: Architecture) -> bool:
-    return any(isinstance(mixer, RecurrentMixer) for mixer in model.mixers)

@@ -43,22 +43,26 @@ def pass_work(
 ) -> PassWork:
     """Return the work of one pass on each GPU, by component.
 
+    Under tensor parallelism each GPU holds its share of every matrix. Keys and values where there
+    are fewer heads than GPUs, latents, routers, norms and the projection of a draft head are copied
+    to all of them; all ranks load the union of experts. Where experts are spread over groups of
+    GPUs, the work is that of the busiest group, which is taken to have both the most experts and
+    the most tokens. Where attention is data-parallel, all but the routed experts is the work of the
+    replica with the most tokens; whole experts get their tokens by an all-to-all, cut ones by
+    gathering.
+
     Parameters
     ----------
-    architecture
-        The model.
+    architecture, layout, states
+        The model, how it is spread over GPUs, and what the pass does with recurrent states.
     sequences
         What the pass carries: one group of sequences that are alike, or several.
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1 [-].
     popularity
         Probability that a token uses each expert, shape (num_experts,); equal if None [-].
-    layout
-        How the model is spread over GPUs.
-    states
-        What the pass does with recurrent states.
     compute_capability
-        Of the GPU, which decides what its kernels share; None for one that has none [-].
+        Of the GPU; decides which kernels it runs, None for a device without one [-].
     part
         What of the model runs: its layers with all around them, or another part of a drafter.
 
@@ -66,28 +70,6 @@ def pass_work(
     -------
     PassWork
         Components in the order of the pass; each field broadcasts with the arguments.
-
-    Raises
-    ------
-    InputError
-        If there are no sequences, or the layout does not cut the model evenly.
-
-    Notes
-    -----
-    Under tensor parallelism each GPU holds its share of every matrix. Keys and values where there
-    are fewer heads than GPUs, latents, routers, norms and the projection of a draft head are copied
-    to all of them; all ranks load the union of experts. Where experts are spread over groups of
-    GPUs, the work is that of the busiest group, which is taken to have both the most experts and
-    the most tokens. Where attention is data-parallel, all but the routed experts is the work of the
-    replica with the most tokens; whole experts get theirs by an all-to-all, cut ones by gathering.
-
-    Examples
-    --------
-    >>> from specmodel.models.architecture import load_architecture
-    >>> from specmodel.layers.batch import sequence_group
-    >>> one = sequence_group(batch_size=1, context_length=1000)
-    >>> float(pass_work(load_architecture("mixtral-8x7b"), one).active_experts.round(9))
-    2.0
     """
     a = architecture
     a.check_layout(layout)
@@ -105,18 +87,13 @@ def pass_work(
 
 
 def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the components of all layers, and of what is before and after them."""
+    """Return the components of all layers, and of what comes before and after them."""
     h, n = a.hidden_size, run.layout.tensor_parallel
+    fused = a.residuals.fused_norms(a.num_blocks) if a.residuals else 0
     components = {
         "embedding": look_up(run, width=a.embedding_size or h, made=h, dtype=a.activation_dtype),
         **_projection(a, run),
-        "norms": norms(
-            run.num_tokens,
-            hidden_size=h,
-            norms=a.num_norms - (a.residuals.fused_norms(a.num_blocks) if a.residuals else 0),
-            residual_bytes=a.stream.residual_bytes,
-            dtype=a.activation_dtype,
-        ),
+        "norms": _norms(a, run, a.num_norms - fused),
     }
     if a.residuals:
         mixed = a.residuals.work(run, a.num_layers, a.num_blocks)
@@ -131,29 +108,28 @@ def _whole(a: Architecture, run: Pass) -> dict[str, Work]:
     return components
 
 
+def _norms(a: Architecture, run: Pass, count: int) -> Work:
+    size, dtype = a.stream.residual_bytes, a.activation_dtype
+    return norms(
+        run.num_tokens, hidden_size=a.hidden_size, norms=count, residual_bytes=size, dtype=dtype
+    )
+
+
 def _projection(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the component that makes the input of a draft head of features of its target."""
+    """Return the product that makes the input of a draft head from features of its target."""
     h, wide, dtype = a.hidden_size, a.input_projection_size, a.input_projection_dtype
     return {"input_projection": _linear(run, run.num_tokens, wide * h, dtype, wide, h)}
 
 
 def _context(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the components that make keys and values of all layers of features of the target.
+    """Return the components that make keys and values of all layers from features of the target.
 
-    One product does it for all layers, one for each layer where weights of grouped heads are
-    quantised; norms and rotation of the keys are a kernel each for all, and each layer stores its
-    own (``qwen3_dflash``, ``dspark_mla`` and ``deepseek_v4/nvidia/dspark`` in vLLM 0.33).
+    One product serves all layers, or one each where weights of grouped heads are quantised; norms
+    and rotation of keys are a kernel each for all, and each layer stores its own (``qwen3_dflash``,
+    ``dspark_mla`` and ``deepseek_v4/nvidia/dspark`` in vLLM 0.33).
     """
     h, n = a.hidden_size, run.layout.tensor_parallel
-    components = _projection(a, run) | {
-        "norms": norms(
-            run.num_tokens,
-            hidden_size=h,
-            norms=1,
-            residual_bytes=a.stream.residual_bytes,
-            dtype=a.activation_dtype,
-        )
-    }
+    components = _projection(a, run) | {"norms": _norms(a, run, 1)}
     for stored, layers in a.parts.items():
         if not isinstance(stored.part, MixerPart):
             continue
@@ -175,7 +151,6 @@ def _context(a: Architecture, run: Pass) -> dict[str, Work]:
 
 
 def _markov(a: Architecture, run: Pass) -> dict[str, Work]:
-    """Return the components of one step of a Markov head."""
     if a.markov is None:
         raise InputError("part", "markov", f"a part of {a.name}, which has no Markov head")
     return a.markov.work(run, a.vocabulary_size)
@@ -187,11 +162,11 @@ _WORKS: dict[Part, Callable[[Architecture, Pass], dict[str, Work]]] = {
     "context": _context,
     "markov": _markov,
 }
-"""Components by what runs."""
+"""Components by the part of a model that runs."""
 
 _CONTEXT_MOVED, _CONTEXT_KERNELS = 6, 3
-"""How often an element of a new entry is read or written after its product: parted, its keys normed
-and rotated, and stored; and kernels for all layers of it [-]."""
+"""How often an element of a new entry is read or written after its product (split, keys normed and
+rotated, stored), and kernels that do so for all layers [-]."""
 
 
 def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
@@ -210,7 +185,7 @@ def _of_layers(a: Architecture, run: Pass) -> Iterator[tuple[str, Work]]:
 
 
 def _add(components: dict[str, Work], name: str, work: Work) -> None:
-    """Add the work of some layers; that on weights of other dtypes is a component of its own."""
+    """Add the work of some layers; on weights of another dtype it is a component of its own."""
     same = components.get(name)
     if same is None:
         components[name] = work
@@ -240,10 +215,10 @@ def _linear(
 
 
 def _all_reduce(a: Architecture, run: Pass) -> Work:
-    """One all-reduce after each mixer and feed-forward block and the embedding.
+    """Return an all-reduce after each mixer, each feed-forward block and the embedding.
 
-    Logits, and what is made of the embedding for each layer, are gathered, which sends half of
-    what reducing them would; a table for each layer is one more embedding.
+    Logits, and what is made of the embedding for each layer, are gathered, which sends half of what
+    reducing them would; embedding tables of the layers count as one more embedding.
     """
     layout = run.layout
     if layout.tensor_parallel == 1:

@@ -1,4 +1,4 @@
-"""Kinds of kernels that a model runs, and the fits that its deployment takes for them."""
+"""Which kinds of kernels a model runs, and the fits that its deployment takes for them."""
 
 from functools import lru_cache
 
@@ -13,18 +13,7 @@ from specmodel.models.architecture import Architecture
 
 
 def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
-    """Return the kinds of kernels that a model runs, each with the dtypes of the first of them.
-
-    Parameters
-    ----------
-    model
-        The model.
-
-    Returns
-    -------
-    dict
-        By kind: dtype of weights, cache or state, and of the arithmetic.
-    """
+    """Return the kinds of kernels a model runs, with stored and arithmetic dtype of the first."""
     of_norms: tuple[str, str] = (FITTED_DTYPE, model.activation_dtype)
     found = {"elementwise": of_norms}
     if model.residuals:
@@ -36,20 +25,7 @@ def kernels_of(model: Architecture) -> dict[str, tuple[str, str]]:
 
 
 def places_taken(kernels: Kernels, model: Architecture) -> list[tuple[str, str]]:
-    """Return kind and dtype of each fit that a model takes, of all its parts, once.
-
-    Parameters
-    ----------
-    kernels
-        Of its deployment.
-    model
-        The model.
-
-    Returns
-    -------
-    list of tuple
-        In the order of the parts; empty where the kernels are the data sheet's.
-    """
+    """Return kind and dtype of each fit that a model takes, once; none on the data sheet."""
     dtypes = [run for part in model.parts for run in _kernels_of_part(part)]
     if model.residuals and model.residuals.kernel_kind in MAIN_KINDS:
         dtypes.append((model.residuals.kernel_kind, FITTED_DTYPE, FITTED_DTYPE))
@@ -58,20 +34,7 @@ def places_taken(kernels: Kernels, model: Architecture) -> list[tuple[str, str]]
 
 
 def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelFit]:
-    """Return the fits of kinds with errors of their own that a model of a deployment takes.
-
-    Parameters
-    ----------
-    deployment
-        What runs where.
-    model
-        Its target, or an architecture of its drafter.
-
-    Returns
-    -------
-    dict
-        By `Kernels.kind_of_errors`; empty where the kernels are the data sheet's.
-    """
+    """Return the fits a model takes, by `Kernels.kind_of_errors`; none on the data sheet."""
     kernels, found = deployment.kernels, dict[str, KernelFit]()
     for kind, dtypes in kernels_of(model).items():
         fit = kernels.record.fit(kind, *dtypes) if kernels.record else None
@@ -82,7 +45,6 @@ def fits_taken(deployment: Deployment, model: Architecture) -> dict[str, KernelF
 
 @lru_cache(maxsize=1024)
 def _kernels_of_part(part: Stored) -> tuple[tuple[str, str, str], ...]:
-    """Return kind and dtypes of each component of a layer's part, in order."""
     one = Batch((sequence_group(batch_size=1),))
     run = Pass(part.stream, one, SINGLE_GPU, Routing(np.zeros(())), np.ones(()))
     works = part.work(run, 1).values()

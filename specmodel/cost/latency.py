@@ -28,7 +28,7 @@ class DraftTime:
 
     @property
     def total_time(self) -> FloatArray:
-        """Time of all that a step has [s]."""
+        """Time of all such passes of a step [s]."""
         return self.passes.count * self.each.total_time
 
 
@@ -39,19 +39,18 @@ class StepTimes:
     Parameters
     ----------
     plain_pass, verify_pass
-        Plain pass, and verify pass of a batch in which some sequence has a proposal, each with all
-        the time that the host takes for it.
+        Plain pass, and verify pass of a batch in which some sequence has a proposal, both with all
+        of the host's time.
     draft_passes
-        Passes of the drafter, an entry for each of its parts, likewise; none for a look-up on the
-        host.
+        Passes of each part of the drafter, with all host time; none for a look-up on the host.
     speculating_chance
-        Chance that any sequence has one: 0 without a draft, below 1 for n-gram look-up [-].
+        Chance that any sequence has a proposal: 0 without a draft, below 1 for n-gram look-up [-].
     tree_time
         Building and masking a tree on the GPU [s].
     lookup_time, rejection_time
         What the host takes for look-ups, and for the draft of a step beside its passes [s].
     hides_host
-        Which steps have the host work beside the GPU, as `EngineProfile` says.
+        Which steps have the host work beside the GPU, as in `EngineProfile`.
     """
 
     plain_pass: PassTime
@@ -65,18 +64,18 @@ class StepTimes:
 
     @cached_property
     def forward(self) -> PassTime:
-        """Plain pass, with what it waits for the host."""
+        """Plain pass, with the host time it waits for."""
         hides = self.hides_host != "none"
         return self.plain_pass.beside_host() if hides else self.plain_pass
 
     @cached_property
     def speculating(self) -> PassTime:
-        """Verify pass of a batch with some proposal, with what it waits for the host."""
+        """Verify pass of a batch with some proposal, with the host time it waits for."""
         return self.verify_pass.waiting(self._share) if self._hides else self.verify_pass
 
     @cached_property
     def drafting(self) -> tuple[DraftTime, ...]:
-        """Passes of the drafter, with what they wait for the host."""
+        """Passes of the drafter, with the host time they wait for."""
         if not self._hides:
             return self.draft_passes
         parts = self.draft_passes
@@ -100,7 +99,7 @@ class StepTimes:
 
     @property
     def reject_time(self) -> FloatArray:
-        """Rejection sampling, and what else the host does for a draft as such [s]."""
+        """Rejection sampling, and whatever else the host does once a draft [s]."""
         return self.rejection_time * self._share if self._hides else self.rejection_time
 
     @property
@@ -115,7 +114,7 @@ class StepTimes:
 
     @property
     def passes(self) -> dict[str, PassTime]:
-        """Each kind of pass by what tables call it."""
+        """Each kind of pass by its name in tables."""
         drafting = {part.passes.name: part.each for part in self.drafting}
         return {"forward": self.forward, "verify": self.speculating} | drafting
 
@@ -145,15 +144,7 @@ class StepTimes:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelErrors:
-    """How many times as long kernels of each kind take in each pass of a step [-].
-
-    Parameters
-    ----------
-    forward, verify, draft
-        By kind of kernels [-].
-    deployment
-        Beside, on all that GPUs do in any pass, messages included; host time stays [-].
-    """
+    """Factors on the time of kernels by kind, and one of the deployment on all GPU time [-]."""
 
     forward: Mapping[str, FloatArray]
     verify: Mapping[str, FloatArray]
@@ -171,23 +162,27 @@ def step_times(
     known: StepTimes | None = None,
     errors: KernelErrors | None = None,
 ) -> StepTimes:
-    """Return the times of a draft-and-verify step.
+    """Return the times of a draft-and-verify step (Eq. 2 of MoESD, with the drafter's own passes).
+
+    The host looks up drafts one sequence after another, on each replica its own. Where only a share
+    r of the sequences has a proposal, some sequence has one with chance ``1 - (1 - r)^B``; the
+    others then carry one token in the same pass. Host time adds to the GPU's, or is hidden behind
+    it but for a share (`algebra.overlap`) that is the same for all host work of a step. Look-ups
+    are never hidden: they need the tokens of the step before.
 
     Parameters
     ----------
     deployment
         What runs where.
-    batch_size
-        Sequences decoded together, any shape [request].
-    draft_length
-        Tokens drafted per sequence, 0 for none [token].
+    batch_size, draft_length
+        Sequences decoded together [request]; tokens drafted for each, 0 for none [token].
     verify_tokens
         Tokens of each sequence in the verify pass; 1 where `draft_length` is 0 [token].
     context_length
         KV entries of each sequence before the step [token].
     known
-        Times of the same deployment, batch sizes and contexts at other draft lengths: passes
-        that do not depend on the length are taken from there.
+        Times of the same deployment, batch sizes and contexts at other draft lengths, of which
+        passes that do not depend on the length are taken.
     errors
         Factors on the time of kernels and of passes.
 
@@ -195,22 +190,6 @@ def step_times(
     -------
     StepTimes
         Arrays that broadcast with the arguments; axes that a time does not depend on stay short.
-
-    Raises
-    ------
-    InputError
-        If a number is out of range, or a tree meets recurrent layers.
-
-    Notes
-    -----
-    Eq. 2 of MoESD, with ``γ T_D(B, 1)`` for a drafter that makes a pass for each token. The host
-    looks up drafts one sequence after another, on each replica its own. Where
-    only a share r of the sequences has a proposal, some sequence has one with chance
-    ``1 - (1 - r)^B``; the others then carry one token in the same pass.
-
-    What the host takes adds to the GPU's time, or is hidden behind it but for a share
-    (`algebra.overlap`), the same of all that it does in a step. Look-ups are never hidden: they
-    need the tokens of the step before.
     """
     drafter, engine = deployment.drafter, deployment.engine_seconds
     B = check("batch_size", batch_size, above=0)
@@ -256,10 +235,7 @@ def step_times(
 
 
 def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numeric) -> None:
-    """Refuse a tree where some layer keeps a state, as a state has one past and no branches.
-
-    So have entries that are made of several tokens.
-    """
+    """Refuse trees where layers keep a state or entries of several tokens: neither branches."""
     model = deployment.recurrent_model
     why = "recurrent layers of {} carry one state from token to token"
     if model is None:
@@ -283,20 +259,7 @@ def _check_chain(deployment: Deployment, gamma: FloatArray, verify_tokens: Numer
 def target_pass(
     deployment: Deployment, sequences: SequenceGroup | Sequence[SequenceGroup]
 ) -> PassTime:
-    """Return the time of one pass of the target.
-
-    Parameters
-    ----------
-    deployment
-        What runs where.
-    sequences
-        What the pass carries: one group of sequences that are alike, or several.
-
-    Returns
-    -------
-    PassTime
-        Time by component; its work can be asked for.
-    """
+    """Return the time of one pass of the target; its work can be asked for."""
     d = deployment
     return _timed(d, d.target, sequences, d.popularity, d.layout, d.engine_seconds)
 
@@ -307,24 +270,7 @@ def draft_pass(
     sequences: SequenceGroup | Sequence[SequenceGroup],
     part: Part = "layers",
 ) -> PassTime:
-    """Return the time of one pass of the drafter.
-
-    Parameters
-    ----------
-    deployment
-        What runs where.
-    model
-        One of the architectures of the drafter.
-    sequences
-        What the pass carries.
-    part
-        What of it runs; the host takes time for its layers, with which all else is launched.
-
-    Returns
-    -------
-    PassTime
-        Time by component; its work can be asked for.
-    """
+    """Return the time of one pass of the drafter; the host takes time only if its layers run."""
     d, engine = deployment, deployment.engine_seconds
     is_alike = d.drafter.is_head and model.is_moe and model.num_experts == d.target.num_experts
     popularity = d.popularity if is_alike else None

@@ -6,12 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
-from specmodel.base.units import (
-    FloatArray,
-    Numeric,
-    check,
-    format_si,
-)
+from specmodel.base.units import FloatArray, Numeric, check, format_si
 from specmodel.cost.deployment import Deployment
 from specmodel.layers.batch import Layout
 from specmodel.layers.compressed import CompressedAttention
@@ -26,11 +21,11 @@ class MemoryUse:
     Parameters
     ----------
     deployment
-        What runs where; a drafter cut over fewer GPUs than the target fills those most.
+        What runs where; a drafter cut over fewer GPUs than the target fills those GPUs most.
     context_length
         KV entries of each sequence before the step, any shape [token].
     verify_tokens
-        Tokens that a step adds at most [token].
+        Most tokens that a step adds [token].
     """
 
     deployment: Deployment
@@ -44,7 +39,7 @@ class MemoryUse:
 
     @cached_property
     def draft_weight_bytes(self) -> float:
-        """Weights of the drafter; a head shares those of the target's ends [B]."""
+        """Weights of the drafter; a head shares embedding and output matrix of the target [B]."""
         target, drafter = self.deployment.target, self.deployment.drafter
         layout = self.deployment.draft_layout
         size = sum(model.weight_bytes(layout) for model in drafter.architectures)

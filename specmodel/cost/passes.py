@@ -1,4 +1,4 @@
-"""Seconds of one pass from its work: by component, and why one pass takes longer than another."""
+"""Seconds of one pass from its work, by component, and why one pass takes longer than another."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -16,13 +16,12 @@ from specmodel.machines.hardware import HardwareProfile
 from specmodel.machines.kernels import DATA_SHEET_KERNELS, Kernels
 
 NO_OVERHEADS = Overheads()
-"""Of an engine that takes no time of its own."""
-_NONE = np.zeros(())
+"""An engine that takes no time of its own."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComponentTime:
-    """Time of one component; computing and streaming overlap, the rest adds up [s]."""
+    """Times of one component [s]; computing and streaming overlap, the rest adds up."""
 
     compute_time: FloatArray
     memory_time: FloatArray
@@ -36,7 +35,7 @@ class ComponentTime:
     def scaled(
         self, factor: FloatArray | float, of_messages: FloatArray | float = 1.0
     ) -> "ComponentTime":
-        """Return it with kernels that take `factor` times as long, and messages [-]."""
+        """Return it with factors on the time of its kernels and of its messages [-]."""
         return replace(
             self,
             link_time=self.link_time * of_messages,
@@ -64,10 +63,7 @@ class ComponentTime:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PassTime:
-    """Time of one pass by component and on the host [s], and the experts it loads per layer [-].
-
-    `work` returns what the pass does, where that is kept or by computing it anew.
-    """
+    """Time of one pass by component and on the host [s]; `work` keeps or computes what it does."""
 
     components: dict[str, ComponentTime]
     host_time: FloatArray | float
@@ -77,20 +73,7 @@ class PassTime:
     def scaled(
         self, factors: Mapping[str, FloatArray], common: FloatArray | float = 1.0
     ) -> "PassTime":
-        """Return it with kernels of each kind that take so many times as long.
-
-        Parameters
-        ----------
-        factors
-            On kernels, by kind; 1 of others [-].
-        common
-            On all that GPUs do, messages included, beside; host time stays [-].
-
-        Returns
-        -------
-        PassTime
-            With components that may have more axes.
-        """
+        """Return it with factors on kernels by kind, and a common one on all GPU time [-]."""
         scaled = {
             name: part.scaled(factors.get(part.kind, 1.0) * common, common)
             for name, part in self.components.items()
@@ -110,37 +93,24 @@ class PassTime:
         return self.total_time - self.host_time
 
     def waiting(self, share: FloatArray | float) -> "PassTime":
-        """Return it as it is where it waits for a share of the host's time only [-]."""
+        """Return it with only a share of its host time, the one it waits for [-]."""
         return replace(self, host_time=self.host_time * share)
 
     def beside_host(self) -> "PassTime":
-        """Return it as it is where the host works beside the GPU."""
+        """Return it for a host that works beside the GPU."""
         return self.waiting(exposed_share(self.gpu_time, self.host_time))
 
 
 def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
-    """Return by cause how much longer one pass takes than another; the causes sum exactly.
+    """Return by cause how much longer one pass takes than another; the causes sum exactly [s].
 
-    Parameters
-    ----------
-    before, after
-        Two passes of one model.
-
-    Returns
-    -------
-    dict
-        Seconds for each of `CAUSES` but drafting [s].
-
-    Notes
-    -----
-    The Shapley value of the causes. A pass is a sum over components, and in each only two causes
-    act on the same time, its traffic and its arithmetic, so that the mean over the two orders of
-    changing them is exact.
+    This is the Shapley value of the causes of `CAUSES` but drafting. A pass is a sum over
+    components, in each of which only two causes act on the same time, traffic and arithmetic, so
+    that the mean over the two orders of changing them is exact.
     """
     growth = {cause: np.zeros(()) for cause in CAUSES if cause != "drafting"}
     for name in dict.fromkeys((*before.components, *after.components)):
-        old, new = (time.components.get(name) for time in (before, after))
-        old, new = old or _idle(new), new or _idle(old)
+        old, new = _component(name, before, after), _component(name, after, before)
         more_memory = old.overlapped(old.compute_time, new.memory_time)
         more_compute = old.overlapped(new.compute_time, old.memory_time)
         moved = new.activation_time - old.activation_time
@@ -156,35 +126,13 @@ def growth_by_cause(before: PassTime, after: PassTime) -> dict[str, FloatArray]:
     return growth
 
 
-def _idle(part: ComponentTime | None) -> ComponentTime:
-    """Return a component as it is in a pass that does not run it."""
-    assert part is not None  # noqa: S101 - one of two passes runs it
-    return ComponentTime(
-        compute_time=_NONE,
-        memory_time=_NONE,
-        activation_time=0.0,
-        link_time=_NONE,
-        launch_time=0.0,
-        sharpness=part.sharpness,
-        kind=part.kind,
-        memory_cause=part.memory_cause,
-    )
+def _component(name: str, time: PassTime, other: PassTime) -> ComponentTime:
+    """Return a component, which takes no time in a pass that does not run it."""
+    return time.components.get(name) or other.components[name].scaled(0.0, 0.0)
 
 
 def time_by_cause(time: PassTime) -> dict[str, FloatArray]:
-    """Return what a pass takes by cause: what it takes longer than one that does nothing.
-
-    Parameters
-    ----------
-    time
-        The pass.
-
-    Returns
-    -------
-    dict
-        Seconds for each of `CAUSES` but drafting, which sum to the pass; launches and the host's
-        time are overhead [s].
-    """
+    """Return what a pass takes by cause, beyond an empty one; the host's time is overhead [s]."""
     nothing = replace(time, components={})
     causes = growth_by_cause(nothing, time)
     return causes | {"overhead": causes["overhead"] + time.host_time}
@@ -202,17 +150,15 @@ def pass_time(
     ----------
     work
         Work of the pass on each GPU.
-    hardware
-        The GPU.
-    kernels
-        How kernels use it, by kind and dtype.
+    hardware, kernels
+        The GPU, and how kernels use it, by kind and dtype.
     overheads
         Seconds of the engine, of which those of a kernel and of a pass count here.
 
     Returns
     -------
     PassTime
-        Time and work by component.
+        Time by component, with the work.
     """
     components = {}
     for name, part in work.components.items():
@@ -234,23 +180,7 @@ def component_time(
 ) -> ComponentTime:
     """Return the time of one component, or of measured kernels, from its work.
 
-    Parameters
-    ----------
-    part
-        What it does on each GPU.
-    hardware
-        The GPU.
-    parameters
-        How its kernels use the GPU.
-    kernel_time
-        Overhead of each kernel beyond its own [s].
-    stack
-        Whose all-reduces it runs; None for typical ones.
-
-    Returns
-    -------
-    ComponentTime
-        Arrays of the shape of the work.
+    `kernel_time` [s] comes on top of each kernel's launch; all-reduces are those of `stack`.
     """
     k = parameters
     bytes_per_s = hardware.memory.peak_bytes_per_s
@@ -278,7 +208,7 @@ def component_time(
 
 
 def _communication(part: Work, hardware: HardwareProfile, stack: str | None) -> FloatArray:
-    """Latency and bytes of what a component sends; latency does not grow with the tokens."""
+    """Return latency and time of the bytes of what a component sends [s]."""
     seconds: FloatArray | float = 0.0
     link = hardware.link
     if part.collectives and link:
