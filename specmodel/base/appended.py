@@ -1,7 +1,8 @@
 """A CSV to which rows are appended as they are measured, and never lost.
 
-One process at a time; one that was killed left whole rows, and perhaps the beginning of one, which
-is cut off. Provenance is JSON beside it: what must not differ between rows, and a list of sessions.
+One process writes at a time. One that was killed left whole rows and perhaps the beginning of
+another, which is cut off. Provenance is a JSON beside it: what all rows have in common, and a list
+of sessions.
 """
 
 import contextlib
@@ -18,29 +19,15 @@ from specmodel.base.errors import InputError
 from specmodel.base.files import write_text
 
 SYNC_INTERVAL = 1.0
-"""Rows reach the disk within this time even if the machine stops [s]."""
+"""Longest time until rows reach the disk, even if the machine stops [s]."""
 
 
 class AppendedRows:
-    """Rows of a CSV, open for appending as a context manager.
+    """Rows of a CSV that is made or continued, open for appending as a context manager.
 
-    Parameters
-    ----------
-    path
-        The CSV; made if it is not there, continued if it is.
-    columns
-        Its columns; what is not among them is refused, what is not given stays blank.
-    writer
-        What writes such rows, for messages.
-    identity
-        What must not differ between the rows of a file, such as device and versions.
-    session
-        What is recorded of this run beside it.
-
-    Raises
-    ------
-    InputError
-        If the file is of another identity or has other columns, is in use, or cannot be written.
+    `identity` must be the same for all rows of a file, such as device and versions; `session` is
+    noted of this run. `writer` is named in messages. Cells that a row lacks stay blank; columns
+    that the file does not have are refused.
     """
 
     def __init__(
@@ -58,18 +45,7 @@ class AppendedRows:
         self._header, self._synced = ",".join(columns) + "\n", 0.0
 
     def read(self) -> list[dict[str, str]]:
-        """Return the whole rows that are there, without opening the file for appending.
-
-        Returns
-        -------
-        list of dict
-            A text by column; a cell that a damaged row lacks is None.
-
-        Raises
-        ------
-        InputError
-            If the file is no CSV of these columns, or of another identity.
-        """
+        """Return the whole rows that are there; a cell that a damaged row lacks is None."""
         self._provenance = self._checked_provenance()
         text = _whole_lines(self.path)
         if text is None:
@@ -106,18 +82,7 @@ class AppendedRows:
             os.fsync(self._file)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append a row; what is not in the columns is refused.
-
-        Parameters
-        ----------
-        row
-            Values by column.
-
-        Raises
-        ------
-        InputError
-            If it cannot be written, as on a full disk; rows before it are kept.
-        """
+        """Append a row; if it cannot be written, as on a full disk, the rows before it are kept."""
         self._write(self.lines([row]))
 
     def lines(self, rows: Iterable[Mapping[str, Any]]) -> str:
@@ -127,11 +92,11 @@ class AppendedRows:
         return text.getvalue()
 
     def error(self, expected: str) -> InputError:
-        """Return what says that the file is not as expected."""
+        """Return an error that says what the file should be."""
         return InputError("output", str(self.path), expected)
 
     def _checked_provenance(self) -> dict[str, Any]:
-        """Return the provenance of the rows that are there, and this run's as its last session."""
+        """Return the provenance of the rows that are there, with this run as its last session."""
         path, has_rows = self.provenance_path, self.path.exists() and self.path.stat().st_size > 0
         new = {"identity": self.identity, "sessions": [self._session]}
         if not path.exists():
@@ -161,11 +126,11 @@ class AppendedRows:
         write_text(self.provenance_path, text)
 
     def _prepare(self) -> None:
-        """Do what must be done with the file locked, before it is opened."""
+        """Do what the locked file needs before it is opened; subclasses add to it."""
         self.note_session()
 
     def _rewrite(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Put these rows in the place of those that are there."""
+        """Replace the rows that are there."""
         write_text(self.path, self._header + self.lines(rows))
 
     def _write(self, text: str) -> None:

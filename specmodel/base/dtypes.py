@@ -1,4 +1,4 @@
-"""Dtypes of weights, caches and arithmetic: sizes, names, and whose kernels read them."""
+"""Dtypes of weights, caches and arithmetic: their sizes, names, and whose kernels read them."""
 
 from functools import cache
 from typing import Literal
@@ -24,7 +24,7 @@ StorageDtype = Literal[
     "int4_g64",
     "int4_g32",
 ]
-"""Dtypes of weights and caches: those of `BYTES_PER_ELEMENT`."""
+"""Dtypes of weights and caches, the keys of `BYTES_PER_ELEMENT`."""
 
 BYTES_PER_ELEMENT: dict[str, float] = {
     "fp32": 4.0,
@@ -42,10 +42,11 @@ BYTES_PER_ELEMENT: dict[str, float] = {
     "int4_g64": (4 + 16 / 64) / 8,
     "int4_g32": (4 + 16 / 32) / 8,
 }
-"""Size of one element [B] with its share of the scales: fp4 (NVFP4) has 8 bits for each 16
-elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128 and
-the like have 16 bits for each group of so many, and no zero points; fp8_block has 32 for each block
-of 128 x 128. Those of fp8 and int8 by tensor or channel are at most 0.1 %."""
+"""Size of one element with its share of the scales [B]: fp4 (NVFP4) has 8 bits for each 16
+elements, mxfp4 and mxfp8 8 for each 32, int4 16 and a 4-bit zero point for each 128; int4_g128
+and the like have 16 bits for each group of so many, and no zero points; fp8_block has 32 for
+each block of 128 x 128. Scales of fp8 and int8 by tensor or channel, at most 0.1 %, are left
+out."""
 
 _KERNELS = {
     "fp8_block": "fp8",
@@ -55,10 +56,10 @@ _KERNELS = {
     "int4_g64": "int4",
     "int4_g32": "int4",
 }
-"""Dtypes that differ from another in what shares a scale only, and that one."""
+"""Dtypes that differ from another one only in how many elements share a scale, and that one."""
 
 _WITH_FP8 = {"mxfp4": "mxfp4_fp8", "int4": "int4_fp8"}
-"""Weights of four bits that some kernels widen to 8 bits, and how fits of these are named."""
+"""Weights of four bits that some kernels widen to 8 bits, and the name of such kernels' fits."""
 
 _OTHER_NAMES = {
     "nvfp4": "fp4",
@@ -73,11 +74,11 @@ _OTHER_NAMES = {
 ARITHMETIC_BITS = {
     name: 4 if size < 1 else int(8 * size) for name, size in BYTES_PER_ELEMENT.items()
 }
-"""Width of the arithmetic on a dtype [-]: scales do not count."""
+"""Width of the arithmetic on a dtype, scales aside [-]."""
 
 
 def kernel_dtype(dtype: str) -> str:
-    """Return the dtype whose kernels read a dtype: the same but for how many share a scale."""
+    """Return the dtype whose kernels read a dtype, which differs in the size of groups only."""
     return _KERNELS.get(dtype, dtype)
 
 
@@ -85,16 +86,8 @@ def kernel_dtype(dtype: str) -> str:
 def names_of_fits(stored: str, arithmetic: str | None = None) -> tuple[str, ...]:
     """Return the names under which kernels of some dtypes may be fitted, the best first.
 
-    Parameters
-    ----------
-    stored, arithmetic
-        Dtypes of what is read and of the arithmetic on it, None for the usual one.
-
-    Returns
-    -------
-    tuple of str
-        The dtype itself, then the one whose kernels read it; another name where weights of four
-        bits meet activations of 8.
+    These are the stored dtype and the one whose kernels read it, or another name where weights of
+    four bits meet arithmetic in fp8.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The one exception a user can cause, and how it reads: argument, value, what would do."""
+"""The one exception that users can cause, and how it reads: argument, value, what would do."""
 
 from collections.abc import Iterable
 
@@ -33,15 +33,12 @@ class InputError(ValueError):
 
 
 def in_one_line(text: str) -> str:
-    """Return a text in one line, in which control characters stand as escapes."""
-    line = " ".join(text.split())
-    return (
-        line if line.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in line)
+    """Return a text in one line, with control characters as escapes."""
+    escaped = (
+        c if c.isprintable() else c.encode("unicode_escape").decode()
+        for c in " ".join(text.split())
     )
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return "".join(escaped)
 
 
 def _abbreviate(value: object) -> str:
@@ -58,19 +55,9 @@ def cut(text: str, most: int = 80) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known names most like the one typed, or all of them, separated by commas.
+    """Return the known names most like the one typed (at most six), or all of them, with commas.
 
-    Parameters
-    ----------
-    name
-        What was typed.
-    known
-        The names that would do.
-
-    Returns
-    -------
-    str
-        The six most alike at most: those that contain it, else those spelt alike.
+    Names that contain it come first, else those spelt alike.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from specmodel.base.errors import InputError
 
 
 def file_mode(path: Path) -> int:
-    """Return the mode of a file, its links followed; 0 where nothing is, or nothing can be [-]."""
+    """Return the mode of a file, its links followed; 0 where there is none [-]."""
     try:
         return path.stat().st_mode
     except (OSError, ValueError):
@@ -19,7 +19,7 @@ def file_mode(path: Path) -> int:
 
 
 def check_readable(path: Path, argument: str, kind: str) -> None:
-    """Refuse what is no ordinary file: a pipe may never end; `kind` says what it should be."""
+    """Refuse what is no ordinary file, as a pipe may never end; `kind` says what it should be."""
     try:
         mode = path.stat().st_mode
         reason = "it is a directory" if stat.S_ISDIR(mode) else "it is no ordinary file"
@@ -58,21 +58,9 @@ def write_text(path: str | Path, text: str, argument: str = "output") -> None:
 
 
 def write_bytes(path: str | Path, content: bytes, argument: str = "output") -> None:
-    """Write a file as a whole or not at all.
+    """Write a file as a whole, or change nothing and raise.
 
-    Parameters
-    ----------
-    path
-        Where; a file that is there is replaced and keeps its mode, a link is followed.
-    content
-        Its content.
-    argument
-        Name that an error should carry.
-
-    Raises
-    ------
-    InputError
-        If it cannot be written; then nothing has changed.
+    A file that is there is replaced and keeps its mode; a link is followed.
     """
     try:
         target = _followed(Path(path))

@@ -9,20 +9,10 @@ from typing import Any
 def front(
     package: str, /, **names: str
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package.
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package, for it to bind.
 
-    Parameters
-    ----------
-    package
-        Its ``__name__``.
-    **names
-        By module of the package, dots as two underscores: the names taken from it, with spaces
-        between. None: the module itself is exported.
-
-    Returns
-    -------
-    tuple
-        What the package binds at its top level.
+    `names` has, by module (dots as two underscores), the names taken from it with spaces between;
+    an empty text exports the module itself.
     """
     modules = {module.replace("__", "."): listed.split() for module, listed in names.items()}
     homes = {name: module for module, listed in modules.items() for name in listed}

@@ -22,23 +22,7 @@ _EXPECTED_NUMBERS = "numbers as a list or range: 0.5,0.7 or 0.5:0.9:0.1 or 1e9:1
 def parse_values(argument: str, text: str) -> list[int]:
     """Return the whole numbers of a list whose entries may be ranges, ends included.
 
-    Parameters
-    ----------
-    argument
-        Name that an error should carry.
-    text
-        Entries separated by commas: a number, ``first:last``, ``first:last:step`` or
-        ``first:last:xfactor``.
-
-    Returns
-    -------
-    list of int
-        The numbers in the order given.
-
-    Raises
-    ------
-    InputError
-        If an entry is not a number or range, is reversed, or there are too many.
+    An entry is a number, ``first:last``, ``first:last:step`` or ``first:last:xfactor``.
 
     Examples
     --------
@@ -51,22 +35,7 @@ def parse_values(argument: str, text: str) -> list[int]:
 def parse_numbers(argument: str, text: str) -> list[float]:
     """Return the numbers of a list whose entries may be ranges, ends included.
 
-    Parameters
-    ----------
-    argument
-        Name that an error should carry.
-    text
-        Entries separated by commas: a number, ``first:last:step`` or ``first:last:xfactor``.
-
-    Returns
-    -------
-    list of float
-        The numbers in the order given, steps counted from the first.
-
-    Raises
-    ------
-    InputError
-        If an entry is not a number or range, is reversed, or there are too many.
+    An entry is a number, ``first:last:step`` or ``first:last:xfactor``; steps count from the first.
 
     Examples
     --------
@@ -77,7 +46,6 @@ def parse_numbers(argument: str, text: str) -> list[float]:
 
 
 def _parse(argument: str, text: str, number: type[Number], expected: str) -> list[Number]:
-    """Return the values of each entry in turn."""
     values: list[Number] = []
     for entry in text.split(","):
         try:
@@ -138,24 +106,7 @@ def _finite(text: str, number: type[Number]) -> Number:
 
 
 def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
-    """Return name and ends of a range of one input.
-
-    Parameters
-    ----------
-    argument
-        Name that an error should carry.
-    text
-        ``name=low:high``.
-
-    Returns
-    -------
-    tuple
-        Name, low and high end; the caller knows which ends would do [-].
-
-    Raises
-    ------
-    InputError
-        If it is not of that form, or an end is not a finite number.
+    """Return name and ends of a range ``name=low:high``; the caller knows which ends would do.
 
     Examples
     --------
@@ -173,17 +124,7 @@ def parse_named_range(argument: str, text: str) -> tuple[str, float, float]:
 
 
 def runs(values: Iterable[Value]) -> list[tuple[int, int, Value]]:
-    """Return the runs of equal neighbours in a list.
-
-    Parameters
-    ----------
-    values
-        The list.
-
-    Returns
-    -------
-    list of tuple
-        Places of the first and the last of each run, from 0, and their value.
+    """Return first and last place, from 0, and value of each run of equal neighbours.
 
     Examples
     --------
@@ -199,17 +140,7 @@ def runs(values: Iterable[Value]) -> list[tuple[int, int, Value]]:
 
 
 def ranges_text(pairs: Iterable[tuple[int, int]]) -> str:
-    """Return ranges as people write them.
-
-    Parameters
-    ----------
-    pairs
-        First and last number of each [-].
-
-    Returns
-    -------
-    str
-        Separated by commas.
+    """Return pairs of first and last number as people write ranges.
 
     Examples
     --------

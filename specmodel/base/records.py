@@ -95,7 +95,7 @@ def spellings(name: str) -> tuple[str, str, str]:
 
 
 def find_file(name: str | Path, folder: Path, argument: str) -> Path:
-    """Return the file of a record that ships in a folder, or a path as given, which may be none."""
+    """Return the file of a record that ships in a folder, or a path as given, file or not."""
     if is_path(name, argument):
         check_no_id(str(name), folder, argument)
         return Path(name)
@@ -127,20 +127,10 @@ def _shipped(cls: type[Record], path: Path, argument: str) -> Record:
 
 
 def toml_text(record: Record, table: str = "") -> str:
-    """Return a record as TOML.
+    """Return a record as TOML, without fields that are None and empty tables.
 
-    Parameters
-    ----------
-    record
-        What is written; fields that are None and empty tables are left out.
-    table
-        Dotted name of the table that it is the content of, and then without fields that are at
-        their default; top level if empty.
-
-    Returns
-    -------
-    str
-        Lines without a last line break.
+    With `table`, the dotted name of the table that it becomes, fields at their default are left out
+    too.
     """
     data = record.model_dump(exclude_none=True, exclude_defaults=bool(table))
     prefix = f"{table}." if table else ""
@@ -196,7 +186,7 @@ def read_mapping(path: Path, argument: str) -> dict[str, Any]:
 
 
 def read_numbers(path: Path, argument: str) -> FloatArray:
-    """Return the numbers of a text, between white space, commas or JSON brackets: one axis [-]."""
+    """Return the numbers of a text, between white space, commas or JSON brackets [-]."""
     words = read_text(path, argument, "text").translate(str.maketrans("[],", "   ")).split()
     if not words:
         raise InputError(argument, str(path), "at least one number")
@@ -227,7 +217,7 @@ def read_text(path: Path, argument: str, kind: str) -> str:
 def _first_fault(
     cls: type[Record], data: object, error: ValidationError, argument: str
 ) -> InputError:
-    """Return the fault to report; a key that is not known before one that it may be meant for."""
+    """Return the fault to report: an unknown key before a missing one that it may be meant for."""
     fault = min(error.errors(include_url=False), key=_urgency)
     path, expected = fault["loc"], fault["msg"].removeprefix("Input should be ")
     name = _joined(argument, _place(data, path))
@@ -249,7 +239,7 @@ def _first_fault(
 
 
 def _urgency(fault: ErrorDetails) -> int:
-    """Rank a fault: the version first, which decides what is known, then what is not known."""
+    """Rank a fault: the version first, which decides what is known, then unknown keys."""
     if fault["loc"] == ("schema_version",):
         return 0
     return 1 if fault["type"] == "extra_forbidden" else 2
@@ -260,7 +250,7 @@ def _joined(*names: str) -> str:
 
 
 def _place(data: object, path: Sequence[int | str]) -> str:
-    """Return where a fault is in `data`: its path, without the kinds of tables put in between."""
+    """Return the path of a fault in `data`, without the kinds of tables put in between."""
     place = ""
     for key in path:
         if isinstance(key, int) and isinstance(data, Sequence) and key < len(data):
@@ -281,7 +271,7 @@ def _records_at(cls: type[Record], path: Sequence[int | str]) -> list[type[Recor
 
 
 def _tag(cls: type[Record]) -> object:
-    """Return what the field `kind` of a record says, by which a table is told from others."""
+    """Return the field `kind` of a record, by which one kind of table is told from another."""
     return cls.model_fields["kind"].default
 
 

@@ -15,10 +15,10 @@ from specmodel.base.files import check_readable
 from specmodel.base.units import LARGEST_NUMBER, FloatArray
 
 ARGUMENT = "measurements"
-"""Name that errors carry unless told otherwise, a column after a dot."""
+"""Name that errors carry unless told otherwise; a column follows after a dot."""
 
 MOST_BYTES = 4_000_000_000
-"""Most memory that a Parquet table may take, 8 bytes a value [B]."""
+"""Most memory that a Parquet table may take, at 8 bytes a value [B]."""
 MAX_COLUMNS = 1000
 """Most columns that a table may have [-]."""
 
@@ -34,28 +34,10 @@ def read_table(
     *,
     comments: bool = True,
 ) -> pd.DataFrame:
-    """Return a table from a CSV or Parquet file.
+    """Return the unchecked rows of a CSV or Parquet file, which its suffix tells apart.
 
-    Parameters
-    ----------
-    path
-        The file; its suffix tells the format.
-    text_columns
-        Columns that are text even if they look like numbers, such as a version 1.10.
-    argument
-        Name that an error should carry.
-    comments
-        Whether what follows a # in a CSV is a comment.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Its rows, unchecked.
-
-    Raises
-    ------
-    InputError
-        In one line, if it cannot be read.
+    `text_columns` are text even if they look like numbers, such as a version 1.10; with `comments`,
+    what follows a # in a CSV is one.
     """
     path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
@@ -86,7 +68,7 @@ def parse_csv(
     *,
     comments: bool = True,
 ) -> pd.DataFrame:
-    """Return the table that a stream of CSV holds; errors say that `name` was given."""
+    """Return the table in a stream of CSV; errors say that `name` was given."""
     kinds = dict.fromkeys(text_columns, str)
     try:
         if not stream.seekable():
@@ -102,7 +84,7 @@ def parse_csv(
 
 
 def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
-    """Return a table that takes no more memory than `MOST_BYTES`, by what its end says of it."""
+    """Return a table if its metadata says that it takes no more memory than `MOST_BYTES`."""
     from pyarrow import parquet
 
     found = parquet.read_metadata(path)
@@ -115,7 +97,7 @@ def _read_parquet(path: Path, argument: str) -> pd.DataFrame:
 
 
 def _check_header(stream: IO[bytes], name: str, argument: str) -> None:
-    """Refuse names that come too often or are too many, which pandas would number for hours."""
+    """Refuse names that are doubled or too many, which pandas would number for hours."""
     while line := stream.readline(_LONGEST_HEADER):
         if len(line) == _LONGEST_HEADER:
             raise ValueError(f"a line of more than {_LONGEST_HEADER:,} bytes before any row")
@@ -137,24 +119,7 @@ def _malformed(argument: str, name: str, error: Exception) -> InputError:
 def need_columns(
     table: pd.DataFrame, names: Sequence[str], of: str = "", argument: str = ARGUMENT
 ) -> None:
-    """Refuse a table that lacks columns or has one twice.
-
-    Parameters
-    ----------
-    table
-        The table.
-    names
-        Columns that it needs.
-    of
-        What needs them, for the message; the table as a whole if empty.
-    argument
-        Name that an error should carry.
-
-    Raises
-    ------
-    InputError
-        Names them.
-    """
+    """Refuse a table that lacks columns or has one twice; `of` says in messages what needs them."""
     doubled = table.columns[table.columns.duplicated()]
     if len(doubled):
         raise InputError(argument, str(doubled[0]), "each column once")
@@ -183,32 +148,10 @@ def numbers(
     of: str = "",
     argument: str = ARGUMENT,
 ) -> FloatArray:
-    """Return a column as numbers.
+    """Return a column as finite numbers within bounds, of which `above` is open [-].
 
-    Parameters
-    ----------
-    table
-        The table.
-    name
-        The column.
-    above, minimum, maximum
-        Bounds, the first one open [-].
-    whole
-        Refuse what is not a whole number.
-    of
-        What has these bounds, for the message; every row if empty.
-    argument
-        Name that an error should carry, the column after a dot.
-
-    Returns
-    -------
-    FloatArray
-        Finite and within the bounds [-].
-
-    Raises
-    ------
-    InputError
-        Names the column and its first value that does not do.
+    `of` says in messages what has these bounds; an error names the column and the first value that
+    does not do.
     """
     values: FloatArray = np.asarray(as_numbers(table[name]), np.float64)
     usable = np.isfinite(values) & (values > above) & (values >= minimum) & (values <= maximum)

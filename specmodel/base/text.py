@@ -35,7 +35,7 @@ def table_width(columns: Columns) -> int:
 
 
 def align(columns: Columns, left: Collection[str] = ("limited\nby",)) -> str:
-    """Lay columns side by side; a title of two lines stands on two lines."""
+    """Lay columns side by side; a title may have several lines."""
     depth = max(title.count("\n") for title, _ in columns) + 1
     aligned = []
     for title, cells in columns:

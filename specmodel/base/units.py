@@ -1,4 +1,4 @@
-"""Constants, numeric types, argument checks and formatting. Everything inside is in SI units."""
+"""Numeric types, limits, argument checks and formatting. Everything inside is in SI units."""
 
 from typing import Any, TypeAlias
 
@@ -11,10 +11,10 @@ Numeric: TypeAlias = ArrayLike
 FloatArray: TypeAlias = NDArray[np.float64]
 
 LONGEST_TIME = 1e6
-"""Longest time that is taken from anyone: eleven days [s]."""
+"""Longest time that is accepted from anyone: eleven days [s]."""
 
 LARGEST_RATE = 1e18
-"""Largest bandwidth or arithmetic rate of one device that is taken [B/s] [FLOP/s]."""
+"""Largest bandwidth or arithmetic rate of one device that is accepted [B/s] [FLOP/s]."""
 
 LARGEST_NUMBER = 1e15
 """Largest number that a table may hold where nothing narrower is known [-]."""
@@ -39,10 +39,8 @@ def check(
         Name the error should carry.
     value
         Number or array of any shape.
-    minimum, maximum
-        Closed bounds [-].
-    above
-        Open lower bound [-].
+    minimum, maximum, above
+        Closed bounds, and an open lower one [-].
     whole
         Refuse what is not a whole number.
 
