@@ -1,4 +1,4 @@
-"""The plain question: how long a token takes without speculation, and what decides it."""
+"""Plain decoding: how long a token takes without speculation, and what limits it."""
 
 from __future__ import annotations
 
@@ -51,20 +51,16 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
 
     Parameters
     ----------
-    target, hardware, engine, stack
-        As `specmodel.predict` takes them.
-    host_speed
-        Likewise [-].
+    target, hardware, engine, stack, host_speed
+        As in `specmodel.predict` [-].
     batch_size, context_length, prompt_length, output_length
-        Likewise, broadcasting [request] [token] [token] [token].
+        As in `specmodel.predict`, broadcasting [request] [token] [token] [token].
     weight_dtype, activation_dtype, kv_dtype, attention_dtype, expert_dtype, embedding_dtype
-        Likewise.
-    state_rollback
-        Likewise.
-    routing_correlation, popularity, memory_utilization
-        Likewise [-].
+        As in `specmodel.predict`.
+    routing_correlation, popularity, memory_utilization, state_rollback
+        As in `specmodel.predict` [-].
     tensor_parallel, data_parallel, expert_parallel
-        Likewise [-].
+        As in `specmodel.predict` [-].
     interval
         Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
 
@@ -72,8 +68,8 @@ def decode(  # noqa: PLR0913 - all keyword-only: what decides the answer is name
     -------
     Prediction
         Arrays of the shape to which the arguments broadcast: tpot, throughput, limited_by (what
-        takes the largest share of a step), memory_bytes, max_batch_size; with lengths of prompt
-        and output also prefill_time, that of a whole prompt, beside one on each other replica.
+        takes the largest share of a step), memory_bytes, max_batch_size; with lengths of prompt and
+        output also prefill_time, that of a whole prompt while every other replica prefills one too.
 
     Raises
     ------
@@ -107,20 +103,7 @@ def decode_deployed(
     output_length: Numeric | None = None,
     interval: bool = False,
 ) -> Prediction:
-    """Predict plain decoding of a deployment whose records are resolved; otherwise as `decode`.
-
-    Parameters
-    ----------
-    deployment, assumed
-        As `deploy` gives them without a drafter.
-    batch_size, context_length, prompt_length, output_length, interval
-        As `decode` takes them [request] [token] [token] [token].
-
-    Returns
-    -------
-    Prediction
-        As `decode` gives it.
-    """
+    """Predict plain decoding of a deployment as `deploy` gives it, without a drafter."""
     points, told = plain_points(batch_size, context_length, prompt_length, output_length)
     points["draft_length"] = np.zeros(())
     evaluation = evaluate(deployment, points, Acceptance(acceptance_rate=0.0))

@@ -1,6 +1,6 @@
-"""One evaluation of operating points: the times of a step, its tokens, and what follows from them.
+"""Evaluation of operating points: the times of a step, its tokens, and what follows from them.
 
-`predict`, intervals, sensitivity, sweeps and long lists of points all come through here.
+Predictions, intervals, sensitivity, sweeps and long lists of points all come through here.
 """
 
 from __future__ import annotations
@@ -26,37 +26,21 @@ LIMITS = (*CAUSES, "none")
 """What `limited_by` may say."""
 
 LOAD = ("prompt_length", "output_length")
-"""Coordinates of points of an engine that prefills prompts between its steps."""
+"""Coordinates of points where an engine prefills prompts between its steps."""
 
 COORDINATES = ("batch_size", "context_length", *LOAD)
-"""What drafts of all lengths have in common."""
+"""Coordinates that drafts of all lengths have in common."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Evaluation:
     """Times and tokens of operating points, and what follows from them; arrays broadcast.
 
-    Parameters
-    ----------
-    deployment
-        What runs where.
-    points
-        Batch size [request], draft length, verify tokens and context length [token], by name; those
-        of `LOAD` too where steps carry prefill [token].
-    acceptance
-        Of the tokens drafted where there is a proposal.
-    times
-        Of a step, without the prefill that it carries.
-    tokens_per_step
-        Emitted per sequence in a mean step [token].
-    step_error
-        Factor on the time of a step with a draft, for errors of an engine; 1 is none [-].
-    max_draft_length
-        Longest draft considered for the best one [token].
-    prefill
-        Pass of one prompt on each replica where steps carry prefill, else None.
-    draft_prefill
-        The same of a draft model.
+    `points` has batch size [request], draft length, verify tokens and context length [token] by
+    name, and those of `LOAD` where steps carry prefill. `acceptance` is that of steps with a
+    proposal. `times` are without the prefill that steps carry. `step_error` is a factor on steps
+    with a draft, for errors of an engine [-]. `prefill` and `draft_prefill` are passes of one
+    prompt on each replica.
     """
 
     deployment: Deployment
@@ -76,7 +60,7 @@ class Evaluation:
 
     @cached_property
     def carried_by_draft(self) -> FloatArray | float:
-        """The same of a draft model, in steps that draft [s]."""
+        """Prefill by a draft model for each token, in steps that draft [s]."""
         return np.where(self.points["draft_length"] > 0, self._carried(self.draft_prefill), 0.0)
 
     def _carried(self, prefill: PassTime | None) -> FloatArray | float:
@@ -87,19 +71,19 @@ class Evaluation:
 
     @property
     def forward_time(self) -> FloatArray:
-        """Plain pass, and the prefill it carries [s]."""
+        """Plain pass with the prefill it carries [s]."""
         plain = self.times.forward_time
         return plain if self.prefill is None else plain + self.carried
 
     @property
     def verify_time(self) -> FloatArray:
-        """Mean target pass of a step, and the prefill it carries [s]."""
+        """Mean target pass of a step with the prefill it carries [s]."""
         verify = self.times.verify_time
         return verify if self.prefill is None else verify + self.tokens_per_step * self.carried
 
     @property
     def draft_time(self) -> FloatArray:
-        """All drafting of a step, and the prefill of a draft model [s]."""
+        """All drafting of a step, with the prefill by a draft model [s]."""
         draft = self.times.draft_time
         if self.draft_prefill is None:
             return draft
@@ -123,7 +107,7 @@ class Evaluation:
 
     @property
     def target_efficiency(self) -> FloatArray:
-        """Plain pass over verify pass, which never takes less, whatever the errors are [-]."""
+        """Plain pass over verify pass, at most 1 whatever the drawn errors are [-]."""
         efficiency = speculation.target_efficiency(self.forward_time, self.verify_time)
         return np.minimum(efficiency, 1.0)
 
@@ -145,21 +129,21 @@ class Evaluation:
 
     @property
     def plain_fits(self) -> np.ndarray:
-        """Whether batches fit in memory where nothing is drafted, the drafter loaded."""
+        """Whether batches fit in memory where the drafter is loaded but drafts nothing."""
         plain = replace(self.memory, verify_tokens=1.0)
         return np.asarray(self.points["batch_size"] <= plain.max_batch_size)
 
     @cached_property
     def is_chain(self) -> np.ndarray:
-        """Whether drafts are chains, and no trees."""
+        """Whether drafts are chains, not trees."""
         return is_chain(self.points, self.deployment)
 
     @property
     def break_even_acceptance_rate(self) -> FloatArray:
         """Rate from which speculation pays; NaN where none does, and for trees [-].
 
-        A loaded engine has that of an idle one: prefill adds the same to every token, but for that
-        of a draft model, which is left out here.
+        It does not depend on load: prefill adds the same to every token, but for that by a draft
+        model, which is left out.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
@@ -187,7 +171,7 @@ class Evaluation:
 
     @property
     def passes(self) -> dict[str, PassTime]:
-        """Each kind of pass by what tables call it; without a drafter there is one."""
+        """Each kind of pass by its name in tables; there is one without a drafter."""
         passes = self.times.passes if self.deployment.has_drafter else {}
         passes = passes or {"forward": self.times.forward}
         return passes | ({"prefill": self.prefill} if self.prefill else {})
@@ -204,8 +188,8 @@ class Evaluation:
     def best_draft_length(self) -> FloatArray:
         """Draft length with the largest speedup, 0 for none; NaN for trees [token].
 
-        Of recurrent layers each drafted token takes a state more: lengths that do not fit in memory
-        are left out where others do, or where a plain pass does.
+        In recurrent layers each drafted token takes one more state: lengths that do not fit in
+        memory are left out where others do, or where a plain pass does.
         """
         if not self.is_chain.any():
             return np.full((), np.nan)
@@ -242,34 +226,11 @@ def evaluate(
     max_draft_length: int = 1,
     prefill: PassTime | None = None,
 ) -> Evaluation:
-    """Return what speculation takes and gives at operating points.
+    """Return what speculation takes and gives at operating points; arrays may be draws.
 
-    Parameters
-    ----------
-    deployment
-        What runs where; its numbers may be arrays of draws.
-    points
-        Batch size [request], draft length and context length [token], by name, and verify tokens
-        where drafts are trees, and prompt and output length where steps carry prefill; all
-        real-valued and broadcasting.
-    acceptance
-        Of the tokens drafted where there is a proposal (`Acceptance.where_proposed`).
-    known, errors
-        As `step_times` takes them.
-    step_error, max_draft_length
-        As `Evaluation` has them [-] [token].
-    prefill
-        Pass of one prompt of the same deployment and lengths, if it is known.
-
-    Returns
-    -------
-    Evaluation
-        The step, and what follows from it.
-
-    Raises
-    ------
-    InputError
-        If acceptance says nothing about a tree, or a tree meets recurrent layers.
+    `points` are as `Evaluation` has them, verify tokens given only for trees; `acceptance` is that
+    of steps with a proposal (`Acceptance.where_proposed`); `known` and `errors` are those of
+    `step_times`.
     """
     points = {"verify_tokens": points["draft_length"] + 1} | dict(points)
     of_step = {name: array for name, array in points.items() if name not in LOAD}
@@ -300,30 +261,16 @@ def evaluate(
 def where_it_fits(
     speedup: FloatArray, fits: np.ndarray, plain_fits: np.ndarray, *, axis: int
 ) -> FloatArray:
-    """Return speedups, 0 for those that do not fit in memory where others or no draft at all do.
+    """Return speedups by draft length, 0 where one does not fit in memory but others would [-].
 
-    Parameters
-    ----------
-    speedup
-        By draft length along the axis [-].
-    fits
-        Whether each fits; broadcasts with them.
-    plain_fits
-        Whether a plain pass fits, without the axis.
-    axis
-        That of draft lengths [-].
-
-    Returns
-    -------
-    FloatArray
-        Of the shape of both [-].
+    `fits` says it of each length along the axis, `plain_fits` of a plain pass.
     """
     some_fit = fits.any(axis=axis, keepdims=True) | np.expand_dims(plain_fits, axis)
     return np.where(fits | ~some_fit, speedup, 0.0)
 
 
 def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.ndarray:
-    """Return where drafts are chains, and no trees."""
+    """Return where drafts are chains, not trees."""
     has_branches = (deployment.tree_width > 1) & (points["draft_length"] > 0)
     return np.asarray((points["verify_tokens"] == points["draft_length"] + 1) & ~has_branches)
 
@@ -331,7 +278,7 @@ def is_chain(points: Mapping[str, FloatArray], deployment: Deployment) -> np.nda
 def _tokens_where_proposed(
     points: Mapping[str, FloatArray], acceptance: Acceptance, deployment: Deployment
 ) -> FloatArray:
-    """Return the tokens of a step with a proposal; those of trees must have been measured."""
+    """Return the tokens of a step with a proposal, which for trees must be measured [token]."""
     gamma, chains = points["draft_length"], is_chain(points, deployment)
     if chains.all():
         return acceptance.expected_tokens_per_step(gamma)

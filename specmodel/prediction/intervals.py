@@ -21,7 +21,7 @@ from specmodel.prediction.columns import COLUMNS, Column
 from specmodel.prediction.evaluate import evaluate
 
 DRAWS = 400
-"""Draws [-]."""
+"""Number of draws [-]."""
 
 CENTRAL = 0.8
 """Share of the draws inside an interval [-]."""
@@ -36,8 +36,8 @@ MAX_POINTS = 5_000
 """Most operating points that intervals are computed for at once [-]."""
 
 _FIRST_KINDS = ("experts", "gemm", "attention")
-"""Kinds drawn together, whether a model runs them or not; others follow where it does, so that
-further kinds leave the intervals of models without them as they are."""
+"""Kinds that are drawn together whether a model runs them or not; others follow only where it does,
+so that new kinds leave the intervals of models without them as they are."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,49 +57,20 @@ def central_intervals(
     *,
     deployment_spread: float | None = None,
 ) -> dict[str, Interval]:
-    """Return central 80 % intervals of times, target efficiency and speedup.
+    """Return central 80 % intervals of times, target efficiency and speedup, by column name.
 
-    Parameters
-    ----------
-    deployment
-        What runs where; its kernels are fitted or typical.
-    points
-        Batch size, draft length, verify tokens and context length, broadcasting [request] [token].
-    acceptance
-        Of the tokens drafted where there is a proposal, taken as known.
-    generator
-        Source of the draws.
-    columns
-        Columns asked for.
-    deployment_spread
-        Standard deviation of the logarithm of the factor of the deployment, by default what
-        `spread_of_deployment` says [-].
-
-    Returns
-    -------
-    dict
-        By name, for each of `columns` that has one.
-
-    Raises
-    ------
-    InputError
-        If there is nothing that errors are known of, or there are too many points.
-
-    Notes
-    -----
     Each draw takes random factors on the time of kernels, with the spreads of residuals on shapes
-    that were left out of the fit: one factor that all kernels of a kind share on one model, and
-    one for each pass. Those of a plain and of a verify pass correlate (`likeness_of_passes`). As
-    the parameters that leave a shape out miss it by their own uncertainty too, the spreads hold
-    it already, and the parameters of kernels are not drawn.
+    that were left out of the fit: one factor that all kernels of a kind share on one model, and one
+    for each pass. Those of a plain and of a verify pass correlate (`likeness_of_passes`). Such
+    residuals hold the uncertainty of the fitted parameters already, which are therefore not drawn.
 
-    Engines miss what their kernels alone would take by more: by versions of kernels, fusion, clocks
-    and what no table has. That is one factor of the deployment, drawn once, on all that GPUs do in
-    plain, verify, draft and prefill passes, messages included; host time is what was given. As all
-    passes share it, ratios keep of it only what host time leaves. That verify passes of several
-    tokens a sequence share all of it is an assumption: nothing published measures them alone.
-    Plain passes of 2, 4 and 8 times the requests differ by somewhat more than the errors of
-    kernels let a verify pass of as many tokens: intervals of that ratio hold for 68, 68 and 66 %.
+    Engines differ more than their kernels alone: by versions of kernels, fusion, clocks and what no
+    table has. That is one factor of the deployment, drawn once, on all that GPUs do in plain,
+    verify, draft and prefill passes, messages included; host time is what was given. As all passes
+    share it, ratios keep only what host time leaves of it. That verify passes of several tokens a
+    sequence share all of it is an assumption: nothing published measures them alone. Plain passes
+    of 2, 4 and 8 times the requests differ by somewhat more than the errors of kernels let a verify
+    pass of as many tokens: intervals of that ratio hold for 68, 68 and 66 %.
 
     The overheads of a fitted engine are drawn from the covariance of its fit, since at batch sizes
     that were not fitted they weigh otherwise, and a factor with the engine's own spread comes on
@@ -129,18 +100,7 @@ def central_intervals(
 
 
 def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
-    """Return the fits that target and drafter take, those of the target where both run a kind.
-
-    Parameters
-    ----------
-    deployment
-        What runs where.
-
-    Returns
-    -------
-    dict
-        By the kind whose errors they have.
-    """
+    """Return the fits that target and drafter take, the target's first, by kind of errors."""
     found: dict[str, KernelFit] = {}
     for model in (deployment.target, *deployment.drafter.architectures):
         found = fits_taken(deployment, model) | found
@@ -148,47 +108,25 @@ def fits_of_models(deployment: Deployment) -> dict[str, KernelFit]:
 
 
 def spread_of_deployment(deployment: Deployment) -> float:
-    """Return the standard deviation of the logarithm of the factor that all passes share.
+    """Return the standard deviation of the logarithm of the factor that all passes share [-].
 
-    Parameters
-    ----------
-    deployment
-        What runs where.
-
-    Returns
-    -------
-    float
-        `DEPLOYMENT_SPREAD`; 0 under a fitted engine, whose errors are of whole steps already [-].
+    It is 0 under a fitted engine, whose errors are of whole steps already.
     """
     return 0.0 if deployment.engine.fit else DEPLOYMENT_SPREAD
 
 
 def likeness_of_passes(deployment: Deployment, verify_tokens: Numeric) -> FloatArray:
-    """Return how the errors of a plain and of a verify pass correlate, shape aside.
+    """Return how the errors of a plain and of a verify pass correlate, beside those of a shape [-].
 
-    Parameters
-    ----------
-    deployment
-        What runs where.
-    verify_tokens
-        Tokens of each sequence in the verify pass [token].
-
-    Returns
-    -------
-    FloatArray
-        ``q^(-1/2)`` for a verify pass of q tokens a sequence; 1 under a fitted engine, whose
-        errors are of whole steps [-].
-
-    Notes
-    -----
-    If every token brought an error of its own, independent of the others, the error of a pass of
-    q tokens would be their mean, of which the plain pass has one: a covariance of 1/q, over
-    standard deviations of 1 and ``q^(-1/2)``, is a correlation of ``q^(-1/2)``. That suggests the
-    form and explains no kernel. On kernels that were not fitted, errors correlate by 0.74, 0.56,
-    0.34 and 0.08 at 2, 4, 8 and 16 tokens (experts, median of nine stacks, each engine on each
-    generation of GPUs; the law: 0.71, 0.50, 0.35, 0.25), those of GEMMs by less: 0.52, 0.24, 0.04
-    and -0.24. Intervals of ratios of two passes then hold for 82, 75, 71 and 69 % of experts and
-    for 74, 73, 72 and 70 % of GEMMs, at 16 tokens as if a fifth too narrow for normal errors.
+    It is ``q^(-1/2)`` for a verify pass of q tokens a sequence, and 1 under a fitted engine, whose
+    errors are of whole steps. If every token brought an error of its own, independent of the
+    others, the error of a pass of q tokens would be their mean, of which the plain pass has one: a
+    covariance of 1/q, over standard deviations of 1 and ``q^(-1/2)``. That suggests the form and
+    explains no kernel. On kernels that were not fitted, errors correlate by 0.74, 0.56, 0.34 and
+    0.08 at 2, 4, 8 and 16 tokens (experts, median of nine stacks, each engine on each generation of
+    GPUs; the law: 0.71, 0.50, 0.35, 0.25), those of GEMMs by less: 0.52, 0.24, 0.04 and -0.24.
+    Intervals of ratios of two passes then hold for 82, 75, 71 and 69 % of experts and for 74, 73,
+    72 and 70 % of GEMMs, at 16 tokens as if a fifth too narrow for normal errors.
     """
     q = np.asarray(verify_tokens, dtype=float)
     return np.ones(()) if deployment.engine.fit else np.maximum(q, 1.0) ** -0.5
@@ -247,7 +185,7 @@ def _factors(
     common: FloatArray,
     row: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return factors on the time of each kind, by draws for each of `kinds`."""
+    """Return drawn factors on the time of each kind of kernels."""
     drawn = {
         kind: np.exp(fits[kind].shape_spread * of_shape + fits[kind].row_spread * of_row)
         for kind, of_shape, of_row in zip(kinds, common, row, strict=True)
@@ -283,7 +221,7 @@ def _spread_outside(
     generator: np.random.Generator,
     draws: tuple[int, ...],
 ) -> Overheads:
-    """Return overheads whose host is the less known where the engine was not fitted."""
+    """Return overheads with a less certain host where the engine was not fitted."""
     fit = deployment.engine.fit
     if fit is None or not fit.outside_spread:
         return overheads

@@ -75,7 +75,7 @@ class Prediction:
 
     @property
     def times(self) -> StepTimes:
-        """Times by pass and component; axes that one does not depend on stay short."""
+        """Times by pass and component; axes that a time does not depend on stay short."""
         return self.evaluation.times
 
     @property

@@ -1,4 +1,4 @@
-"""The façade: what a deployment with speculation gains, point by point, and what was assumed."""
+"""What a deployment with speculation gains, point by point, and what was assumed for that."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from specmodel.prediction.outcome import Prediction
 
 INTERVAL_SEED = 0
 MOST = 1e9
-"""Largest batch size [request] and context length [token] that are taken."""
+"""Largest batch size [request] and context length [token] that are accepted."""
 MOST_PROMPT = 1e7
-"""Longest prompt and output that are taken [token]."""
+"""Longest prompt and output that are accepted [token]."""
 DEFAULT_CONTEXT_LENGTH = 1024
 DEFAULT_MAX_DRAFT_LENGTH = 10
 _EVERY_STEP = (
@@ -74,6 +74,10 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
 ) -> Prediction:
     """Predict target efficiency and speedup of speculative decoding.
 
+    With n-gram look-up, tokens per step and step efficiency are means over all steps, given and
+    returned; rates and the accepted fraction are about the tokens drafted. "ngram" is assumed to
+    propose in 0.44 of the steps; `ngram_drafter` takes what was measured.
+
     Parameters
     ----------
     target, hardware, drafter, engine
@@ -81,8 +85,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     host_speed
         How many times as fast the host is as the engine's; that of its profile by default [-].
     stack
-        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default
-        the engine's, else the profile's default, else "typical".
+        Whose kernels: one fitted in the hardware profile, "typical" or "datasheet"; by default the
+        engine's, else the profile's default, else "typical".
     draft_length
         Tokens drafted per sequence and step, 0 for none, any shape [token].
     batch_size
@@ -98,13 +102,12 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     verify_tokens
         Tokens of each sequence in the verify pass, `draft_length` + 1 unless it is a tree [token].
     tree_width
-        Tokens that each drafted one is followed by, 1 in chains; SGLang calls it top-k [-].
+        Tokens that follow each drafted one, 1 in chains; SGLang calls it top-k [-].
     weight_dtype, activation_dtype, kv_dtype, embedding_dtype
         Dtypes of the target; those of its architecture by default.
     attention_dtype, expert_dtype, mtp_dtype
-        Dtypes of the weights of its attention (and other mixers), of its routed experts, and of
-        its block for multi-token prediction; by default those of its architecture, else
-        `weight_dtype`.
+        Dtypes of the weights of its attention (and other mixers), of its routed experts, and of its
+        block for multi-token prediction; by default those of its architecture, else `weight_dtype`.
     routing_correlation
         How far tokens of one sequence share experts, from 0 to 1 [-].
     popularity
@@ -121,8 +124,8 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     memory_utilization
         Share of a GPU's memory that weights and cache may fill, 0.9 by default as in engines [-].
     state_rollback
-        How recurrent states get back to the last accepted token: "native", a state is written
-        after each verified token, or "replay", one state and records of tokens are kept.
+        How recurrent states get back to the last accepted token: "native", a state is written after
+        each verified token, or "replay", one state and records of tokens are kept.
     max_draft_length
         Longest draft considered for `best_draft_length` [token].
     interval
@@ -137,12 +140,6 @@ def predict(  # noqa: PLR0913 - all keyword-only: what decides the answer is nam
     ------
     InputError
         In one line: the argument, its value and what would do.
-
-    Notes
-    -----
-    With n-gram look-up, tokens per step and step efficiency are means over all steps, given and
-    returned; rates and the accepted fraction are about the tokens drafted. "ngram" is assumed to
-    propose in 0.44 of the steps; `ngram_drafter` takes what was measured.
 
     Examples
     --------
@@ -179,22 +176,7 @@ def predict_deployed(  # noqa: PLR0913 - keyword-only but for the deployment
     max_draft_length: int | None = None,
     interval: bool = False,
 ) -> Prediction:
-    """Predict for a deployment whose records are resolved; otherwise as `predict`.
-
-    Parameters
-    ----------
-    deployment, assumed
-        As `deploy` gives them.
-    draft_length, batch_size, acceptance, context_length, prompt_length, output_length
-        As `predict` takes them [token] [request] [-] [token] [token] [token].
-    verify_tokens, max_draft_length, interval
-        Likewise [token] [token].
-
-    Returns
-    -------
-    Prediction
-        As `predict` gives it.
-    """
+    """Predict for a deployment and what was assumed of it, as `deploy` gives them."""
     points, told = plain_points(batch_size, context_length, prompt_length, output_length)
     assumed = {**assumed, **told}
     block = deployment.drafter.block_size
@@ -237,24 +219,7 @@ def as_prediction(
     *,
     interval: bool = False,
 ) -> Prediction:
-    """Return some columns of an evaluation as arrays of one shape.
-
-    Parameters
-    ----------
-    evaluation
-        Of operating points.
-    columns
-        The columns; those of `LOAD_COLUMNS` follow where steps carry prefill.
-    assumed
-        What was assumed because it was not given, by argument.
-    interval
-        Whether to add central 80 % intervals, by a Monte Carlo with a fixed seed.
-
-    Returns
-    -------
-    Prediction
-        With a warning if a batch does not fit in memory.
-    """
+    """Return columns of an evaluation as arrays of one shape, those of its load included."""
     points = evaluation.points
     shown = (*columns, *LOAD_COLUMNS) if points.keys() >= {*LOAD} else columns
     values = {column.name: column.of(evaluation) for column in shown}
@@ -279,23 +244,9 @@ def plain_points(
     prompt_length: Numeric | None,
     output_length: Numeric | None,
 ) -> tuple[dict[str, FloatArray], dict[str, int | str]]:
-    """Return coordinates of points, but for what speculation adds, and the context if assumed.
+    """Return coordinates of points by name but for the draft, and the context if it is assumed.
 
-    Parameters
-    ----------
-    batch_size, context_length, prompt_length, output_length
-        As `predict` takes them [request] [token] [token] [token].
-
-    Returns
-    -------
-    tuple
-        Coordinates by name, those of `LOAD` where they are given [request] [token]; and what was
-        assumed of the context where it is not: under load the mean of a request.
-
-    Raises
-    ------
-    InputError
-        If a value is out of range, or one length of a load is given without the other.
+    Under load the assumed context is the mean of a request.
     """
     load = _load(prompt_length, output_length)
     told: dict[str, int | str] = {}
@@ -325,7 +276,7 @@ def _load(prompt_length: Numeric | None, output_length: Numeric | None) -> dict[
 
 
 def _default_context(load: Mapping[str, FloatArray]) -> tuple[Numeric, int | str]:
-    """Return the context where none is given, and the number or what it is [token]."""
+    """Return the context where none is given [token], and the number or what it is."""
     if not load:
         return DEFAULT_CONTEXT_LENGTH, DEFAULT_CONTEXT_LENGTH
     mean = np.asarray(load["prompt_length"] + np.floor(load["output_length"] / 2))
@@ -333,15 +284,14 @@ def _default_context(load: Mapping[str, FloatArray]) -> tuple[Numeric, int | str
 
 
 def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:
-    """Say so if a draft asked for, or the best one, has positions that nothing was measured at."""
+    """Say so if a draft asked for, or the best one, is longer than what was measured."""
     lengths = evaluation.points["draft_length"], best
     longest = max(np.max(length, where=~np.isnan(length), initial=0) for length in lengths)
     measured = evaluation.acceptance.measured_draft_length
     trained = evaluation.deployment.drafter.trained_positions
     known = trained if measured is None else np.max(measured)
-    if evaluation.acceptance.acceptance_by_position is not None or known is None:
-        return []
-    if longest <= known:
+    by_position = evaluation.acceptance.acceptance_by_position is not None
+    if by_position or known is None or longest <= known:
         return []
     of_what = "the head is trained for" if measured is None else "acceptance was measured at"
     return [
@@ -351,7 +301,7 @@ def _beyond_measured(evaluation: Evaluation, best: FloatArray) -> list[str]:
 
 
 def _between_modules(evaluation: Evaluation, best: FloatArray) -> list[str]:
-    """Say so if an engine takes no draft of a length asked for, or of the best one."""
+    """Say so if an engine refuses a draft length asked for, or the best one."""
     modules = len(evaluation.deployment.drafter.parts)
     if modules < 2:
         return []
