@@ -76,6 +76,13 @@ def test_tokens_of_the_busiest_rank_by_all_ways_to_place_experts(
     assert estimate == pytest.approx(expected, rel=1e-12)
 
 
+def test_one_of_two_experts_each() -> None:
+    """Ranks of one expert each, of 4 and 10 tokens: 7 in the mean, 3 more or less."""
+    expected = largest(7.0, 9.0, 0.0, 2, fixed_sum=True)
+    estimate = busiest_tokens(np.float64(7), np.float64(9), np.float64(0), 2, 2)
+    assert estimate == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize(("E", "ranks"), [(64, 8), (128, 4), (60, 6), (256, 16), (8, 2)])
 @pytest.mark.parametrize("share", [0.125, 0.25, 0.5, 0.75])
 def test_experts_of_the_busiest_rank_by_the_hypergeometric_law(
@@ -129,10 +136,11 @@ def test_bounds_of_the_busiest_rank() -> None:
     share = busiest_share(np.array([1.0, 4.0, 1000.0]), np.array([0.1, 0.01, 0.999]), np.ones(3), 2)
     assert share[:2].tolist() == [1.0, 0.25]
     assert 0.999 <= share[2] <= 1
-    assert busiest_experts(np.array([0.5, 1.0, 64.0]), 64, 8).tolist() == [0.5, 1.0, 8.0]
+    assert busiest_experts(np.array([0.5, 1.0, 60.0, 64.0]), 64, 8).tolist() == [0.5, 1.0, 8.0, 8.0]
     nothing = np.zeros(())
     assert busiest_tokens(np.float64(0.5), nothing, nothing, 64, 8) == 4
     assert busiest_tokens(np.float64(1 / 64), nothing, nothing, 64, 8) == 1
+    assert busiest_tokens(np.float64(2 / 64), nothing, nothing, 64, 8) == 1
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,16 @@ def test_mean_is_the_sum_over_chances_of_each_number_accepted(rate: float, lengt
     assert speculation.expected_tokens_per_step(rate, length) == pytest.approx(mean, rel=1e-12)
 
 
+def test_the_least_bound_is_named_where_several_lengths_were_measured() -> None:
+    """Half of the steps have a proposal of at most 2 or 4 tokens: 2 or 3 tokens a step."""
+    given = Acceptance(tokens_per_step=[2.5, 2.5], measured_draft_length=[2, 4])
+    with pytest.raises(InputError, match="at most 2, as 0.5 of the steps"):
+        given.where_proposed(0.5)
+    share = Acceptance(step_efficiency=[0.9, 0.9], measured_draft_length=[2, 4])
+    with pytest.raises(InputError, match=r"at most 0\.6, as 0\.5 of the steps"):
+        share.where_proposed(0.5)
+
+
 def test_mean_by_position_against_monte_carlo() -> None:
     rng = np.random.default_rng(2)
     rates = np.array([0.9, 0.7, 0.4, 0.6])

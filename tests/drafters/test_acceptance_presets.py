@@ -64,6 +64,13 @@ def test_losses_count_as_no_gain():
     np.testing.assert_allclose(tokens, [1.5, 1.8, 1.8])
 
 
+def test_gains_of_a_whole_token_that_rounding_lifts_above_one():
+    """Six gains that sum to 6 are replaced by their mean, which in floating point exceeds 1."""
+    tokens = [1.408556282190711, 1.556302327365383, 3.7915964187577083]
+    tokens += [4.935014873997362, 5.089614947876801, 7.0]
+    assert acceptance_from_lengths(tokens).tolist() == [1.0] * 6
+
+
 @pytest.mark.parametrize("tokens", [[], 1.5, [[1.5]], [2.1], [1.5, 3.1], [0.9], [float("nan")]])
 @pytest.mark.parametrize("of_lengths", [acceptance_from_lengths, acceptance_of_blocks])
 def test_tokens_per_step_that_cannot_be(tokens, of_lengths):
