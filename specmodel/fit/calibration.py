@@ -1,4 +1,4 @@
-"""From a file of rows to a profile with fitted kernels, and what is to be said of both."""
+"""From a file of timings to a profile with fitted kernels, and what speaks against both."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,10 @@ _LAUNCHES = {0: "eager", 1: "graph"}
 
 @dataclass(frozen=True)
 class Noise:
-    """How well repeats of a point agree: relative differences [-], medians over points.
+    """How well repeats of a point agree: relative differences, medians over points [-].
 
-    Standard deviation of its times, of their ratios to the reference, and difference between the
-    medians of odd and of even repeats.
+    Standard deviation of a point's times, that of their ratios to the reference, and the difference
+    between the medians of odd and of even repeats.
     """
 
     raw: float
@@ -44,25 +44,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Calibration:
-    """A profile made of rows.
-
-    Parameters
-    ----------
-    text
-        The profile as TOML.
-    fits
-        Fits by kind and dtype, with their errors.
-    noise
-        How well repeats agree.
-    launch_times
-        Time of a kernel that does next to nothing, launched eagerly and in a graph [s].
-    skipped
-        Points that could not be timed, and why.
-    links
-        Link of the profile and the one that all-reduces show, where there were several GPUs.
-    flags
-        What speaks against the timings: a device that was busy, throttled or drifted.
-    """
+    """A profile made of timings."""
 
     text: str
     fits: Mapping[tuple[str, str], KernelFitting]
@@ -74,23 +56,9 @@ class Calibration:
 
 
 def check_output(output: str | Path) -> Path:
-    """Return where the rows of a profile are, if it can be written.
+    """Return the CSV of timings beside a profile, if the profile can be written.
 
-    Parameters
-    ----------
-    output
-        The profile.
-
-    Returns
-    -------
-    Path
-        A CSV beside it.
-
-    Raises
-    ------
-    InputError
-        If it is no TOML file, its folder is missing, or a profile is there that has no rows
-        beside it and so was not made of rows.
+    A profile that is there without its timings was not made of timings, and is kept.
     """
     path = Path(output)
     if path.suffix != ".toml":
@@ -107,29 +75,10 @@ def check_output(output: str | Path) -> Path:
 def calibrate_rows(
     path: str | Path, info: DeviceInfo, *, date: str, hardware: str | Path | None = None
 ) -> Calibration:
-    """Fit kernels to the rows of a file and add them to the profile of the device.
+    """Fit kernels to a file of timings, and add them to the profile of the device.
 
-    Parameters
-    ----------
-    path
-        As `session.run_suite` wrote it.
-    info
-        The device.
-    date
-        Day of the fit, as 2026-11-21.
-    hardware
-        Profile to start from; by default the one that ships for the device, or one whose peaks
-        are the best that was measured.
-
-    Returns
-    -------
-    Calibration
-        The profile and its errors.
-
-    Raises
-    ------
-    InputError
-        If the rows do not do, or there is no such profile.
+    The profile is the one named by `hardware`, or the one that ships for the device, or a new one
+    whose peaks are the best that was measured.
     """
     rows = read_rows(path)
     start = hardware or (info.hardware if info.is_shipped else None)
@@ -160,7 +109,7 @@ def calibrate_rows(
 def _fit_what_can_be(
     table: pd.DataFrame, profile: HardwareProfile
 ) -> tuple[dict[tuple[str, str], KernelFitting], list[str]]:
-    """Return fits, and what is wrong with them: a kind that cannot be fitted is left out."""
+    """Return fits, and what is wrong with them; a kind that cannot be fitted is left out."""
     flags, kept = [], table
     try:
         fits = fit_kernels(table, profile)
@@ -184,13 +133,13 @@ def _fit_what_can_be(
 
 
 def _session_flags(path: Path) -> list[str]:
-    """Return what the sessions of a file of rows recorded against them, each once."""
+    """Return what the sessions of a file of timings recorded against them, each once."""
     sessions = json.loads(path.read_text(encoding="utf-8"))["sessions"]
     return list(dict.fromkeys(flag for session in sessions for flag in session.get("flags", [])))
 
 
 def noise(rows: pd.DataFrame) -> Noise:
-    """Return how well the repeats of each point agree, in rows as `read_rows` returns them."""
+    """Return how well the repeats of each point agree."""
     timed = rows[rows["note"].isna() & (rows["latency"] != rows["reference_latency"])]
     ratio = timed["latency"] / timed["reference_latency"]
     timed = timed.assign(ratio=ratio, is_odd=timed["repeat"] % 2 == 1)
@@ -213,24 +162,7 @@ def drift(rows: pd.DataFrame) -> float:
 def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
     """Return a profile of a device without a data sheet: its peaks are the best that was measured.
 
-    Fits add what other kernels achieve of these peaks.
-
-    Parameters
-    ----------
-    rows
-        As `read_rows` returns them.
-    info
-        The device.
-
-    Returns
-    -------
-    HardwareProfile
-        Without fits.
-
-    Raises
-    ------
-    InputError
-        If no product could be timed.
+    Fits then say what share of these peaks other kernels achieve.
     """
     timed = rows[rows["note"].isna()]
     if not (timed["component"] == "gemm").any():
@@ -265,7 +197,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
 
 
 def measured_link(rows: pd.DataFrame) -> Link | None:
-    """Return the link that timed all-reduces show, its latency that of all GPUs; None of none."""
+    """Return the link that timed all-reduces show, with the latency of all GPUs, or None."""
     reduced = rows[rows["component"] == "all_reduce"]
     if reduced.empty:
         return None

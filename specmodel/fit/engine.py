@@ -33,10 +33,10 @@ COLUMNS = (
 """Columns of a table of measured serving; ``step_efficiency`` and `DEGREES` are optional."""
 
 DEGREES = ("tensor_parallel", "expert_parallel", "data_parallel")
-"""1 where they are missing, but as many replicas as experts need [-]."""
+"""1 where they are missing, except for data parallelism: as many replicas as experts need [-]."""
 
 QUANTITIES = ("speedup", "relative_step_time", "forward_time", "step_time", "target_efficiency")
-"""What ``value`` may be [-] [s]; a speedup over several batch sizes is the largest."""
+"""What ``value`` may be [-] [s]; a speedup at several batch sizes is the largest of them."""
 
 _PER_KERNEL, _PER_PASS, _PER_REQUEST = (1e-8, 1e-4), (1e-6, 5e-2), (1e-7, 5e-3)
 
@@ -44,10 +44,10 @@ BOUNDS = {
     name: _PER_KERNEL if "kernel" in name else _PER_REQUEST if "_per_" in name else _PER_PASS
     for name in OVERHEADS
 }
-"""Least and largest overhead tried [s]."""
+"""Smallest and largest overhead tried [s]."""
 
 PLAUSIBLE = (0.05, 20.0)
-"""Range accepted for the median of predicted over measured, after the fit [-]."""
+"""Accepted range of the median of predicted over measured, after the fit [-]."""
 
 _NUMBERS: dict[str, dict[str, Any]] = {
     "value": {"above": 1e-12, "maximum": 1e6},
@@ -62,7 +62,7 @@ _STARTS = (0.3, 0.5, 0.65, 0.8)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineFitting:
-    """Fitted engine.
+    """A fitted engine.
 
     Parameters
     ----------
@@ -105,9 +105,9 @@ def fit_engine(
     date
         Day of the fit, as 2026-11-21.
     leave_out
-        Columns whose values are left out in turn, the fit judged on them.
+        Columns whose values are left out in turn; the fit is judged on them.
     version
-        Version of the engine that was measured; not known if empty.
+        Version of the engine that was measured; empty if not known.
 
     Returns
     -------
@@ -117,14 +117,14 @@ def fit_engine(
     Raises
     ------
     InputError
-        If a column is missing, a value is not positive or there are too few rows, or the engine
-        hides its host behind the GPU.
+        If a column is missing, a value is not positive, there are too few rows, or the engine hides
+        its host behind the GPU.
 
     Notes
     -----
-    Times are linear in the overheads, so that the passes of a row are computed once for each of
-    them and no longer while fitting. The spread that a profile states is the root mean square of
-    log errors on rows left out, where columns are left out, and on those fitted otherwise.
+    Times are linear in the overheads, so that the passes of a row are computed once for each
+    overhead, and not again while fitting. The spread that a profile states is the root mean square
+    of log errors: on rows left out if columns are left out, otherwise on fitted rows.
     """
     for name in vary:
         if name not in BOUNDS:
@@ -184,7 +184,7 @@ def _check_unit(ratio: float) -> None:
 
 
 def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str]) -> pd.DataFrame:
-    """Return the table with checked numbers; every fault names its column."""
+    """Return the table with checked numbers; every error names its column."""
     need_columns(table, COLUMNS)
     for column in leave_out:
         _check_left_out(table, column)
@@ -208,7 +208,7 @@ def _checked(table: pd.DataFrame, vary: Sequence[str], leave_out: Sequence[str])
 
 
 def _usual(table: pd.DataFrame, name: str) -> pd.Series | int:
-    """Return the degree where none is given."""
+    """Return the degree of rows that give none [-]."""
     if name != "data_parallel":
         return 1
     cut, spread = (numbers(table, other, **_NUMBERS[other]) for other in DEGREES[:2])
@@ -226,10 +226,10 @@ def _check_left_out(table: pd.DataFrame, column: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Linear:
-    """One measurement: times without the overheads varied, and by how much each adds to them.
+    """One measurement: times without the varied overheads, and how much each overhead adds.
 
     Times are those of a plain pass, of a step and of a verify pass, shape (3, batch sizes); slopes
-    have the overheads before that.
+    have an axis of the overheads before these.
     """
 
     quantity: str
@@ -312,7 +312,7 @@ def _solve(rows: Sequence[_Linear], measured: FloatArray, vary: Sequence[str]) -
 def _leave_out(
     rows: Sequence[_Linear], measured: FloatArray, vary: Sequence[str], column: FloatArray
 ) -> FloatArray:
-    """Predict each row from a fit to the rows whose value in the column is another."""
+    """Predict each row from a fit to the rows with another value in the column."""
     predicted = np.empty(len(rows))
     for value in pd.unique(column):
         is_left = column == value

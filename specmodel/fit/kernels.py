@@ -107,9 +107,9 @@ class KernelFitting:
     Parameters
     ----------
     fit
-        What a profile records; its errors are of the rows judged, those fitted if there are none.
+        What a profile records; its errors are those of judged rows, or of fitted rows without any.
     result
-        Parameters, covariance and residuals of the points fitted.
+        Parameters, covariance and residuals of the fitted points.
     """
 
     fit: KernelFit
@@ -126,7 +126,7 @@ def fit_kernels(
     table
         As `measurements.check_measurements` returns it.
     hardware
-        The device; its peaks are kept, what is achieved of them is fitted.
+        The device; its peaks are kept, and what kernels achieve of them is fitted.
 
     Returns
     -------
@@ -141,13 +141,16 @@ def fit_kernels(
     Notes
     -----
     Least squares of log ratios with a soft-L1 loss (`result.log_fit_result`), within bounds, from
-    two starts for each sharpness: an error of 10 % counts alike in a kernel of a microsecond and in
-    one of a second. Of rows whose role is not "fit", only the shortest fifth of GEMM times is seen:
-    it bounds the launch. One query token does not show how fast attention computes: unless more
-    were timed, it is taken to compute as GEMMs do. Nor do experts show it that stream for as long
-    as they compute: they are taken to compute at most as fast as dense products of their
-    arithmetic, since a grouped product is one of those cut up. Products of fewer than three depths,
-    or all long, do not show that they walk their depth, and are taken not to.
+    two starts for each sharpness: an error of 10 % counts the same in a kernel of a microsecond and
+    in one of a second. Rows with other roles than "fit" are not used, except that the shortest
+    fifth of all GEMM times bounds the launch.
+
+    Some points do not determine a parameter. One query token does not show how fast attention
+    computes: unless more were timed, attention is taken to compute as fast as GEMMs. Experts that
+    stream for as long as they compute do not show it either: they are taken to compute at most as
+    fast as dense products of the same arithmetic, since a grouped product is such a product cut up.
+    Products of fewer than three depths, or only of long ones, do not show that kernels walk their
+    depth, and are taken not to.
     """
     check_plausible(table, hardware)
     found: dict[tuple[str, str], KernelFitting] = {}
@@ -205,19 +208,9 @@ def judge(
 
 
 def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
-    """Return mean, median and 90th percentile of the errors of judged rows, as profiles name them.
+    """Return mean, median and 90th percentile of absolute errors, as profiles name them [-].
 
-    The mean is over the rows of a shape and then over shapes, so that each shape counts once.
-
-    Parameters
-    ----------
-    judged
-        With columns ``shape`` and ``error``.
-
-    Returns
-    -------
-    dict
-        ``mean_error``, ``median_error`` and ``percentile_90_error`` [-].
+    The mean is taken over the rows of a shape and then over shapes, so that each shape counts once.
     """
     error = judged["error"].abs()
     return {
@@ -237,7 +230,7 @@ class _Problem:
     bounds: Mapping[str, tuple[float, float, float]]
 
     def without(self, *names: str) -> "_Problem":
-        """Return the problem without some parameters, which are held as they are by default."""
+        """Return the problem with some parameters held at their defaults."""
         return replace(self, bounds={n: b for n, b in self.bounds.items() if n not in names})
 
     def parameters(self, x: FloatArray, sharpness: float) -> KernelParameters:
@@ -247,7 +240,7 @@ class _Problem:
     def errors(
         self, x: FloatArray, work: Work, log_time: FloatArray, sharpness: float
     ) -> FloatArray:
-        """Return logarithms of predicted over measured [-]."""
+        """Return logarithms of predicted over measured times [-]."""
         times = component_time(work, self.hardware, self.parameters(x, sharpness))
         return np.asarray(np.log(times.total_time) - log_time)
 
@@ -305,9 +298,9 @@ def _bounds(
 ) -> dict[str, tuple[float, float, float]]:
     """Return lower bound, upper bound and start of what is fitted.
 
-    Large products do not tell a launch from what else does not grow with them: that of a GEMM is
-    at most all that the shortest fifth of those measured take. `computed` is the compute
-    efficiency of dense products, which neither experts nor latent attention exceed.
+    Large products do not tell a launch from other constant time: the launch of a GEMM is at most as
+    long as the shortest fifth of those measured. `computed` is the compute efficiency of dense
+    products, which neither experts nor latent attention exceed [-].
     """
     bounds = dict(PARAMETERS[kind])
     if hardware.kind == "cpu":
@@ -329,11 +322,11 @@ def _bounds(
 
 
 def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[float, float]:
-    """Return the spread of what a series has in common, and of its points, on unseen shapes.
+    """Return the spread of what a series has in common, and of its points, on unseen shapes [-].
 
-    Points that were fitted err too little, and points of one shape err alike: leaving out points
-    one by one would show neither. So whole shapes are left out in turn, in up to four parts, and
-    each is predicted by a fit to the others. Latent attention of the most heads stays in: it alone
+    Fitted points err too little, and points of one shape err alike, so that leaving out single
+    points would show neither. Whole shapes are left out in turn, in up to four parts, and predicted
+    by a fit to the others. Latent attention with the most heads is never left out: it alone
     computes for as long as it streams, and the others do not tell how fast.
     """
     told, kept_always = _parted(problem.kind, told)
@@ -352,7 +345,7 @@ def _spreads(problem: _Problem, told: pd.DataFrame, sharpness: float) -> tuple[f
 
 
 def _parted(kind: str, told: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the rows that may be left out of a fit, and those that no fit can do without."""
+    """Return the rows that may be left out of a fit, and those that every fit needs."""
     is_needed = told["num_heads"] == told["num_heads"].max() if kind == "latent_attention" else None
     if is_needed is None or is_needed.all():
         return told, told.head(0)
@@ -360,21 +353,11 @@ def _parted(kind: str, told: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
-    """Return the spread of what a series has in common, and of its points around that.
+    """Return the spreads of what a series has in common, and of its points around that [-].
 
-    Parameters
-    ----------
-    errors
-        Logarithms of measured over predicted [-].
-    series
-        Series of each.
-
-    Returns
-    -------
-    tuple of float
-        Standard deviations of normal distributions with the same central 80 %: wild points in the
-        tails do not widen them. Variances add up, so the common one is what the points' own leaves
-        of the whole [-].
+    `errors` are logarithms of measured over predicted times. The spreads are standard deviations of
+    normal distributions with the same central 80 %, so that a few wild points do not widen them.
+    Variances add up: the common one is what the points' own one leaves of the whole.
     """
     within = errors - errors.groupby(series).transform("mean")
     row, total = (
@@ -385,7 +368,7 @@ def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
 
 
 def _series(table: pd.DataFrame) -> NDArray[np.intp]:
-    """Return a number for each run of points that differ in their tokens only."""
+    """Return a number for each run of points that differ in nothing but their tokens."""
     names = ["shape", "expert_size", "distribution"]
     parts = table.reindex(columns=names).groupby(names, sort=False, dropna=False)
     return np.asarray(parts.ngroup())

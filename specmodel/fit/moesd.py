@@ -130,7 +130,7 @@ def fit_moesd(
         return moesd_speedup(columns, x * scale, ridge_point) - columns["speedup"]
 
     def jacobian(x: FloatArray) -> FloatArray:
-        """Forward differences, all parameters in one broadcast evaluation."""
+        """Return forward differences, all parameters in one broadcast evaluation."""
         step = _STEP * np.maximum(np.abs(x), 1e-3)
         moved = (x[:, None] + np.column_stack([np.zeros_like(x), np.diag(step)])) * scale[:, None]
         predicted = moesd_speedup(columns, moved[..., None], ridge_point)
@@ -195,7 +195,7 @@ def _columns(table: Mapping[str, Numeric]) -> dict[str, FloatArray]:
 
 
 def _start(share: float, low: FloatArray, high: FloatArray, unit: float) -> FloatArray:
-    """Return a start inside the bounds, near one read of everything or, for 0.3, near two."""
+    """Return a start within the bounds: near one read of everything or, for 0.3, near two."""
     finite = low + share * np.where(np.isinf(high), unit, high - low)
     start = dict(zip(_NAMES, finite, strict=True))
     start |= {"s": 1 + 0.02 * share, "lam": 0.2 + 0.8 * (1 - share)}

@@ -1,4 +1,4 @@
-"""How fast each host of published runs was, by its own rows, and how well engines do at that."""
+"""The speed of each published host by its own rows, and the errors that remain at that speed."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ from specmodel.fit.steps import measured_steps
 from specmodel.machines.engine import Overheads
 
 SPEEDS = np.geomspace(0.1, 10.0, 401)
-"""Tried for a host, beside that of its profile [-]."""
+"""Factors tried on the host speed of the profile [-]."""
 
 
 def own_speeds(rows: Sequence[Served]) -> pd.DataFrame:
-    """Return the speed at which each host's rows are met best, and their mean error there.
+    """Return the host speed that meets each host's rows best, and the errors that remain.
 
-    Parameters
-    ----------
-    rows
-        Runs with and without speculation, with the name of their host among their labels.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns host, rows, host_speed (beside the profile's), mean_error and bias of predicted over
-        measured less one, absolute and with the sign [-]; of hosts with two rows or more.
+    A row of the table has host, rows, host_speed (relative to the profile's), and mean_error and
+    bias of predicted over measured less one [-]. Hosts with a single row are left out: any speed
+    meets it.
     """
     pairs = [row for row in rows if row.tokens_per_step is not None and "host" in row.labels]
     hosts = [row.labels["host"] for row in pairs]
@@ -53,7 +46,7 @@ def own_speeds(rows: Sequence[Served]) -> pd.DataFrame:
 
 
 def _errors(rows: Sequence[Served]) -> np.ndarray:
-    """Return errors by speed and row, shape (speeds, rows) [-]."""
+    """Return errors, shape (speeds, rows) [-]."""
     engines = [resolve(row.deployment)[0].engine.overheads for row in rows]
     names = Overheads.__dataclass_fields__
     own = {name: np.array([getattr(engine, name) for engine in engines]) for name in names}

@@ -13,7 +13,7 @@ ROBUST_SCALE = 0.05
 """Relative error from which a point counts less, in fits with a soft-L1 loss [-]."""
 
 _ASIDE = 0.3
-"""How far a second start is from the first, as a logarithm, down and up in turn [-]."""
+"""Distance of a second start from the first, as a logarithm, down and up in turn [-]."""
 
 _LOOSE = 3e-3
 _LOOSE_SHARE = 0.02
@@ -32,9 +32,9 @@ class FitResult:
     residuals
         Predicted over measured, less one, one for each point [-].
     at_bound
-        Parameters at a bound of what was tried.
+        Parameters at a bound of the range that was tried.
     undetermined
-        Others that the points leave open: any value would do.
+        Other parameters that the points do not determine: any value would do.
     warnings
         A sentence for each of these.
     """
@@ -48,7 +48,7 @@ class FitResult:
 
     @property
     def num_points(self) -> int:
-        """Points fitted [-]."""
+        """Number of points fitted [-]."""
         return self.residuals.size
 
     @property
@@ -67,21 +67,9 @@ class FitResult:
 def best_of_starts(
     residuals: Callable[..., FloatArray], starts: Iterable[FloatArray], **options: Any
 ) -> Any:
-    """Return the least squares with the smallest cost among those from several starts.
+    """Return the best least-squares fit over several starts, as the cost has local minima.
 
-    Parameters
-    ----------
-    residuals
-        Residuals of a point [-].
-    starts
-        Where to begin: the cost has local minima, so that one start is not enough [-].
-    **options
-        As `scipy.optimize.least_squares` takes them.
-
-    Returns
-    -------
-    scipy.optimize.OptimizeResult
-        The best.
+    Options are those of `scipy.optimize.least_squares`.
     """
     from scipy.optimize import least_squares
 
@@ -95,26 +83,11 @@ def best_of_sharpnesses(
     sharpnesses: Sequence[float],
     *measured: Any,
 ) -> tuple[Any, float]:
-    """Return the robust fit of logarithms at the sharpness that costs least, and that sharpness.
+    """Return the robust fit of log parameters at the best sharpness, and that sharpness [-].
 
-    Each sharpness is tried from two starts: the one given, and one aside from it.
-
-    Parameters
-    ----------
-    errors
-        Logarithms of predicted over measured, of the logarithms of the parameters, `measured` and
-        a sharpness [-].
-    bounds
-        Lower bound, upper bound and start of each parameter, in the units of the model [-] [s].
-    sharpnesses
-        Exponents tried [-].
-    *measured
-        Handed on to `errors`.
-
-    Returns
-    -------
-    tuple
-        The best as `best_of_starts` returns it, and its sharpness [-].
+    Each sharpness is tried from two starts: the one in `bounds` (lower, upper, start), and one
+    aside from it. `errors` takes the logarithms of the parameters, `measured` and a sharpness, and
+    returns logarithms of predicted over measured.
     """
     low, high, start = np.log(list(bounds.values())).T
     aside = _ASIDE * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
@@ -136,44 +109,26 @@ def best_of_sharpnesses(
 def log_fit_result(
     names: Sequence[str], best: Any, errors: FloatArray, clusters: NDArray[np.intp]
 ) -> FitResult:
-    """Return the result of a fit of logarithms with a soft-L1 loss.
+    """Return the result of a fit of logarithms with a soft-L1 loss; its covariance is of logarithms.
 
-    Parameters
-    ----------
-    names
-        Parameters, whose logarithms were fitted.
-    best
-        As `best_of_starts` returns it, with ``loss="soft_l1"`` and ``f_scale=ROBUST_SCALE`` [-].
-    errors
-        Logarithms of predicted over measured at the solution, not weighted [-].
-    clusters
-        Number of the cluster of each point; points of a cluster err together [-].
+    `best` comes from `best_of_starts` with ``loss="soft_l1"`` and ``f_scale=ROBUST_SCALE``.
+    `errors` are logarithms of predicted over measured at the solution, not weighted [-]. Points of
+    the same number in `clusters` err together.
 
-    Returns
-    -------
-    FitResult
-        Its covariance is that of the logarithms.
+    Soft-L1 (B. Triggs et al., "Bundle adjustment - a modern synthesis," in Vision Algorithms, 2000)
+    counts an error f as ``2 (sqrt(1 + z) - 1)`` with ``z = (f / scale)^2``: squared when small, in
+    proportion when large, so that a few points which the model cannot meet do not bend the fit.
 
-    Notes
-    -----
-    Soft-L1 [1]_ counts an error f as ``2 (sqrt(1 + z) - 1)`` with ``z = (f / scale)^2``: squared
-    when small, in proportion when large, so that a few points which the model cannot meet do not
-    bend the fit.
-
-    The covariance is the cluster-robust sandwich ``H^-1 (sum of g g') H^-1`` [2]_, with g the
-    gradient of a cluster's cost: points of one measured shape are far from independent, and
-    counting them as such would make every parameter look known to a fraction of a percent. scipy
-    returns a Jacobian scaled by ``(1 + z)^(-3/4)``, so that ``H = J'J``; the gradient of a point
-    is f times the unscaled Jacobian times ``(1 + z)^(-1/2)``, hence J times ``f (1 + z)^(1/4)``.
-    The factor G / (G - p) for G clusters and p parameters makes up for residuals that the fit has
-    shrunk. Parameters at a bound are taken as known; directions whose singular value is below
-    3e-3 of the largest are left out, and what lies along them is reported as not determined.
-
-    References
-    ----------
-    .. [1] B. Triggs et al., "Bundle adjustment - a modern synthesis," in Vision Algorithms, 2000.
-    .. [2] K.-Y. Liang and S. L. Zeger, "Longitudinal data analysis using generalized linear
-       models," Biometrika, vol. 73, no. 1, 1986.
+    The covariance is the cluster-robust sandwich ``H^-1 (sum of g g') H^-1`` (K.-Y. Liang and S. L.
+    Zeger, "Longitudinal data analysis using generalized linear models," Biometrika, vol. 73, no. 1,
+    1986), with g the gradient of a cluster's cost: points of one measured shape are far from
+    independent, and counting them as such would make every parameter look known to a fraction of a
+    percent. scipy returns a Jacobian scaled by ``(1 + z)^(-3/4)``, so that ``H = J'J``; the
+    gradient of a point is f times the unscaled Jacobian times ``(1 + z)^(-1/2)``, hence J times ``f
+    (1 + z)^(1/4)``. The factor G / (G - p) for G clusters and p parameters makes up for residuals
+    that the fit has shrunk. Parameters at a bound are taken as known; directions whose singular
+    value is below 3e-3 of the largest are left out, and what lies along them is reported as not
+    determined.
     """
     is_free = best.active_mask == 0
     jacobian = best.jac * is_free
@@ -196,7 +151,7 @@ def log_fit_result(
 
 
 def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
-    """Return a number with so many significant digits, as profiles record it [-]."""
+    """Return a number with so many significant digits, as profiles record it."""
     return float(f"{value:.{digits}g}")
 
 
@@ -208,23 +163,10 @@ def fit_result(
     covariance: FloatArray,
     residuals: FloatArray,
 ) -> FitResult:
-    """Return the result of a fit, which names the parameters that it does not pin down.
+    """Return the result of a fit, with a warning for each parameter that it does not pin down.
 
-    Parameters
-    ----------
-    parameters
-        Values by name, in the units of the model [-] [s].
-    sides
-        Negative at a lower bound, positive at an upper one, else 0 [-].
-    loose
-        Share of each parameter outside the subspace that the points determine [-].
-    covariance, residuals
-        As `FitResult` has them [-].
-
-    Returns
-    -------
-    FitResult
-        With a warning for each parameter at a bound or not determined.
+    `sides` is negative for a parameter at its lower bound and positive at its upper one; `loose` is
+    the share of a parameter outside the subspace that the points determine [-].
     """
     at_bound = [name for name, side in zip(parameters, sides, strict=True) if side]
     is_open = dict(zip(parameters, loose > _LOOSE_SHARE, strict=True))

@@ -1,4 +1,4 @@
-"""What an engine misses the speedups of runs by: steps with a draft beside plain ones."""
+"""Errors of an engine's speedups: of steps with a draft relative to plain ones."""
 
 from __future__ import annotations
 
@@ -18,14 +18,9 @@ ONE_LOAD = 1.25
 
 @dataclass(kw_only=True, eq=False)
 class SpeedupErrors:
-    """What is missed of the speedups of one target.
+    """Errors of the speedups of one target.
 
-    Parameters
-    ----------
-    logs
-        Logarithms of predicted over measured speedup [-].
-    plain
-        Places of the runs without a draft that they rest on, counted from 0 [-].
+    Logarithms of predicted over measured speedup, and the plain runs that these rest on [-].
     """
 
     logs: list[float] = field(default_factory=list)
@@ -38,26 +33,16 @@ class SpeedupErrors:
 
     @property
     def score(self) -> float:
-        """The mean in standard deviations that errors of kernels and runs give it [-]."""
+        """The mean, in standard deviations as errors of kernels and runs explain them [-]."""
         runs = 1 / len(self.logs) + (1 / len(self.plain) if self.plain else 0.0)
         return self.mean / float(np.hypot(VERIFY_SPREAD, RUN_SPREAD * np.sqrt(runs)))
 
 
 def speedup_errors(rows: Sequence[Served], missed: FloatArray) -> dict[str, SpeedupErrors]:
-    """Return the errors of the speedups of runs.
+    """Return the errors of speedups by target; `missed` is log predicted over measured [-].
 
-    Parameters
-    ----------
-    rows
-        Steps and speedups as `serving.tables` reads them.
-    missed
-        Logarithm of predicted over measured of each run, shape (runs,) [-].
-
-    Returns
-    -------
-    dict
-        By target: of runs that are speedups, and of steps with a draft beside the plain step of
-        the nearest load. A step with no plain one of its load (`ONE_LOAD`) tells of no speedup.
+    A run may be a speedup, or a step with a draft, which counts beside the plain step of the
+    nearest load. A step without a plain one of its load (`ONE_LOAD`) tells nothing of a speedup.
     """
     found: dict[str, SpeedupErrors] = defaultdict(SpeedupErrors)
     for row, error in zip(rows, missed.tolist(), strict=True):
@@ -70,12 +55,12 @@ def speedup_errors(rows: Sequence[Served], missed: FloatArray) -> dict[str, Spee
 
 
 def worst_score(errors: Iterable[SpeedupErrors]) -> float:
-    """Return the score of that of the errors that is worst; 0 if there are none [-]."""
+    """Return the score that is farthest from 0; 0 if there is none [-]."""
     return max((own.score for own in errors), key=abs, default=0.0)
 
 
 def worst_excess(errors: Iterable[SpeedupErrors]) -> float:
-    """Return by how much speedups of the worst with a score above 2 are too high; else 0 [-]."""
+    """Return by how much the worst speedups with a score above 2 are too high; else 0 [-]."""
     means = (own.mean for own in errors if abs(own.score) > 2)
     return float(np.expm1(max(means, key=abs, default=0.0)))
 
@@ -89,7 +74,7 @@ def _is_plain(row: Served) -> bool:
 
 
 def _nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
-    """Return the place of the plain run of the nearest load, if that is no other load."""
+    """Return the index of the plain run of the nearest load, unless that is another load."""
     apart = {
         place: _apart(row, other)
         for place, other in enumerate(rows)
@@ -100,7 +85,7 @@ def _nearest_plain(row: Served, rows: Sequence[Served]) -> int | None:
 
 
 def _apart(one: Served, other: Served) -> float:
-    """Return the larger of the factors between batches and between contexts, as a logarithm."""
+    """Return the larger of the factors between batches and between contexts, as a logarithm [-]."""
     factors = [
         max(one.points[name], 1.0) / max(other.points[name], 1.0)
         for name in ("batch_size", "context_length")

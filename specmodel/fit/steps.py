@@ -1,4 +1,4 @@
-"""Measured steps beside what the GPU takes of them: what the fits of an engine's host rest on."""
+"""Measured steps beside the time of the GPU alone: what fits of an engine's host start from."""
 
 from __future__ import annotations
 
@@ -26,26 +26,7 @@ HOST_SECONDS = (
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredSteps:
-    """Runs of engines: what was measured, and times of the GPU alone; arrays of shape (runs,).
-
-    Parameters
-    ----------
-    plain_time, verify_time, draft_time
-        Of a plain pass, of the verify pass and of all draft passes, on the GPU [s].
-    prefill_time
-        Of one prompt, on the GPU, and by the draft model in runs with one [s].
-    prefills
-        Prompts of other requests for each token that a request makes [-].
-    draft_passes, draft_length, requests, tokens_per_step
-        Of a step; the requests are of one replica [-] [token] [request] [token].
-    is_tree, hides_plain, hides_draft
-        Whether drafts are trees, and whether the host works beside the GPU in plain steps, and in
-        those with a draft.
-    is_ratio
-        Whether a speedup was measured, and no time of a step.
-    measured
-        Time of a step, plain where `draft_length` is 0, or speedup [s] [-].
-    """
+    """Runs of engines: what was measured, and times of the GPU alone; arrays of shape (runs,)."""
 
     plain_time: FloatArray
     verify_time: FloatArray
@@ -65,20 +46,10 @@ class MeasuredSteps:
     def predicted(
         self, overheads: Overheads, verify_factor: FloatArray | float = 1.0
     ) -> FloatArray:
-        """Return what these overheads make of each run.
+        """Return what these overheads predict of each run, in the unit of `measured` [s] [-].
 
-        Parameters
-        ----------
-        overheads
-            Numbers, or an array of a number for each run; those of kernels are not looked at.
-        verify_factor
-            How many times as long steps with a draft take beside plain ones, for errors of their
-            kernels, shape (runs,) or () [-].
-
-        Returns
-        -------
-        FloatArray
-            As `measured` has it, shape (runs,) [s] [-].
+        Overheads are numbers, or arrays with a number for each run; those of kernels are ignored.
+        Steps with a draft take `verify_factor` times as long, for errors of their kernels [-].
         """
         engine, gpu = overheads.on_host(), overheads.gpu_time_factor
         plain = _together(gpu * self.plain_time, engine.pass_time, self.hides_plain)
@@ -101,23 +72,7 @@ def _together(gpu: FloatArray, host: FloatArray | float, hides: np.ndarray) -> F
 
 
 def measured_steps(rows: Sequence[Served]) -> MeasuredSteps:
-    """Return what the GPU takes of measured runs, without any time of the host.
-
-    Parameters
-    ----------
-    rows
-        Steps and speedups as `serving.tables` reads them; each deployment names its engine.
-
-    Returns
-    -------
-    MeasuredSteps
-        A run for each row.
-
-    Raises
-    ------
-    InputError
-        If a deployment cannot be, in one line.
-    """
+    """Return what the GPU takes of measured runs, without any time of the host."""
     found = [_alone(row) for row in rows]
     arrays = {name: np.array([values[name] for values in found]) for name in found[0]}
     return MeasuredSteps(**arrays)
@@ -163,7 +118,7 @@ def _without_host(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[str, float]:
-    """Return the time of one prompt, and how many of other requests each token has to carry."""
+    """Return the time of one prompt [s], and the prefills of others that a token carries [-]."""
     if "prompt_length" not in points:
         return {"prefill_time": 1.0, "prefills": 0.0}
     prefill = prefill_pass(deployment, points["prompt_length"]).gpu_time
@@ -176,20 +131,7 @@ def _carried(deployment: Deployment, points: Mapping[str, FloatArray]) -> dict[s
 
 
 def fitted_on(rows: Sequence[Served], steps: MeasuredSteps, version: str = "") -> dict[str, Any]:
-    """Return what runs are of, as `FittedOn` has it.
-
-    Parameters
-    ----------
-    rows, steps
-        Runs, and what `measured_steps` makes of them.
-    version
-        Version of the engine; not known if empty.
-
-    Returns
-    -------
-    dict
-        Fields by name.
-    """
+    """Return what runs are of, as `FittedOn` has it; an empty version is one that is not known."""
     deployments = [resolve(row.deployment)[0] for row in rows]
     drafted = steps.draft_length[steps.draft_length > 0]
     lengths = drafted if drafted.size else np.ones(1)

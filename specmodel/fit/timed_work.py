@@ -1,4 +1,4 @@
-"""The work that rows of measured kernels timed, as a pass counts it, and what it should take."""
+"""The work that rows of measured kernels timed, as a pass counts it, and plausible times of it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,28 +27,19 @@ from specmodel.measure.measurements import (
 )
 
 LATENT_SIZE = 576
-"""What MLA caches of a token, which tables of prompts do not name and which hardly counts there."""
+"""Size of a token in MLA's cache, which tables of prompts do not name and which hardly counts
+there."""
 
 Columns = dict[str, FloatArray]
 
 PLAUSIBLE = (0.3, 100.0)
-"""Range accepted for the median latency over the time that the data sheet allows [-]."""
+"""Accepted range of the median latency, relative to the time by the data sheet [-]."""
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
-    """Return the work that was timed, arrays with an element a row.
+    """Return the work that rows of one component and dtype timed, with an element for each row.
 
-    Parameters
-    ----------
-    kind
-        Component.
-    table
-        Its rows, of one dtype.
-
-    Returns
-    -------
-    Work
-        As a pass counts it, for one layer on one GPU.
+    It is that of one layer on one GPU.
     """
     table = with_defaults(kind, table)
     names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
@@ -203,25 +194,15 @@ _WORKS: dict[str, Callable[[Columns, float, dict[str, str]], Work]] = {
 
 
 def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
-    """Return which points read too much for the last-level cache to hold it between two calls."""
+    """Return which points read more than the last-level cache can keep between two calls."""
     return np.asarray(work.weight_bytes + work.cache_bytes > COLD_SHARE * hardware.memory.l2_bytes)
 
 
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
     """Refuse a table whose times are of another unit or device.
 
-    Parameters
-    ----------
-    table
-        As `check_measurements` returns it.
-    hardware
-        The device it is said to be of.
-
-    Raises
-    ------
-    InputError
-        If the median over what the data sheet allows is outside `PLAUSIBLE`; names the suspected
-        unit. Points that a cache could hold do not count.
+    The median over the times by the data sheet must be within `PLAUSIBLE`. Points that a cache
+    could hold do not count.
     """
     low, high = PLAUSIBLE
     for kind, dtype, rows in groups(table):

@@ -24,34 +24,29 @@ from specmodel.machines.engine import FACTORS, EngineProfile, Overheads
 
 _SMALL = 1e-6
 MOST_APART = 5.0
-"""No engine is so many times as slow, or as fast, as a fit to it makes it [-]."""
+"""A run may differ from the fit by such a factor at most [-]."""
 
 OPEN = 0.8
-"""What keeps more than this share of its spread was not determined by the runs [-]."""
+"""An overhead that keeps more than this share of its spread was not determined by the runs [-]."""
 
 PER_REQUEST = "reject_time_per_request"
-"""What differs most between engines: an early vLLM took ten times as long as today's (MoESD), and
-one on a CPU a hundred times, as it verified states of a hybrid one sequence after another."""
+"""The overhead that differs most between engines: an early vLLM took ten times as long as
+today's (MoESD), and one on a CPU a hundred times, as it verified the states of a hybrid model
+one sequence after another."""
 
 UNKNOWN_SPREAD = 5.0
-"""Standard deviation of the logarithm of a time of which nothing is known [-]."""
+"""Standard deviation of the logarithm of a time about which nothing is known [-]."""
 
 STILL_MISSED = 0.75
-"""Share of what known hosts miss that is left, at most, where `PER_REQUEST` explains it [-]."""
+"""Share of the error with known hosts that may remain where `PER_REQUEST` explains it [-]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moved:
-    """What became of one overhead or factor of an engine.
+    """What became of one overhead or factor of an engine: its most likely value, and its spread.
 
-    Parameters
-    ----------
-    name
-        As `EngineProfile` names it.
-    before, after
-        Its most likely value [s] [-].
-    spread_before, spread_after
-        Standard deviation of its logarithm [-].
+    Values are in seconds or without unit [s] [-]; the spread is the standard deviation of the
+    logarithm [-].
     """
 
     name: str
@@ -68,7 +63,7 @@ class Moved:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineUpdate:
-    """An engine as the runs have it.
+    """An engine moved to what runs measured.
 
     Parameters
     ----------
@@ -77,15 +72,16 @@ class EngineUpdate:
     moved
         What became of its overheads and factors.
     before, predicted
-        What the shipped profile and the new one make of each run [s] [-].
+        Predictions of each run by the shipped profile and by the new one [s] [-].
     measured
         What was measured [s] [-].
     excess_speedup
-        By how much the new one has speedups of these runs too high on average, negative if too
-        low, of the target of which it is most; 0 if errors of kernels and runs explain it [-].
+        By how much the new profile predicts too high speedups of these runs on average, negative if
+        too low, for the target with the largest error; 0 if errors of kernels and runs explain it
+        [-].
     is_unlike_known
-        Whether it takes a time for each request of a step with a draft that is unlike that of all
-        known hosts, which explain these runs less well.
+        Whether a step with a draft takes a time for each request that is unlike that of all known
+        hosts, with which these runs are explained less well.
     """
 
     profile: EngineProfile
@@ -105,14 +101,14 @@ def update_engine(
     Parameters
     ----------
     rows
-        Runs of one deployment or several on one host: times of steps, plain where nothing is
+        Runs of one or several deployments on one host: times of steps, plain where nothing is
         drafted, and speedups.
     base
         Where to start: a profile with a fit, whose covariance says how far it may move.
     date
         Day of the fit, as 2026-11-22.
     version
-        Version of the engine that was measured; not known if empty.
+        Version of the engine that was measured; empty if not known.
 
     Returns
     -------
@@ -122,18 +118,19 @@ def update_engine(
     Raises
     ------
     InputError
-        If there is no run, the profile has no fit, or runs tell of times that no fit explains.
+        If there is no run, the profile has no fit, or runs took times that no fit explains.
 
     Notes
     -----
     Bayes' rule with normal logarithms. The seconds of the profile, the speed of the host and the
     time of the GPU have the spreads of the profile; steps with a draft of each deployment may have
     errors of kernels of their own (`VERIFY_SPREAD`); each run has an error of `RUN_SPREAD`. Two
-    runs, one plain and one with a draft, mostly tell the speed of the host. Where this leaves
-    speedups that are missed by more than the standard deviation of these errors, `PER_REQUEST` may
-    be anything, if that explains at least a quarter. The spread that is recorded is that of these
-    errors or, if larger, what the speedups of these runs are missed by (the runs themselves where
-    they tell of no speedup).
+    runs, one plain and one with a draft, mostly tell the speed of the host.
+
+    Where speedups are then still missed by more than the standard deviation of these errors,
+    `PER_REQUEST` may be anything, provided that this explains at least a quarter. The recorded
+    spread is that of these errors or, if larger, the error of these runs' speedups (of the runs
+    themselves, if they tell of no speedup).
     """
     if not rows:
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
@@ -179,7 +176,7 @@ def update_engine(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Posterior:
-    """What runs make of what may move: its values, the covariance of their logarithms, and fit."""
+    """What runs make of the parameters that may move: values, covariance of logarithms, and fit."""
 
     values: FloatArray
     covariance: FloatArray
@@ -197,7 +194,7 @@ def _posterior(
     prior: FloatArray,
     start_log: float = 0.0,
 ) -> _Posterior:
-    """Return what runs make of the base; `start_log` is where `PER_REQUEST` is sought from."""
+    """Return what runs make of the base; the search for `PER_REQUEST` begins at `start_log`."""
     from scipy.optimize import least_squares
 
     start = np.array([getattr(base, name) for name in names])
@@ -227,7 +224,7 @@ def _posterior(
 
 
 def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
-    """Return what may move, and the covariance of its logarithm."""
+    """Return the parameters that may move, and the covariance of their logarithms."""
     assert base.fit is not None  # noqa: S101 - checked where it came in
     kept = [i for i, name in enumerate(base.fit.varied) if getattr(base, name) > 0]
     names = [base.fit.varied[i] for i in kept]
@@ -249,14 +246,14 @@ def _with_engine(row: Served, base: EngineProfile) -> Served:
 
 
 def _groups(rows: Sequence[Served]) -> np.ndarray:
-    """Return the number of the target of each row."""
+    """Return the number of each row's target."""
     targets = [str(row.deployment["target"]) for row in rows]
     unique = list(dict.fromkeys(targets))
     return np.array([unique.index(name) for name in targets])
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:
-    """Refuse a run that is far from what any engine makes of it."""
+    """Refuse a run that is far from what any engine takes."""
     for row, ratio in zip(rows, ratios.tolist(), strict=True):
         if not 1 / MOST_APART <= ratio <= MOST_APART:
             expected = "milliseconds of this model on these GPUs; is it in another unit?"

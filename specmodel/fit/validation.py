@@ -18,10 +18,10 @@ ALL_ROWS = "all"
 """Label of the errors of a component as a whole."""
 
 TOKEN_RANGES = (0, 4, 16, 64, 256, 1024, np.inf)
-"""Bounds of the ranges of tokens in a pass that errors are told for [token]."""
+"""Bounds of the ranges of tokens in a pass for which errors are given [token]."""
 
 _TOKENS = ("num_tokens", "query_tokens", "batch_size")
-"""What a pass has of tokens, the first that a component has: prompts one by one."""
+"""Tokens of a pass: the first of these columns that a component has, as prompts run one by one."""
 
 
 def predict_measured(
@@ -31,31 +31,13 @@ def predict_measured(
     *,
     with_fallbacks: bool = False,
 ) -> pd.DataFrame:
-    """Return measured points with their predicted time.
+    """Return the judged rows of a table with their predicted time.
 
-    Parameters
-    ----------
-    table
-        As `measurements.check_measurements` returns it.
-    hardware
-        The profile.
-    stack
-        Whose kernels: that of the table by default, if the profile has it.
-    with_fallbacks
-        Whether rows of fallback kernels are judged too.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows that are judged (role "judge", or "fit" where a component has none), with
-        ``dtype``, ``case``, ``tokens`` [token], ``predicted`` [s] and ``error``, predicted over
-        measured less one [-]. The case is the distribution of tokens over experts, or whether
-        weights or KV are streamed from memory or are so few that the kernel is short.
-
-    Raises
-    ------
-    InputError
-        If the times are implausible on this device or the profile has no such stack.
+    Rows are judged if their role is "judge" (or "fallback", if asked for), or "fit" where a
+    component has none. Added are ``dtype``, ``case``, ``tokens`` [token], ``predicted`` [s] and
+    ``error``, predicted over measured less one [-]. The case is the distribution of tokens over
+    experts, or whether weights or KV are streamed from memory or are so few that the kernel is
+    short. Kernels are those of `stack`, by default of the table's stack if the profile has it.
     """
     device = str(table["hardware"].iloc[0])
     if device in list_hardware() and load_hardware(device).name != hardware.name:
@@ -86,16 +68,7 @@ def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Serie
 def error_table(judged: pd.DataFrame) -> pd.DataFrame:
     """Return errors of each component as a whole, by case and by range of tokens.
 
-    Parameters
-    ----------
-    judged
-        As `predict_measured` returns it.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns component, dtype, rows, points, mean_error, median_error, percentile_90_error and
-        bias, the median of the signed errors; what is of all rows comes first.
+    `judged` comes from `predict_measured`. The bias is the median of the signed errors [-].
     """
     rows = []
     for (kind, dtype), part in judged.groupby(["component", "dtype"], sort=True):

@@ -1,4 +1,4 @@
-"""Truth by measurement: kernels of one's own GPU, a live engine, what it says of itself."""
+"""Truth by measurement: kernels on one's own GPU, a live engine, and the counters that it keeps."""
 
 from typing import TYPE_CHECKING
 

@@ -6,8 +6,8 @@ A row is a point or one of its repeats. Every table has ``component``, ``hardwar
 Repeats are replaced by their median: disturbances only ever make a repeat longer, and a few long
 ones move a mean but not a median. A table may also give each repeat of a ``point`` a
 ``reference_latency``: the time of the one reference of its ``group``, taken right before and after.
-A machine that slows down slows both alike, so the median is then taken of the ratios, and
-multiplied by the median reference of the group to give seconds again.
+A machine that slows down slows both alike. The median is then taken of the ratios, and multiplied
+by the median reference of the group to give seconds again.
 """
 
 from collections.abc import Iterable, Sequence
@@ -55,11 +55,11 @@ COLUMNS = {
         ),
     ),
 }  # fmt: skip
-"""Columns of each component; sizes are those on one GPU. ``context_length`` counts the tokens of
-the pass themselves; latent attention of prompts has keys and
-values of each head; elementwise is a residual addition with its norm; a recurrence writes its state
-after each token of the pass. The first dtype is that of what the component reads, weights, KV or
-state: each is fitted on its own."""
+"""Columns of each component, with sizes as on one GPU. ``context_length`` includes the tokens of
+the pass itself. Latent attention of prompts has keys and values for each head, elementwise is
+a residual addition with its norm, and a recurrence writes its state after each token of the
+pass. The first dtype is that of what the component reads (weights, KV or state); each has its
+own fit."""
 
 _DTYPE_OF = {
     "weights": "weight_dtype",
@@ -79,8 +79,8 @@ DEFAULTS = {
     "kimi_recurrence": {"query_tokens": 1},
     "experts": {"includes_router": 0},
 }
-"""Optional columns and what they are otherwise: query tokens of each sequence in the pass, and 1
-where the router was timed along with the experts."""
+"""Optional columns with their defaults: query tokens of each sequence in the pass, and 1 where
+the router was timed along with the experts."""
 
 OTHER_COMPONENTS = ("copy", "launch", "all_reduce")
 """Components that `measure` records too, and that are not fitted as kernels."""
@@ -100,15 +100,15 @@ SHAPE = {
         ("num_heads", "num_kv_heads", "key_head_dim", "value_head_dim"),
     ),
 }
-"""What makes a shape, the unit that is fitted or judged as a whole."""
+"""Columns that make a shape, the unit that is fitted or judged as a whole."""
 
 ROLES = ("fit", "spread", "judge", "fallback", "skip")
-"""Rows to fit; rows of the same shapes under another load, which only tell how far errors spread;
-rows of other shapes, to judge the fit by; fallback kernels, judged on request; rows to skip, which
-timed something else than the kernel."""
+"""Rows to fit; rows of the same shapes under another load, which only tell how far errors
+spread; rows of other shapes, which judge the fit; fallback kernels, judged on request; rows
+to skip, which timed something else than the kernel."""
 
 COLD_SHARE = 1.5
-"""Weights or KV below this multiple of the last-level cache are not timed from memory [-]."""
+"""Weights or KV smaller than this multiple of the last-level cache may be read from it [-]."""
 
 _SIZE: dict[str, Any] = {"maximum": 1e12, "whole": True}
 _BOUNDS: dict[str, dict[str, Any]] = {
@@ -116,8 +116,8 @@ _BOUNDS: dict[str, dict[str, Any]] = {
     "active_experts": {"maximum": 1e12},
     "includes_router": {"above": -1, "minimum": 0, "maximum": 1, "whole": True},
 }
-"""What is taken of each column, and of any other [s] [-]: products of sizes stay far from the
-largest float, and no kernel takes less than a picosecond."""
+"""Bounds of some columns, others are as `_SIZE`: products of sizes stay far from the largest
+float, and no kernel takes less than a picosecond [s] [-]."""
 
 _AT_MOST = (
     ("active_experts", "num_experts"),
@@ -143,7 +143,7 @@ def read_measurements(path: str | Path) -> pd.DataFrame:
     Raises
     ------
     InputError
-        In one line, if the file cannot be read or the table does not do.
+        In one line, if the file cannot be read or the table is not accepted.
     """
     return check_measurements(read_table(path, (*COMMON[:-1], *DTYPES, "role")))
 
@@ -159,12 +159,12 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row a point, with ``role`` ("fit" where none was given) and ``shape``.
+        A row for each point, with ``role`` ("fit" where none was given) and ``shape``.
 
     Raises
     ------
     InputError
-        Names the first column at fault, its value, and what would do.
+        Names the first column at fault, its value, and what is accepted.
     """
     need_columns(table, COMMON)
     if table.empty:
@@ -188,7 +188,7 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
 def need_known(
     table: pd.DataFrame, name: str, known: Iterable[str], *, also: Iterable[str] = ()
 ) -> None:
-    """Refuse a column that has other names than those known, or than others that are not told."""
+    """Refuse names that are not known in a column; those in `also` are accepted but not told."""
     unknown = table[name][~table[name].isin([*known, *also])].to_numpy()
     if len(unknown):
         culprit = unknown[0].item() if isinstance(unknown[0], np.generic) else unknown[0]
@@ -196,7 +196,7 @@ def need_known(
 
 
 def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return kind, name of the fit, and rows of each part that is fitted on its own."""
+    """Return kind, name of the fit, and rows of each part that has its own fit."""
     return [
         (str(kind), str(name), rows)
         for kind, part in table.groupby("component", sort=True)
@@ -205,7 +205,7 @@ def groups(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 
 
 def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
-    """Return the name of the fit of each row, by the dtypes of what is read and of activations."""
+    """Return the name of each row's fit, by the dtypes of what is read and of activations."""
     stored, activation = part[STORED[kind]], part["activation_dtype"]
     if STORED[kind] != "weight_dtype":
         return stored
@@ -214,26 +214,13 @@ def _fitted_as(kind: str, part: pd.DataFrame) -> pd.Series:
 
 
 def judged_rows(rows: pd.DataFrame, roles: Sequence[str] = ("judge",)) -> pd.DataFrame:
-    """Return the rows of some roles; those fitted where there are none.
-
-    Parameters
-    ----------
-    rows
-        Of one component and dtype.
-    roles
-        Roles that are judged.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Empty if nothing was fitted either.
-    """
+    """Return the rows with some roles; the fitted rows where there are none."""
     judged = rows[rows["role"].isin(roles)]
     return judged if len(judged) else rows[rows["role"] == "fit"]
 
 
 def _checked(kind: str, part: pd.DataFrame) -> pd.DataFrame:
-    """Check the columns of one component, take medians of repeats and name its shapes."""
+    """Check the columns of one component, take medians of repeats, and name its shapes."""
     of = f"rows of {kind}"
     need_columns(part, COLUMNS[kind], of)
     if kind == "experts" and "model_expert_size" not in part:
@@ -273,7 +260,7 @@ def _check_rows(part: pd.DataFrame) -> None:
 
 
 def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
-    """Return one row a point; with references, medians of ratios, and mean experts of repeats."""
+    """Return one row for each point; with references, medians of ratios."""
     if "reference_latency" not in part:
         return part.groupby(key, dropna=False, sort=False)["latency"].median().reset_index()
     need_columns(part, ("point", "group"), "rows with reference_latency")
@@ -289,7 +276,7 @@ def _medians_of_repeats(part: pd.DataFrame, key: list[str]) -> pd.DataFrame:
 
 
 def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of kernels, without what `measure` recorded beside them or could not time."""
+    """Return the rows of kernels, without other components and points that could not be timed."""
     if "note" in table:
         table = table[table["note"].isna()]
     kernels = table[~table["component"].isin(OTHER_COMPONENTS)]
@@ -299,7 +286,7 @@ def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _check_dtypes(kind: str, part: pd.DataFrame) -> None:
-    """Check dtypes; of weights or KV that are fitted alike, one goes with one of activations."""
+    """Check dtypes; all rows of one fit must have the same dtype of activations."""
     for name in (column for column in COLUMNS[kind] if column in DTYPES):
         for dtype in part[name].unique():
             try:

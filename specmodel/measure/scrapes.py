@@ -21,11 +21,11 @@ DRAFTS, DRAFTED, ACCEPTED, BY_POSITION = COUNTERS = tuple(
 )
 
 TORN = 0.01
-"""Most that counters may contradict each other [-]: an engine of several processes can be scraped
-while it raises one after another."""
+"""Counters may contradict each other by so much [-]: an engine of several processes can be
+scraped while it raises one counter after another."""
 
 Counts = dict[tuple[str, str], float]
-"""Value by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
+"""Values by the labels of an engine, such as ``engine="0"``, and the counter with its position."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,21 +35,21 @@ class MeasuredAcceptance:
     Parameters
     ----------
     model_name, num_engines
-        Label of the counters, and engines summed over [-].
+        Label of the counters, and number of engines summed over [-].
     num_drafts
         Steps of a sequence that had a draft [-].
     num_draft_tokens, num_accepted_tokens
-        Tokens drafted, and of these accepted [token].
+        Drafted tokens, and accepted ones [token].
     accepted_by_position
         Drafts of which at least the first 1, 2, … tokens were accepted [-].
     mean_draft_length, max_draft_length
-        Drafted tokens a draft, which need not be whole, and positions counted: the engine's
-        ``num_speculative_tokens`` [token].
+        Drafted tokens per draft, which need not be whole, and number of positions counted: the
+        engine's ``num_speculative_tokens`` [token].
     acceptance_rate, acceptance_by_position
         P(token accepted, all before it were), solved at the mean draft length, and for each
         position [-].
     tokens_per_step
-        Accepted tokens a draft, and the target's own [token].
+        Accepted tokens per draft, plus the target's own one [token].
     accepted_fraction
         Accepted over drafted tokens [-].
     """
@@ -95,14 +95,14 @@ def scraped_acceptance(
 
     Notes
     -----
-    The engine counts steps that had a draft, so that tokens per step is a mean over these; how
-    many n-gram look-ups found nothing to propose is not in the counters.
+    The engine counts steps that had a draft, so that tokens per step is a mean over these. How many
+    n-gram look-ups found nothing to propose is not in the counters.
 
     Where drafts differ in length (n-gram look-up, draft-length schedules, the end of a request),
-    the acceptance rate is solved at their mean. Tokens per step are concave in the draft length,
-    so this is at most the rate of the tokens if that does not depend on the length. The rates by
-    position are too low likewise from position 2 on, because a draft that ended before a position
-    counts as rejected there. The tokens per step computed from them are right at every length.
+    the acceptance rate is solved at their mean. Tokens per step are concave in the draft length, so
+    this is at most the rate of the tokens, if that does not depend on the length. The rates by
+    position are too low from position 2 on, because a draft that ended before a position counts as
+    rejected there. The tokens per step computed from them are right at every length.
     """
     name, counts = _read_scrape(path, model)
     if later is not None:
@@ -179,7 +179,7 @@ def _at(position: object) -> str:
 
 
 def _check_complete(counts: Counts, where: str) -> None:
-    """Refuse an engine that lacks a counter or position, and what is no count."""
+    """Refuse an engine that lacks a counter or position, and values that are no counts."""
     engines = sorted({engine for engine, _ in counts})
     positions = Counter(engine for engine, counter in counts if counter not in COUNTERS)
     needed = [DRAFTS, DRAFTED, ACCEPTED, *map(_at, range(max(positions.values(), default=1)))]
@@ -192,25 +192,7 @@ def _check_complete(counts: Counts, where: str) -> None:
 
 
 def samples(text: str, where: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the samples of a scrape.
-
-    Parameters
-    ----------
-    text
-        In Prometheus' text format.
-    where
-        What it is of, for an error.
-
-    Yields
-    ------
-    tuple
-        Name, labels and value [-].
-
-    Raises
-    ------
-    InputError
-        With the first line that is not in that format.
-    """
+    """Yield name, labels and value [-] of each sample in a scrape; name the first line at fault."""
     from prometheus_client.parser import text_fd_to_metric_families
 
     lines = text.split("\n")

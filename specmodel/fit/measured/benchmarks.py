@@ -1,4 +1,4 @@
-"""Result files of benchmarks of engines, and tables that users keep of them, read as runs."""
+"""Result files of engine benchmarks, and tables that users keep of them, read as runs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ FORMATS = (
     "JSON of vllm bench serve --save-result or sglang.bench_serving --output-file, or CSV with "
     "speedup, tokens_per_s, tpot_ms or step_ms (base_..., spec_...)"
 )
-"""What is read, for messages."""
+"""The accepted formats, for messages."""
 
 _MEASURED = ("step_ms", "tpot_ms", "tokens_per_s")
-"""Columns of what was measured of a run, the nearest to a step first; base_ and spec_ may precede
-them where a row has a run without and one with speculation."""
+"""Columns of what was measured of a run, the nearest to a step first; base_ and spec_ may
+precede them where a row has one run without and one with speculation."""
 _ALIASES = {
     "isl": "prompt_length",
     "osl": "output_length",
@@ -64,21 +64,22 @@ def read_benchmarks(paths: Sequence[str | Path]) -> tuple[Run, ...]:
     Raises
     ------
     InputError
-        If a file cannot be read or is none of these, or a number in it cannot be: in one line that
-        names the file, the line or row, and the key or column.
+        If a file cannot be read or has another format, or a number in it is impossible: in one line
+        that names the file, the line or row, and the key or column.
 
     Notes
     -----
     A step takes TPOT x tokens per step: both engines average TPOT over requests and leave out the
-    first token, and both acceptance lengths count the token that the target adds. SGLang's is an
-    average since its server started, and its files tell the draft length only with what the server
-    said of itself; otherwise `Run.drafting` sets it. For the batch see `seen_batch`.
+    first token, and both acceptance lengths count the token that the target adds. SGLang's
+    acceptance is an average since its server started. Its files tell the draft length only if they
+    hold what the server said of itself; otherwise `Run.drafting` sets it. For the batch see
+    `seen_batch`.
 
-    A row of a table may hold a plain run (base_ columns) and a speculative one (spec_ columns), or
-    one of them; tokens per second are those of all requests. Its batch is its column step_batch, as
-    `specmodel measure-engine` writes it, or else the concurrency that it names, or by `seen_batch`
-    where it has both tokens per second and the time of a token or step.
-    Rows that a column usable calls false are passed over.
+    A row of a table may hold a plain run (base_ columns), a speculative one (spec_ columns), or
+    both; tokens per second are those of all requests. The batch of a row is its column step_batch,
+    as `specmodel measure-engine` writes it. Without that column it is computed by `seen_batch` if
+    the row has both tokens per second and the time of a token or step, and else is the concurrency
+    that the row names. Rows that a column usable calls false are passed over.
     """
     if not paths:
         raise InputError("benchmarks", "no file", FORMATS)
@@ -112,7 +113,7 @@ def _file_runs(path: Path) -> list[Run]:
 
 
 def _json_runs(path: Path, size: int) -> list[Run]:
-    """Return the runs of JSON objects one after the other, or in a list."""
+    """Return the runs of JSON objects that follow one another, or of a list of them."""
     if size > MOST_BYTES:
         limit = f"a file of at most {MOST_BYTES / 1e9:g} GB: leave out --save-detailed"
         raise InputError("benchmarks", str(path), limit)
@@ -161,7 +162,7 @@ def _json_run(values: Any, source: str) -> Run:
 
 
 def _engine_run(values: Mapping[str, Any], source: str, own: Mapping[str, Any]) -> Run:
-    """Return a run from the keys that both engines write, and from what each says of its own."""
+    """Return a run from the keys that both engines write, and from what is the engine's `own`."""
     completed = positive_in(values, "completed", source, "finished requests")
     tpot = _tpot(values, source)
     duration = positive_in(values, "duration", source, "seconds above 0")
@@ -241,7 +242,7 @@ def _sglang_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _server_info(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what SGLang's server said of itself, of servers apart the one that decodes."""
+    """Return what SGLang's server said of itself; with separate servers, the one that decodes."""
     info = values.get("server_info")
     servers = info.get("decode") if isinstance(info, dict) else None
     first = servers[0] if isinstance(servers, list) and servers else info
@@ -252,7 +253,7 @@ def _server_info(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _table_runs(table: pd.DataFrame, path: Path) -> list[Run]:
-    """Return the runs of a table; a plain one that rows repeat, once."""
+    """Return the runs of a table; a plain run that rows repeat, once."""
     table = _checked(table, path)
     runs: dict[Run, Run] = {}
     for number, row in enumerate(table.to_dict("records"), start=1):
@@ -267,7 +268,7 @@ def _table_runs(table: pd.DataFrame, path: Path) -> list[Run]:
 
 
 def _checked(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Return a table by the names of columns that are used here, if it holds any measurement."""
+    """Return a table with the names of columns that are used here, if it holds any measurement."""
     table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
     for alias, name in _ALIASES.items():
         if name not in table:
@@ -283,7 +284,7 @@ def _checked(table: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def _row_runs(values: Mapping[str, Any], source: str) -> Iterator[Run]:
-    """Yield the plain run of a row, the speculative one, and a speedup that they do not tell."""
+    """Yield a row's plain run, its speculative one, and a speedup unless both of them tell it."""
     own: dict[str, Any] = {
         "source": source,
         "engine": text_of(values.get("engine")),
@@ -313,13 +314,13 @@ def _row_runs(values: Mapping[str, Any], source: str) -> Iterator[Run]:
 
 
 def _speculates(values: Mapping[str, Any], source: str) -> bool:
-    """Tell whether a row names a draft length or an acceptance."""
+    """Return whether a row names a draft length or an acceptance."""
     length, tokens = (_cell(values, name, source) for name in ("draft_length", "tokens_per_step"))
     return bool(length) or (tokens is not None and tokens != 1.0)
 
 
 def _measured(values: Mapping[str, Any], source: str, kinds: Sequence[str]) -> dict[str, float]:
-    """Return what a row measured of one run, without the kind in its columns' names."""
+    """Return what a row measured of one run, by the names of columns without base_ and spec_."""
     found = {}
     for kind, name in product(reversed(kinds), _MEASURED):
         number = _cell(values, f"{kind}{name}", source)
@@ -351,7 +352,7 @@ def _row_drafting(values: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _timed(measured: Mapping[str, float], own: Mapping[str, Any], batch: float | None) -> Run:
-    """Return a run with the time of a step, and its batch, by what the row has of them."""
+    """Return a run with the time of a step and its batch, from what the row has of them."""
     tokens, rate = own.get("tokens_per_step", 1.0), measured.get("tokens_per_s", 0.0)
     if "step_ms" in measured:
         step = measured["step_ms"] / 1e3
@@ -366,7 +367,7 @@ def _timed(measured: Mapping[str, float], own: Mapping[str, Any], batch: float |
 
 
 def _batch(decoding: float, own: Mapping[str, Any]) -> float:
-    """Return the batch of a row with tokens per second and the time of one."""
+    """Return the batch of a row that has tokens per second and the time of a token [request]."""
     asked = own["concurrency"]
     if asked is None:
         return max(decoding, 1.0)
@@ -378,7 +379,7 @@ def _batch(decoding: float, own: Mapping[str, Any]) -> float:
 
 
 def _nominal(own: Mapping[str, Any]) -> float:
-    """Return the requests at once that a row names."""
+    """Return the requests at once that a row names [request]."""
     if own["concurrency"] is None:
         raise InputError(f"{own['source']} concurrency", None, "requests at once (or batch_size)")
     return float(own["concurrency"])
@@ -389,5 +390,5 @@ def _cell(values: Mapping[str, Any], name: str, source: str) -> float | None:
 
 
 def _as_whole(number: float | None) -> Any:
-    """Return a whole number as one; what is none is refused by the run."""
+    """Return a whole number as an int; the run refuses other numbers."""
     return int(number) if number is not None and number.is_integer() else number

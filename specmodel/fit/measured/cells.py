@@ -1,4 +1,4 @@
-"""Numbers in cells of tables and keys of results of engines; times that must be milliseconds."""
+"""Numbers in cells of tables and keys of engines' results, and times that must be milliseconds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from specmodel.base.errors import InputError
 from specmodel.base.units import LARGEST_NUMBER
 
 LEAST_MILLISECONDS = 0.2
-"""No engine makes a token of a large model in less: such a column is in seconds [-]."""
+"""No engine makes a token of a large model in less; a column with less is in seconds."""
 
 PLAUSIBLE = (1e-3, 1e6)
 """Least and most of a measured time in milliseconds, and of a speedup [-]."""
 
 
 def as_number(value: Any) -> float:
-    """Return the number that a cell holds, NaN where it holds none [-]."""
+    """Return the number that a cell holds, NaN where it holds none."""
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -29,28 +29,10 @@ def as_number(value: Any) -> float:
 def number_in(
     values: Mapping[str, Any], name: str, argument: str, *, strict: bool = True
 ) -> float | None:
-    """Return the number in a cell of a row.
+    """Return the finite number in a cell of a row; None if it is empty or there is no such column.
 
-    Parameters
-    ----------
-    values
-        The row, by column.
-    name
-        The column, which need not be there.
-    argument
-        Name that an error should carry.
-    strict
-        Whether a text is refused; otherwise it is as good as an empty cell.
-
-    Returns
-    -------
-    float or None
-        Finite; None where the cell is empty or there is no column [-].
-
-    Raises
-    ------
-    InputError
-        If it is no number.
+    Text is refused if `strict`, and otherwise taken for an empty cell. `argument` is the name that
+    an error carries.
     """
     value = values.get(name)
     number = as_number(value)
@@ -63,29 +45,7 @@ def number_in(
 
 
 def positive_in(values: Mapping[str, Any], name: str, source: str, expected: str) -> float:
-    """Return the positive number that a result has under a key.
-
-    Parameters
-    ----------
-    values
-        The result, by key.
-    name
-        The key.
-    source
-        Where the result is, for an error.
-    expected
-        What the error should say is expected.
-
-    Returns
-    -------
-    float
-        Finite [-].
-
-    Raises
-    ------
-    InputError
-        If it is not there, no number, zero, negative or without end.
-    """
+    """Return the finite positive number that a result has under a key; refuse anything else."""
     value = values.get(name)
     number = as_number(value) if type(value) in (int, float) else 0.0
     if 0.0 < number <= LARGEST_NUMBER:
@@ -94,29 +54,14 @@ def positive_in(values: Mapping[str, Any], name: str, source: str, expected: str
 
 
 def text_of(value: Any) -> str:
-    """Return a text as it is, empty for what is none."""
+    """Return a text as it is, and an empty one for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def check_milliseconds(
     times: Iterable[Any], argument: str, least: float = LEAST_MILLISECONDS
 ) -> None:
-    """Refuse seconds given for milliseconds, and what is no time.
-
-    Parameters
-    ----------
-    times
-        Numbers, and NaN or texts where there is none.
-    argument
-        Name that an error should carry.
-    least
-        Median in milliseconds below which they are seconds [-].
-
-    Raises
-    ------
-    InputError
-        With the first time that cannot be, or the median.
-    """
+    """Refuse impossible times, and those whose median is below `least`, which are seconds."""
     numbers = np.array([as_number(time) for time in times])
     numbers = numbers[~np.isnan(numbers)]
     low, high = PLAUSIBLE

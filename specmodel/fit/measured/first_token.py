@@ -1,4 +1,4 @@
-"""Times to the first token as predicted and as measured, with one constant an engine."""
+"""Times to the first token as predicted and as measured, with one constant for each engine."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from specmodel.machines.engine import first_token_constants
 from specmodel.prediction.decoding import decode_deployed
 
 MOST_REQUESTS = 4
-"""Requests at once from which a first token is rather a matter of queues than of prefill [-]."""
+"""With more requests at once, a first token waits in queues more than for its prefill [request]."""
 
 LEAST_PROMPT = 4000
-"""Mean length from which it is rather a matter of prefill than of the engine's constant [token]."""
+"""With shorter prompts, the engine's constant counts more than the prefill [token]."""
 
 LEAST_MILLISECONDS = 5.0
-"""No engine answers such a prompt in less: such a column is in seconds [-]."""
+"""No engine answers such a prompt in less; a column with less is in seconds."""
 
 
 def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str]]:
@@ -40,10 +40,10 @@ def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str
     Returns
     -------
     tuple
-        Rows with their labels, stack (whose kernels were taken), degrees, lengths, quantity,
-        measured, prefill_time, base_time (prefill and waiting), predicted with the engine's
-        constant and left_out, with one fitted to other models [s], error and left_out_error, over
-        measured less one [-]; and reasons by row, where a row is none of these.
+        The rows, and reasons by row why others are left out. A row has its labels, stack (whose
+        kernels were taken), degrees, lengths, quantity, measured, prefill_time, base_time (prefill
+        and waiting), predicted with the engine's constant, left_out with a constant fitted to other
+        models [s], and error and left_out_error, over measured less one [-].
 
     Raises
     ------
@@ -84,40 +84,15 @@ def first_token_time(
     output_length: FloatArray,
     constant_time: FloatArray | float = 0.0,
 ) -> FloatArray:
-    """Return the mean time from a request to its first token, in steady state.
+    """Return the mean time from a request to its first token, in steady state [s].
 
-    Parameters
-    ----------
-    prefill_time
-        Pass of one prompt [s].
-    step_time
-        Time of a token of the others, which share of prefill they carry included [s].
-    batch_size
-        Requests that are always in the engine: one comes where one ends [request].
-    output_length
-        Tokens that each makes [token].
-    constant_time
-        What the engine adds to every first token: HTTP, tokens of texts, scheduling [s].
-
-    Returns
-    -------
-    FloatArray
-        Broadcasts with the arguments [s].
-
-    Notes
-    -----
-    A request comes as another ends, when the next step of the others has been started: it waits
-    for that step, then its prompt is prefilled at once. Each of the others is in prefill for a
-    share ``prefill_time / (prefill_time + output_length * step_time)`` of its time; where the
-    request meets that, it waits for half of a prefill on average. Engines with few requests hardly
-    queue more; prompts that all come at the start of a benchmark do, and are not counted.
-
-    Examples
-    --------
-    >>> alone = first_token_time(np.array(0.2), np.array(0.01), np.array(1.0), np.array(980.0))
-    >>> four = first_token_time(np.array(0.2), np.array(0.01), np.array(4.0), np.array(980.0))
-    >>> float(alone), float(four.round(3))
-    (0.2, 0.216)
+    The step time includes the prefill that steps carry for others; the constant is what the engine
+    adds to every first token: HTTP, tokenization, scheduling. A request arrives as another one
+    ends, when the next step of the others has begun. It waits for that step, and its prompt is
+    prefilled at once. Each of the others is in prefill for a share ``prefill_time / (prefill_time +
+    output_length * step_time)`` of its time; a request that meets a prefill waits for half of it on
+    average. Prompts that arrive together at the start of a benchmark queue longer, which is not
+    counted.
     """
     others = np.maximum(batch_size - 1, 0.0)
     busy = prefill_time / (prefill_time + output_length * step_time)
@@ -126,41 +101,16 @@ def first_token_time(
 
 
 def fit_constant(base_time: FloatArray, measured: FloatArray) -> float:
-    """Return the time that, added to all, makes the mean absolute log error least.
-
-    Parameters
-    ----------
-    base_time, measured
-        Of each row [s].
-
-    Returns
-    -------
-    float
-        At least 0 [s].
-
-    Examples
-    --------
-    >>> fit_constant(np.array([0.1, 0.2, 0.5]), np.array([0.3, 0.4, 5.0])).__round__(9)
-    0.2
-    """
+    """Return the constant to add to base times for the least mean absolute log error [s]."""
     found = np.unique(np.maximum(measured - base_time, 0.0))
     missed = np.log(np.add.outer(found, base_time) / measured)
     return float(found[np.abs(missed).mean(axis=1).argmin()])
 
 
 def constants_of_other_models(judged: pd.DataFrame) -> pd.Series:
-    """Return the constant of each row's engine as fitted to rows of other models.
+    """Return the constant of each row's engine as fitted to rows of other models [s].
 
-    Parameters
-    ----------
-    judged
-        Rows with model, engine, base_time and measured [s].
-
-    Returns
-    -------
-    pandas.Series
-        Seconds; fitted to other engines where an engine has no other model, and missing where the
-        rows have none.
+    It is fitted to other engines if an engine has no other model, and NaN without rows of others.
     """
     constants = pd.Series(np.nan, judged.index)
     for (model, engine), rows in judged.groupby(["model", "engine"]):
@@ -174,7 +124,7 @@ def constants_of_other_models(judged: pd.DataFrame) -> pd.Series:
 
 
 def _not_taken(row: Served) -> str:
-    """Say why a row is not judged by its first token, nothing if it is."""
+    """Return why a row is not judged by its first token; empty if it is."""
     if row.first_token is None:
         return "it has no measured_ttft_ms"
     if row.points["batch_size"] > MOST_REQUESTS:

@@ -18,7 +18,7 @@ from specmodel.prediction.predicting import predict_deployed
 
 LOAD = ("prompt_length", "output_length")
 GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
-"""What errors are told by, where a table has it."""
+"""Columns by which errors are grouped, if a table has them."""
 
 ALL = "all"
 """Group of all rows."""
@@ -27,7 +27,7 @@ ALL = "all"
 def judge_serving(
     table: ServingTable, *, with_prefill: bool = True
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the rows of a table with what is predicted of them, and those that cannot be.
+    """Return the rows of a table with their predictions, and those that cannot be predicted.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def judge_serving(
     Returns
     -------
     tuple
-        Rows with their labels, stack (whose kernels were taken), degrees, batch_size, quantity,
-        measured, predicted, low and high (the ends of the 80 % interval) [s] [-] and error,
-        predicted over measured less one [-]; and reasons by row, where a model refuses a layout.
+        The rows, and reasons by row where a model refuses a layout. A row has its labels, stack
+        (whose kernels were taken), degrees, batch_size, quantity, measured, predicted, low and high
+        (the ends of the 80 % interval) [s] [-] and error, predicted over measured less one [-].
 
     Raises
     ------
@@ -62,18 +62,7 @@ def judge_serving(
 
 
 def alike(rows: Sequence[Served]) -> Iterator[list[Served]]:
-    """Yield plain rows of one deployment together, and pairs one by one.
-
-    Parameters
-    ----------
-    rows
-        Any rows.
-
-    Yields
-    ------
-    list of Served
-        Rows that are resolved at once.
-    """
+    """Yield plain rows of one deployment together, to be resolved once, and pairs one by one."""
     together: dict[tuple[Any, ...], list[Served]] = {}
     for row in rows:
         is_pair = row.tokens_per_step is not None
@@ -83,13 +72,13 @@ def alike(rows: Sequence[Served]) -> Iterator[list[Served]]:
 
 
 def _named(item: tuple[str, Any]) -> tuple[str, Any]:
-    """Return a name and what tells its value from others: records are told by themselves."""
+    """Return a name and what identifies its value: a record is the same only as the same object."""
     name, value = item
     return name, value if isinstance(value, str | int | float) else id(value)
 
 
 def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
-    """Return rows of one deployment with what is predicted."""
+    """Return rows of one deployment with their predictions."""
     deployment, assumed = resolve(rows[0].deployment)
     names = [name for name in rows[0].points if with_prefill or name not in LOAD]
     points = {name: np.array([float(row.points[name]) for row in rows]) for name in names}
@@ -131,14 +120,14 @@ def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     judged
-        As `judge_serving` returns it, or `judge_first_tokens`, which has no intervals to cover.
+        As `judge_serving` returns it, or `judge_first_tokens`, which has no intervals.
 
     Returns
     -------
     pandas.DataFrame
-        Columns group, value, rows, mean_error and median_error of predicted over measured less
-        one, absolute, bias (its mean with the sign) and coverage, the share of rows whose measured
-        value lies in the 80 % interval [-].
+        Columns group, value, rows, mean_error and median_error of predicted over measured less one,
+        absolute, bias (the signed mean) and coverage, the share of rows whose measured value lies
+        in the 80 % interval [-].
     """
     rows = [{"group": ALL, "value": "", **_errors(judged)}]
     for name in (name for name in GROUPS if name in judged):

@@ -13,7 +13,7 @@ from specmodel.fit.measured.spellings import shipped_model
 from specmodel.fit.measured.tables import DEFAULT_CONTEXT, Served
 
 MOST_APART = 0.1
-"""Share by which the batch that ran may differ from the one asked for before that is said [-]."""
+"""Share by which the batch that ran may differ from the one asked for without a note [-]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +24,8 @@ class Run:
     ----------
     source
         The file, with the line or row in it where there are several: for messages and tables.
-    engine
-        Such as vllm or sglang; empty if the file does not say.
-    version
-        Of the engine; empty if the file does not say.
+    engine, version
+        Such as vllm or sglang, and its version; empty if the file does not say.
     model
         As the file names it; empty if it does not.
     quantity
@@ -41,10 +39,10 @@ class Run:
         Drafted per request and step, in depth; 0 without speculation; None where there was
         speculation and the file does not say how long [token].
     topk
-        Branches of a tree per level; 1 for a chain; None with the draft length [-].
+        Branches of a tree per level; 1 for a chain; None if the draft length is [-].
     verify_tokens
-        Tokens per request that the target verifies, one more than drafted for a chain; None with
-        the draft length [token].
+        Tokens per request that the target verifies, for a chain one more than drafted; None if the
+        draft length is [token].
     batch_size
         Requests in the batch of a step, as a request sees it [request].
     concurrency
@@ -55,7 +53,7 @@ class Run:
     Raises
     ------
     InputError
-        If a number cannot be: an acceptance beyond draft length + 1, say.
+        If a number is impossible, such as an acceptance beyond draft length + 1.
     """
 
     source: str
@@ -100,33 +98,16 @@ class Run:
     def drafting(
         self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
     ) -> Run:
-        """Return the run with the draft length that its file does not tell.
+        """Return the run with the draft length and tree that its file does not tell [token].
 
-        Parameters
-        ----------
-        draft_length
-            Drafted per request and step, in depth [token].
-        topk
-            Branches of a tree per level, 1 for a chain [-].
-        verify_tokens
-            Verified per request; a chain's draft length + 1 if not given [token].
-
-        Returns
-        -------
-        Run
-            Checked like any other.
-
-        Raises
-        ------
-        InputError
-            If the acceptance cannot be with it, or a tree has no verify tokens.
+        Without `verify_tokens`, a chain verifies one token more than drafted.
         """
         verified = draft_length + 1 if verify_tokens is None and topk == 1 else verify_tokens
         return replace(self, draft_length=draft_length, topk=topk, verify_tokens=verified)
 
 
 def _check_speculation(run: Run) -> None:
-    """Refuse draft lengths, trees and acceptances that do not go together."""
+    """Refuse draft lengths, trees and acceptances that contradict each other."""
     for name, least in (("draft_length", 0), ("topk", 1), ("verify_tokens", 1)):
         number = getattr(run, name)
         if number is not None and not (number == int(number) and number >= least):
@@ -139,7 +120,7 @@ def _check_speculation(run: Run) -> None:
 
 
 def _most_tokens(run: Run) -> float:
-    """Return the most tokens that a step can emit per request, if its tree is one."""
+    """Return the most tokens that a step can emit per request, for a possible tree [token]."""
     length, topk, verified = run.draft_length, run.topk, run.verify_tokens
     if length is None:
         return math.inf
@@ -153,39 +134,21 @@ def _most_tokens(run: Run) -> float:
 
 
 def seen_batch(decoding: float, most: float) -> float:
-    """Return the batch that a decoding request is part of.
+    """Return the batch that a decoding request is part of, from 1 to `most` [request].
 
-    Parameters
-    ----------
-    decoding
-        Requests that decode, on average over time [request].
-    most
-        Requests that can be in the engine at once [request].
-
-    Returns
-    -------
-    float
-        From 1 to `most` [request].
-
-    Notes
-    -----
-    By Little's law [1], as many requests decode, on average over the time of a benchmark, as
-    tokens after the first come out per second x seconds that a request takes for one of them
-    (TPOT). That counts the time when the last requests are left alone and when a request waits for
-    its first token, and is below what was asked for in a benchmark of few prompts. TPOT however is
-    averaged over requests, and a request that decodes sees itself, and of the others, if each is
-    decoding for a share ``decoding / most`` of the time, that share.
-
-    References
-    ----------
-    [1] J. D. C. Little, "A Proof for the Queuing Formula: L = λW," Oper. Res., vol. 9, no. 3,
-        pp. 383-387, 1961.
+    By Little's law (J. D. C. Little, "A Proof for the Queuing Formula: L = λW," Oper. Res., vol. 9,
+    no. 3, pp. 383-387, 1961), the mean number of decoding requests over the time of a benchmark is
+    tokens after the first per second x a request's seconds for one of them (TPOT). That includes
+    the time when the last requests are left alone and when a request waits for its first token, and
+    is below what was asked for in a benchmark of few prompts. TPOT however is averaged over
+    requests: a decoding request sees itself, and each of the others for the share ``decoding /
+    most`` of time in which it decodes.
     """
     return 1.0 + min(decoding, most) * (1.0 - 1.0 / most)
 
 
 def need_plain(runs: Sequence[Run]) -> None:
-    """Refuse runs that speculate if there is none to compare them with.
+    """Refuse runs with speculation if there is none to compare them with.
 
     Parameters
     ----------
@@ -206,7 +169,7 @@ def need_plain(runs: Sequence[Run]) -> None:
 
 
 def check_model(runs: Sequence[Run], target: str) -> None:
-    """Refuse a benchmark of another model than is named.
+    """Refuse a benchmark of another model than the one named.
 
     Parameters
     ----------
@@ -218,8 +181,8 @@ def check_model(runs: Sequence[Run], target: str) -> None:
     Raises
     ------
     InputError
-        If a file names a shipped architecture and the target is another one. Names that are not
-        known are passed over: checkpoints are renamed, and folders are called anything.
+        If a file names a shipped architecture and the target is another one. Unknown names are
+        passed over: checkpoints are renamed, and folders are called anything.
     """
     named = _shipped(target)
     for run in runs:
@@ -235,10 +198,10 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
     Parameters
     ----------
     runs
-        Of one deployment, their draft lengths known.
+        Of one deployment, with known draft lengths.
     deployment
-        What ran, as `cost.deploy.resolve` takes it, and the KV entries of a sequence as
-        context_length if the prompts and outputs that ran do not tell.
+        What ran, as `cost.deploying.resolve` takes it, with the KV entries of a sequence as
+        context_length if the prompts and outputs of runs do not tell.
 
     Returns
     -------
@@ -248,7 +211,7 @@ def served_runs(runs: Sequence[Run], deployment: Mapping[str, Any]) -> list[Serv
     Raises
     ------
     InputError
-        If a run speculated at a draft length that neither its file nor the caller told.
+        If neither the file of a run nor the caller told its draft length.
     """
     return [_served(run, deployment) for run in runs]
 

@@ -14,7 +14,7 @@ _TAGS = (
     *("fp8", "fp4", "nvfp4", "mxfp4", "bf16", "fp16", "int4", "int8", "awq", "gptq", "w4a16"),
     *("0324", "0528", "2505", "2506", "2507", "2508", "2512", "v0.1", "v1", "v2"),
 )
-"""What hub ids append to the name of a shape: tuning, dtype and day of a checkpoint."""
+"""What hub ids append to the name of a shape: tuning, dtype and date of a checkpoint."""
 
 _SAME_SHAPE = {
     "llama-3.3-70b": "llama-3.1-70b",
@@ -22,7 +22,7 @@ _SAME_SHAPE = {
     "llama-3-8b": "llama-3.1-8b",
     "qwen3-30b-a3b-2507": "qwen3-30b-a3b",
 }
-"""Models whose layers and vocabulary are those of one that ships."""
+"""Models with the layers and vocabulary of one that ships."""
 
 STACKS = {
     "trtllm": "trtllm",
@@ -31,20 +31,21 @@ STACKS = {
     "vllm": "vllm",
     "sglang": "sglang",
 }
-"""Names of engines, and of their kernels."""
+"""Names of engines, with the names of their kernel stacks."""
 
 _FIRST_OF = {
     "vllm": ((0, 14), "vllm", "vllm-moesd-2025"),
     "sglang": ((0, 5, 7), "sglang", "sglang-v1"),
 }
-"""From which version on an engine has the first profile, by its stack, and the one before."""
+"""By stack: the first version with the engine's present profile, that profile, and the one
+before."""
 
 _DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _FP8 = ("fp8", "fp8_block")
 _WIDE = ("bf16", "fp16", "fp32")
 _IN_BLOCKS = ("deepseek", "kimi", "minimax", "qwen3")
-"""Models whose published checkpoints in fp8 scale blocks of 128 x 128, by how their names begin;
-those of others, by NVIDIA and Meta, scale tensors or channels."""
+"""Models whose published fp8 checkpoints scale blocks of 128 x 128, by how their names begin.
+Those of others, by NVIDIA and Meta, scale tensors or channels."""
 
 _CHANGES: dict[str, dict[str, Any]] = {
     "": {},
@@ -56,34 +57,17 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "fp8_block": {"weight_dtype": "fp8_block", "kv_dtype": "bf16"},
     "fp4": {"weight_dtype": "fp4", "activation_dtype": "fp4"},
 }
-"""What checkpoints of a dtype change, by name; those of mxfp4 and int4 one field alone."""
+"""By dtype, what such checkpoints change; those of mxfp4 and int4 change a single field."""
 
 _CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}
-"""What they change beside it where there are experts."""
+"""What they change as well in models with experts."""
 
 
 def shipped_model(name: str) -> str:
-    """Return the shipped architecture that a name or hub id stands for.
+    """Return the shipped architecture that a name or hub id stands for, in any spelling.
 
-    Parameters
-    ----------
-    name
-        In any spelling: of either case, with an owner, with what follows the name of a shape.
-
-    Returns
-    -------
-    str
-        Name of an architecture.
-
-    Raises
-    ------
-    InputError
-        If none ships.
-
-    Examples
-    --------
-    >>> shipped_model("meta-llama/Meta-Llama-3.1-8B-Instruct"), shipped_model("gpt-oss-120b")
-    ('llama-3.1-8b', 'gpt-oss-120b')
+    Owner, case, and what follows the name of a shape do not matter: ``meta-llama/Meta-Llama-3.1-8B-
+    Instruct`` is llama-3.1-8b.
     """
     known = list_architectures()
     plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]
@@ -100,28 +84,7 @@ def shipped_model(name: str) -> str:
 
 
 def shipped_gpu(name: str) -> str:
-    """Return the hardware profile that the name of a GPU stands for.
-
-    Parameters
-    ----------
-    name
-        Such as h200, h200_sxm or b200_sxm.
-
-    Returns
-    -------
-    str
-        Name of a profile.
-
-    Raises
-    ------
-    InputError
-        If none ships.
-
-    Examples
-    --------
-    >>> shipped_gpu("b200_sxm"), shipped_gpu("H100")
-    ('b200', 'h100_sxm')
-    """
+    """Return the hardware profile that the name of a GPU stands for, such as h100_sxm for H100."""
     known, plain = list_hardware(), str(name).lower().replace("-", "_").strip()
     for tried in (plain, f"{plain}_sxm", plain.removesuffix("_sxm"), f"{plain}_sxm_80gb"):
         if tried in known:
@@ -130,23 +93,7 @@ def shipped_gpu(name: str) -> str:
 
 
 def stack_of(engine: str) -> str:
-    """Return whose kernels an engine runs.
-
-    Parameters
-    ----------
-    engine
-        Name of an engine.
-
-    Returns
-    -------
-    str
-        Name of a stack.
-
-    Raises
-    ------
-    InputError
-        If it is no engine that is known.
-    """
+    """Return the kernel stack of an engine."""
     plain = str(engine).lower().strip()
     if plain not in STACKS:
         raise InputError("backend", engine, f"one of {', '.join(STACKS)}")
@@ -154,32 +101,10 @@ def stack_of(engine: str) -> str:
 
 
 def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, dict[str, Any]]:
-    """Return the profile of host overheads of an engine that speculates, and what differs from it.
+    """Return the host profile of a speculating engine, and the fields that differ from it.
 
-    Parameters
-    ----------
-    engine
-        Name of an engine.
-    version
-        Of it, as far as it is known: a number, or a year.
-    notes
-        What is said of its scheduling: "spec v1" and "spec v2" are SGLang's, "neither with overlap"
-        says that plain decoding did not overlap either.
-
-    Returns
-    -------
-    tuple
-        Name of a profile, and fields of it to be replaced, as `deploy` takes them.
-
-    Raises
-    ------
-    InputError
-        If it is no engine that is known.
-
-    Examples
-    --------
-    >>> profile_of("vllm", "0.8.4"), profile_of("sglang", "0.5.6")[0], profile_of("sglang")[0]
-    (('vllm-moesd-2025', {}), 'sglang-v1', 'sglang')
+    The version is a number or a year, as far as known. Of the notes, "spec v1" and "spec v2" are
+    SGLang's schedulers; "neither with overlap" says that plain decoding did not overlap either.
     """
     stack = stack_of(engine)
     changes = {"engine.hides_host": "none"} if "neither with overlap" in notes else {}
@@ -200,35 +125,12 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
 def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -> dict[str, Any]:
     """Return the dtypes that a checkpoint runs in, as `deploy` takes them.
 
-    Parameters
-    ----------
-    label
-        What a table calls the dtype, with or without remarks; empty for the checkpoint's own.
-    model
-        The architecture as it ships.
-    stack
-        Whose kernels run.
-    kv_dtype
-        Dtype of the KV cache where the table says it.
-
-    Returns
-    -------
-    dict
-        Values by name, fields of the target with a dot.
-
-    Raises
-    ------
-    InputError
-        If the dtype is none that is known.
-
-    Notes
-    -----
-    What runs, by published checkpoints. In fp8, those of some models scale blocks, others tensors.
-    In nvfp4, experts and dense blocks have four bits, the attention of MoEs 16
-    (``exclude_modules`` and ``ignore`` of NVIDIA's DeepSeek and MiniMax), and the KV cache 8
-    (``kv_cache_quant_algo``). In fp8 the cache has 8 bits with TensorRT-LLM and beside NVIDIA's
-    dense checkpoints, which scale tensors, and 16 in vLLM and SGLang beside others, whose default
-    is the model's own.
+    `label` is what a table calls the dtype, possibly with remarks; empty for the checkpoint's own.
+    What published checkpoints run in: with fp8, some models scale blocks, others tensors. With
+    nvfp4, experts and dense blocks have four bits, the attention of MoEs 16 (``exclude_modules``
+    and ``ignore`` of NVIDIA's DeepSeek and MiniMax), and the KV cache 8 (``kv_cache_quant_algo``).
+    With fp8, the cache has 8 bits in TensorRT-LLM and for NVIDIA's dense checkpoints, which scale
+    tensors; it has 16 in vLLM and SGLang for other checkpoints, by the default of the model.
     """
     plain = re.split(r"[(,]", str(label).lower())[0].replace("experts", "").strip()
     dtype = _DTYPES.get(plain, plain)

@@ -30,10 +30,10 @@ from specmodel.machines.hardware import load_hardware
 from specmodel.models.architecture import load_architecture
 
 MOST_QUEUED = 0.3
-"""Share of a request's time in a queue from which a row measures no batch of its size [-]."""
+"""A row whose requests spend a larger share of time in queues measures no batch of its size [-]."""
 
 DEFAULT_CONTEXT = 1000
-"""Where a table of pairs has no lengths [token]."""
+"""Context where a table of pairs has no lengths [token]."""
 
 PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
 """Columns that a table of plain decoding must have, beside measured_tpot_ms."""
@@ -64,27 +64,7 @@ _DRAFTERS = ("eagle3", "eagle", "mtp")
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """One row: what ran, and what was measured of it.
-
-    Parameters
-    ----------
-    row
-        Its name or number.
-    labels
-        Model, dtype and engine as the table spells them, and the profile of the GPU.
-    deployment
-        What `cost.deploy.resolve` takes, by name.
-    points
-        Batch size, lengths and, of a pair, draft length and verify tokens [request] [token].
-    tokens_per_step
-        Emitted per sequence and step of a pair [token].
-    quantity, measured
-        What was measured: tpot or step_time [s], or speedup [-].
-    first_token
-        Measured time to the first token of plain decoding, if the table has it [s].
-    plain_step
-        Measured step of a pair without speculation, if the table has it [s].
-    """
+    """One row: what ran, and what was measured of it."""
 
     row: str
     labels: Mapping[str, str]
@@ -104,7 +84,7 @@ class ServingTable:
     Parameters
     ----------
     rows
-        Those that are taken.
+        Rows that can be predicted.
     not_taken
         Reasons, by the name or number of the row.
     assumed
@@ -131,8 +111,9 @@ def read_serving(path: str | Path) -> ServingTable:
     Parameters
     ----------
     path
-        CSV or Parquet: one row a run, with the columns `PLAIN` and measured_tpot_ms of plain
-        decoding, or `PAIRS` and speedup or spec_step_ms with and without speculation.
+        CSV or Parquet with a row for each run. For plain decoding it has the columns `PLAIN` and
+        measured_tpot_ms; for pairs with and without speculation, `PAIRS` and speedup or
+        spec_step_ms.
 
     Returns
     -------
@@ -142,13 +123,13 @@ def read_serving(path: str | Path) -> ServingTable:
     Raises
     ------
     InputError
-        If the file cannot be read, a column is missing, or numbers cannot be: in one line.
+        In one line, if the file cannot be read, a column is missing, or a number is impossible.
 
     Notes
     -----
-    Rows of plain decoding whose mtp is not off, whose clean is not true or whose queued_share is
-    above `MOST_QUEUED` are not taken, nor pairs whose usable is not true. ``isl`` and ``osl`` are
-    the longest lengths that were drawn: their mean, by mean_context, is what is predicted.
+    Rows of plain decoding are not taken if mtp is not off, clean is not true, or queued_share is
+    above `MOST_QUEUED`; pairs are not taken if usable is not true. ``isl`` and ``osl`` are the
+    longest lengths that were drawn; predictions are for the mean lengths, by mean_context.
     """
     table = read_table(path, _TEXTS, "serving", comments=False)
     if "measured_tpot_ms" in table:
@@ -256,14 +237,14 @@ def _pair_row(values: Mapping[str, Any], label: str) -> Served:
 
 
 def _profile(values: Mapping[str, Any], engine: str) -> tuple[str, dict[str, Any]]:
-    """Return the profile of an engine's host, and what its row says to be otherwise."""
+    """Return the profile of an engine's host, and the fields that its row says to differ."""
     told = ["" if pd.isna(values.get(name)) else str(values.get(name)) for name in _VERSIONS]
     found: tuple[str, dict[str, Any]] = _known(lambda name: profile_of(name, *told), engine)
     return found
 
 
 def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, bool]:
-    """Return GPUs and expert-parallel degree of a pair, and if its attention is data-parallel."""
+    """Return GPUs and expert parallelism of a pair, and whether its attention is data-parallel."""
     degree = str(values["tensor_parallel"]).strip().lower()
     is_parallel = degree in _DATA_PARALLEL
     spread = _number(values, "expert_parallel", 1.0)
@@ -275,7 +256,7 @@ def _degrees(values: Mapping[str, Any], num_gpus: float) -> tuple[float, float, 
 
 
 def _drafter(values: Mapping[str, Any]) -> str:
-    """Return the drafter of a pair without what is said of it."""
+    """Return the drafter of a pair without the remarks on it."""
     drafter = _text(values, "drafter").lower().replace(":", " ").split()[0]
     if drafter not in _DRAFTERS:
         raise _NotTaken(f"its drafter {drafter} is not known")
@@ -283,7 +264,7 @@ def _drafter(values: Mapping[str, Any]) -> str:
 
 
 def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the lengths of a pair, a usual context alone where the table has none."""
+    """Return the lengths of a pair; only the default context where the table has none [token]."""
     isl, osl = (_number(values, name, np.nan, strict=False) for name in ("isl", "osl"))
     if not np.isfinite([isl, osl]).all():
         return {"context_length": DEFAULT_CONTEXT}
@@ -292,7 +273,7 @@ def _lengths(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
-    """Return what was measured of a pair and its value, the speedup if there is one."""
+    """Return the quantity that was measured of a pair, preferably the speedup, and its value."""
     speedup, step = (_number(values, name, np.nan) for name in ("speedup", "spec_step_ms"))
     if not np.isnan(speedup) and not PLAUSIBLE[0] <= speedup <= PLAUSIBLE[1]:
         raise InputError("serving.speedup", speedup, "times without over times with speculation")
@@ -304,7 +285,7 @@ def _measured(values: Mapping[str, Any]) -> tuple[str, float]:
 def _where(
     values: Mapping[str, Any], model: str, system: str, engine: str, label: Any
 ) -> dict[str, Any]:
-    """Return model, GPU, kernels and dtypes of a row; other kernels stand in for missing ones."""
+    """Return model, GPU, kernels and dtypes of a row; without a stack, default kernels stand in."""
     target, hardware = _known(shipped_model, model), _known(shipped_gpu, system)
     stack = _known(stack_of, engine)
     shape, cache = load_architecture(target), values.get("kv_dtype")

@@ -1,4 +1,4 @@
-"""Timings of kernels with torch, on a CUDA GPU or a CPU, and a decoder to close the loop.
+"""Timings of kernels with torch, on a CUDA GPU or a CPU.
 
-Only the modules that run something import torch, once it is known to be there.
+Only modules that run something import torch, and only after a check that it is installed.
 """

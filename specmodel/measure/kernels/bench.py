@@ -1,7 +1,7 @@
 """The device under test: workloads that are ready to run on it, and how long they take.
 
-Weights rotate through more memory than the last-level cache holds: timed in a loop on the same
-ones, a kernel would read them from cache, which a pass over a whole model never does. On a CPU a
+Weights rotate through more memory than the last-level cache holds. A kernel that is timed in a loop
+on the same weights reads them from cache, which a pass over a whole model never does. On a CPU a
 monotonic clock is read around the calls; on a GPU the calls are one CUDA graph between two events.
 """
 
@@ -23,19 +23,19 @@ from specmodel.measure.kernels.workloads import Workload
 from specmodel.measure.measurements import COLD_SHARE
 
 OUT_OF_MEMORY = "out of memory"
-"""Note of a point that the device has too little memory for."""
+"""Note of a point that does not fit into the memory of the device."""
 
 NO_KERNEL = "no grouped kernel before Hopper"
-"""Note of experts on a GPU where torch runs them one after another and waits for the host."""
+"""Note of experts on a GPU where torch runs one expert after another and waits for the host."""
 
 FLASH_TOLERANCE = 0.05
-"""Largest difference of bf16 attention from fp32 that is rounding [-]."""
+"""Largest difference between attention in bf16 and in fp32 that rounding explains [-]."""
 
 LEAST_SECONDS = 3e-3
-"""A timing repeats short calls until they take about this long [s]."""
+"""Short calls are repeated until one timing takes about this long [s]."""
 
 MOST_CALLS = 200
-"""Most calls of one timing [-]."""
+"""Most calls in one timing [-]."""
 
 T = TypeVar("T")
 _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
@@ -45,20 +45,7 @@ _WARM_UP = 3
 
 
 class Bench:
-    """The device with its arena of weights, and the workloads that are ready on it.
-
-    Parameters
-    ----------
-    info
-        The device.
-    points
-        Those that it will be asked for: the arena holds the largest that fits.
-
-    Raises
-    ------
-    InputError
-        If the device has too little memory that is free for any arena.
-    """
+    """A device, an arena for the weights of the largest point that fits, and ready workloads."""
 
     def __init__(self, info: DeviceInfo, points: Sequence[Point]) -> None:
         self._info, self._device = info, torch.device(info.kind)
@@ -83,7 +70,7 @@ class Bench:
         """What the device answered last, if it does not answer any more."""
 
     def clear(self) -> None:
-        """Let go of what is ready and of its memory; graphs to come share a pool of their own."""
+        """Release the ready workloads and their memory, and start a new memory pool for graphs."""
         self._ready.clear()
         gc.collect()
         if self._has_graphs:
@@ -91,23 +78,15 @@ class Bench:
             self._pool = torch.cuda.graph_pool_handle()
 
     def close(self) -> None:
-        """Let go of everything, the arena too."""
+        """Release everything, the arena included."""
         del self._arena
         self.clear()
 
     def measure(self, point: Point) -> dict[str, Any]:
-        """Return the columns that timing a point between two of its reference gives.
+        """Return the columns of a point, timed between two timings of its reference.
 
-        Parameters
-        ----------
-        point
-            The point.
-
-        Returns
-        -------
-        dict
-            Latencies, or a note of why there are none: what fails at one point costs that point
-            only, unless the device is lost by it, as `fault` then says.
+        A point that fails gets a note in place of latencies, and the other points go on, unless the
+        failure lost the device: `fault` is set then.
         """
         columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
         if point.component in self._unable:
@@ -135,13 +114,13 @@ class Bench:
         return {"note": note}
 
     def _forget(self, point: Point) -> None:
-        """Let go of a point that failed, and of a pool in which a capture may have failed."""
+        """Release a point that failed, and the memory pool, in which a capture may have failed."""
         self._ready.pop(point.name, None)
         if self._has_graphs:
             self._pool = torch.cuda.graph_pool_handle()
 
     def _lost(self) -> bool:
-        """Tell whether a fault has ended the context of the device, and keep what it answers."""
+        """Return whether a fault has ended the device's context, and keep the device's message."""
         try:
             if self._has_graphs:
                 torch.cuda.synchronize(self._device)
@@ -159,7 +138,7 @@ class Bench:
         return timed | ({"active_experts": f"{active:.6g}"} if active else {})
 
     def _time(self, point: Point, sizes: dict[str, float], name: str) -> tuple[float, float]:
-        """Return the time of a workload, and the mean of the experts that its calls loaded."""
+        """Return the time of a workload [s], and the mean of the experts that it loaded [-]."""
         if name not in self._ready:
             self._ready[name] = self._make(point.component, sizes, name)
         return self._ready[name].time()
@@ -177,19 +156,9 @@ class Bench:
 
 
 def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, T]:
-    """Capture the kernels that some work launches, after it has run a few times.
+    """Capture the kernels that some work launches; return the graph and what the work returned.
 
-    Parameters
-    ----------
-    work
-        What launches them; nothing in it may wait for the device.
-    pool
-        Memory pool that graphs share; None for one of its own.
-
-    Returns
-    -------
-    tuple
-        The graph, and what the work returned: filled by each replay.
+    Each replay of the graph fills what was returned. Nothing in the work may wait for the device.
     """
     graph = torch.cuda.CUDAGraph()
     # a capture that fails leaves torch on the stream that it captured: the outer one comes back
@@ -199,7 +168,7 @@ def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGr
 
 
 def _missing_kernels(device: torch.device) -> dict[str, str]:
-    """Return why components cannot be timed at all, by component."""
+    """Return the components that cannot be timed on this device, each with the reason."""
     if device.type != "cuda":
         return {}
     missing = {} if layers.has_grouped_kernel(device) else {"experts": NO_KERNEL}
@@ -213,7 +182,7 @@ def _missing_kernels(device: torch.device) -> dict[str, str]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return what went wrong in a line; of faults that led to each other, the first."""
+    """Return an error as one line; of errors that caused one another, the first."""
     chain = [error]
     while chain[-1].__context__ is not None:
         chain.append(chain[-1].__context__)
@@ -226,21 +195,10 @@ def _reason(error: BaseException) -> str:
 
 
 class Stopwatch:
-    """Times one workload again and again.
+    """Times one workload, as often as asked, with at least `least_calls` calls a timing [-].
 
-    A few calls come first: they load code, fill caches of the allocator and let clocks rise; the
+    A few calls come first: they load code, fill the allocator's caches and let clocks rise. The
     last of them tells how many calls a timing needs.
-
-    Parameters
-    ----------
-    workload
-        The work.
-    device
-        Where it runs.
-    least_calls
-        Calls of one timing at least: as many as the inputs need to leave the cache [-].
-    pool
-        Memory pool that graphs share; None for one of its own.
     """
 
     def __init__(
@@ -256,7 +214,7 @@ class Stopwatch:
             self.time()  # the first replay uploads the graph
 
     def _warm_up(self) -> float:
-        """Return the time of the last of a few calls [s]."""
+        """Make a few calls and return the time of the last one [s]."""
         started = 0.0
         for index in range(_WARM_UP):
             started = time.perf_counter()
@@ -266,7 +224,7 @@ class Stopwatch:
         return time.perf_counter() - started
 
     def time(self) -> tuple[float, float]:
-        """Return the mean time of the work, and the mean of the experts that it loaded [s] [-]."""
+        """Return the mean time of the work [s], and the mean of the experts that it loaded [-]."""
         started = self._next
         seconds = self._seconds_on_cpu() if self._device.type == "cpu" else self._seconds_on_gpu()
         active = self._workload.active_experts

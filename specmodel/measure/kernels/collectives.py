@@ -1,4 +1,4 @@
-"""All-reduces over the GPUs of a node (NCCL) or processes on a CPU (gloo), and a link from them."""
+"""All-reduces over GPUs of a node (NCCL) or processes on a CPU (gloo), and the link they show."""
 
 import faulthandler
 import re
@@ -19,13 +19,13 @@ from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.measure.kernels import device as devices
 
 SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
-"""Sizes of the reduced tensor [B]."""
+"""Sizes of the tensor that is reduced [B]."""
 
 REPEATS = 20
 """Timings of each size [-]."""
 
 TIMEOUT = 120.0
-"""A rank that waits for the others longer than this fails [s]."""
+"""A rank that waits longer than this for the others fails [s]."""
 
 _COMPONENT = "all_reduce"
 _WARM_UP = 5
@@ -36,31 +36,11 @@ _TRACEBACK = re.compile(r"\A.*?^(?=[\w.]*(?:Error|Exception)\b)", re.MULTILINE |
 def time_all_reduces(
     kind: str, num_ranks: int, sizes: Sequence[int] = SIZES, repeats: int = REPEATS
 ) -> pd.DataFrame:
-    """Time all-reduces of bf16 tensors, in one process a rank.
+    """Time all-reduces of bf16 tensors of some sizes in bytes, with one process for each rank.
 
-    The processes import the main module of the program again: it needs its ``__main__`` guard.
-
-    Parameters
-    ----------
-    kind
-        "cuda" for a GPU a rank, or "cpu" for processes that share the processor.
-    num_ranks
-        GPUs or processes that take part [-].
-    sizes
-        Of the reduced tensor, even [B].
-    repeats
-        Timings of each size, interleaved with those of the others [-].
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns ``component``, ``num_gpus`` [-], ``bytes`` of the reduced tensor [B], ``repeat`` [-]
-        and ``latency``: the mean of back-to-back all-reduces on the slowest rank [s].
-
-    Raises
-    ------
-    InputError
-        If a rank fails or waits too long for the others.
+    The processes import the program's main module again, which therefore needs its ``__main__``
+    guard. A row is one timing: the number of GPUs, bytes of the tensor, repeat, and latency, which
+    is the mean over back-to-back all-reduces on the slowest rank [s].
     """
     processes = devices.import_torch().multiprocessing
     with tempfile.TemporaryDirectory() as folder:
@@ -77,25 +57,11 @@ def time_all_reduces(
 
 
 def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
-    """Return what `hardware.Link` takes to give measured times back, its hops taking none.
+    """Return the ``collective_latency`` [s] and ``peak_bytes_per_s`` [B/s] of a timed link.
 
-    Least squares of relative errors to the medians of repeats, neither part negative: messages span
-    five decades of time, and errors in seconds would leave the latency to the largest ones.
-
-    Parameters
-    ----------
-    rows
-        As `time_all_reduces` returns them, of one or several numbers of GPUs.
-
-    Returns
-    -------
-    tuple of float
-        ``collective_latency`` [s] and ``peak_bytes_per_s``, one direction of a GPU [B/s].
-
-    Raises
-    ------
-    InputError
-        If a number does not do, or times do not grow with the bytes.
+    The bandwidth is that of one direction of a GPU; hops are taken to cost nothing. Relative errors
+    to the medians of repeats are minimised by non-negative least squares: times span five decades,
+    and errors in seconds would let the largest messages alone decide the latency.
     """
     from scipy.optimize import nnls
 
@@ -120,7 +86,7 @@ def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
 def _run(
     rank: int, kind: str, num_ranks: int, sizes: Sequence[int], repeats: int, path: Path
 ) -> None:
-    """Time all-reduces as one of several processes; the first of them writes the rows."""
+    """Time all-reduces as one of several processes; rank 0 writes the rows."""
     _defer_alarm()
     import torch
 
@@ -145,13 +111,13 @@ def _run(
 
 
 def _needed_calls(values: Any) -> int:
-    """Warm up, and return how many calls take a millisecond, the same number on all ranks."""
+    """Warm up, and return how many calls take a millisecond, the same number on all ranks [-]."""
     _seconds(values, _WARM_UP)
     return int(min(1e-3 / max(_seconds(values, _WARM_UP), 1e-9) + 1, 200))
 
 
 def _seconds(values: Any, calls: int) -> float:
-    """Return the mean time of calls in a row on the slowest rank [s]."""
+    """Return the mean time of back-to-back calls on the slowest rank [s]."""
     import torch
 
     _defer_alarm()
@@ -174,5 +140,5 @@ def _seconds(values: Any, calls: int) -> float:
 
 
 def _defer_alarm() -> None:
-    """End this process if it is stuck where the timeout of the group does not reach."""
+    """End this process if it hangs where the timeout of the process group has no effect."""
     faulthandler.dump_traceback_later(1.5 * TIMEOUT, exit=True)

@@ -1,4 +1,4 @@
-"""The device that is measured: what it is, what runs on it, and whether it is undisturbed."""
+"""The device that is measured: what it is, what runs on it, and whether something disturbs it."""
 
 import os
 import platform
@@ -14,10 +14,10 @@ from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
 from specmodel.measure.kernels.suite import DTYPE, SUITE_VERSION, Device
 
 STACK = "torch"
-"""Name of the stack whose kernels are timed."""
+"""Name of the kernel stack that is timed."""
 
 BUSY_SHARE = 0.25
-"""Share of the processor, or GPU, in use by others from which a device counts as busy [-]."""
+"""Share of the processor or GPU that others use from which a device counts as busy [-]."""
 
 _THROTTLED = {0x8: "slowdown", 0x20: "hot", 0x40: "hot", 0x80: "power brake"}
 _DEFAULT_CACHE = 2**25
@@ -25,27 +25,7 @@ _DEFAULT_CACHE = 2**25
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceInfo:
-    """What is measured, and by what.
-
-    Parameters
-    ----------
-    kind
-        "cpu" or "cuda".
-    name
-        As the device reports it; cores that are used, with a CPU.
-    hardware
-        Profile that ships for it, or a name made from its own.
-    driver
-        Version of the driver; instruction set and threads on a CPU.
-    torch
-        Version of torch.
-    num_multiprocessors
-        Multiprocessors, or threads [-].
-    capacity_bytes, l2_bytes
-        Memory and last-level cache [B].
-    compute_capability
-        NVIDIA's version of the architecture; None of a CPU [-].
-    """
+    """The device that is measured, and the software that measures it."""
 
     kind: Device
     name: str
@@ -64,19 +44,13 @@ class DeviceInfo:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What rows of one file have in common."""
+        """What all rows of one file have in common."""
         return {"device": self.name, "driver": self.driver, "torch": self.torch,
                 "suite_version": SUITE_VERSION, "dtype": DTYPE}  # fmt: skip
 
 
 def import_torch() -> Any:
-    """Return torch.
-
-    Raises
-    ------
-    InputError
-        If it is not installed, or too old.
-    """
+    """Return torch; raise an `InputError` where it is missing or too old."""
     try:
         import torch
     except ImportError:
@@ -88,22 +62,9 @@ def import_torch() -> Any:
 
 
 def find_device(kind: str) -> DeviceInfo:
-    """Return what a device is.
+    """Return the name, versions and sizes of the "cpu" or of the current "cuda" device.
 
-    Parameters
-    ----------
-    kind
-        "cpu" or "cuda"; of several GPUs the current one.
-
-    Returns
-    -------
-    DeviceInfo
-        Its name, versions and sizes.
-
-    Raises
-    ------
-    InputError
-        If torch or the device is missing, or it cannot compute in bf16.
+    An `InputError` says if torch or the device is missing, or if the device cannot compute in bf16.
     """
     torch = import_torch()
     if kind == "cpu":
@@ -150,7 +111,7 @@ def _cpu(torch: Any) -> DeviceInfo:
 
 
 def _lines(path: str, pattern: str) -> list[str]:
-    """Return what a pattern finds in a file of the kernel; nothing where there is no such file."""
+    """Return all matches of a pattern in a file of the kernel; none where there is no such file."""
     file = Path(path)
     return re.findall(pattern, file.read_text(), re.MULTILINE) if file.exists() else []
 
@@ -161,7 +122,7 @@ def _slug(name: str) -> str:
 
 
 def _last_level_cache() -> float:
-    """Return the largest cache that the kernel reports [B]."""
+    """Return the size of the largest cache that the kernel reports [B]."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     texts = [path.read_text().strip() for path in paths]
@@ -170,7 +131,7 @@ def _last_level_cache() -> float:
 
 
 def free_bytes(kind: str) -> float:
-    """Return the memory of a "cpu" or "cuda" device that is free for what is measured [B]."""
+    """Return the free memory of a "cpu" or "cuda" device [B]."""
     if kind == "cuda":
         return float(import_torch().cuda.mem_get_info()[0])
     found = _lines("/proc/meminfo", r"^MemAvailable:\s*(\d+) kB")
@@ -195,7 +156,7 @@ def gpu_state() -> dict[str, str]:
 
 
 def _query(names: str) -> dict[str, str]:
-    """Ask nvidia-smi, which knows the GPU by its identity, not by the number it has in torch."""
+    """Ask nvidia-smi about the current GPU by its UUID, as its numbers differ from torch's."""
     command = ["nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits", "-i",
                _identity()]  # fmt: skip
     try:
@@ -208,25 +169,16 @@ def _query(names: str) -> dict[str, str]:
 
 @cache
 def _identity() -> str:
-    """Return what names the GPU, asked once: a thread beside a capture must not touch the GPU."""
+    """Return the GPU's UUID, asked for once: a thread beside a capture must not touch the GPU."""
     torch = import_torch()
     return f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}"
 
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:
-    """Return what speaks against timings now, in words; empty if nothing is known to.
+    """Return what speaks against timings now, such as "busy: load 1.9 on 2 cores".
 
-    Parameters
-    ----------
-    kind
-        "cpu" or "cuda".
-    is_idle
-        Whether this process has left the device alone for a while, so that use is by others.
-
-    Returns
-    -------
-    list of str
-        Such as "busy: load 1.9 on 2 cores".
+    `is_idle` says that this process has left the device alone for a while, so that any use of it is
+    by others.
     """
     if kind == "cpu":
         load, cores = os.getloadavg()[0], os.cpu_count() or 1

@@ -1,7 +1,7 @@
-"""Blocks of a decoder in torch: those that are timed, and those that `decoder` is made of.
+"""Blocks of a decoder in torch, as they are timed alone and as whole decoders are built from them.
 
-Nothing waits for the host, so that all of it can be captured in a CUDA graph; but for grouped
-products before Hopper, which torch runs one after another (`has_grouped_kernel`).
+Nothing here waits for the host, so that a CUDA graph can hold all of it. The exception: before
+Hopper, torch runs grouped products one after another (`has_grouped_kernel`).
 """
 
 from dataclasses import dataclass
@@ -26,20 +26,7 @@ class ExpertWeights:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Where the tokens of a pass are: what attention needs to know, once a pass.
-
-    Parameters
-    ----------
-    positions
-        Of each token, shape (batch, tokens).
-    mask
-        Added to the scores on a CPU, shape (batch, 1, rows of a KV head, keys).
-    keys
-        Length of the cache that is read on a CPU [-].
-    lengths
-        On a GPU, with a sequence for each token: bounds of the queries, where its keys begin in
-        the flat cache, and how many it sees.
-    """
+    """Positions of the tokens of a pass, and what attention derives from them once a pass."""
 
     positions: Tensor
     mask: Tensor | None = None
@@ -48,18 +35,18 @@ class Span:
 
 
 def has_grouped_kernel(device: torch.device) -> bool:
-    """Return whether products of all experts are one kernel, which a graph can hold."""
+    """Return whether the products of all experts are one kernel, which a graph can hold."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 def add_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the norm of the sum and the sum itself, shapes (..., hidden)."""
+    """Return the norm of the sum, and the sum itself, shapes (..., hidden)."""
     total = x + residual
     return F.rms_norm(total, weight.shape, weight, NORM_EPSILON), total
 
 
 def feed_forward(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    """Return a gated block of x, shape (tokens, hidden)."""
+    """Return the output of a gated feed-forward block, shape (tokens, hidden)."""
     gate, up = F.linear(x, gate_up).chunk(2, dim=-1)
     return F.linear(F.silu(gate) * up, down)
 
@@ -67,24 +54,10 @@ def feed_forward(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
 def experts(
     x: Tensor, weights: ExpertWeights, experts_per_token: int, forced: Tensor | None = None
 ) -> Tensor:
-    """Return the mix of routed experts: router, permutation, grouped products, combination.
+    """Return the output of a layer of routed experts, shape (tokens, hidden).
 
-    Parameters
-    ----------
-    x
-        Shape (tokens, hidden).
-    weights
-        Of the layer.
-    experts_per_token
-        Experts that the router chooses [-].
-    forced
-        Experts taken in place of those chosen, shape (tokens, experts_per_token); the router
-        works all the same.
-
-    Returns
-    -------
-    Tensor
-        Shape (tokens, hidden).
+    Router, permutation, grouped products and combination. Where `forced` gives experts, shape
+    (tokens, experts_per_token), they replace the router's choice; the router runs all the same.
     """
     scores = F.linear(x, weights.router).softmax(dim=-1, dtype=torch.float32)
     share, chosen = scores.topk(experts_per_token, dim=-1)
@@ -102,30 +75,17 @@ def experts(
 
 
 def rotate(x: Tensor, angles: Tensor) -> Tensor:
-    """Return rotary position embeddings of x, (batch, tokens, heads, dim), by (cos, sin)."""
+    """Return x, shape (batch, tokens, heads, dim), rotated by position embeddings (cos, sin)."""
     cos, sin = angles.unbind(0)
     first, second = x.chunk(2, dim=-1)
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span) -> Tensor:
-    """Write keys and values to the cache and return what the queries attend to.
+    """Write keys and values to the cache, and return the attention of the queries.
 
-    Parameters
-    ----------
-    query
-        Shape (batch, tokens, heads, dim).
-    key, value
-        Shape (batch, tokens, KV heads, dim).
-    cache
-        Of the layer, as `laid_out` gives it, shape (2, batch, capacity, KV heads, dim).
-    span
-        Where the tokens are.
-
-    Returns
-    -------
-    Tensor
-        Shape (batch, tokens, heads, dim).
+    Queries have shape (batch, tokens, heads, dim), keys and values (batch, tokens, KV heads, dim),
+    and the cache has the shape that `laid_out` gives it.
     """
     rows = _numbers(len(query), query.device)[:, None]
     cache[0].index_put_((rows, span.positions), key)
@@ -146,7 +106,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span)
 
 
 def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> Tensor:
-    """Return a KV cache, shape (2, batch, capacity, groups, dim), as a view of flat memory [-]."""
+    """Return flat memory as a KV cache, a view of shape (2, batch, capacity, groups, dim)."""
     if flat.device.type == "cpu":  # entries of a head side by side, as its kernel reads them
         return flat.view(2, batch, groups, capacity, dim).transpose(2, 3)
     return flat.view(2, batch, capacity, groups, dim)
@@ -155,21 +115,9 @@ def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> 
 def span_of(
     first: Tensor, tokens: int, capacity: int, rows_per_token: int, dtype: torch.dtype
 ) -> Span:
-    """Return where the tokens of a pass are.
+    """Return where the tokens of a pass are; `first` has each sequence's first position.
 
-    Parameters
-    ----------
-    first
-        Position of the first token of each sequence, shape (batch,).
-    tokens, capacity, rows_per_token
-        Tokens of each sequence, entries of the cache, and query heads of a KV head [-].
-    dtype
-        Of the mask.
-
-    Returns
-    -------
-    Span
-        With a mask on a CPU, where the cache is read up to the longest sequence.
+    On a CPU the span has a mask, and the cache is read up to the longest sequence.
     """
     positions = first[:, None] + _numbers(tokens, first.device)
     if first.device.type == "cuda":
@@ -185,10 +133,10 @@ def span_of(
 
 
 def _flash(query: Tensor, cache: Tensor, lengths: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """Attend by the flash kernel, each query token as a sequence of one that ends at itself.
+    """Run the flash kernel with each query token as a sequence of one that ends at itself.
 
-    Only for one query does torch's kernel pack the heads of a group and split long caches; tokens
-    of one sequence then meet its keys in the L2 cache.
+    Only for single queries does torch's kernel pack the heads of a group and split long caches.
+    Tokens of one sequence then find its keys in the L2 cache.
     """
     batch, tokens, heads, dim = query.shape
     capacity = cache.shape[2]
@@ -202,7 +150,7 @@ def _flash(query: Tensor, cache: Tensor, lengths: tuple[Tensor, Tensor, Tensor])
 
 
 def flash_error(device: torch.device, tokens: int, dim: int) -> float:
-    """Return the largest difference of `attend` from attention spelled out, on random data [-]."""
+    """Return the largest difference between `attend` and attention in fp32, on random data [-]."""
     batch, heads, groups, capacity = 2, 4, 2, 2048
     shapes = [(batch, tokens, n, dim) for n in (heads, groups, groups)]
     query, key, value = (torch.randn(s, device=device, dtype=torch.bfloat16) for s in shapes)

@@ -1,4 +1,4 @@
-"""A file of timings: rows appended as they are measured, and provenance beside it in JSON."""
+"""A file of timings, appended to as they are measured, and their provenance in JSON beside it."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -18,34 +18,20 @@ COLUMNS = (
     "output_size", "query_tokens", "context_length", "num_heads", "num_kv_heads", "head_dim",
     "weight_dtype", "activation_dtype", "kv_dtype", "bytes", "graphs", "num_gpus", "note",
 )  # fmt: skip
-"""Columns of a file of rows; a component leaves those blank that are not its own."""
+"""Columns of a file of timings; a component leaves the columns of others blank."""
 
 
 def read_rows(path: str | Path) -> pd.DataFrame:
-    """Return all rows of a CSV that `session.run_suite` wrote, unchecked, with what was skipped."""
+    """Return all rows of a CSV that `session.run_suite` wrote, unchecked, notes included."""
     text = ("component", "hardware", "stack", "version", "role", "point", "group", "note")
     return read_table(path, text)
 
 
 class RowFile(AppendedRows):
-    """Rows of one device and suite, open for appending; a context manager.
+    """The timings of one device and suite, open for appending; a context manager.
 
-    Parameters
-    ----------
-    path
-        The CSV; made if it is not there, continued if it is.
-    identity
-        What must not differ between the rows of a file, such as device and versions.
-    session
-        What is recorded of this run beside it.
-    again
-        Components whose rows are taken out, so that they are timed anew; they are kept beside
-        the file, with ".dropped" in its name.
-
-    Raises
-    ------
-    InputError
-        If the file is of another identity, in use, or cannot be written.
+    Rows of the components in `again` are moved to a file with ".dropped" in its name, so that they
+    are timed anew. What is in `identity` must be the same for all rows of a file.
     """
 
     def __init__(
@@ -61,18 +47,7 @@ class RowFile(AppendedRows):
         self.skipped: set[str] = set()
 
     def read(self) -> list[dict[str, str]]:
-        """Return the rows that are there and stay, after counting them, without opening the file.
-
-        Returns
-        -------
-        list of dict
-            A text by column.
-
-        Raises
-        ------
-        InputError
-            If they are of another identity or damaged.
-        """
+        """Return the rows that stay, after counting them; refuse damage and another identity."""
         self._dropped, self._kept = list[dict[str, str]](), list[dict[str, str]]()
         for number, row in enumerate(super().read(), start=2):
             if _is_damaged(row):
@@ -85,7 +60,7 @@ class RowFile(AppendedRows):
         return self._kept
 
     def _prepare(self) -> None:
-        """Record this run, and move the rows that are timed anew to those that were before."""
+        """Record this run, and move the rows that are timed anew to the file of dropped ones."""
         super()._prepare()
         if self._dropped:
             path = self.path.with_suffix(f".dropped{self.path.suffix}")
@@ -94,11 +69,11 @@ class RowFile(AppendedRows):
             self._rewrite(self._kept)
 
     def has(self, point: str, repeat: int) -> bool:
-        """Return whether a timing is there, or was noted as one that cannot be taken."""
+        """Return whether a timing is there, or is noted as one that cannot be taken."""
         return (point, repeat) in self.done or point in self.skipped
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append a row as `AppendedRows` does, and count it."""
+        """Append a row, and count it."""
         super().append(row)
         self._count(row)
 
@@ -109,7 +84,7 @@ class RowFile(AppendedRows):
 
 
 def _is_damaged(row: Mapping[Any, Any]) -> bool:
-    """Tell whether a row is not one that was written here: cut, joined or with other numbers."""
+    """Return whether a row was not written here: it is cut, joined, or has impossible numbers."""
     if None in row or row["note"] is None or not row["repeat"].isdigit():
         return True
     if row["note"]:

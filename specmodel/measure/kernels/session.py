@@ -1,8 +1,8 @@
-"""Run a suite on a device: interleaved repeats, each between two of its reference, to a file.
+"""Time a suite on a device: interleaved repeats, each between two of its reference, into a file.
 
-Rounds go over all points of a block, so that the repeats of a point are spread over the run: what
-slows the machine down for a while then lengthens one repeat of many points, and medians do not see
-it. Each repeat stands between two of its reference, so that what drifts over the whole run shows.
+A round goes over all points of a block, which spreads the repeats of a point over the run. What
+slows the machine for a while then lengthens one repeat of many points, and medians do not see it.
+Each repeat stands between two timings of its reference, so that a drift over the whole run shows.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from specmodel.measure.kernels.bench import Bench
 
 BLOCK = {"cpu": 10**6, "cuda": 48}
-"""Points whose repeats are interleaved: on a GPU as many as are held as graphs at once [-]."""
+"""Points whose repeats are interleaved; on a GPU, as many as can be held as graphs at once [-]."""
 
 
 class Progress(NamedTuple):
-    """Timings done or skipped, and those of the whole suite."""
+    """Timings that are done or skipped, and those of the whole suite [-]."""
 
     done: int
     total: int
@@ -45,22 +45,7 @@ class Progress(NamedTuple):
 def left_to_time(
     device: Device, length: Length, rows: RowFile | None = None
 ) -> tuple[list[tuple[Point, int]], int]:
-    """Return points and repeats of a suite that rows have not yet, and how many timings it has.
-
-    Parameters
-    ----------
-    device
-        Kind of the device.
-    length
-        Of the suite.
-    rows
-        Rows that are there.
-
-    Returns
-    -------
-    tuple
-        Points with the number of the repeat, in the order of their rounds, and all timings [-].
-    """
+    """Return the points and repeats that `rows` lacks, and the number of timings of a suite [-]."""
     points, repeats = suite(device, length), REPEATS[device][length]
     left = [(p, r) for r in range(repeats) for p in points if not (rows and rows.has(p.name, r))]
     return left, len(points) * repeats
@@ -73,30 +58,11 @@ def run_suite(
     session: dict[str, Any] | None = None,
     again: Collection[str] = (),
 ) -> Iterator[Progress]:
-    """Time all repeats of a suite that a file of rows has not yet.
+    """Time all repeats that a file of rows lacks, and yield the progress after each timing.
 
-    Parameters
-    ----------
-    path
-        The file of rows; continued if it is there.
-    info
-        The device.
-    length
-        Of the suite.
-    session
-        What is recorded of this run, beside when and on what clocks.
-    again
-        Components whose timings are taken anew.
-
-    Yields
-    ------
-    Progress
-        After each timing; stopping early loses none of them.
-
-    Raises
-    ------
-    InputError
-        If the file is of another device, in use, or cannot be written.
+    Stopping early loses no timing. `session` adds to what is recorded of this run, and the
+    components in `again` are timed anew. An `InputError` says if the file is of another device or
+    in use.
     """
     flags = devices.disturbances(info.kind, is_idle=True)
     facts: dict[str, Any] = {
@@ -132,7 +98,7 @@ def _timed(
     info: DeviceInfo,
     flags: list[str],
 ) -> Iterator[None]:
-    """Time what is missing, block by block, and yield as each timing is recorded or skipped."""
+    """Time what is missing, block by block, and yield after each timing."""
     order = list(dict.fromkeys(point.name for point, _ in missing))
     size = BLOCK[info.kind]
     for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
@@ -148,7 +114,7 @@ def _timed_block(
     info: DeviceInfo,
     flags: list[str],
 ) -> Iterator[None]:
-    """Time the points of a block; on a GPU, look from halfway on at what else disturbs it."""
+    """Time the points of a block; on a GPU, look for disturbances from halfway on."""
     with ThreadPoolExecutor(1) as watcher:
         seen = None
         for i, (point, repeat) in enumerate(block):
@@ -165,7 +131,7 @@ def _timed_block(
 
 
 def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:
-    """Time all-reduces over the GPUs if that was not finished before; return what went wrong."""
+    """Time all-reduces over several GPUs unless they are done, and return what went wrong."""
     num_gpus = devices.num_gpus() if info.kind == "cuda" else 1
     if num_gpus < 2:
         return []

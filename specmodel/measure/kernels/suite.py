@@ -1,4 +1,4 @@
-"""What is timed: points of each component on a CPU or a CUDA device, and what each is for."""
+"""The suite: which points of each component are timed on a CPU or a CUDA device, and what for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from itertools import product
 from typing import Literal
 
 SUITE_VERSION = "1"
-"""Changes with the points or with what is timed at one; other versions are not mixed."""
+"""Changes with the points, or with what is timed at one; versions are not mixed in a file."""
 
 REPEATS = {
     "cpu": {"tiny": 2, "quick": 25, "full": 40},
@@ -18,7 +18,7 @@ DTYPE = "bf16"
 """Dtype of weights, activations and KV cache."""
 
 CORRELATION = 0.3
-"""Routing correlation of the points whose routing is forced to be correlated [-]."""
+"""Routing correlation of the points with correlated routing [-]."""
 
 Length = Literal["tiny", "quick", "full"]
 Device = Literal["cpu", "cuda"]
@@ -28,18 +28,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Point:
-    """One workload, and the one that is timed right before and after each of its repeats.
+    """One workload, and the reference that is timed right before and after each of its repeats.
 
-    Parameters
-    ----------
-    component
-        One of `measurements.COLUMNS` or `measurements.OTHER_COMPONENTS`.
-    role
-        Whether it is fitted or judges the fit; as in `measurements.ROLES`.
-    fixed, varied
-        Columns that its group has in common, and its own [-].
-    reference
-        What the reference has in place of `varied` [-].
+    Component and role are as in `measurements.COLUMNS` and `ROLES`. The columns in `fixed` hold for
+    the whole group of points with one reference, which has other values for those in `varied`.
     """
 
     component: str
@@ -50,7 +42,7 @@ class Point:
 
     @property
     def sizes(self) -> Sizes:
-        """All its columns [-]."""
+        """All columns of the point [-]."""
         return {**self.fixed, **self.varied}
 
     @property
@@ -60,12 +52,12 @@ class Point:
 
     @property
     def group(self) -> str:
-        """Name of the points that share a reference."""
+        """Name that points with the same reference share."""
         return _name(self.component, self.fixed)
 
     @property
     def name(self) -> str:
-        """Name by which its repeats are found again."""
+        """Name that all repeats of the point share."""
         return _name(self.component, self.sizes)
 
 
@@ -74,7 +66,7 @@ def _name(component: str, sizes: Mapping[str, float]) -> str:
 
 
 def plain(value: float) -> str:
-    """Return a size as text, whole numbers in full [-]."""
+    """Return a size as text, a whole number without decimals."""
     return str(int(value)) if value == int(value) else str(value)
 
 
@@ -87,7 +79,7 @@ _SHAPES = {
     "elementwise": ("hidden_size",),
 }
 COMPONENTS = (*_SHAPES, "all_reduce")
-"""What is timed; all-reduces where there are several GPUs."""
+"""What is timed; all-reduces only where there are several GPUs."""
 
 _EXPERTS = {
     "cpu": {
@@ -150,25 +142,10 @@ _COPIED = {"cpu": [2**24, 2**27, 2**29], "cuda": [2**24, 2**27, 2**30, 2**31]}
 
 
 def suite(device: Device, length: Length) -> list[Point]:
-    """Return the points of a suite, in the order in which a round times them.
+    """Return the points of a suite in the order in which a round times them, each name once.
 
-    Parameters
-    ----------
-    device
-        Kind of the device; sizes differ.
-    length
-        "full", "quick" with less correlated routing, or "tiny" for trying the path out.
-
-    Returns
-    -------
-    list of Point
-        Each name once.
-
-    Examples
-    --------
-    >>> points = suite("cpu", "quick")
-    >>> len({point.name for point in points}) == len(points)
-    True
+    A "quick" suite has fewer points with correlated routing than a "full" one; "tiny" only shows
+    that everything works.
     """
     if length == "tiny":
         return list(_tiny())
@@ -195,7 +172,7 @@ def suite(device: Device, length: Length) -> list[Point]:
 
 
 def _by_role(shapes: Mapping[str, Sequence[Shape]]) -> list[tuple[str, Shape]]:
-    """Return role and shape; the shapes that judge are others than those that are fitted."""
+    """Return pairs of role and shape; shapes that judge a fit are not among the fitted ones."""
     return [(role, shape) for role, some in shapes.items() for shape in some]
 
 
@@ -230,7 +207,7 @@ def _cached(role: str, shape: Shape, cache: Shape, queries: int) -> Point:
 
 
 def _tiny() -> Iterator[Point]:
-    """Yield enough points of each component for a fit, on matrices that take microseconds."""
+    """Yield just enough points of each component for a fit, on matrices that take microseconds."""
     yield _alone("copy", 2**20)
     yield _alone("launch", 0)
     for tokens in (1, 2, 4, 8, 16, 32):

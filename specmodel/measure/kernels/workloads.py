@@ -1,4 +1,4 @@
-"""What is run at a point of the suite: the blocks of `layers` on weights from an arena."""
+"""What runs at a point of the suite: the blocks of `layers`, on weights from an arena."""
 
 import math
 import zlib
@@ -23,7 +23,7 @@ LAUNCHES = 50
 """Kernels in a row whose launches are timed [-]."""
 
 Call = Callable[[int], None]
-"""Does the work; its argument counts the calls, so that each can take other inputs."""
+"""Does the work; the argument counts the calls, so that each can take other inputs."""
 
 _TILE = 2**24
 _SPREAD = 0.02
@@ -31,19 +31,7 @@ _SPREAD = 0.02
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A point that is ready to run.
-
-    Parameters
-    ----------
-    call
-        The work; its argument counts the calls [-].
-    active_experts
-        Distinct experts of each routing that calls take in turn; empty but for experts [-].
-    has_graph
-        Whether its kernels are replayed as a graph on a GPU.
-    work
-        Kernels in one call; the time of a call is divided by it [-].
-    """
+    """A point that is ready to run."""
 
     call: Call
     active_experts: tuple[int, ...] = ()
@@ -52,15 +40,7 @@ class Workload:
 
 
 class Arena:
-    """Random weights larger than the last-level cache; views of it are taken in turn.
-
-    Parameters
-    ----------
-    size_bytes
-        Its size [B].
-    device
-        Where it lies.
-    """
+    """Random weights larger than the last-level cache, of which views are taken in turn."""
 
     def __init__(self, size_bytes: float, device: torch.device) -> None:
         count = max(math.ceil(size_bytes / VALUE_BYTES), _TILE)
@@ -72,7 +52,7 @@ class Arena:
         self._next = 0
 
     def take(self, *shape: int) -> Tensor:
-        """Return the next view of a shape, from the start again where the end is near."""
+        """Return the next view of a shape; the first one again after the last that fits."""
         size = math.prod(shape)
         if self._next + size > len(self.values):
             self._next = 0
@@ -81,7 +61,7 @@ class Arena:
         return view
 
     def fresh(self, *shape: int) -> Tensor:
-        """Return new random activations of order one."""
+        """Return random activations of order one."""
         return self.values[: math.prod(shape)].view(shape) / _SPREAD
 
 
@@ -101,7 +81,7 @@ def weight_bytes(component: str, s: Sizes) -> float:
 
 
 def needed_bytes(component: str, s: Sizes) -> float:
-    """Return the memory that a point takes beside the arena, four times its activations [B]."""
+    """Return the memory that a point takes beside the arena: four times its activations [B]."""
     if component == "experts":
         pairs = s["num_tokens"] * s["experts_per_token"]
         values = pairs * (2 * s["hidden_size"] + 3 * s["expert_size"])
@@ -118,24 +98,7 @@ def needed_bytes(component: str, s: Sizes) -> float:
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
-    """Return a point ready to run.
-
-    Parameters
-    ----------
-    component
-        Of the point.
-    sizes
-        Its columns [-].
-    arena
-        Where weights and KV come from.
-    name
-        Seeds its routing.
-
-    Returns
-    -------
-    Workload
-        On the device of the arena.
-    """
+    """Return a point ready to run on the device of the arena; its name seeds its routing."""
     whole = {key: round(value) for key, value in sizes.items()}
     if component == "experts":
         return _experts(whole, sizes["routing_correlation"], arena, zlib.crc32(name.encode()))

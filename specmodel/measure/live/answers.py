@@ -1,10 +1,10 @@
-"""Answers of a server, and streams of them, which are read with little work.
+"""Answers of a server, whose streams are read with little work.
 
-A stream is not read event by event, which would cost the machine of an engine on a CPU a good part
-of a step. The kernel keeps what comes and wakes the reader once there is enough of it: half of the
-bytes that are left of an answer, by the answers so far, until so few are left that each event is
-read as it comes. It wakes the reader at the end of the connection too, so that an answer that is
-shorter than expected is not seen late.
+To read a stream event by event would cost the machine of an engine on a CPU a good part of a step.
+The kernel keeps what arrives instead, and wakes the reader once half of the bytes that are left of
+the answer are there, as estimated from the answers so far. Near the end each event is read as it
+arrives. The end of the connection wakes the reader too, so that an answer that is shorter than
+expected is not seen late.
 """
 
 from __future__ import annotations
@@ -24,37 +24,19 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
 MOST_BYTES = 32 * 1024
-"""Most that is left to the kernel at a time, whose buffers are not endless [B]."""
+"""Most bytes that are left to the kernel at a time, as its buffers are limited [B]."""
 LIVE_EVENTS = 4
-"""So many events before the expected end, each is read as it comes [-]."""
+"""So many events before the expected end, each event is read as it arrives [-]."""
 LOOK = 2.0
-"""Longest that a stream is left alone [s]."""
+"""Longest time that a stream is left alone [s]."""
 EVENT, _DONE, _ERROR = b"data: ", b"data: [DONE]", b'data: {"error"'
-"""How events of a stream begin, the one that ends it, and one that tells an error."""
+"""The start of each event of a stream, of the one that ends it, and of one that reports an
+error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One answer, or why there is none.
-
-    Parameters
-    ----------
-    started
-        Time of the clock when it was asked for [s].
-    first_token
-        Until the first event of a stream came; NaN if it was none [s].
-    latency
-        Until all had come [s].
-    prompt_tokens, output_tokens
-        As the server counts them [token].
-    events
-        Of a stream, but for those that bring no token [-].
-    fault
-        What is wrong with it; empty if nothing is.
-    is_late
-        Whether it ended while the stream was left alone on a connection that goes on, and so before
-        it was seen to.
-    """
+    """One answer, or why there is none."""
 
     started: float
     first_token: float
@@ -68,15 +50,7 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Volume:
-    """How many bytes streams have, by answers so far; before the first, all are read as they come.
-
-    Parameters
-    ----------
-    per_token
-        Least of an answer, on average over its tokens [B].
-    per_event
-        Most, on average over its events [B].
-    """
+    """Sizes of streams by the answers so far; until one has ended, all events are read live."""
 
     per_token: float = inf
     per_event: float = 0.0
@@ -88,20 +62,7 @@ class Volume:
             self.per_event = max(self.per_event, size / answer.events)
 
     def left_alone(self, length: int, received: int) -> int:
-        """Return how much of a stream the kernel may keep: half of what is left, near its end all.
-
-        Parameters
-        ----------
-        length
-            Tokens of the answer [token].
-        received
-            What came [B].
-
-        Returns
-        -------
-        int
-            1 where the next event is waited for [B].
-        """
+        """Return how much of a stream the kernel may keep: half of the rest, 1 near its end [B]."""
         if not self.per_event:
             return 1
         left = length * self.per_token - received
@@ -112,7 +73,7 @@ class Volume:
 async def pieces_of(
     response: ClientResponse, length: int, received: int, volume: Volume | None
 ) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield what comes after the first bytes of a stream, and with them if it was seen late."""
+    """Yield what follows the first bytes of a stream, and whether its end was seen late."""
     while True:
         least = volume.left_alone(length, received) if volume else 1
         piece, is_late = await _piece(response, least)
@@ -123,7 +84,7 @@ async def pieces_of(
 
 
 async def _piece(response: ClientResponse, least: int) -> tuple[bytes, bool]:
-    """Return what comes next once it is so many bytes, and if that was waited for in vain."""
+    """Return what comes next once it has so many bytes, and whether that was awaited in vain."""
     _wake_at(response, least)
     timer = asyncio.timeout(LOOK if least > 1 else None)
     try:
@@ -137,7 +98,7 @@ async def _piece(response: ClientResponse, least: int) -> tuple[bytes, bool]:
 
 
 def _wake_at(response: ClientResponse, least: int) -> None:
-    """Have the kernel keep what comes until it is so many bytes, where it can."""
+    """Have the kernel keep what arrives until it has so many bytes, where the kernel can."""
     transport = response.connection.transport if response.connection else None
     own = transport.get_extra_info("socket") if transport else None
     if own is not None:
@@ -148,7 +109,7 @@ def _wake_at(response: ClientResponse, least: int) -> None:
 def read_answer(
     answer: Answer, body: bytes, length: int, volume: Volume | None, *, streams: bool
 ) -> Answer:
-    """Return an answer with what its body says, or what is wrong with it."""
+    """Return an answer completed by its body, or by what is wrong with it."""
     events = body.count(EVENT)
     if _ERROR in body:
         said = body[body.index(_ERROR) :].decode(errors="replace")
@@ -170,7 +131,7 @@ def read_answer(
 
 
 def _usage(body: bytes, *, streams: bool) -> tuple[int, int]:
-    """Return tokens in and out, which the last event of a stream says that has a usage."""
+    """Return tokens in and out; in a stream, those of the last event with a usage [token]."""
     events = reversed(body.split(EVENT)) if streams else [body]
     usages = (json.loads(event)["usage"] for event in events if b'"usage"' in event)
     usage = next(usage for usage in usages if usage)

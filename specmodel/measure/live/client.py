@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
 
 Form = Literal["ids", "text", "chat"]
-"""What a prompt is: token ids, text, or a message of a chat."""
+"""A prompt is token ids, text, or a message of a chat."""
 
 
 _BUFFER = 2**20
-"""Bytes of an answer that the client keeps before it stops reading: more than the kernel [B]."""
+"""The client stops reading beyond so much of an answer: more than the kernel keeps [B]."""
 _TLS_CLOSES = 0.25
-"""Time that connections with TLS take to close, which aiohttp does not wait for [s]."""
+"""Time in which connections with TLS close, which aiohttp does not wait for [s]."""
 _PATHS = {"ids": "/v1/completions", "text": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -37,15 +37,15 @@ class Told:
     Parameters
     ----------
     engine, version
-        vllm or sglang and its version; empty for others.
+        vllm or sglang, with its version; empty for other servers.
     model
-        As it is served.
+        Name under which the model is served.
     drafts
-        What it drafts.
+        What the server drafts.
     has_counters
-        Whether they can be scraped.
+        Whether it has counters at ``/metrics``.
     context_length
-        Most tokens of a sequence, where it says so [token].
+        Longest sequence, if the server says so [token].
     """
 
     engine: str
@@ -58,24 +58,24 @@ class Told:
 
 @dataclass(kw_only=True)
 class Server:
-    """A server and how it is asked.
+    """A server, and how it is asked.
 
     Parameters
     ----------
     session
-        Of the client, whose base is the server's.
+        HTTP session whose base is the server's URL.
     url
-        For messages.
+        The server's URL, for messages.
     form
         What prompts are.
     streams
         Whether answers are streamed.
     stream_interval
-        Tokens of an event after the first, where the server can be told so [token].
+        Tokens in each event after the first; the server's own if not given [token].
     temperature
-        Of sampling; the server's own if not given [-].
+        Temperature of sampling; the server's own if not given [-].
     model
-        As it is served; known once `told`.
+        Name under which the model is served; `told` sets it.
     """
 
     session: ClientSession = field(repr=False)
@@ -87,22 +87,9 @@ class Server:
     model: str = ""
 
     async def told(self, model: str | None = None) -> Told:
-        """Return what the server says of itself.
+        """Return what the server says of itself; raise an `InputError` if it cannot be measured.
 
-        Parameters
-        ----------
-        model
-            The one to measure; the only one if not given.
-
-        Returns
-        -------
-        Told
-            Of vLLM, SGLang, or a server like them.
-
-        Raises
-        ------
-        InputError
-            If it does not answer, wants a key, is no such server or has another model.
+        `model` is the one to measure; it may be left out where the server has only one.
         """
         entry = await self._entry(model)
         self.model = str(entry["id"])
@@ -123,7 +110,7 @@ class Server:
         )
 
     async def _entry(self, model: str | None) -> dict[str, Any]:
-        """Return what the list of models says of one, the only one if none is named."""
+        """Return the entry of a model in the server's list; of the only one if none is named."""
         listed = await self._json("/v1/models", is_needed=True)
         try:
             models = {str(entry["id"]): dict(entry) for entry in listed["data"]}
@@ -142,22 +129,10 @@ class Server:
         return read_scrape(body, f"{self.url}/metrics") if status == 200 else None
 
     async def find_form(self, prompts: Mapping[Form, Any]) -> Form:
-        """Find out what prompts the server takes, by asking for a token of each kind.
+        """Return the first kind of prompt that the server takes, and use it from now on.
 
-        Parameters
-        ----------
-        prompts
-            A prompt of each kind.
-
-        Returns
-        -------
-        str
-            The first of token ids, text and chat that it takes; answers are asked for so then.
-
-        Raises
-        ------
-        InputError
-            With what it said, if it takes none.
+        The server is asked for one token with each of the prompts; an `InputError` carries what it
+        said if it takes none of them.
         """
         said = ""
         for form, prompt in prompts.items():
@@ -177,26 +152,11 @@ class Server:
         volume: Volume | None = None,
         streams: bool | None = None,
     ) -> Answer:
-        """Ask for an answer of so many tokens and measure when it comes.
+        """Ask for an answer of exactly so many tokens, and measure when it comes.
 
-        Parameters
-        ----------
-        prompt
-            Token ids, or text.
-        output_length
-            Tokens that it should have, whatever they are [token].
-        name
-            Of the request, for the logs of the server.
-        volume
-            Of answers so far, to which this one is added; every event is read as it comes if not
-            given.
-        streams
-            Whether it is streamed; as the server is asked if not given.
-
-        Returns
-        -------
-        Answer
-            With a fault if the server did not do as asked or went away: nothing is raised.
+        `name` appears in the server's logs. `volume` knows the sizes of the answers so far; without
+        it, every event is read as it comes. Nothing is raised: an answer that is not as asked has a
+        fault.
         """
         from aiohttp import ClientError
 
@@ -248,7 +208,7 @@ class Server:
         return body | ({"stream_options": {"include_usage": True}} if streams else {})
 
     async def _json(self, path: str, *, is_needed: bool = False) -> dict[str, Any]:
-        """Return the object at a path; empty where there is none, unless it is needed."""
+        """Return the object at a path; an empty one where there is none, unless it is needed."""
         status, body = await self._get(path)
         if status == 200:
             try:
@@ -301,15 +261,15 @@ async def connected(
     api_key
         Sent as a bearer token if given.
     ca_file
-        Certificates to trust in the place of the system's, of a server with its own.
+        Certificates to trust instead of the system's, for a server with its own.
     timeout
         Longest time for an answer [s].
     streams
         Whether answers are streamed.
     stream_interval
-        Tokens of an event after the first; the server's own if not given [token].
+        Tokens in each event after the first; the server's own if not given [token].
     temperature
-        Of sampling; the server's own if not given [-].
+        Temperature of sampling; the server's own if not given [-].
 
     Yields
     ------
@@ -319,7 +279,7 @@ async def connected(
     Raises
     ------
     InputError
-        If the URL is none, certificates cannot be read, or the client is not installed.
+        If the URL is not one, certificates cannot be read, or the client is not installed.
     """
     try:
         import aiohttp
@@ -354,7 +314,7 @@ async def connected(
 
 
 def _base(url: str) -> str:
-    """Return where a server's paths begin."""
+    """Return the URL below which a server's paths are."""
     scheme, _, rest = url.partition("://")
     if scheme not in ("http", "https") or not rest.strip("/"):
         raise InputError("url", url, "http://HOST:PORT or https://HOST")
@@ -364,7 +324,7 @@ def _base(url: str) -> str:
 
 
 def _refusal(status: int, body: bytes) -> str:
-    """Return what an answer that is an error says."""
+    """Return what an answer with an error status says."""
     if status in (401, 403):
         return _key_wanted(status)
     return f"status {status}: {cut(in_one_line(body.decode(errors='replace')))}"
@@ -375,7 +335,7 @@ def _key_wanted(status: int) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return why a connection failed, without its type and number."""
+    """Return why a connection failed, without the error's type and number."""
     inner = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
     if isinstance(inner, ssl.SSLError):
         return f"no certificate that is trusted, see --ca-file: {in_one_line(str(inner))}"

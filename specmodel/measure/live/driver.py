@@ -1,4 +1,4 @@
-"""Drive a server through the runs of a round, and append each request as it ends."""
+"""Drive a server through the runs of a round, and append each request to the table as it ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from specmodel.measure.live.log import Log
 from specmodel.measure.live.plan import ROLES, Plan, Request, Run, slots_of, warm_up_of
 
 SETTLED = 3.0
-"""Longest wait for the counters of requests that have ended, and for a server to be idle [s]."""
+"""Longest wait for counters to include ended requests, and for a server to become idle [s]."""
 POLL = 0.05
-"""Between two looks at the counters [s]."""
+"""Time between two looks at the counters [s]."""
 
 WORDS = (
     *("the", "of", "and", "to", "in", "is", "you", "that", "it", "he", "was", "for", "on", "are"),
@@ -28,19 +28,31 @@ WORDS = (
     *("word", "but", "not", "what", "all", "were", "we", "when", "your", "can", "said", "there"),
     *("use", "an", "each", "which", "she", "do", "how", "their", "if", "will", "up", "other"),
 )
-"""One token each in the vocabularies of most models, with the blank before it."""
+"""Words that, with the blank before them, are one token in the vocabularies of most models."""
 
 
 class Prompts(Protocol):
-    """Makes a prompt of so many tokens for the request of a key; another key is another prompt."""
+    """Makes a prompt of some length for a request; another key gives another prompt."""
 
     def __call__(self, length: int, key: Sequence[int] = ()) -> Sequence[int] | str:
-        """Return the prompt, token ids or text."""
+        """Return the prompt, as token ids or text."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What has ended: a run, or its requests alone, and the seconds that it took [s]."""
+    """A run that has ended, or its warm-up.
+
+    Parameters
+    ----------
+    run
+        The run.
+    requests
+        Requests that ended [request].
+    seconds
+        Time that they took together [s].
+    is_run
+        Whether this is the run; otherwise the requests that warmed up for it.
+    """
 
     run: Run
     requests: int
@@ -49,19 +61,19 @@ class Done:
 
 
 def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
-    """Return what makes prompts of random token ids.
+    """Return a maker of prompts of random token ids.
 
     Parameters
     ----------
     lowest, highest
-        Bounds of ids, both included [-].
+        Bounds of the ids, both included [-].
     seed
-        With which a key has the same prompt each time; without, none comes twice [-].
+        With a seed, a key gives the same prompt each time; without, no prompt comes twice [-].
 
     Returns
     -------
     Prompts
-        From tokens and a key to a prompt.
+        From a number of tokens and a key to a prompt.
     """
 
     def prompt(length: int, key: Sequence[int] = ()) -> list[int]:
@@ -72,7 +84,18 @@ def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
 
 
 def random_words(seed: int | None = None) -> Prompts:
-    """Return what makes prompts of so many random common words, likewise."""
+    """Return a maker of prompts of random common words.
+
+    Parameters
+    ----------
+    seed
+        As for `random_ids` [-].
+
+    Returns
+    -------
+    Prompts
+        From a number of words and a key to a prompt.
+    """
 
     def prompt(length: int, key: Sequence[int] = ()) -> str:
         return " ".join(_drawn(seed, key).choice(WORDS, max(length, 1)).tolist())
@@ -85,33 +108,33 @@ def _drawn(seed: int | None, key: Sequence[int]) -> np.random.Generator:
 
 
 async def fitted_words(server: Server, words: Prompts, lengths: Sequence[int]) -> Prompts:
-    """Return what makes prompts in text of so many tokens, as the server counts them.
+    """Return a maker of prompts in text that have some number of tokens, as the server counts them.
 
     Parameters
     ----------
     server
-        That is asked how many tokens some words are.
+        It is asked how many tokens some words are.
     words
-        Makes prompts of so many words.
+        Makes prompts of a number of words.
     lengths
-        Tokens that will be asked for [token].
+        All lengths that will be asked for [token].
 
     Returns
     -------
-    Callable
-        From one of these lengths to a prompt.
+    Prompts
+        From one of these lengths and a key to a prompt.
 
     Raises
     ------
     InputError
-        If a prompt is longer than that with a single word in it: what a chat adds.
+        If a single word makes a prompt that is too long, for what a chat adds to it.
     """
     counts = {length: await _words_of(server, words, length) for length in set(lengths)}
     return lambda length, key=(): words(counts[length], key)
 
 
 async def _words_of(server: Server, words: Prompts, length: int) -> int:
-    """Return how many words are so many tokens, by a line through the last two tries."""
+    """Return how many words have so many tokens, by a line through the last two tries [-]."""
     count, tries = length, dict[int, int]()
     while count not in tries and len(tries) < 4:
         answer = await server.complete(words(count), 1, streams=False)
@@ -142,28 +165,28 @@ async def drive(
     Parameters
     ----------
     server
-        The server, drafting as the round asks.
+        The server, which drafts as the round asks.
     told
         What it said of itself.
     plan
-        For the requests of a run.
+        Tells the requests of a run.
     runs
-        What is left of the round, in its order.
+        Runs of the round that are left, in order.
     log
-        The table.
+        The table, to which all rows are added.
     prompts
         Makes prompts.
 
     Yields
     ------
     Done
-        As the requests that warm up, and each run, have ended.
+        When the requests that warm up have ended, and when each run has.
 
     Raises
     ------
     InputError
-        If an answer fails, counters went backwards, or speculation has no counters; what has ended
-        is in the table.
+        If an answer fails, counters went backwards, or speculation has no counters; rows of what
+        has ended are in the table.
     """
     drafting = [run.draft_length for run in runs if run.draft_length]
     if drafting and not told.has_counters:
@@ -195,7 +218,7 @@ async def drive(
 
 
 class _together:  # noqa: N801 - read as a word
-    """A group of tasks whose first fault is raised as it is."""
+    """A group of tasks whose first error is raised as it is."""
 
     async def __aenter__(self) -> asyncio.TaskGroup:
         self._group = asyncio.TaskGroup()
@@ -210,7 +233,7 @@ class _together:  # noqa: N801 - read as a word
 
 @dataclass
 class _Asking:
-    """Asks for the requests of a slot one after the other, and counts what came of them."""
+    """Asks for the requests of a slot one after the other, and counts the answers."""
 
     server: Server
     log: Log
@@ -256,14 +279,14 @@ def _uncounted(draft_length: int) -> InputError:
 
 
 def _check_drafts(scrape: Scrape, run: Run) -> None:
-    """Refuse a vLLM that was restarted between two runs and drafts otherwise now."""
+    """Refuse a vLLM that was restarted between two runs and drafts another length now."""
     if scrape.engine == "vllm" and len(scrape.positions) != run.draft_length:
         expected = f"{run.draft_length} to the end of the round: it was restarted; run again"
         raise InputError("server", f"{len(scrape.positions)} tokens drafted", expected)
 
 
 async def _idle(server: Server) -> tuple[Scrape | None, str]:
-    """Return the counters once nothing runs, and what still does after a while."""
+    """Return the counters once nothing runs, or after a while with a note of what still runs."""
     end = time.perf_counter() + SETTLED
     while True:
         scrape = await server.scrape()
@@ -275,7 +298,7 @@ async def _idle(server: Server) -> tuple[Scrape | None, str]:
 
 
 async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict[str, float]:
-    """Return what was counted, once the requests that have ended are."""
+    """Return what was counted in a run, once the counters include its requests."""
     end = time.perf_counter() + SETTLED
     while True:
         after = await server.scrape()
@@ -290,9 +313,9 @@ async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict
 
 
 def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
-    """Refuse a run that should have drafted where drafts are not counted.
+    """Refuse a run that should have drafted if drafts were not counted.
 
-    A vLLM that counts positions drafts at some loads: at this one its schedule may say 0.
+    A vLLM that counts positions is able to draft: its schedule may just say 0 at this load.
     """
     if run.draft_length and not grown.get("drafts") and "position 0" not in grown:
         raise _uncounted(run.draft_length)
@@ -303,7 +326,7 @@ _DRAFTS = ("drafts", "draft_tokens", "accepted_tokens")
 
 
 def _run_facts(told: Told, grown: Mapping[str, float], own: Mapping[str, int]) -> dict[str, Any]:
-    """Return the columns of a run, and in its note what is not as it should be."""
+    """Return the columns of a run, with a note of what is not as it should be."""
     positions = [value for name, value in grown.items() if name.startswith("position ")]
     seconds, count = (grown.get(name, 0.0) for name in ("tpot_seconds", "tpot_count"))
     return {
@@ -320,7 +343,7 @@ def _run_facts(told: Told, grown: Mapping[str, float], own: Mapping[str, int]) -
 
 
 def _odd(grown: Mapping[str, float], own: Mapping[str, int]) -> Iterator[str]:
-    """Yield what counters say that is not as it should be."""
+    """Yield what the counters show that should not be."""
     if not grown:
         yield "no counters: traffic of others is not seen"
         return

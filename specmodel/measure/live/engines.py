@@ -1,4 +1,4 @@
-"""What vLLM and SGLang say of themselves and call things: counters, speculation, options."""
+"""What vLLM and SGLang say of themselves, and their names of counters, methods and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ METHODS: dict[str, str] = {
     "dflash": "DFLASH",
     "ngram": "NGRAM",
 }
-"""Methods of drafting as vLLM calls them, and as SGLang does."""
+"""Drafting methods by vLLM's names, with SGLang's names."""
 
 COUNTERS: dict[str, dict[str, str]] = {
     "vllm": {
@@ -45,31 +45,16 @@ COUNTERS: dict[str, dict[str, str]] = {
         "drafts": "sglang:spec_verify_calls_total",
     },
 }
-"""By engine and what is counted: the sample in a scrape, summed over its labels. vLLM counts tokens
-as they are made and requests as they end, SGLang all of them as a request ends."""
+"""For each engine, the sample in a scrape that holds a count, summed over its labels. vLLM
+counts tokens as they are made and requests as they end, SGLang all of them as a request ends."""
 
 RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-"""Requests in vLLM at the moment; SGLang's gauges are as old as its last line of log."""
+"""Requests in vLLM right now. SGLang's gauges are as old as its last line of log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scrape:
-    """Counters of an engine at one moment.
-
-    Parameters
-    ----------
-    engine
-        vllm or sglang.
-    counts
-        By what is counted, over all models and replicas; what the engine has not counted yet is
-        left out [-].
-    positions
-        Accepted tokens by position of the draft, as vLLM has them; as many as it drafts [token].
-    running
-        Requests in the engine, where it says so [request].
-    started
-        When the process began, where it says so [s].
-    """
+    """Counters of an engine at one moment."""
 
     engine: str
     counts: Mapping[str, float]
@@ -80,15 +65,7 @@ class Scrape:
 
 @dataclass(frozen=True, kw_only=True)
 class Speculation:
-    """What a server drafts.
-
-    Parameters
-    ----------
-    draft_length
-        Per sequence and step, in depth; 0 for none; None where it changes or is not told [token].
-    topk, verify_tokens
-        Branches of a tree per level, and tokens verified; None where not told [-] [token].
-    """
+    """What a server drafts."""
 
     draft_length: int | None
     topk: int | None = 1
@@ -96,25 +73,7 @@ class Speculation:
 
 
 def read_scrape(text: str, where: str) -> Scrape | None:
-    """Return the counters in the text of ``/metrics``.
-
-    Parameters
-    ----------
-    text
-        In Prometheus' format.
-    where
-        What it is of, for an error.
-
-    Returns
-    -------
-    Scrape or None
-        None where it is of neither engine.
-
-    Raises
-    ------
-    InputError
-        If it is not in that format.
-    """
+    """Return the counters in the text of ``/metrics``; None where it is of neither engine."""
     sums, positions = defaultdict[str, float](float), defaultdict[int, float](float)
     for name, labels, value in samples(text, where):
         sums[name] += value
@@ -135,22 +94,10 @@ def read_scrape(text: str, where: str) -> Scrape | None:
 
 
 def growth(earlier: Scrape, later: Scrape) -> dict[str, float]:
-    """Return what was counted between two scrapes.
+    """Return what was counted between two scrapes; refuse those of a server that was restarted.
 
-    Parameters
-    ----------
-    earlier, later
-        Of the same engine; a counter that was not there before began at 0.
-
-    Returns
-    -------
-    dict
-        By what is counted, and accepted tokens by position as position 0, 1, ... [-].
-
-    Raises
-    ------
-    InputError
-        If a counter went backwards or the process is another one: it was restarted.
+    A counter that the earlier scrape lacks began at 0. Accepted tokens by position are "position
+    0", "position 1" and so on [-].
     """
     names = COUNTERS[later.engine]
     expected = "a server that goes on counting: it was restarted meanwhile; rows are kept, and "
@@ -170,19 +117,9 @@ def growth(earlier: Scrape, later: Scrape) -> dict[str, float]:
 
 
 def speculation(scrape: Scrape | None, info: Mapping[str, Any]) -> Speculation:
-    """Return what a server drafts, by what SGLang says of itself or by vLLM's counters.
+    """Return what a server drafts, by SGLang's ``/server_info`` or else by vLLM's counters.
 
-    Parameters
-    ----------
-    scrape
-        Its counters, if it has any.
-    info
-        SGLang's ``/server_info``; empty for others.
-
-    Returns
-    -------
-    Speculation
-        A server of neither engine is taken not to draft.
+    A server of neither engine is taken not to draft.
     """
     if info.get("speculative_algorithm"):
         told = [info.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk")]
@@ -198,23 +135,23 @@ def speculation(scrape: Scrape | None, info: Mapping[str, Any]) -> Speculation:
 
 
 def launch_options(engine: str, draft_length: int, method: str, draft_model: str = "") -> str:
-    """Return the options that an engine is started with to draft so many tokens.
+    """Return the options with which an engine is started to draft so many tokens.
 
     Parameters
     ----------
     engine
-        vllm or sglang; both are given for any other.
+        vllm or sglang; for any other, the options of both are given.
     draft_length
         Tokens drafted per sequence and step, as a chain; 0 for none [token].
     method
         One of `METHODS`.
     draft_model
-        Name or folder of what drafts, where the method needs one.
+        Name or folder of the draft model, for methods that need one.
 
     Returns
     -------
     str
-        As typed in a shell.
+        The options as typed in a shell.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The table of a measurement: a row for each request as it ends, and one as each run ends."""
+"""The table of a measurement: a row for each request and for each run as it ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from specmodel.base.appended import AppendedRows
 from specmodel.measure.live.plan import Run
 
 KEY = ("round", "draft_length", "concurrency", "prompt_length", "output_length", "repeat")
-"""Columns that tell runs apart, in the order of `Run.key`."""
+"""Columns that identify a run, in the order of `Run.key`."""
 COUNTED = (
     *("requests", "drafts", "draft_tokens", "accepted_tokens", "accepted_by_position"),
     *("cached_tokens", "preemptions", "engine_tpot"),
 )
-"""What an engine counted in a run: in its row alone; tokens in and out as in other rows."""
+"""What an engine counted in a run, which only the run's row has."""
 COLUMNS = (
     *KEY,
     *("attempt", "role", "slot", "number", "started", "first_token", "latency"),
@@ -24,7 +24,7 @@ COLUMNS = (
     *COUNTED,
     *("topk", "verify_tokens", "engine", "version", "model", "note"),
 )
-"""Roles: warm-up, lead, timed and tail are requests, run is what they were all together."""
+"""All columns. Roles: warm-up, lead, timed and tail are requests; run is all of them together."""
 
 
 class Log(AppendedRows):
@@ -35,14 +35,14 @@ class Log(AppendedRows):
     path
         The CSV; made if it is not there, continued if it is.
     identity
-        What must not differ between its rows: the model and the engine.
+        What all rows must have in common: the model and the engine.
     session
         What is recorded of this run of the program.
 
     Raises
     ------
     InputError
-        If it is of another model or engine, in use, damaged, or cannot be written.
+        If the table is of another model or engine, in use, damaged, or cannot be written.
     """
 
     def __init__(
@@ -63,23 +63,11 @@ class Log(AppendedRows):
         return self.rows
 
     def attempt(self, run: Run) -> int:
-        """Return the number of the next attempt at a run; those before were interrupted [-]."""
+        """Return the number of the next attempt at a run; earlier ones were interrupted [-]."""
         return self._attempts[run.key] + 1
 
     def add(self, run: Run, role: str, values: Mapping[str, Any], attempt: int) -> None:
-        """Append a row.
-
-        Parameters
-        ----------
-        run
-            What it is of.
-        role
-            Of the request; run for the end of the run.
-        values
-            Other columns.
-        attempt
-            Number of the attempt at this run from 1 [-].
-        """
+        """Append a row of a run: of a request in some role, or of the end of the run (role run)."""
         own = dict(zip(KEY, run.key, strict=True)) | {"role": role, "attempt": attempt}
         row = {name: _cell(value) for name, value in (own | dict(values)).items()}
         self.append(row)
@@ -94,19 +82,7 @@ class Log(AppendedRows):
 
 
 def counted_rows(rows: Iterable[Mapping[str, str]]) -> list[tuple[Mapping[str, str], list[Any]]]:
-    """Return runs that came to their end, each with its requests.
-
-    Parameters
-    ----------
-    rows
-        Of a table.
-
-    Returns
-    -------
-    list of tuple
-        The row of the run and those of the requests of the same attempt; what was interrupted, and
-        so was done again, is left out.
-    """
+    """Return the row of each run that ended, with the rows of its requests in the same attempt."""
     rows = list(rows)
     runs = {_attempt_of(row): (row, list[Any]()) for row in rows if row["role"] == "run"}
     for row in rows:
@@ -120,7 +96,7 @@ def _attempt_of(row: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as it stands in a cell; empty for what is not known."""
+    """Return a value as the text of a cell; empty for what is not known."""
     if value is None or value != value:
         return ""
     return f"{value:.9g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)

@@ -1,9 +1,9 @@
 """What is asked of a running engine: rounds of a draft length, runs of a load, requests of a run.
 
 A run keeps a number of requests in the engine at all times: as one ends, the next one of its slot
-begins. All slots begin together, with requests of graded lengths, so that from then on they end one
-after the other, as under steady traffic; a request that is timed decodes beside as many others as
-the load says, of which each is prefilled once in that time.
+begins. All slots begin together, with first requests of graded lengths. From then on requests end
+one after the other, as under steady traffic: a timed request decodes beside as many others as the
+load says, and each of the others is prefilled once in that time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ WARM_UP_TOKENS = 8
 """Output of a request that only warms up [token]."""
 
 MOST = 1_000_000
-"""Most tokens of a prompt or an output, and of requests at once [-]."""
+"""Most tokens of a prompt or an output [token], and most requests at once [request]."""
 
 MOST_REQUESTS = 100_000
 """Most requests of all runs together [request]."""
 
 
 ROLES = ("warm-up", "lead", "timed", "tail")
-"""What requests are for: only those that are timed see the load from beginning to end."""
+"""What requests are for: only timed ones see the load from their beginning to their end."""
 
 
 class Request(NamedTuple):
-    """One request of a run: the slot, its number there, what it is for, and its output [token]."""
+    """One request of a run: slot, number in the slot, role, and output [token]."""
 
     slot: int
     number: int
@@ -46,13 +46,13 @@ class Run:
     Parameters
     ----------
     round
-        Number of the round from 0, in which the server is not restarted [-].
+        Number of the round from 0; the server is not restarted within a round [-].
     draft_length
-        What it should draft per sequence and step; 0 for no speculation [token].
+        Tokens that the server should draft per sequence and step; 0 for no speculation [token].
     concurrency
         Requests at once [request].
     prompt_length, output_length
-        Of each request [token].
+        Lengths of each request [token].
     repeat
         Number of the repeat from 0 [-].
     """
@@ -66,7 +66,7 @@ class Run:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """What tells it from other runs."""
+        """What identifies the run among others."""
         return (
             *(self.round, self.draft_length, self.concurrency),
             *(self.prompt_length, self.output_length, self.repeat),
@@ -74,7 +74,7 @@ class Run:
 
 
 class Budget(NamedTuple):
-    """Runs and requests, and tokens in and out."""
+    """Runs [-], requests [request], and tokens in and out [token]."""
 
     runs: int
     requests: int
@@ -89,21 +89,21 @@ class Plan:
     Parameters
     ----------
     draft_lengths
-        Of the rounds, in their order; one that comes twice is measured twice [token].
+        One for each round, in order; one that comes twice is measured twice [token].
     concurrencies
         Requests at once [request].
     prompt_lengths, output_lengths
-        Of requests; each prompt length is measured with each output length [token].
+        Each prompt length is measured with each output length [token].
     repeats
         Runs of each load in a round, interleaved [-].
     requests
-        Requests that are timed in each slot of a run [request].
+        Timed requests in each slot of a run [request].
 
     Raises
     ------
     InputError
-        If a number is none of these, an output has less than two tokens, nothing is asked, or more
-        than `MOST_REQUESTS`.
+        If a number is out of range, an output has less than two tokens, nothing is asked, or more
+        than `MOST_REQUESTS` are.
     """
 
     draft_lengths: Sequence[int]
@@ -130,7 +130,7 @@ class Plan:
             raise InputError("repeats", self.repeats, expected)
 
     def runs(self, round_number: int) -> list[Run]:
-        """Return the runs of a round: all loads, then all of them again, as often as repeated."""
+        """Return the runs of a round: all loads once, then all of them again for each repeat."""
         return [
             Run(
                 round=round_number,
@@ -156,21 +156,11 @@ class Plan:
 
 
 def slots_of(run: Run, requests: int) -> list[list[Request]]:
-    """Return the requests of each slot of a run, in their order.
+    """Return the requests of each slot of a run, in order, with so many timed ones [request].
 
-    Parameters
-    ----------
-    run
-        The load.
-    requests
-        Requests of each slot that are timed [request].
-
-    Returns
-    -------
-    list of list of Request
-        By slot: one that leads in, of a length by the slot; those that are timed, of full length;
-        and one that makes up what the first was shorter, so that all slots end at about the same
-        time and those timed are never alone.
+    A slot begins with a request that leads in, whose length grows with the slot's number. The timed
+    requests follow, of full length. The last one makes up for the shortness of the first, so that
+    all slots end at about the same time and timed requests are never alone.
     """
     slots = []
     for slot in range(run.concurrency):
@@ -183,7 +173,7 @@ def slots_of(run: Run, requests: int) -> list[list[Request]]:
 
 
 def warm_up_of(runs: Iterable[Run]) -> list[tuple[Run, list[Request]]]:
-    """Return requests that warm a server up for runs, all of a load at once, each load once."""
+    """Return requests that warm a server up for runs: each load once, all of its slots at once."""
     loads = {(run.concurrency, run.prompt_length): run for run in runs}
     return [
         (
@@ -203,14 +193,14 @@ def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
     Parameters
     ----------
     plan
-        For the requests of a run.
+        Tells the requests of a run.
     rounds
-        Runs that are left, by the number of their round [-].
+        Runs that are left, by the number of their round.
 
     Returns
     -------
     Budget
-        Exact but for prompts in text, whose lengths are met within some tokens.
+        Exact, except that prompts in text miss their length by some tokens.
     """
     count = prompts = outputs = 0
     for runs in rounds.values():
@@ -225,23 +215,23 @@ def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:
 def seconds_of(
     run: Run, requests: int, first_token: float, tpot: float, known: Mapping[tuple[int, ...], float]
 ) -> float:
-    """Return how long a run will take, as long as one of its load did.
+    """Return how long a run will take: as long as an earlier run of its load, if there is one.
 
     Parameters
     ----------
     run
-        The load.
+        The run.
     requests
-        Requests of each slot that are timed [request].
+        Timed requests in each slot [request].
     first_token, tpot
-        Of a single request, for a load that was not run yet [s].
+        Times of a single request, for a load that has not run yet [s].
     known
-        Seconds that runs took, by their keys without the repeat [s].
+        Times of earlier runs, by their keys without the repeat [s].
 
     Returns
     -------
     float
-        Time of all its slots together; by the pace of a single request, at least [s].
+        Time of all its slots together; at the pace of a single request, a lower bound [s].
     """
     if run.key[:-1] in known:
         return known[run.key[:-1]]

@@ -1,4 +1,4 @@
-"""From the table of a measurement to runs as `fit engine` reads them, one row a load and round."""
+"""From the table of a measurement to runs as `fit engine` reads them, one for a load and round."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pandas as pd
 from specmodel.measure.live.log import KEY, counted_rows
 
 NEAR_WHOLE = 0.05
-"""How far the mean draft length of a run of one draft length may be from it [token]."""
+"""A run of one draft length may have a mean draft length that differs by so much [token]."""
 
 LOAD = KEY[:-1]
-"""Columns that tell loads and rounds apart."""
+"""Columns that identify a load and round."""
 
 COLUMNS = (
     *("id", "engine", "engine_version", "model", "draft_length", "topk", "verify_tokens"),
@@ -29,38 +29,37 @@ MOST_UNDRAFTED = 0.1
 """Share of steps without a draft that a run of one draft length may have [-]."""
 
 _FOREIGN = ("of others", "not counted")
-"""Notes of runs that others have disturbed."""
+"""Words in the notes of runs that others disturbed."""
 
 
 def summary(rows: Iterable[Mapping[str, str]]) -> pd.DataFrame:
-    """Return the runs of a table, their repeats together, as `fit engine` reads them.
+    """Return the runs of a table, with repeats taken together, as `fit engine` reads them.
 
     Parameters
     ----------
     rows
-        As `log.Log` wrote them; runs that were interrupted are passed over.
+        As `log.Log` wrote them; interrupted runs are passed over.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each load and round, in their order. Times are in milliseconds: `tpot_ms` is the
-        median over repeats of the mean over timed requests, `step_ms` likewise of TPOT x tokens
-        per step, `step_spread` how much repeats of it differ, (most - least) / median. Repeats
-        with traffic of others are left out where there are others; the row is not usable else.
-    `step_batch` is the batch that a request sees in a step, itself included.
+        A row for each load and round, in order. Times are in milliseconds. `tpot_ms` is the median
+        over repeats of the mean over timed requests, `step_ms` the median of TPOT times tokens per
+        step, and `step_spread` how much repeats of it differ, (largest - smallest) / median.
+        `step_batch` is the batch that a request sees in a step, itself included. Repeats with
+        traffic of others are left out; if all repeats have it, the row is not usable.
 
     Notes
     -----
-    Tokens per step are those that came out after the first of each request, by the steps of
-    requests that the engine counted. Those of vLLM that had no draft, as an n-gram look-up leaves,
-    are not counted, and are what remains of the tokens but one for each draft and those accepted.
-    The others of a request are in its steps but where they are prefilled themselves, which is taken
-    to be one step of theirs in a request's time: long prompts make that step long, but no more of
-    them.
+    Tokens per step are the tokens after the first of each request, over the steps of requests that
+    the engine counted. vLLM does not count steps without a draft, as an n-gram look-up leaves them:
+    they are what remains of the tokens after one for each draft and the accepted ones. The other
+    requests of a batch take part in each step of a request, except where they are prefilled: that
+    is taken to be one step in a request's time, however long the prompt.
 
-    Where more than `MOST_UNDRAFTED` of the steps are such, as under a schedule of draft lengths,
-    the row is of no one draft length and not usable for a fit; its times and rates are what users
-    of that server see.
+    Where more than `MOST_UNDRAFTED` of the steps have no draft, as under a schedule of draft
+    lengths, the row is not of one draft length and not usable for a fit. Its times and rates are
+    those that users of the server see.
     """
     groups: dict[tuple[str, ...], list[tuple[Mapping[str, str], list[Any]]]] = defaultdict(list)
     for run, requests in counted_rows(rows):
@@ -101,12 +100,12 @@ def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[A
 
 
 def _is_scheduled(found: pd.DataFrame) -> bool:
-    """Return whether runs drafted in some of their steps only."""
+    """Return whether runs drafted in only some of their steps."""
     return bool(found["undrafted"].sum() > MOST_UNDRAFTED * found["steps"].sum())
 
 
 def _undisturbed(runs: Sequence[tuple[Mapping[str, str], list[Any]]]) -> Sequence[Any]:
-    """Return the runs in which others had no part, by their notes."""
+    """Return the runs whose notes tell of no traffic of others."""
     return [run for run in runs if not any(word in run[0]["note"] for word in _FOREIGN)]
 
 
@@ -143,13 +142,13 @@ def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> 
 
 
 def _mean_tpot(run: Mapping[str, str], timed: Sequence[Mapping[str, str]]) -> float:
-    """Return the mean time of a token by the streams, or else by what the engine says [s]."""
+    """Return the mean TPOT by the streams or, without streams, by the engine [s]."""
     seen = [tpot for tpot in map(_tpot, timed) if tpot == tpot]
     return fmean(seen) if seen else float(run["engine_tpot"] or "nan")
 
 
 def _tpot(row: Mapping[str, str]) -> float:
-    """Return the time of a token after the first [s]; NaN where the answer was not streamed."""
+    """Return the time per token after the first; NaN where the answer was not streamed [s]."""
     if not row["first_token"] or row["note"]:  # or came late: when it ended was not seen
         return float("nan")
     decoding = float(row["latency"]) - float(row["first_token"])
@@ -159,7 +158,7 @@ def _tpot(row: Mapping[str, str]) -> float:
 def _steps(
     run: Mapping[str, str], requests: Sequence[Mapping[str, str]]
 ) -> tuple[float, float, float, str]:
-    """Return tokens after the first, the steps that made them, those without a draft, and notes."""
+    """Return tokens after the first [token], their steps, those without a draft [-], and notes."""
     if not int(run["draft_length"]):
         own = float(sum(int(r["output_tokens"]) - 1 for r in requests))
         return own, own, 0.0, ""
@@ -178,7 +177,7 @@ def _steps(
 
 
 def _by_position(runs: Sequence[Mapping[str, str]]) -> str:
-    """Return the share of drafts whose first 1, 2, ... tokens were accepted."""
+    """Return the share of drafts whose first 1, 2, ... tokens were accepted, as text."""
     counts = [[float(n) for n in run["accepted_by_position"].split()] for run in runs]
     drafts = sum(float(run["drafts"] or 0) for run in runs)
     return " ".join(f"{sum(c) / drafts:.4f}" for c in zip(*counts, strict=True)) if drafts else ""
