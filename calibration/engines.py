@@ -15,9 +15,9 @@ from typing import Any
 
 import pandas as pd
 
+from published.population import Population, fit_population
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.fit import Population, fit_population
 from specmodel.fit.measured.judge import judge_serving
 from specmodel.fit.measured.tables import Served, ServingTable, read_serving
 from specmodel.fit.result import rounded

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         moesd_bounds as moesd_bounds,
         moesd_speedup as moesd_speedup,
     )
-    from specmodel.fit.population import Population as Population, fit_population as fit_population
     from specmodel.fit.result import FitResult as FitResult
     from specmodel.fit.update import EngineUpdate as EngineUpdate, update_engine as update_engine
 
@@ -29,7 +28,6 @@ __all__, __getattr__, __dir__ = front(
     engine="EngineFitting fit_engine read_serving",
     kernels="KernelFitting fit_kernels fitted_stack",
     moesd="fit_moesd moesd_bounds moesd_speedup",
-    population="Population fit_population",
     result="FitResult",
     update="EngineUpdate update_engine",
 )

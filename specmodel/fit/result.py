@@ -59,9 +59,7 @@ class FitResult:
     @property
     def record(self) -> dict[str, Any]:
         """What a profile records of the covariance."""
-        rows = self.covariance.tolist()
-        covariance = [[rounded(value) for value in row] for row in rows]
-        return {"varied": list(self.parameters), "covariance": covariance}
+        return {"varied": list(self.parameters), "covariance": rounded_rows(self.covariance)}
 
 
 def best_of_starts(
@@ -109,7 +107,7 @@ def best_of_sharpnesses(
 def log_fit_result(
     names: Sequence[str], best: Any, errors: FloatArray, clusters: NDArray[np.intp]
 ) -> FitResult:
-    """Return the result of a fit of logarithms with a soft-L1 loss; its covariance is of logarithms.
+    """Return the result of a fit of logarithms with a soft-L1 loss, with a covariance of logarithms.
 
     `best` comes from `best_of_starts` with ``loss="soft_l1"`` and ``f_scale=ROBUST_SCALE``.
     `errors` are logarithms of predicted over measured at the solution, not weighted [-]. Points of
@@ -153,6 +151,11 @@ def log_fit_result(
 def rounded(value: float | np.floating[Any], digits: int = 5) -> float:
     """Return a number with so many significant digits, as profiles record it."""
     return float(f"{value:.{digits}g}")
+
+
+def rounded_rows(covariance: FloatArray) -> list[list[float]]:
+    """Return a matrix as profiles record it."""
+    return [[rounded(value) for value in row] for row in covariance.tolist()]
 
 
 def fit_result(

@@ -10,7 +10,12 @@ import numpy as np
 
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured.tables import Served
-from specmodel.fit.population import RUN_SPREAD, VERIFY_SPREAD
+
+VERIFY_SPREAD = 0.05
+"""Spread of steps with a draft beside plain ones of one target and host: kernels' errors [-]."""
+
+RUN_SPREAD = 0.06
+"""Spread of a measured speedup or step [-]."""
 
 ONE_LOAD = 1.25
 """Batches and contexts that differ by a smaller factor are of one load [-]."""

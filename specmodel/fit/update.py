@@ -11,16 +11,27 @@ import numpy as np
 from specmodel.base.errors import InputError
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured.tables import Served
-from specmodel.fit.population import (
-    ENGINE_SPREAD,
-    FACTOR_SPREADS,
+from specmodel.fit.result import rounded, rounded_rows
+from specmodel.fit.speedup_errors import (
     RUN_SPREAD,
     VERIFY_SPREAD,
+    speedup_errors,
+    worst_excess,
+    worst_score,
 )
-from specmodel.fit.result import rounded
-from specmodel.fit.speedup_errors import speedup_errors, worst_excess, worst_score
 from specmodel.fit.steps import MeasuredSteps, fitted_on, measured_steps
-from specmodel.machines.engine import FACTORS, EngineProfile, Overheads
+from specmodel.machines.engine import FACTORS, EngineProfile
+from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
+
+ENGINE_SPREAD = 0.5
+"""Spread of an engine's seconds around the mean engine: the most likely of 0.3, 0.5, 0.8 [-]."""
+
+HOST_SPREAD = 0.7
+"""Spread of a host's speed around the mean host: the one at which the 80 % intervals of hosts left
+out hold for 80 % of their rows; 0.5 is the most likely, by less than a factor of 2 [-]."""
+
+FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
+"""Spreads of the factors of a host and a deployment that were not measured [-]."""
 
 _SMALL = 1e-6
 MOST_APART = 5.0
@@ -136,7 +147,7 @@ def update_engine(
         raise InputError("runs", "0 runs", "at least one plain and one speculative run")
     if base.fit is None:
         raise InputError("engine", base.name, "a profile that was fitted, such as vllm or sglang")
-    rows = [_with_engine(row, base) for row in rows]
+    rows = [replace(row, deployment={**row.deployment, "engine": base}) for row in rows]
     steps, (names, prior) = measured_steps(rows), _prior(base)
     found = _posterior(rows, steps, base, names, prior)
     _check_units(rows, found.predicted / steps.measured)
@@ -150,7 +161,7 @@ def update_engine(
         "date": date,
         "num_points": len(rows),
         "varied": list(names),
-        "covariance": [[rounded(value) for value in row] for row in found.covariance],
+        "covariance": rounded_rows(found.covariance),
         "mean_error": rounded(np.abs(ratios - 1).mean()),
         "spread": rounded(max(np.hypot(RUN_SPREAD, VERIFY_SPREAD), found.spread)),
         "outside_spread": ENGINE_SPREAD,
@@ -166,7 +177,7 @@ def update_engine(
             Moved(name=n, before=float(b), after=float(a), spread_before=x, spread_after=y)
             for n, b, a, x, y in zip(names, start, found.values, *own.tolist(), strict=True)
         ),
-        before=steps.predicted(_overheads(base, {})),
+        before=steps.predicted(base.overheads),
         predicted=found.predicted,
         measured=steps.measured,
         excess_speedup=found.excess,
@@ -198,11 +209,12 @@ def _posterior(
     from scipy.optimize import least_squares
 
     start = np.array([getattr(base, name) for name in names])
-    root, groups, size = np.linalg.inv(np.linalg.cholesky(prior)), _groups(rows), len(names)
+    root, size = np.linalg.inv(np.linalg.cholesky(prior)), len(names)
+    _, groups = numbered([str(row.deployment["target"]) for row in rows])
 
     def predicted(x: FloatArray, kernels: FloatArray | float = 1.0) -> FloatArray:
         values = dict(zip(names, start * np.exp(x[:size]), strict=True))
-        return steps.predicted(_overheads(base, values), kernels)
+        return steps.predicted(replace(base.overheads, **values), kernels)
 
     def residuals(x: FloatArray) -> FloatArray:
         missed = np.log(predicted(x, np.exp(x[size:])[groups]) / steps.measured) / RUN_SPREAD
@@ -237,19 +249,10 @@ def _prior(base: EngineProfile) -> tuple[tuple[str, ...], FloatArray]:
     return (*names, *added), covariance
 
 
-def _overheads(base: EngineProfile, values: dict[str, Any]) -> Overheads:
-    return replace(base.overheads, **values)
-
-
-def _with_engine(row: Served, base: EngineProfile) -> Served:
-    return replace(row, deployment={**row.deployment, "engine": base})
-
-
-def _groups(rows: Sequence[Served]) -> np.ndarray:
-    """Return the number of each row's target."""
-    targets = [str(row.deployment["target"]) for row in rows]
-    unique = list(dict.fromkeys(targets))
-    return np.array([unique.index(name) for name in targets])
+def numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return names, each once, and the number of each among them."""
+    unique = tuple(dict.fromkeys(names))
+    return unique, np.array([unique.index(name) for name in names])
 
 
 def _check_units(rows: Sequence[Served], ratios: FloatArray) -> None:

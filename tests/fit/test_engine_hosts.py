@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from published.population import VARIED, fit_population
 from specmodel import Acceptance, predict
 from specmodel.base.errors import InputError
-from specmodel.fit import EngineUpdate, fit_engine, fit_population, update_engine
+from specmodel.fit import EngineUpdate, fit_engine, update_engine
 from specmodel.fit.measured import (
     judge_serving,
     read_benchmarks,
@@ -21,7 +22,7 @@ from specmodel.fit.measured import (
 )
 from specmodel.fit.measured.tables import Served
 from specmodel.fit.own_speed import own_speeds
-from specmodel.fit.population import RUN_SPREAD, VARIED
+from specmodel.fit.speedup_errors import RUN_SPREAD
 from specmodel.fit.steps import measured_steps
 from specmodel.machines.engine import EngineProfile, load_engine
 from specmodel.prediction.decoding import decode

@@ -1,4 +1,4 @@
-"""Engines and hosts fitted together: what each engine does, and how much hosts differ."""
+"""Engines and hosts fitted together: what each engine takes, and how much hosts differ."""
 
 from __future__ import annotations
 
@@ -10,59 +10,34 @@ import numpy as np
 
 from specmodel.base.units import FloatArray
 from specmodel.fit.measured.tables import Served
-from specmodel.fit.result import rounded
+from specmodel.fit.result import rounded, rounded_rows
+from specmodel.fit.speedup_errors import RUN_SPREAD, VERIFY_SPREAD
 from specmodel.fit.steps import MeasuredSteps, measured_steps
+from specmodel.fit.update import ENGINE_SPREAD, FACTOR_SPREADS, HOST_SPREAD, numbered
 from specmodel.machines.engine import FACTORS, Overheads
 from specmodel.prediction.intervals import DEPLOYMENT_SPREAD
 
 VARIED = ("pass_time", "reject_time", "draft_pass_time", "tree_time", "reject_time_per_request")
-"""Seconds of a host that an engine is described by."""
+"""Host seconds that describe an engine."""
 
 TYPICAL = (1.0e-3, 0.6e-3, 0.3e-3, 0.7e-3, 0.03e-3)
-"""What these are expected to be before anything is fitted, by what was measured of the host's and
-the draft passes' spans in several engines; within `TYPICAL_SPREAD` [s]."""
+"""Their expected values before anything is fitted, from measured spans of the host and of draft
+passes in several engines; within `TYPICAL_SPREAD` [s]."""
 
 TYPICAL_SPREAD = 1.0
 """Standard deviation of the logarithms of `TYPICAL` [-]."""
 
-ENGINE_SPREAD = 0.5
-"""Of an engine's seconds beside those of the mean engine: the most likely of 0.3, 0.5, 0.8 [-]."""
-
-HOST_SPREAD = 0.7
-"""Of the speed of a host beside the mean host: that at which the 80 % intervals of hosts left out
-hold for 80 % of their rows; 0.5 is the most likely, by less than a factor of 2 [-]."""
-
-FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREAD}
-"""Of the factors of a host and a deployment that were not measured [-]."""
-
-VERIFY_SPREAD = 0.05
-"""Of steps with a draft beside plain ones, of one target on one host: errors of kernels [-]."""
-
-RUN_SPREAD = 0.06
-"""Of a measured speedup or step [-]."""
-
 PLAIN_SPREAD = 0.12
-"""Of a plain step of which the prefill that it carries is not known [-]."""
+"""Of a plain step with an unknown share of prefill [-]."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Population:
-    """What fits of engines and hosts together found.
+    """Result of a fit of engines and hosts together.
 
-    Parameters
-    ----------
-    engines
-        Names of the engines.
-    hosts
-        Names of the hosts.
-    logarithms
-        Of the seconds of `VARIED` for each engine, shape (engines, 5) [-].
-    host_speed
-        Of each beside the mean host, shape (hosts,) [-].
-    covariance
-        Of the logarithms, shape (engines * 5, engines * 5) [-].
-    errors
-        Predicted over measured, less one, of the rows of each engine [-].
+    `logarithms` are those of the seconds `VARIED`, shape (engines, 5), with a covariance of all of
+    them; `host_speed` is relative to the mean host; `errors` are predicted over measured less one,
+    for the rows of each engine [-].
     """
 
     engines: tuple[str, ...]
@@ -73,7 +48,7 @@ class Population:
     errors: Mapping[str, FloatArray]
 
     def error_of(self, engine: str) -> float:
-        """Return the mean error of the rows of an engine, absolute [-]."""
+        """Return the mean absolute error of an engine's rows [-]."""
         return float(np.abs(self.errors[engine]).mean())
 
     def overheads(self, engine: str) -> dict[str, float]:
@@ -82,19 +57,10 @@ class Population:
         return {name: rounded(value) for name, value in zip(VARIED, seconds, strict=True)}
 
     def fit_record(self, engine: str) -> dict[str, Any]:
-        """Return how well an engine is known on a host that was not measured.
+        """Return how well an engine is known on an unmeasured host, as fields of `EngineFit`.
 
-        Parameters
-        ----------
-        engine
-            One of `engines`.
-
-        Returns
-        -------
-        dict
-            Fields of `EngineFit`: varied, covariance, spread and outside_spread. Beside the seconds
-            of the engine, the speed of the host and the time of the GPU vary, by what hosts and
-            deployments differ by.
+        Beside the seconds of the engine, the speed of the host and the time of the GPU vary, by as
+        much as hosts and deployments differ.
         """
         place, size = self.engines.index(engine) * len(VARIED), len(VARIED)
         own = self.covariance[place : place + size, place : place + size]
@@ -103,7 +69,7 @@ class Population:
         covariance[:size, :size] = own
         return {
             "varied": [*VARIED, *FACTORS],
-            "covariance": [[rounded(value) for value in row] for row in covariance],
+            "covariance": rounded_rows(covariance),
             "spread": rounded(np.hypot(RUN_SPREAD, VERIFY_SPREAD)),
             "outside_spread": ENGINE_SPREAD,
         }
@@ -112,27 +78,12 @@ class Population:
 def fit_population(
     rows: Sequence[Served], engines: Sequence[str], hosts: Sequence[str]
 ) -> Population:
-    """Fit engines and hosts to measured speedups and steps.
+    """Fit engines and hosts to measured speedups and steps, each row of a named engine and host.
 
-    Parameters
-    ----------
-    rows
-        As `serving.tables.read_serving` reads them.
-    engines
-        Name of the engine of each row; those that no row has may follow, and get the mean engine.
-    hosts
-        Name of the host of each row.
-
-    Returns
-    -------
-    Population
-        The most likely values, with the covariance of a quadratic around them.
-
-    Notes
-    -----
-    The logarithms of an engine's seconds are normal around those of the mean engine, the speed of a
-    host around 1, and two factors of each target on each host around 1: on all that the GPU does,
-    and on steps with a draft. Engines with few rows therefore stay near the others.
+    Engines may follow that no row has: they get the mean engine. The logarithms of an engine's
+    seconds are normal around those of the mean engine, the speed of a host is normal around 1, and
+    so are two factors of each target on each host: on all time of the GPU, and on steps with a
+    draft. Engines with few rows therefore stay near the others.
     """
     from scipy.optimize import least_squares
 
@@ -164,16 +115,16 @@ class _Model:
         deployments = [
             f"{host}/{row.labels['model']}" for row, host in zip(rows, hosts, strict=True)
         ]
-        self.engines, self.of_engine = _numbered(engines)
-        self.hosts, self.of_host = _numbered(hosts)
-        self.deployments, self.of_deployment = _numbered(deployments)
+        self.engines, self.of_engine = numbered(engines)
+        self.hosts, self.of_host = numbered(hosts)
+        self.deployments, self.of_deployment = numbered(deployments)
         self.of_engine = self.of_engine[: len(rows)]
         self.steps = measured_steps(rows)
         self.plain, self.of_plain = _plain_steps(rows, deployments)
 
     @property
     def start(self) -> FloatArray:
-        """Return where the search begins: nothing is known but what is typical."""
+        """Return where the search begins, at the typical values."""
         typical = np.log(TYPICAL)
         zeros = np.zeros(len(self.hosts) + 2 * len(self.deployments))
         return np.concatenate([typical, np.tile(typical, len(self.engines)), zeros])
@@ -186,7 +137,7 @@ class _Model:
         return [means, engines.reshape(-1, len(VARIED)), speed, gpu, verify]
 
     def of_rows(self, x: FloatArray) -> tuple[Overheads, FloatArray]:
-        """Return what holds for each row."""
+        """Return overheads and verify factor of each row."""
         _, engines, speed, gpu, verify = self.parts(x)
         own = np.exp(engines[self.of_engine]).T
         factors = {
@@ -197,7 +148,7 @@ class _Model:
         return overheads, np.exp(verify[self.of_deployment])
 
     def residuals(self, x: FloatArray) -> FloatArray:
-        """Return rows, plain steps and what is expected of parameters, in standard deviations."""
+        """Return errors of rows and plain steps, and of expectations, in standard deviations."""
         means, engines, speed, gpu, verify = self.parts(x)
         overheads, factor = self.of_rows(x)
         missed = np.log(self.steps.predicted(overheads, factor) / self.steps.measured)
@@ -215,12 +166,6 @@ class _Model:
                 verify / VERIFY_SPREAD,
             ]
         )
-
-
-def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return names, each once, and which of them each is."""
-    unique = tuple(dict.fromkeys(names))
-    return unique, np.array([unique.index(name) for name in names])
 
 
 def _plain_steps(
