@@ -19,11 +19,8 @@ from specmodel.measure.kernels.rows import read_rows
 from specmodel.measure.kernels.suite import DTYPE
 from specmodel.measure.measurements import check_measurements
 
-DRIFT = 0.1
-"""Drift of the references over a run from which a device is flagged [-]."""
-
-NOISY = 0.4
-"""Mean error of a fit from which its timings are doubted [-]."""
+DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
+NOISY = 0.4  # mean error of a fit from which its timings are doubted [-]
 
 _FASTEST_PCIE = 7e10
 _LAUNCHES = {0: "eager", 1: "graph"}

@@ -14,13 +14,7 @@ from specmodel.base.units import FloatArray, check
 from specmodel.cost.deploying import deploy
 from specmodel.cost.latency import step_times
 from specmodel.drafters.by_name import load_drafter
-from specmodel.fit.result import (
-    ROBUST_SCALE,
-    FitResult,
-    best_of_starts,
-    log_fit_result,
-    rounded,
-)
+from specmodel.fit.result import ROBUST_SCALE, FitResult, best_of_starts, log_fit_result, rounded
 from specmodel.machines.engine import OVERHEADS, EngineProfile
 from specmodel.machines.hardware import load_hardware
 from specmodel.measure.measurements import need_known

@@ -9,11 +9,7 @@ from specmodel.algebra import moesd
 from specmodel.algebra.moesd import MoESDParameters
 from specmodel.base.dtypes import BYTES_PER_ELEMENT
 from specmodel.base.errors import InputError
-from specmodel.base.units import (
-    FloatArray,
-    Numeric,
-    check,
-)
+from specmodel.base.units import FloatArray, Numeric, check
 from specmodel.fit.result import FitResult, best_of_starts, fit_result
 from specmodel.machines.hardware import HardwareProfile
 from specmodel.models.architecture import Architecture

@@ -13,8 +13,7 @@ from specmodel.fit.measured.tables import Served
 from specmodel.fit.steps import measured_steps
 from specmodel.machines.engine import Overheads
 
-SPEEDS = np.geomspace(0.1, 10.0, 401)
-"""Factors tried on the host speed of the profile [-]."""
+SPEEDS = np.geomspace(0.1, 10.0, 401)  # factors tried on the host speed of the profile [-]
 
 
 def own_speeds(rows: Sequence[Served]) -> pd.DataFrame:

@@ -12,8 +12,7 @@ from specmodel.base.units import FloatArray
 ROBUST_SCALE = 0.05
 """Relative error from which a point counts less, in fits with a soft-L1 loss [-]."""
 
-_ASIDE = 0.3
-"""Distance of a second start from the first, as a logarithm, down and up in turn [-]."""
+_ASIDE = 0.3  # distance of a second start from the first, as a logarithm, down and up in turn [-]
 
 _LOOSE = 3e-3
 _LOOSE_SHARE = 0.02
@@ -107,7 +106,7 @@ def best_of_sharpnesses(
 def log_fit_result(
     names: Sequence[str], best: Any, errors: FloatArray, clusters: NDArray[np.intp]
 ) -> FitResult:
-    """Return the result of a fit of logarithms with a soft-L1 loss, with a covariance of logarithms.
+    """Return the result of a soft-L1 fit of logarithms; its covariance is that of the logarithms.
 
     `best` comes from `best_of_starts` with ``loss="soft_l1"`` and ``f_scale=ROBUST_SCALE``.
     `errors` are logarithms of predicted over measured at the solution, not weighted [-]. Points of

@@ -14,11 +14,8 @@ from specmodel.fit.measured.tables import Served
 VERIFY_SPREAD = 0.05
 """Spread of steps with a draft beside plain ones of one target and host: kernels' errors [-]."""
 
-RUN_SPREAD = 0.06
-"""Spread of a measured speedup or step [-]."""
-
-ONE_LOAD = 1.25
-"""Batches and contexts that differ by a smaller factor are of one load [-]."""
+RUN_SPREAD = 0.06  # spread of a measured speedup or step [-]
+ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of one load [-]
 
 
 @dataclass(kw_only=True, eq=False)

@@ -34,8 +34,7 @@ FACTOR_SPREADS = {"host_speed": HOST_SPREAD, "gpu_time_factor": DEPLOYMENT_SPREA
 """Spreads of the factors of a host and a deployment that were not measured [-]."""
 
 _SMALL = 1e-6
-MOST_APART = 5.0
-"""A run may differ from the fit by such a factor at most [-]."""
+MOST_APART = 5.0  # a run may differ from the fit by such a factor at most [-]
 
 OPEN = 0.8
 """An overhead that keeps more than this share of its spread was not determined by the runs [-]."""

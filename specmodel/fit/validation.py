@@ -14,8 +14,7 @@ from specmodel.machines.hardware import (
 )
 from specmodel.measure.measurements import COLUMNS, groups, judged_rows
 
-ALL_ROWS = "all"
-"""Label of the errors of a component as a whole."""
+ALL_ROWS = "all"  # label of the errors of a component as a whole
 
 TOKEN_RANGES = (0, 4, 16, 64, 256, 1024, np.inf)
 """Bounds of the ranges of tokens in a pass for which errors are given [token]."""

@@ -22,8 +22,7 @@ from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.layers.kinds import kernel_kind
 
-COMMON = ("component", "hardware", "stack", "version", "latency")
-"""Columns of every table."""
+COMMON = ("component", "hardware", "stack", "version", "latency")  # columns of every table
 
 COLUMNS = {
     "experts": (

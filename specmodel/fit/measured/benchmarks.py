@@ -15,17 +15,11 @@ import pandas as pd
 from specmodel.base.errors import InputError
 from specmodel.base.files import check_readable
 from specmodel.base.tables import need_columns, parse_csv, read_table
-from specmodel.fit.measured.cells import (
-    check_milliseconds,
-    number_in,
-    positive_in,
-    text_of,
-)
+from specmodel.fit.measured.cells import check_milliseconds, number_in, positive_in, text_of
 from specmodel.fit.measured.runs import MOST_APART, Run, seen_batch
 from specmodel.measure.live.summaries import NEAR_WHOLE
 
-MOST_BYTES = 1_000_000_000
-"""Largest result file that is read [B]."""
+MOST_BYTES = 1_000_000_000  # largest result file that is read [B]
 
 
 FORMATS = (

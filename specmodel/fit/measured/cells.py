@@ -14,8 +14,7 @@ from specmodel.base.units import LARGEST_NUMBER
 LEAST_MILLISECONDS = 0.2
 """No engine makes a token of a large model in less; a column with less is in seconds."""
 
-PLAUSIBLE = (1e-3, 1e6)
-"""Least and most of a measured time in milliseconds, and of a speedup [-]."""
+PLAUSIBLE = (1e-3, 1e6)  # least and most of a measured time in milliseconds, and of a speedup [-]
 
 
 def as_number(value: Any) -> float:

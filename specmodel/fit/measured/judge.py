@@ -20,8 +20,7 @@ LOAD = ("prompt_length", "output_length")
 GROUPS = ("model", "engine", "hardware", "dtype", "batch_size", "host")
 """Columns by which errors are grouped, if a table has them."""
 
-ALL = "all"
-"""Group of all rows."""
+ALL = "all"  # group of all rows
 
 
 def judge_serving(

@@ -13,12 +13,7 @@ import pandas as pd
 
 from specmodel.base.errors import InputError
 from specmodel.base.tables import need_columns, read_table
-from specmodel.fit.measured.cells import (
-    PLAUSIBLE,
-    as_number,
-    check_milliseconds,
-    number_in,
-)
+from specmodel.fit.measured.cells import PLAUSIBLE, as_number, check_milliseconds, number_in
 from specmodel.fit.measured.spellings import (
     dtypes_of,
     profile_of,
@@ -32,8 +27,7 @@ from specmodel.models.architecture import load_architecture
 MOST_QUEUED = 0.3
 """A row whose requests spend a larger share of time in queues measures no batch of its size [-]."""
 
-DEFAULT_CONTEXT = 1000
-"""Context where a table of pairs has no lengths [token]."""
+DEFAULT_CONTEXT = 1000  # context where a table of pairs has no lengths [token]
 
 PLAIN = ("model", "dtype", "system", "backend", "gpus", "isl", "osl", "concurrency")
 """Columns that a table of plain decoding must have, beside measured_tpot_ms."""

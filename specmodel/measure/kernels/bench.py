@@ -22,8 +22,7 @@ from specmodel.measure.kernels.suite import Point
 from specmodel.measure.kernels.workloads import Workload
 from specmodel.measure.measurements import COLD_SHARE
 
-OUT_OF_MEMORY = "out of memory"
-"""Note of a point that does not fit into the memory of the device."""
+OUT_OF_MEMORY = "out of memory"  # note of a point that does not fit into the memory of the device
 
 NO_KERNEL = "no grouped kernel before Hopper"
 """Note of experts on a GPU where torch runs one expert after another and waits for the host."""
@@ -31,11 +30,8 @@ NO_KERNEL = "no grouped kernel before Hopper"
 FLASH_TOLERANCE = 0.05
 """Largest difference between attention in bf16 and in fp32 that rounding explains [-]."""
 
-LEAST_SECONDS = 3e-3
-"""Short calls are repeated until one timing takes about this long [s]."""
-
-MOST_CALLS = 200
-"""Most calls in one timing [-]."""
+LEAST_SECONDS = 3e-3  # short calls are repeated until one timing takes about this long [s]
+MOST_CALLS = 200  # most calls in one timing [-]
 
 T = TypeVar("T")
 _OUT_OF_MEMORY = ("out of memory", "ALLOC_FAILED", "can't allocate memory")

@@ -21,11 +21,8 @@ from specmodel.measure.kernels import device as devices
 SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
 """Sizes of the tensor that is reduced [B]."""
 
-REPEATS = 20
-"""Timings of each size [-]."""
-
-TIMEOUT = 120.0
-"""A rank that waits longer than this for the others fails [s]."""
+REPEATS = 20  # timings of each size [-]
+TIMEOUT = 120.0  # a rank that waits longer than this for the others fails [s]
 
 _COMPONENT = "all_reduce"
 _WARM_UP = 5

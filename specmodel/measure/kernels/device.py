@@ -13,8 +13,7 @@ from specmodel.base.errors import InputError
 from specmodel.machines.hardware import list_hardware, profiles_by_reported_name
 from specmodel.measure.kernels.suite import DTYPE, SUITE_VERSION, Device
 
-STACK = "torch"
-"""Name of the kernel stack that is timed."""
+STACK = "torch"  # name of the kernel stack that is timed
 
 BUSY_SHARE = 0.25
 """Share of the processor or GPU that others use from which a device counts as busy [-]."""

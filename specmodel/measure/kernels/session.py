@@ -17,15 +17,7 @@ from specmodel.base.errors import InputError
 from specmodel.measure.kernels import device as devices
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import RowFile
-from specmodel.measure.kernels.suite import (
-    DTYPE,
-    REPEATS,
-    Device,
-    Length,
-    Point,
-    plain,
-    suite,
-)
+from specmodel.measure.kernels.suite import DTYPE, REPEATS, Device, Length, Point, plain, suite
 from specmodel.measure.measurements import COLUMNS
 
 if TYPE_CHECKING:

@@ -14,11 +14,8 @@ REPEATS = {
 }
 """Repeats of each point, by device and length of the suite [-]."""
 
-DTYPE = "bf16"
-"""Dtype of weights, activations and KV cache."""
-
-CORRELATION = 0.3
-"""Routing correlation of the points with correlated routing [-]."""
+DTYPE = "bf16"  # dtype of weights, activations and KV cache
+CORRELATION = 0.3  # routing correlation of the points with correlated routing [-]
 
 Length = Literal["tiny", "quick", "full"]
 Device = Literal["cpu", "cuda"]

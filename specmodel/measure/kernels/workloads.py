@@ -16,11 +16,8 @@ from specmodel.measure.kernels.suite import Sizes
 
 TORCH_DTYPE = torch.bfloat16
 VALUE_BYTES = 2
-ROUTINGS = 8
-"""Draws of the routing that the calls of a point take in turn [-]."""
-
-LAUNCHES = 50
-"""Kernels in a row whose launches are timed [-]."""
+ROUTINGS = 8  # draws of the routing that the calls of a point take in turn [-]
+LAUNCHES = 50  # kernels in a row whose launches are timed [-]
 
 Call = Callable[[int], None]
 """Does the work; the argument counts the calls, so that each can take other inputs."""

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 32 * 1024
 """Most bytes that are left to the kernel at a time, as its buffers are limited [B]."""
-LIVE_EVENTS = 4
-"""So many events before the expected end, each event is read as it arrives [-]."""
-LOOK = 2.0
-"""Longest time that a stream is left alone [s]."""
+LIVE_EVENTS = 4  # so many events before the expected end, each event is read as it arrives [-]
+LOOK = 2.0  # longest time that a stream is left alone [s]
 EVENT, _DONE, _ERROR = b"data: ", b"data: [DONE]", b'data: {"error"'
 """The start of each event of a stream, of the one that ends it, and of one that reports an
 error."""

@@ -19,8 +19,7 @@ from specmodel.measure.live.plan import ROLES, Plan, Request, Run, slots_of, war
 
 SETTLED = 3.0
 """Longest wait for counters to include ended requests, and for a server to become idle [s]."""
-POLL = 0.05
-"""Time between two looks at the counters [s]."""
+POLL = 0.05  # time between two looks at the counters [s]
 
 WORDS = (
     *("the", "of", "and", "to", "in", "is", "you", "that", "it", "he", "was", "for", "on", "are"),
@@ -153,12 +152,7 @@ async def _words_of(server: Server, words: Prompts, length: int) -> int:
 
 
 async def drive(
-    server: Server,
-    told: Told,
-    plan: Plan,
-    runs: Sequence[Run],
-    log: Log,
-    prompts: Prompts,
+    server: Server, told: Told, plan: Plan, runs: Sequence[Run], log: Log, prompts: Prompts
 ) -> AsyncIterator[Done]:
     """Warm a server up and do the runs of a round.
 

@@ -16,14 +16,12 @@ from typing import NamedTuple
 from specmodel.base.errors import InputError
 from specmodel.base.units import check
 
-WARM_UP_TOKENS = 8
-"""Output of a request that only warms up [token]."""
+WARM_UP_TOKENS = 8  # output of a request that only warms up [token]
 
 MOST = 1_000_000
 """Most tokens of a prompt or an output [token], and most requests at once [request]."""
 
-MOST_REQUESTS = 100_000
-"""Most requests of all runs together [request]."""
+MOST_REQUESTS = 100_000  # most requests of all runs together [request]
 
 
 ROLES = ("warm-up", "lead", "timed", "tail")

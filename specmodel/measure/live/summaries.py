@@ -14,8 +14,7 @@ from specmodel.measure.live.log import KEY, counted_rows
 NEAR_WHOLE = 0.05
 """A run of one draft length may have a mean draft length that differs by so much [token]."""
 
-LOAD = KEY[:-1]
-"""Columns that identify a load and round."""
+LOAD = KEY[:-1]  # columns that identify a load and round
 
 COLUMNS = (
     *("id", "engine", "engine_version", "model", "draft_length", "topk", "verify_tokens"),
@@ -25,11 +24,8 @@ COLUMNS = (
 )
 """Columns of a summary."""
 
-MOST_UNDRAFTED = 0.1
-"""Share of steps without a draft that a run of one draft length may have [-]."""
-
-_FOREIGN = ("of others", "not counted")
-"""Words in the notes of runs that others disturbed."""
+MOST_UNDRAFTED = 0.1  # share of steps without a draft that a run of one draft length may have [-]
+_FOREIGN = ("of others", "not counted")  # words in the notes of runs that others disturbed
 
 
 def summary(rows: Iterable[Mapping[str, str]]) -> pd.DataFrame:
