@@ -8,31 +8,27 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
 from specmodel.base.records import build, toml_text
+from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.fit.kernels import KernelFitting, fit_kernels, fitted_stack
 from specmodel.machines.hardware import HardwareProfile, Link, load_hardware
 from specmodel.machines.profiles import hardware_text, with_stack
-from specmodel.measure.kernels.collectives import fit_link
 from specmodel.measure.kernels.device import STACK, DeviceInfo
 from specmodel.measure.kernels.rows import read_rows
-from specmodel.measure.kernels.suite import DTYPE
+from specmodel.measure.kernels.suite import ALL_REDUCE, COPY, DTYPE, LAUNCH, LAUNCHED_AS
 from specmodel.measure.measurements import check_measurements
 
 DRIFT = 0.1  # drift of the references over a run from which a device is flagged [-]
 NOISY = 0.4  # mean error of a fit from which its timings are doubted [-]
 
 _FASTEST_PCIE = 7e10
-_LAUNCHES = {0: "eager", 1: "graph"}
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How well repeats of a point agree: relative differences, medians over points [-].
-
-    Standard deviation of a point's times, that of their ratios to the reference, and the difference
-    between the medians of odd and of even repeats.
-    """
+    """How well repeats of a point agree: relative differences, medians over points [-]."""
 
     raw: float
     ratio: float
@@ -53,10 +49,7 @@ class Calibration:
 
 
 def check_output(output: str | Path) -> Path:
-    """Return the CSV of timings beside a profile, if the profile can be written.
-
-    A profile that is there without its timings was not made of timings, and is kept.
-    """
+    """Return the CSV of timings beside a profile; refuse to replace a profile without timings."""
     path = Path(output)
     if path.suffix != ".toml":
         raise InputError("output", str(output), "a .toml file")
@@ -74,8 +67,8 @@ def calibrate_rows(
 ) -> Calibration:
     """Fit kernels to a file of timings, and add them to the profile of the device.
 
-    The profile is the one named by `hardware`, or the one that ships for the device, or a new one
-    whose peaks are the best that was measured.
+    The profile is the one that `hardware` names, or else the one that ships for the device, or a
+    new one whose peaks are the best that was measured.
     """
     rows = read_rows(path)
     start = hardware or (info.hardware if info.is_shipped else None)
@@ -150,24 +143,21 @@ def noise(rows: pd.DataFrame) -> Noise:
 
 def drift(rows: pd.DataFrame) -> float:
     """Return by how much references grew from the first third of repeats to the last [-]."""
-    timed = rows[rows["note"].isna() & (rows["component"] != "all_reduce")]
+    timed = rows[rows["note"].isna() & (rows["component"] != ALL_REDUCE)]
     third = (timed["repeat"] * 3) // (timed["repeat"].max() + 1)
     medians = timed.groupby(["group", third])["reference_latency"].median().unstack()
     return float((medians.iloc[:, -1] / medians.iloc[:, 0] - 1).median())
 
 
 def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
-    """Return a profile of a device without a data sheet: its peaks are the best that was measured.
-
-    Fits then say what share of these peaks other kernels achieve.
-    """
+    """Return a profile of a device without a data sheet, with the best measured rates as peaks."""
     timed = rows[rows["note"].isna()]
     if not (timed["component"] == "gemm").any():
         expected = "products to take the peaks from; --again gemm times them anew"
         raise InputError("hardware", "no gemm that was timed", expected)
     medians = timed.groupby(["component", "point"]).median(numeric_only=True)
     component = medians.index.get_level_values("component")
-    copied, products = medians[component == "copy"], medians[component == "gemm"]
+    copied, products = medians[component == COPY], medians[component == "gemm"]
     size = products["input_size"] * products["output_size"]
     streamed = pd.concat([
         2 * copied["bytes"] / copied["latency"], 2 * size / products["latency"]
@@ -195,7 +185,7 @@ def measured_profile(rows: pd.DataFrame, info: DeviceInfo) -> HardwareProfile:
 
 def measured_link(rows: pd.DataFrame) -> Link | None:
     """Return the link that timed all-reduces show, with the latency of all GPUs, or None."""
-    reduced = rows[rows["component"] == "all_reduce"]
+    reduced = rows[rows["component"] == ALL_REDUCE]
     if reduced.empty:
         return None
     latency, bytes_per_s = fit_link(reduced)
@@ -211,11 +201,40 @@ def measured_link(rows: pd.DataFrame) -> Link | None:
     )
 
 
+def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
+    """Return the ``collective_latency`` [s] and ``peak_bytes_per_s`` [B/s] of a timed link.
+
+    The bandwidth is that of one direction; hops are taken to cost nothing. Relative errors are
+    minimised, as times span five decades and errors in seconds would leave the latency to the
+    largest.
+    """
+    from scipy.optimize import nnls
+
+    checked = pd.DataFrame({
+        "num_gpus": numbers(rows, "num_gpus", minimum=2, whole=True),
+        "bytes": numbers(rows, "bytes"),
+        "latency": numbers(rows, "latency"),
+    })  # fmt: skip
+    medians = checked.groupby(["num_gpus", "bytes"], as_index=False).median()
+    num_gpus, size, latency = medians.to_numpy().T
+    if len(medians) < 2:
+        raise InputError(f"{ARGUMENT}.bytes", size.tolist(), f"{ALL_REDUCE} of at least two sizes")
+    shares = [ranks.all_reduce(int(n), int(n)).link_share for n in num_gpus]
+    parts = np.stack([1 / latency, size * shares / latency], axis=1)
+    scale = np.linalg.norm(parts, axis=0)
+    fixed, per_byte = nnls(parts / scale, np.ones(len(parts)))[0] / scale
+    if per_byte == 0:
+        raise InputError(f"{ARGUMENT}.latency", latency.tolist(), "times that grow with the bytes")
+    return float(fixed), float(1 / per_byte)
+
+
 def launch_times(rows: pd.DataFrame) -> dict[str, float]:
     """Return the time of a kernel that does next to nothing, eagerly and in a graph [s]."""
-    launches = rows[(rows["component"] == "launch") & rows["note"].isna()]
+    launches = rows[(rows["component"] == LAUNCH) & rows["note"].isna()]
     medians = launches.groupby("graphs")["latency"].median()
-    return {name: float(medians[graphs]) for graphs, name in _LAUNCHES.items() if graphs in medians}
+    return {
+        name: float(medians[graphs]) for graphs, name in LAUNCHED_AS.items() if graphs in medians
+    }
 
 
 def _rounded(value: float) -> float:

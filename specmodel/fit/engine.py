@@ -96,12 +96,11 @@ def fit_engine(
         Name, source, stack and the overheads that are held.
     vary
         Overheads that are fitted.
-    date
-        Day of the fit, as 2026-11-21.
+    date, version
+        Day of the fit, as 2026-11-21, and version of the engine that was measured; empty if not
+        known.
     leave_out
         Columns whose values are left out in turn; the fit is judged on them.
-    version
-        Version of the engine that was measured; empty if not known.
 
     Returns
     -------
@@ -222,8 +221,7 @@ def _check_left_out(table: pd.DataFrame, column: str) -> None:
 class _Linear:
     """One measurement: times without the varied overheads, and how much each overhead adds.
 
-    Times are those of a plain pass, of a step and of a verify pass, shape (3, batch sizes); slopes
-    have an axis of the overheads before these.
+    Times of a plain pass, a step and a verify pass, shape (3, batch sizes), and slopes by overhead.
     """
 
     quantity: str

@@ -208,10 +208,7 @@ def judge(
 
 
 def shape_errors(judged: pd.DataFrame) -> dict[str, float]:
-    """Return mean, median and 90th percentile of absolute errors, as profiles name them [-].
-
-    The mean is taken over the rows of a shape and then over shapes, so that each shape counts once.
-    """
+    """Return mean (each shape counting once), median and 90th percentile of absolute errors [-]."""
     error = judged["error"].abs()
     return {
         "mean_error": rounded(error.groupby(judged["shape"]).mean().mean()),
@@ -298,9 +295,9 @@ def _bounds(
 ) -> dict[str, tuple[float, float, float]]:
     """Return lower bound, upper bound and start of what is fitted.
 
-    Large products do not tell a launch from other constant time: the launch of a GEMM is at most as
-    long as the shortest fifth of those measured. `computed` is the compute efficiency of dense
-    products, which neither experts nor latent attention exceed [-].
+    A GEMM's launch takes at most as long as the shortest fifth of those measured, as large products
+    do not tell it from other constant time. Neither experts nor latent attention exceed the compute
+    efficiency of dense products, `computed` [-].
     """
     bounds = dict(PARAMETERS[kind])
     if hardware.kind == "cpu":
@@ -355,9 +352,9 @@ def _parted(kind: str, told: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def normal_spreads(errors: pd.Series, series: pd.Series) -> tuple[float, float]:
     """Return the spreads of what a series has in common, and of its points around that [-].
 
-    `errors` are logarithms of measured over predicted times. The spreads are standard deviations of
-    normal distributions with the same central 80 %, so that a few wild points do not widen them.
-    Variances add up: the common one is what the points' own one leaves of the whole.
+    They are standard deviations of normal distributions with the same central 80 % as the log
+    errors, so that a few wild points do not widen them. Variances add up: the common one is what
+    the points' own one leaves of the whole.
     """
     within = errors - errors.groupby(series).transform("mean")
     row, total = (

@@ -17,11 +17,9 @@ SPEEDS = np.geomspace(0.1, 10.0, 401)  # factors tried on the host speed of the 
 
 
 def own_speeds(rows: Sequence[Served]) -> pd.DataFrame:
-    """Return the host speed that meets each host's rows best, and the errors that remain.
+    """Return the host speed, beside the profile's, that meets each host's rows best, with errors.
 
-    A row of the table has host, rows, host_speed (relative to the profile's), and mean_error and
-    bias of predicted over measured less one [-]. Hosts with a single row are left out: any speed
-    meets it.
+    Hosts with a single row are left out: any speed meets it.
     """
     pairs = [row for row in rows if row.tokens_per_step is not None and "host" in row.labels]
     hosts = [row.labels["host"] for row in pairs]

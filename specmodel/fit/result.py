@@ -64,10 +64,7 @@ class FitResult:
 def best_of_starts(
     residuals: Callable[..., FloatArray], starts: Iterable[FloatArray], **options: Any
 ) -> Any:
-    """Return the best least-squares fit over several starts, as the cost has local minima.
-
-    Options are those of `scipy.optimize.least_squares`.
-    """
+    """Return the best least-squares fit over several starts, as the cost has local minima."""
     from scipy.optimize import least_squares
 
     fits = [least_squares(residuals, start, **options) for start in starts]
@@ -83,8 +80,7 @@ def best_of_sharpnesses(
     """Return the robust fit of log parameters at the best sharpness, and that sharpness [-].
 
     Each sharpness is tried from two starts: the one in `bounds` (lower, upper, start), and one
-    aside from it. `errors` takes the logarithms of the parameters, `measured` and a sharpness, and
-    returns logarithms of predicted over measured.
+    aside.
     """
     low, high, start = np.log(list(bounds.values())).T
     aside = _ASIDE * np.where(np.arange(len(start)) % 2, 1.0, -1.0)
@@ -167,8 +163,8 @@ def fit_result(
 ) -> FitResult:
     """Return the result of a fit, with a warning for each parameter that it does not pin down.
 
-    `sides` is negative for a parameter at its lower bound and positive at its upper one; `loose` is
-    the share of a parameter outside the subspace that the points determine [-].
+    `sides` tells parameters at their lower (-) and upper bound (+), `loose` the share of each one
+    outside the subspace that the points determine [-].
     """
     at_bound = [name for name, side in zip(parameters, sides, strict=True) if side]
     is_open = dict(zip(parameters, loose > _LOOSE_SHARE, strict=True))

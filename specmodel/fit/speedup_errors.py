@@ -20,10 +20,7 @@ ONE_LOAD = 1.25  # batches and contexts that differ by a smaller factor are of o
 
 @dataclass(kw_only=True, eq=False)
 class SpeedupErrors:
-    """Errors of the speedups of one target.
-
-    Logarithms of predicted over measured speedup, and the plain runs that these rest on [-].
-    """
+    """Log predicted over measured speedups of one target [-], and the plain runs behind them."""
 
     logs: list[float] = field(default_factory=list)
     plain: set[int] = field(default_factory=set)
@@ -43,8 +40,8 @@ class SpeedupErrors:
 def speedup_errors(rows: Sequence[Served], missed: FloatArray) -> dict[str, SpeedupErrors]:
     """Return the errors of speedups by target; `missed` is log predicted over measured [-].
 
-    A run may be a speedup, or a step with a draft, which counts beside the plain step of the
-    nearest load. A step without a plain one of its load (`ONE_LOAD`) tells nothing of a speedup.
+    A step with a draft counts beside the plain step of the nearest load; one without a plain step
+    of its load (`ONE_LOAD`) tells nothing of a speedup.
     """
     found: dict[str, SpeedupErrors] = defaultdict(SpeedupErrors)
     for row, error in zip(rows, missed.tolist(), strict=True):

@@ -46,9 +46,8 @@ class MeasuredSteps:
     def predicted(
         self, overheads: Overheads, verify_factor: FloatArray | float = 1.0
     ) -> FloatArray:
-        """Return what these overheads predict of each run, in the unit of `measured` [s] [-].
+        """Return what overheads (numbers, or one for each run) predict, as `measured` is [s] [-].
 
-        Overheads are numbers, or arrays with a number for each run; those of kernels are ignored.
         Steps with a draft take `verify_factor` times as long, for errors of their kernels [-].
         """
         engine, gpu = overheads.on_host(), overheads.gpu_time_factor

@@ -37,10 +37,7 @@ PLAUSIBLE = (0.3, 100.0)
 
 
 def work_of(kind: str, table: pd.DataFrame) -> Work:
-    """Return the work that rows of one component and dtype timed, with an element for each row.
-
-    It is that of one layer on one GPU.
-    """
+    """Return the work that rows of one component and dtype timed: one layer on one GPU."""
     table = with_defaults(kind, table)
     names = [*COLUMNS[kind], *DEFAULTS.get(kind, {})]
     column = {name: table[name].to_numpy(float) for name in names if name not in DTYPES}
@@ -199,11 +196,7 @@ def is_streamed(work: Work, hardware: HardwareProfile) -> NDArray[np.bool_]:
 
 
 def check_plausible(table: pd.DataFrame, hardware: HardwareProfile) -> None:
-    """Refuse a table whose times are of another unit or device.
-
-    The median over the times by the data sheet must be within `PLAUSIBLE`. Points that a cache
-    could hold do not count.
-    """
+    """Refuse a table whose times are of another unit or device, by points that no cache holds."""
     low, high = PLAUSIBLE
     for kind, dtype, rows in groups(table):
         work = work_of(kind, rows)

@@ -40,9 +40,8 @@ OPEN = 0.8
 """An overhead that keeps more than this share of its spread was not determined by the runs [-]."""
 
 PER_REQUEST = "reject_time_per_request"
-"""The overhead that differs most between engines: an early vLLM took ten times as long as
-today's (MoESD), and one on a CPU a hundred times, as it verified the states of a hybrid model
-one sequence after another."""
+"""What differs most between engines: early vLLM took ten times as long as today's (MoESD), and
+one on a CPU a hundred times, as it verified a hybrid's states one sequence after another."""
 
 UNKNOWN_SPREAD = 5.0
 """Standard deviation of the logarithm of a time about which nothing is known [-]."""
@@ -53,11 +52,7 @@ STILL_MISSED = 0.75
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Moved:
-    """What became of one overhead or factor of an engine: its most likely value, and its spread.
-
-    Values are in seconds or without unit [s] [-]; the spread is the standard deviation of the
-    logarithm [-].
-    """
+    """What became of one overhead [s] or factor [-]: likeliest value, and spread of its log [-]."""
 
     name: str
     before: float

@@ -33,10 +33,9 @@ def predict_measured(
     """Return the judged rows of a table with their predicted time.
 
     Rows are judged if their role is "judge" (or "fallback", if asked for), or "fit" where a
-    component has none. Added are ``dtype``, ``case``, ``tokens`` [token], ``predicted`` [s] and
-    ``error``, predicted over measured less one [-]. The case is the distribution of tokens over
-    experts, or whether weights or KV are streamed from memory or are so few that the kernel is
-    short. Kernels are those of `stack`, by default of the table's stack if the profile has it.
+    component has none. Their case is the distribution of tokens over experts, or whether weights or
+    KV are streamed from memory or are so few that the kernel is short. Kernels are those of
+    `stack`, by default of the table's stack if the profile has it.
     """
     device = str(table["hardware"].iloc[0])
     if device in list_hardware() and load_hardware(device).name != hardware.name:
@@ -65,10 +64,7 @@ def _cases(kind: str, rows: pd.DataFrame, hardware: HardwareProfile) -> pd.Serie
 
 
 def error_table(judged: pd.DataFrame) -> pd.DataFrame:
-    """Return errors of each component as a whole, by case and by range of tokens.
-
-    `judged` comes from `predict_measured`. The bias is the median of the signed errors [-].
-    """
+    """Return errors of each component, by case and by range of tokens; the bias is a median [-]."""
     rows = []
     for (kind, dtype), part in judged.groupby(["component", "dtype"], sort=True):
         rows.append(_errors(kind, dtype, ALL_ROWS, part))

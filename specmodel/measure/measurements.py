@@ -21,6 +21,7 @@ from specmodel.base.dtypes import check_dtype, names_of_fits
 from specmodel.base.errors import InputError
 from specmodel.base.tables import ARGUMENT, need_columns, numbers, read_table
 from specmodel.layers.kinds import kernel_kind
+from specmodel.measure.kernels.suite import OTHERS
 
 COMMON = ("component", "hardware", "stack", "version", "latency")  # columns of every table
 
@@ -80,9 +81,6 @@ DEFAULTS = {
 }
 """Optional columns with their defaults: query tokens of each sequence in the pass, and 1 where
 the router was timed along with the experts."""
-
-OTHER_COMPONENTS = ("copy", "launch", "all_reduce")
-"""Components that `measure` records too, and that are not fitted as kernels."""
 
 SHAPE = {
     "experts": ("hidden_size", "model_expert_size", "experts_per_token", "num_experts"),
@@ -172,7 +170,7 @@ def check_measurements(table: pd.DataFrame) -> pd.DataFrame:
         values = sorted(map(str, table[name].unique()))
         if len(values) > 1:
             raise InputError(f"measurements.{name}", values, "one device and stack a table")
-    need_known(table, "component", COLUMNS, also=OTHER_COMPONENTS)
+    need_known(table, "component", COLUMNS, also=OTHERS)
     count = int(table.duplicated().sum())
     if count:
         expected = "each measurement once; repeats of a point differ in latency"
@@ -278,7 +276,7 @@ def _timed_kernels(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of kernels, without other components and points that could not be timed."""
     if "note" in table:
         table = table[table["note"].isna()]
-    kernels = table[~table["component"].isin(OTHER_COMPONENTS)]
+    kernels = table[~table["component"].isin(OTHERS)]
     if kernels.empty:
         raise InputError("measurements", "0 rows of kernels", "at least one measured point")
     return kernels

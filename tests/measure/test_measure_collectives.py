@@ -1,52 +1,11 @@
-"""All-reduces are timed on every rank, and the link fitted to them gives their times back."""
+"""All-reduces are timed on every rank, each size and repeat once."""
 
-import numpy as np
-import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
-from specmodel.cost.passes import component_time
-from specmodel.layers.messages import all_reduces
-from specmodel.machines.hardware import HardwareProfile, Link, load_hardware
-from specmodel.machines.kernels import DATA_SHEET_KERNELS
-from specmodel.measure.kernels.collectives import (
-    REPEATS,
-    SIZES,
-    fit_link,
-    time_all_reduces,
-)
-
-LATENCY, BANDWIDTH = 9.3e-6, 3.7e11
-
-
-def planted(*num_gpus: int, latency: float = LATENCY, noise: float = 0.0) -> pd.DataFrame:
-    """Times of rings that send 2 (n - 1) parts of a tensor cut in n; repeats spread evenly."""
-    rows = [
-        ("all_reduce", n, size, repeat, (latency + 2 * (n - 1) * (size / n) / BANDWIDTH) * (1 + x))
-        for n in num_gpus
-        for size in SIZES
-        for repeat, x in enumerate(np.linspace(-noise, noise, 5))
-    ]
-    return pd.DataFrame(rows, columns=["component", "num_gpus", "bytes", "repeat", "latency"])
-
-
-def with_link(latency: float, bytes_per_s: float, num_gpus: int) -> HardwareProfile:
-    link = Link(
-        kind="nvlink", num_gpus=num_gpus, peak_bytes_per_s=bytes_per_s,
-        collective_latency=latency, hop_latency=0.0, source="fitted", latency_source="fitted",
-    )  # fmt: skip
-    return load_hardware("h200_sxm").with_changes("hardware", {"link": link.model_dump()})
-
-
-def model_time(hardware: HardwareProfile, num_gpus: int, size: float) -> float:
-    """Time of one all-reduce as `forward` builds it."""
-    message = ranks.all_reduce(num_gpus, hardware.link.num_gpus)
-    work = all_reduces(message, size, count=1, ranks=num_gpus)
-    parameters = DATA_SHEET_KERNELS.parameters(work.kind, work.stored_dtype, work.dtype)
-    return float(component_time(work, hardware, parameters).total_time)
+from specmodel.measure.kernels.collectives import REPEATS, SIZES, time_all_reduces
 
 
 def test_two_processes_time_every_size_and_repeat_once() -> None:
@@ -67,45 +26,6 @@ def test_a_rank_that_fails_ends_in_one_line() -> None:
         time_all_reduces("cpu", 2, sizes=(2**60,), repeats=1)
     assert caught.value.argument == "device"
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("num_gpus", [(2,), (8,), (2, 4, 8)])
-@pytest.mark.parametrize("noise", [0.0, 0.2])
-def test_fit_recovers_what_was_planted(num_gpus: tuple[int, ...], noise: float) -> None:
-    latency, bytes_per_s = fit_link(planted(*num_gpus, noise=noise))
-    assert latency == pytest.approx(LATENCY, rel=1e-9)
-    assert bytes_per_s == pytest.approx(BANDWIDTH, rel=1e-9)
-
-
-@pytest.mark.parametrize("num_gpus", [2, 4, 8])
-def test_the_fitted_link_gives_the_measured_times_back(num_gpus: int) -> None:
-    rows = planted(num_gpus)
-    hardware = with_link(*fit_link(rows), num_gpus)
-    times = [model_time(hardware, num_gpus, size) for size in rows["bytes"]]
-    assert times == pytest.approx(rows["latency"].tolist(), rel=1e-9)
-
-
-def test_fit_has_no_negative_latency_and_weighs_relative_errors() -> None:
-    latency, bytes_per_s = fit_link(planted(4, latency=-1e-9))
-    assert latency == 0
-    assert bytes_per_s > BANDWIDTH
-    rows = planted(4)
-    rows.loc[rows["bytes"] == max(SIZES), "latency"] *= 1.1
-    assert fit_link(rows)[0] == pytest.approx(LATENCY, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (planted(4).assign(num_gpus=1), r"num_gpus: got 1; expected a whole number of at least 2"),
-        (planted(4).assign(latency=0.0), r"measurements\.latency: got 0"),
-        (planted(4).assign(bytes=2048), "at least two sizes"),
-        (planted(4).assign(latency=1 / planted(4)["latency"]), "times that grow"),
-    ],
-)
-def test_rows_that_do_not_do_are_refused(rows: pd.DataFrame, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fit_link(rows)
 
 
 def test_sizes_span_what_decoding_and_prefill_send() -> None:

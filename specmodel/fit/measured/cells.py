@@ -30,8 +30,7 @@ def number_in(
 ) -> float | None:
     """Return the finite number in a cell of a row; None if it is empty or there is no such column.
 
-    Text is refused if `strict`, and otherwise taken for an empty cell. `argument` is the name that
-    an error carries.
+    Text is refused if `strict`, and otherwise taken for an empty cell.
     """
     value = values.get(name)
     number = as_number(value)

@@ -13,7 +13,7 @@ from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
 from specmodel.cost.prefill import prefill_pass
 from specmodel.fit.measured.cells import check_milliseconds
-from specmodel.fit.measured.judge import alike
+from specmodel.fit.measured.judge import described, told_of
 from specmodel.fit.measured.spellings import stack_of
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.machines.engine import first_token_constants
@@ -50,18 +50,12 @@ def judge_first_tokens(table: ServingTable) -> tuple[pd.DataFrame, dict[str, str
     InputError
         If no row has a measured time, or times are in seconds.
     """
-    taken, refused = [], dict[str, str]()
-    for row in table.rows:
-        why = _not_taken(row)
-        refused |= {row.row: why} if why else {}
-        taken += [] if why else [row]
+    reasons = [(row, _not_taken(row)) for row in table.rows]
+    taken = [row for row, why in reasons if not why]
+    refused = {row.row: why for row, why in reasons if why}
     _check(taken, refused)
-    found: list[dict[str, Any]] = []
-    for rows in alike(taken):
-        try:
-            found += _timed(rows)
-        except InputError as error:
-            refused |= {row.row: f"{error.argument}: {error.expected}" for row in rows}
+    found, impossible = told_of(taken, _timed)
+    refused |= impossible
     judged = pd.DataFrame(found)
     if judged.empty:
         raise InputError("serving", "no row that is taken", "one whose model takes its layout")
@@ -108,10 +102,7 @@ def fit_constant(base_time: FloatArray, measured: FloatArray) -> float:
 
 
 def constants_of_other_models(judged: pd.DataFrame) -> pd.Series:
-    """Return the constant of each row's engine as fitted to rows of other models [s].
-
-    It is fitted to other engines if an engine has no other model, and NaN without rows of others.
-    """
+    """Return the constant of each row's engine as fitted to other models or engines [s]."""
     constants = pd.Series(np.nan, judged.index)
     for (model, engine), rows in judged.groupby(["model", "engine"]):
         others = judged[judged["model"] != model]
@@ -152,13 +143,8 @@ def _timed(rows: list[Served]) -> list[dict[str, Any]]:
     step = decode_deployed(deployment, assumed, **points).tpot
     base = first_token_time(prefill, step, points["batch_size"], points["output_length"])
     return [
-        {"row": row.row}
-        | dict(row.labels)
+        described(row, deployment, points, i)
         | {
-            "stack": deployment.kernels.stack,
-            "tensor_parallel": deployment.tensor_parallel,
-            "expert_parallel": deployment.expert_parallel,
-            **{name: int(values[i]) for name, values in points.items()},
             "quantity": "ttft",
             "measured": row.first_token,
             "prefill_time": float(prefill[i]),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pandas as pd
 
 from specmodel.algebra.acceptance import Acceptance
 from specmodel.base.errors import InputError
+from specmodel.base.units import FloatArray
 from specmodel.cost.deploying import resolve
+from specmodel.cost.deployment import Deployment
 from specmodel.fit.measured.tables import Served, ServingTable
 from specmodel.prediction.decoding import decode_deployed
 from specmodel.prediction.outcome import Prediction
@@ -47,12 +50,7 @@ def judge_serving(
     InputError
         If no row can be predicted.
     """
-    found, refused = [], dict[str, str]()
-    for rows in alike(table.rows):
-        try:
-            found += _judged(rows, with_prefill=with_prefill)
-        except InputError as error:
-            refused |= {row.row: f"{error.argument}: {error.expected}" for row in rows}
+    found, refused = told_of(table.rows, partial(_judged, with_prefill=with_prefill))
     if not found:
         why = next(iter([*refused.values(), *table.not_taken.values()]), "none")
         raise InputError("serving", "no row that is taken", f"at least one; of the first, {why}")
@@ -60,14 +58,40 @@ def judge_serving(
     return judged.assign(error=judged["predicted"] / judged["measured"] - 1), refused
 
 
-def alike(rows: Sequence[Served]) -> Iterator[list[Served]]:
-    """Yield plain rows of one deployment together, to be resolved once, and pairs one by one."""
+def told_of(
+    rows: Sequence[Served], tell: Callable[[list[Served]], list[dict[str, Any]]]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return what is told of rows, and reasons by row where a model refuses a layout.
+
+    Plain rows of one deployment come together, as it is resolved once, and pairs one by one.
+    """
     together: dict[tuple[Any, ...], list[Served]] = {}
     for row in rows:
         is_pair = row.tokens_per_step is not None
         key = (*sorted(map(_named, row.deployment.items())), row.row if is_pair else None)
         together.setdefault(key, []).append(row)
-    yield from together.values()
+    found, refused = list[dict[str, Any]](), dict[str, str]()
+    for alike in together.values():
+        try:
+            found += tell(alike)
+        except InputError as error:
+            refused |= {row.row: f"{error.argument}: {error.expected}" for row in alike}
+    return found, refused
+
+
+def described(
+    row: Served, deployment: Deployment, points: Mapping[str, FloatArray], place: int
+) -> dict[str, Any]:
+    """Return the name, labels, kernels, degrees and points of a row, at its place in arrays."""
+    return {
+        "row": row.row,
+        **row.labels,
+        "stack": deployment.kernels.stack,
+        "tensor_parallel": deployment.tensor_parallel,
+        "data_parallel": deployment.layout.replicas,
+        "expert_parallel": deployment.expert_parallel,
+        **{name: int(values[place]) for name, values in points.items()},
+    }
 
 
 def _named(item: tuple[str, Any]) -> tuple[str, Any]:
@@ -91,26 +115,17 @@ def _judged(rows: list[Served], *, with_prefill: bool) -> list[dict[str, Any]]:
             deployment, assumed, **points, acceptance=acceptance, max_draft_length=1, interval=True
         )
     intervals = predicted.intervals or {}
-    found = []
-    for i, row in enumerate(rows):
-        ends = intervals[row.quantity]
-        found.append(
-            {"row": row.row}
-            | dict(row.labels)
-            | {
-                "stack": deployment.kernels.stack,
-                "tensor_parallel": deployment.tensor_parallel,
-                "data_parallel": deployment.layout.replicas,
-                "expert_parallel": deployment.expert_parallel,
-                **{name: int(values[i]) for name, values in points.items()},
-                "quantity": row.quantity,
-                "measured": row.measured,
-                "predicted": float(getattr(predicted, row.quantity)[i]),
-                "low": float(ends.low[i]),
-                "high": float(ends.high[i]),
-            }
-        )
-    return found
+    return [
+        described(row, deployment, points, i)
+        | {
+            "quantity": row.quantity,
+            "measured": row.measured,
+            "predicted": float(getattr(predicted, row.quantity)[i]),
+            "low": float(intervals[row.quantity].low[i]),
+            "high": float(intervals[row.quantity].high[i]),
+        }
+        for i, row in enumerate(rows)
+    ]
 
 
 def serving_errors(judged: pd.DataFrame) -> pd.DataFrame:

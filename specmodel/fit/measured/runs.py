@@ -98,10 +98,7 @@ class Run:
     def drafting(
         self, draft_length: int, *, topk: int = 1, verify_tokens: int | None = None
     ) -> Run:
-        """Return the run with the draft length and tree that its file does not tell [token].
-
-        Without `verify_tokens`, a chain verifies one token more than drafted.
-        """
+        """Return the run with the draft length and tree that its file does not tell [token]."""
         verified = draft_length + 1 if verify_tokens is None and topk == 1 else verify_tokens
         return replace(self, draft_length=draft_length, topk=topk, verify_tokens=verified)
 
@@ -137,28 +134,21 @@ def seen_batch(decoding: float, most: float) -> float:
     """Return the batch that a decoding request is part of, from 1 to `most` [request].
 
     By Little's law (J. D. C. Little, "A Proof for the Queuing Formula: L = λW," Oper. Res., vol. 9,
-    no. 3, pp. 383-387, 1961), the mean number of decoding requests over the time of a benchmark is
-    tokens after the first per second x a request's seconds for one of them (TPOT). That includes
-    the time when the last requests are left alone and when a request waits for its first token, and
-    is below what was asked for in a benchmark of few prompts. TPOT however is averaged over
-    requests: a decoding request sees itself, and each of the others for the share ``decoding /
-    most`` of time in which it decodes.
+    no. 3, pp. 383-387, 1961), the mean number of decoding requests is the rate of tokens after the
+    first x TPOT. That mean includes the times when the last requests are left alone and when
+    requests wait for their first token. A decoding request however sees itself, and each of the
+    others for the share ``decoding / most`` of time in which it decodes.
     """
     return 1.0 + min(decoding, most) * (1.0 - 1.0 / most)
 
 
 def need_plain(runs: Sequence[Run]) -> None:
-    """Refuse runs with speculation if there is none to compare them with.
+    """Refuse runs if all are step times with speculation: none is there to compare them with.
 
     Parameters
     ----------
     runs
         Those of all files.
-
-    Raises
-    ------
-    InputError
-        If step times with speculation come without one of plain decoding and without a speedup.
     """
     speculative = [run for run in runs if run.is_speculative]
     timed = [run for run in speculative if run.quantity == "step_time"]
@@ -169,7 +159,9 @@ def need_plain(runs: Sequence[Run]) -> None:
 
 
 def check_model(runs: Sequence[Run], target: str) -> None:
-    """Refuse a benchmark of another model than the one named.
+    """Refuse a benchmark of another shipped architecture than the target.
+
+    Unknown names are passed over: checkpoints are renamed, and folders are called anything.
 
     Parameters
     ----------
@@ -177,12 +169,6 @@ def check_model(runs: Sequence[Run], target: str) -> None:
         Those of all files.
     target
         The model that they should be of.
-
-    Raises
-    ------
-    InputError
-        If a file names a shipped architecture and the target is another one. Unknown names are
-        passed over: checkpoints are renamed, and folders are called anything.
     """
     named = _shipped(target)
     for run in runs:

@@ -37,8 +37,7 @@ _FIRST_OF = {
     "vllm": ((0, 14), "vllm", "vllm-moesd-2025"),
     "sglang": ((0, 5, 7), "sglang", "sglang-v1"),
 }
-"""By stack: the first version with the engine's present profile, that profile, and the one
-before."""
+"""By stack: first version with the engine's present profile, that profile, and the one before."""
 
 _DTYPES = {"nvfp4": "fp4", "bfloat16": "bf16", "float16": "fp16", "half": "fp16"}
 _FP8 = ("fp8", "fp8_block")
@@ -64,11 +63,7 @@ _CHANGES_OF_MOE = {"fp4": {"target.attention_dtype": "bf16"}}
 
 
 def shipped_model(name: str) -> str:
-    """Return the shipped architecture that a name or hub id stands for, in any spelling.
-
-    Owner, case, and what follows the name of a shape do not matter: ``meta-llama/Meta-Llama-3.1-8B-
-    Instruct`` is llama-3.1-8b.
-    """
+    """Return the shipped architecture that a name or hub id stands for, in any spelling."""
     known = list_architectures()
     plain = re.sub(r"\(.*?\)", "", str(name)).strip().rpartition("/")[2]
     plain = re.sub(r"[\s_]+", "-", plain.lower()).removeprefix("meta-")
@@ -103,8 +98,8 @@ def stack_of(engine: str) -> str:
 def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, dict[str, Any]]:
     """Return the host profile of a speculating engine, and the fields that differ from it.
 
-    The version is a number or a year, as far as known. Of the notes, "spec v1" and "spec v2" are
-    SGLang's schedulers; "neither with overlap" says that plain decoding did not overlap either.
+    The version is a number or a year. "spec v1" and "spec v2" are SGLang's schedulers; "neither
+    with overlap" says that plain decoding did not overlap either.
     """
     stack = stack_of(engine)
     changes = {"engine.hides_host": "none"} if "neither with overlap" in notes else {}
@@ -125,7 +120,6 @@ def profile_of(engine: str, version: str = "", notes: str = "") -> tuple[str, di
 def dtypes_of(label: str, model: Architecture, stack: str, kv_dtype: str = "") -> dict[str, Any]:
     """Return the dtypes that a checkpoint runs in, as `deploy` takes them.
 
-    `label` is what a table calls the dtype, possibly with remarks; empty for the checkpoint's own.
     What published checkpoints run in: with fp8, some models scale blocks, others tensors. With
     nvfp4, experts and dense blocks have four bits, the attention of MoEs 16 (``exclude_modules``
     and ``ignore`` of NVIDIA's DeepSeek and MiniMax), and the KV cache 8 (``kv_cache_quant_algo``).

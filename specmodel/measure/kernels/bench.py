@@ -81,8 +81,7 @@ class Bench:
     def measure(self, point: Point) -> dict[str, Any]:
         """Return the columns of a point, timed between two timings of its reference.
 
-        A point that fails gets a note in place of latencies, and the other points go on, unless the
-        failure lost the device: `fault` is set then.
+        A point that fails gets a note instead, and the next points go on unless `fault` is set.
         """
         columns: dict[str, Any] = {"elapsed": f"{time.monotonic() - self._started:.3f}"}
         if point.component in self._unable:
@@ -106,14 +105,10 @@ class Bench:
         if note == OUT_OF_MEMORY and not is_last:
             self.clear()  # what other points hold may have been what was missing
             return self._timed_or_noted(point, is_last=True)
-        self._forget(point)
-        return {"note": note}
-
-    def _forget(self, point: Point) -> None:
-        """Release a point that failed, and the memory pool, in which a capture may have failed."""
         self._ready.pop(point.name, None)
-        if self._has_graphs:
+        if self._has_graphs:  # a capture may have failed in the old pool
             self._pool = torch.cuda.graph_pool_handle()
+        return {"note": note}
 
     def _lost(self) -> bool:
         """Return whether a fault has ended the device's context, and keep the device's message."""
@@ -152,9 +147,9 @@ class Bench:
 
 
 def captured(work: Callable[[], T], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, T]:
-    """Capture the kernels that some work launches; return the graph and what the work returned.
+    """Return a graph of the kernels that some work launches, and its result, which replays refill.
 
-    Each replay of the graph fills what was returned. Nothing in the work may wait for the device.
+    The work must not wait for the device.
     """
     graph = torch.cuda.CUDAGraph()
     # a capture that fails leaves torch on the stream that it captured: the outer one comes back
@@ -191,10 +186,9 @@ def _reason(error: BaseException) -> str:
 
 
 class Stopwatch:
-    """Times one workload, as often as asked, with at least `least_calls` calls a timing [-].
+    """Times one workload, with at least `least_calls` calls a timing [-].
 
-    A few calls come first: they load code, fill the allocator's caches and let clocks rise. The
-    last of them tells how many calls a timing needs.
+    A few calls come first, which load code, fill the allocator's caches and let clocks rise.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""All-reduces over GPUs of a node (NCCL) or processes on a CPU (gloo), and the link they show."""
+"""All-reduces over GPUs of a node (NCCL) or processes on a CPU (gloo)."""
 
 import faulthandler
 import re
@@ -10,13 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from specmodel.algebra import ranks
 from specmodel.base.errors import InputError
-from specmodel.base.tables import ARGUMENT, numbers
 from specmodel.measure.kernels import device as devices
+from specmodel.measure.kernels.suite import ALL_REDUCE
 
 SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
 """Sizes of the tensor that is reduced [B]."""
@@ -24,7 +22,6 @@ SIZES = (2**11, 2**13, 2**15, 2**17, 2**19, 2**21, 2**23, 2**26)
 REPEATS = 20  # timings of each size [-]
 TIMEOUT = 120.0  # a rank that waits longer than this for the others fails [s]
 
-_COMPONENT = "all_reduce"
 _WARM_UP = 5
 _VALUE_BYTES = 2
 _TRACEBACK = re.compile(r"\A.*?^(?=[\w.]*(?:Error|Exception)\b)", re.MULTILINE | re.DOTALL)
@@ -33,11 +30,10 @@ _TRACEBACK = re.compile(r"\A.*?^(?=[\w.]*(?:Error|Exception)\b)", re.MULTILINE |
 def time_all_reduces(
     kind: str, num_ranks: int, sizes: Sequence[int] = SIZES, repeats: int = REPEATS
 ) -> pd.DataFrame:
-    """Time all-reduces of bf16 tensors of some sizes in bytes, with one process for each rank.
+    """Time all-reduces of bf16 tensors of some sizes [B], with one process for each rank.
 
-    The processes import the program's main module again, which therefore needs its ``__main__``
-    guard. A row is one timing: the number of GPUs, bytes of the tensor, repeat, and latency, which
-    is the mean over back-to-back all-reduces on the slowest rank [s].
+    The processes import the program's main module again, which needs its ``__main__`` guard. A
+    latency is the mean over back-to-back all-reduces on the slowest rank [s].
     """
     processes = devices.import_torch().multiprocessing
     with tempfile.TemporaryDirectory() as folder:
@@ -51,33 +47,6 @@ def time_all_reduces(
             reason = textwrap.shorten(_TRACEBACK.sub("", str(e)), 200)
             expected = f"{num_ranks} processes that all-reduce ({reason})"
             raise InputError("device", kind, expected) from None
-
-
-def fit_link(rows: pd.DataFrame) -> tuple[float, float]:
-    """Return the ``collective_latency`` [s] and ``peak_bytes_per_s`` [B/s] of a timed link.
-
-    The bandwidth is that of one direction of a GPU; hops are taken to cost nothing. Relative errors
-    to the medians of repeats are minimised by non-negative least squares: times span five decades,
-    and errors in seconds would let the largest messages alone decide the latency.
-    """
-    from scipy.optimize import nnls
-
-    checked = pd.DataFrame({
-        "num_gpus": numbers(rows, "num_gpus", minimum=2, whole=True),
-        "bytes": numbers(rows, "bytes"),
-        "latency": numbers(rows, "latency"),
-    })  # fmt: skip
-    medians = checked.groupby(["num_gpus", "bytes"], as_index=False).median()
-    num_gpus, size, latency = medians.to_numpy().T
-    if len(medians) < 2:
-        raise InputError(f"{ARGUMENT}.bytes", size.tolist(), f"{_COMPONENT} of at least two sizes")
-    shares = [ranks.all_reduce(int(n), int(n)).link_share for n in num_gpus]
-    parts = np.stack([1 / latency, size * shares / latency], axis=1)
-    scale = np.linalg.norm(parts, axis=0)
-    fixed, per_byte = nnls(parts / scale, np.ones(len(parts)))[0] / scale
-    if per_byte == 0:
-        raise InputError(f"{ARGUMENT}.latency", latency.tolist(), "times that grow with the bytes")
-    return float(fixed), float(1 / per_byte)
 
 
 def _run(
@@ -97,7 +66,7 @@ def _run(
     values = torch.randn(max(sizes) // _VALUE_BYTES, device=gpu, dtype=torch.bfloat16)
     calls = {size: _needed_calls(values[: size // _VALUE_BYTES]) for size in sizes}
     rows = [
-        (_COMPONENT, num_ranks, size, repeat, _seconds(values[: size // _VALUE_BYTES], calls[size]))
+        (ALL_REDUCE, num_ranks, size, repeat, _seconds(values[: size // _VALUE_BYTES], calls[size]))
         for repeat in range(repeats)
         for size in sizes
     ]

@@ -27,13 +27,13 @@ class DeviceInfo:
     """The device that is measured, and the software that measures it."""
 
     kind: Device
-    name: str
-    hardware: str
-    driver: str
+    name: str  # as the device reports it; with the cores used, of a CPU
+    hardware: str  # the profile that ships for it, or a name made from its own
+    driver: str  # version of the driver; instruction set and threads of a CPU
     torch: str
-    num_multiprocessors: int
+    num_multiprocessors: int  # threads of a CPU
     capacity_bytes: float
-    l2_bytes: float
+    l2_bytes: float  # last-level cache [B]
     compute_capability: float | None = None
 
     @property
@@ -61,10 +61,7 @@ def import_torch() -> Any:
 
 
 def find_device(kind: str) -> DeviceInfo:
-    """Return the name, versions and sizes of the "cpu" or of the current "cuda" device.
-
-    An `InputError` says if torch or the device is missing, or if the device cannot compute in bf16.
-    """
+    """Return name, versions and sizes of the "cpu" or the current "cuda" device; refuse others."""
     torch = import_torch()
     if kind == "cpu":
         return _cpu(torch)
@@ -174,11 +171,7 @@ def _identity() -> str:
 
 
 def disturbances(kind: str, *, is_idle: bool) -> list[str]:
-    """Return what speaks against timings now, such as "busy: load 1.9 on 2 cores".
-
-    `is_idle` says that this process has left the device alone for a while, so that any use of it is
-    by others.
-    """
+    """Return what speaks against timings now; an idle process knows that any use is by others."""
     if kind == "cpu":
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         is_busy = is_idle and load > BUSY_SHARE * cores

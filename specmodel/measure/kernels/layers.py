@@ -28,10 +28,12 @@ class ExpertWeights:
 class Span:
     """Positions of the tokens of a pass, and what attention derives from them once a pass."""
 
-    positions: Tensor
-    mask: Tensor | None = None
-    keys: int = 0
+    positions: Tensor  # of each token, shape (batch, tokens)
+    mask: Tensor | None = None  # on a CPU, added to scores, (batch, 1, rows of a KV head, keys)
+    keys: int = 0  # on a CPU, entries of the cache that are read
     lengths: tuple[Tensor, Tensor, Tensor] | None = None
+    """On a GPU, by query token: bounds of the queries, start of its keys in the flat cache, and how
+    many keys it sees."""
 
 
 def has_grouped_kernel(device: torch.device) -> bool:
@@ -54,10 +56,10 @@ def feed_forward(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
 def experts(
     x: Tensor, weights: ExpertWeights, experts_per_token: int, forced: Tensor | None = None
 ) -> Tensor:
-    """Return the output of a layer of routed experts, shape (tokens, hidden).
+    """Return the output of routed experts, shape (tokens, hidden), from router to combination.
 
-    Router, permutation, grouped products and combination. Where `forced` gives experts, shape
-    (tokens, experts_per_token), they replace the router's choice; the router runs all the same.
+    Experts in `forced`, shape (tokens, experts_per_token), replace the router's choice; it still
+    runs.
     """
     scores = F.linear(x, weights.router).softmax(dim=-1, dtype=torch.float32)
     share, chosen = scores.topk(experts_per_token, dim=-1)
@@ -84,8 +86,7 @@ def rotate(x: Tensor, angles: Tensor) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, cache: Tensor, span: Span) -> Tensor:
     """Write keys and values to the cache, and return the attention of the queries.
 
-    Queries have shape (batch, tokens, heads, dim), keys and values (batch, tokens, KV heads, dim),
-    and the cache has the shape that `laid_out` gives it.
+    Queries, keys and values have shape (batch, tokens, heads, dim), the last two of KV heads.
     """
     rows = _numbers(len(query), query.device)[:, None]
     cache[0].index_put_((rows, span.positions), key)
@@ -115,10 +116,7 @@ def laid_out(flat: Tensor, batch: int, capacity: int, groups: int, dim: int) -> 
 def span_of(
     first: Tensor, tokens: int, capacity: int, rows_per_token: int, dtype: torch.dtype
 ) -> Span:
-    """Return where the tokens of a pass are; `first` has each sequence's first position.
-
-    On a CPU the span has a mask, and the cache is read up to the longest sequence.
-    """
+    """Return where the tokens of a pass are; `first` has each sequence's first position."""
     positions = first[:, None] + _numbers(tokens, first.device)
     if first.device.type == "cuda":
         count = positions.numel()

@@ -28,10 +28,9 @@ def read_rows(path: str | Path) -> pd.DataFrame:
 
 
 class RowFile(AppendedRows):
-    """The timings of one device and suite, open for appending; a context manager.
+    """The timings of one device and suite (`identity`), open for appending; a context manager.
 
-    Rows of the components in `again` are moved to a file with ".dropped" in its name, so that they
-    are timed anew. What is in `identity` must be the same for all rows of a file.
+    Rows of components in `again` move to a file with ".dropped" in its name, to be timed anew.
     """
 
     def __init__(

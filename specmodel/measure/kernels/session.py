@@ -52,9 +52,7 @@ def run_suite(
 ) -> Iterator[Progress]:
     """Time all repeats that a file of rows lacks, and yield the progress after each timing.
 
-    Stopping early loses no timing. `session` adds to what is recorded of this run, and the
-    components in `again` are timed anew. An `InputError` says if the file is of another device or
-    in use.
+    Stopping early loses no timing. Components in `again` are timed anew.
     """
     flags = devices.disturbances(info.kind, is_idle=True)
     facts: dict[str, Any] = {
@@ -90,36 +88,24 @@ def _timed(
     info: DeviceInfo,
     flags: list[str],
 ) -> Iterator[None]:
-    """Time what is missing, block by block, and yield after each timing."""
+    """Time what is missing, block by block; halfway through one, look what disturbs a GPU."""
     order = list(dict.fromkeys(point.name for point, _ in missing))
     size = BLOCK[info.kind]
     for names in (set(order[i : i + size]) for i in range(0, len(order), size)):
-        block = [(p, r) for p, r in missing if p.name in names]
-        yield from _timed_block(rows, bench, block, info, flags)
+        block, seen = [(p, r) for p, r in missing if p.name in names], None
+        with ThreadPoolExecutor(1) as watcher:
+            for i, (point, repeat) in enumerate(block):
+                if seen is None and info.kind == "cuda" and 2 * i >= len(block):
+                    seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
+                if not rows.has(point.name, repeat):
+                    rows.append(_row(bench.measure(point), point, repeat, info))
+                if bench.fault:
+                    expected = f"one that answers after {point.name} ({bench.fault}); this point "
+                    expected += "is noted, and the next run (without --again) goes on behind it"
+                    raise InputError("device", info.name, expected)
+                yield
+            flags += seen.result() if seen else []
         bench.clear()
-
-
-def _timed_block(
-    rows: RowFile,
-    bench: Bench,
-    block: Sequence[tuple[Point, int]],
-    info: DeviceInfo,
-    flags: list[str],
-) -> Iterator[None]:
-    """Time the points of a block; on a GPU, look for disturbances from halfway on."""
-    with ThreadPoolExecutor(1) as watcher:
-        seen = None
-        for i, (point, repeat) in enumerate(block):
-            if seen is None and info.kind == "cuda" and 2 * i >= len(block):
-                seen = watcher.submit(devices.disturbances, info.kind, is_idle=False)
-            if not rows.has(point.name, repeat):
-                rows.append(_row(bench.measure(point), point, repeat, info))
-            if bench.fault:
-                expected = f"one that answers after {point.name} ({bench.fault}); this point "
-                expected += "is noted, and the next run (without --again) goes on behind it"
-                raise InputError("device", info.name, expected)
-            yield
-        flags += seen.result() if seen else []
 
 
 def _time_collectives(rows: RowFile, info: DeviceInfo) -> list[str]:

@@ -14,6 +14,10 @@ REPEATS = {
 }
 """Repeats of each point, by device and length of the suite [-]."""
 
+COPY, LAUNCH, ALL_REDUCE = OTHERS = ("copy", "launch", "all_reduce")
+"""Components that are timed but not fitted as kernels."""
+
+LAUNCHED_AS = {0: "eager", 1: "graph"}  # values of the column graphs of launches
 DTYPE = "bf16"  # dtype of weights, activations and KV cache
 CORRELATION = 0.3  # routing correlation of the points with correlated routing [-]
 
@@ -68,14 +72,21 @@ def plain(value: float) -> str:
 
 
 _SHAPES = {
-    "copy": ("bytes",),
-    "launch": ("graphs",),
+    COPY: ("bytes",),
+    LAUNCH: ("graphs",),
     "experts": ("hidden_size", "expert_size", "num_experts", "experts_per_token"),
     "gemm": ("input_size", "output_size"),
     "attention": ("num_heads", "num_kv_heads", "head_dim", "batch_size", "context_length"),
     "elementwise": ("hidden_size",),
 }
-COMPONENTS = (*_SHAPES, "all_reduce")
+_REFERENCES: dict[str, Sizes] = {
+    "experts": {"num_tokens": 1, "tokens_per_sequence": 1, "routing_correlation": 0.0},
+    "gemm": {"num_tokens": 1},
+    "attention": {"query_tokens": 1},
+    "elementwise": {"num_tokens": 1},
+}
+"""Columns that vary among the points of a group, with their values in the group's reference."""
+COMPONENTS = (*_SHAPES, ALL_REDUCE)
 """What is timed; all-reduces only where there are several GPUs."""
 
 _EXPERTS = {
@@ -132,39 +143,33 @@ _TOKENS = {
     "cpu": [1, 2, 4, 8, 16, 32, 64, 128, 256],
     "cuda": [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048],
 }
-_QUERIES = [1, 2, 4, 8, 16]
+_QUERIES = [(1,), (2,), (4,), (8,), (16,)]
 # batch_size, tokens_per_sequence, of correlated routing
 _CORRELATED = [(1, 4), (4, 4), (4, 8), (16, 4)]
 _COPIED = {"cpu": [2**24, 2**27, 2**29], "cuda": [2**24, 2**27, 2**30, 2**31]}
 
 
 def suite(device: Device, length: Length) -> list[Point]:
-    """Return the points of a suite in the order in which a round times them, each name once.
-
-    A "quick" suite has fewer points with correlated routing than a "full" one; "tiny" only shows
-    that everything works.
-    """
+    """Return the points of a suite in the order of a round, each name once; "tiny" is for tests."""
     if length == "tiny":
         return list(_tiny())
+    tokens = [(count,) for count in _TOKENS[device]]
     correlated = _CORRELATED[:: 1 if length == "full" else 2]
-    tokens = _TOKENS[device]
-    loads = [(count, 1, 0.0) for count in tokens] + [(*load, CORRELATION) for load in correlated]
-    launched = (0, 1) if device == "cuda" else (0,)
+    loads = [(*count, 1, 0.0) for count in tokens]
+    loads += [(batch * count, count, CORRELATION) for batch, count in correlated]
+    launched = ((0,), (1,)) if device == "cuda" else ((0,),)
+    cached = _by_role(_ATTENTION[device])
     return [
-        *(_alone("copy", size) for size in _COPIED[device]),
-        *(_alone("launch", graphs) for graphs in launched),
-        *(_routed(*shape, load) for shape, load in product(_by_role(_EXPERTS[device]), loads)),
-        *(_counted("gemm", *s, count) for s, count in product(_by_role(_GEMM[device]), tokens)),
-        *(
-            _cached(*shape, cache, queries)
-            for shape, cache, queries in product(
-                _by_role(_ATTENTION[device]), _CACHES[device], _QUERIES
-            )
+        *(_point(COPY, "skip", (size,)) for size in _COPIED[device]),
+        *(_point(LAUNCH, "skip", graphs) for graphs in launched),
+        *_crossed("experts", _by_role(_EXPERTS[device]), loads),
+        *_crossed("gemm", _by_role(_GEMM[device]), tokens),
+        *_crossed(
+            "attention",
+            [(role, shape + cache) for (role, shape), cache in product(cached, _CACHES[device])],
+            _QUERIES,
         ),
-        *(
-            _counted("elementwise", *shape, count)
-            for shape, count in product(_by_role(_HIDDEN[device]), tokens)
-        ),
+        *_crossed("elementwise", _by_role(_HIDDEN[device]), tokens),
     ]
 
 
@@ -173,48 +178,36 @@ def _by_role(shapes: Mapping[str, Sequence[Shape]]) -> list[tuple[str, Shape]]:
     return [(role, shape) for role, some in shapes.items() for shape in some]
 
 
-def _point(component: str, role: str, shape: Shape, varied: Sizes, **reference: float) -> Point:
+def _crossed(
+    component: str, shapes: Sequence[tuple[str, Shape]], varied: Sequence[Sequence[float]]
+) -> Iterator[Point]:
+    """Yield each shape of a component with all values of the columns that vary."""
+    for (role, shape), values in product(shapes, varied):
+        yield _point(component, role, shape, *values)
+
+
+def _point(component: str, role: str, shape: Shape, *values: float) -> Point:
+    """Return a point; under correlated routing, fitted shapes only tell how far errors spread."""
+    reference = _REFERENCES.get(component, {})
+    varied = dict(zip(reference, values, strict=True))
+    if role == "fit" and varied.get("routing_correlation"):
+        role = "spread"
     fixed: Sizes = dict(zip(_SHAPES[component], shape, strict=True))
     return Point(component=component, role=role, fixed=fixed, varied=varied, reference=reference)
 
 
-def _alone(component: str, size: int) -> Point:
-    return _point(component, "skip", (size,), {})
-
-
-def _counted(component: str, role: str, shape: Shape, num_tokens: int) -> Point:
-    return _point(component, role, shape, {"num_tokens": num_tokens}, num_tokens=1)
-
-
-def _routed(role: str, shape: Shape, load: tuple[int, int, float]) -> Point:
-    batch, tokens, correlation = load
-    varied = {
-        "num_tokens": batch * tokens,
-        "tokens_per_sequence": tokens,
-        "routing_correlation": correlation,
-    }
-    one = {"num_tokens": 1, "tokens_per_sequence": 1, "routing_correlation": 0.0}
-    return _point(
-        "experts", "spread" if correlation and role == "fit" else role, shape, varied, **one
-    )
-
-
-def _cached(role: str, shape: Shape, cache: Shape, queries: int) -> Point:
-    return _point("attention", role, shape + cache, {"query_tokens": queries}, query_tokens=1)
-
-
 def _tiny() -> Iterator[Point]:
     """Yield just enough points of each component for a fit, on matrices that take microseconds."""
-    yield _alone("copy", 2**20)
-    yield _alone("launch", 0)
+    yield _point(COPY, "skip", (2**20,))
+    yield _point(LAUNCH, "skip", (0,))
     for tokens in (1, 2, 4, 8, 16, 32):
-        yield _routed("fit", (64, 64, 8, 2), (tokens, 1, 0.0))
-        yield _routed("fit", (128, 32, 8, 2), (tokens, 1, 0.0))
-    yield _routed("judge", (64, 32, 8, 2), (4, 1, 0.0))
-    yield _routed("judge", (64, 32, 8, 2), (2, 4, CORRELATION))
+        yield _point("experts", "fit", (64, 64, 8, 2), tokens, 1, 0.0)
+        yield _point("experts", "fit", (128, 32, 8, 2), tokens, 1, 0.0)
+    yield _point("experts", "judge", (64, 32, 8, 2), 4, 1, 0.0)
+    yield _point("experts", "judge", (64, 32, 8, 2), 8, 4, CORRELATION)
     for tokens, size in product((1, 4, 16), (64, 256)):
-        yield _counted("gemm", "fit", (size, 128), tokens)
-        yield _counted("elementwise", "fit", (size,), tokens)
+        yield _point("gemm", "fit", (size, 128), tokens)
+        yield _point("elementwise", "fit", (size,), tokens)
     for context, queries in product((32, 128, 512), (1, 4)):
-        yield _cached("fit", (4, 2, 16), (2, context), queries)
-        yield _cached("fit", (4, 2, 32), (1, context), queries)
+        yield _point("attention", "fit", (4, 2, 16, 2, context), queries)
+        yield _point("attention", "fit", (4, 2, 32, 1, context), queries)

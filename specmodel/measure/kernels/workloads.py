@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specmodel.algebra.routing import sample_routing
 from specmodel.measure.kernels import layers
-from specmodel.measure.kernels.suite import Sizes
+from specmodel.measure.kernels.suite import COPY, LAUNCH, Sizes
 
 TORCH_DTYPE = torch.bfloat16
 VALUE_BYTES = 2
@@ -31,9 +31,9 @@ class Workload:
     """A point that is ready to run."""
 
     call: Call
-    active_experts: tuple[int, ...] = ()
-    has_graph: bool = True
-    work: int = 1
+    active_experts: tuple[int, ...] = ()  # distinct experts, of each routing that calls take
+    has_graph: bool = True  # whether a GPU replays its kernels as a graph
+    work: int = 1  # kernels in a call, by which its time is divided
 
 
 class Arena:
@@ -62,36 +62,38 @@ class Arena:
         return self.values[: math.prod(shape)].view(shape) / _SPREAD
 
 
-def weight_bytes(component: str, s: Sizes) -> float:
+_WEIGHTS: dict[str, Callable[[Sizes], float]] = {
+    COPY: lambda s: s["bytes"],
+    "experts": lambda s: s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1),
+    "gemm": lambda s: s["input_size"] * s["output_size"],
+    "attention": lambda s: (
+        2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
+    ),
+}
+_ACTIVATIONS: dict[str, Callable[[Sizes], float]] = {
+    "experts": lambda s: (
+        s["num_tokens"] * s["experts_per_token"] * (2 * s["hidden_size"] + 3 * s["expert_size"])
+    ),
+    "gemm": lambda s: s["num_tokens"] * (s["input_size"] + s["output_size"]),
+    "attention": lambda s: (
+        s["batch_size"]
+        * s["query_tokens"]
+        * s["num_heads"]
+        * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
+    ),
+    "elementwise": lambda s: 4 * s["num_tokens"] * s["hidden_size"],
+}
+
+
+def weight_bytes(component: str, sizes: Sizes) -> float:
     """Return the weights or KV of a point, which the arena must hold [B]."""
-    if component == "copy":
-        return 2 * s["bytes"]
-    if component == "experts":
-        values = s["num_experts"] * s["hidden_size"] * (3 * s["expert_size"] + 1)
-    elif component == "gemm":
-        values = s["input_size"] * s["output_size"]
-    elif component == "attention":
-        values = 2 * s["batch_size"] * s["context_length"] * s["num_kv_heads"] * s["head_dim"]
-    else:
-        values = 0.0
-    return values * VALUE_BYTES
+    return _WEIGHTS[component](sizes) * VALUE_BYTES if component in _WEIGHTS else 0.0
 
 
-def needed_bytes(component: str, s: Sizes) -> float:
+def needed_bytes(component: str, sizes: Sizes) -> float:
     """Return the memory that a point takes beside the arena: four times its activations [B]."""
-    if component == "experts":
-        pairs = s["num_tokens"] * s["experts_per_token"]
-        values = pairs * (2 * s["hidden_size"] + 3 * s["expert_size"])
-    elif component == "gemm":
-        values = s["num_tokens"] * (s["input_size"] + s["output_size"])
-    elif component == "attention":
-        rows = s["batch_size"] * s["query_tokens"] * s["num_heads"]
-        values = rows * (3 * s["head_dim"] + s["context_length"] / s["num_kv_heads"])
-    elif component == "elementwise":
-        values = 4 * s["num_tokens"] * s["hidden_size"]
-    else:
-        values = 0.0
-    return 4 * values * VALUE_BYTES
+    count = _ACTIVATIONS[component](sizes) if component in _ACTIVATIONS else 0.0
+    return 4 * count * VALUE_BYTES
 
 
 def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
@@ -100,7 +102,7 @@ def prepare(component: str, sizes: Sizes, arena: Arena, name: str) -> Workload:
     if component == "experts":
         return _experts(whole, sizes["routing_correlation"], arena, zlib.crc32(name.encode()))
     makers = {
-        "copy": _copy, "launch": _launch, "gemm": _gemm, "attention": _attention,
+        COPY: _copy, LAUNCH: _launch, "gemm": _gemm, "attention": _attention,
         "elementwise": _elementwise,
     }  # fmt: skip
     return makers[component](whole, arena)

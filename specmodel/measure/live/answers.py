@@ -36,22 +36,22 @@ error."""
 class Answer:
     """One answer, or why there is none."""
 
-    started: float
-    first_token: float
-    latency: float
+    started: float  # by the clock [s]
+    first_token: float  # until the first event of a stream; NaN without one [s]
+    latency: float  # until the end [s]
     prompt_tokens: int = 0
     output_tokens: int = 0
-    events: int = 0
+    events: int = 0  # of a stream, except those without a token
     fault: str = ""
-    is_late: bool = False
+    is_late: bool = False  # whether its end came while the stream was left alone, and was seen late
 
 
 @dataclass(kw_only=True)
 class Volume:
     """Sizes of streams by the answers so far; until one has ended, all events are read live."""
 
-    per_token: float = inf
-    per_event: float = 0.0
+    per_token: float = inf  # smallest mean of an answer [B]
+    per_event: float = 0.0  # largest mean of an answer [B]
 
     def note(self, answer: Answer, size: int) -> None:
         """Learn from an answer of so many bytes."""

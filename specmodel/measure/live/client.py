@@ -60,18 +60,12 @@ class Server:
 
     Parameters
     ----------
-    session
-        HTTP session whose base is the server's URL.
-    url
-        The server's URL, for messages.
+    session, url
+        HTTP session whose base is the server's URL, and the URL for messages.
     form
         What prompts are.
-    streams
-        Whether answers are streamed.
-    stream_interval
-        Tokens in each event after the first; the server's own if not given [token].
-    temperature
-        Temperature of sampling; the server's own if not given [-].
+    streams, stream_interval, temperature
+        As for `connected` [token] [-].
     model
         Name under which the model is served; `told` sets it.
     """
@@ -85,10 +79,7 @@ class Server:
     model: str = ""
 
     async def told(self, model: str | None = None) -> Told:
-        """Return what the server says of itself; raise an `InputError` if it cannot be measured.
-
-        `model` is the one to measure; it may be left out where the server has only one.
-        """
+        """Return what the server says of itself, and of one model where it serves several."""
         entry = await self._entry(model)
         self.model = str(entry["id"])
         scrape = await self.scrape()
@@ -127,11 +118,7 @@ class Server:
         return read_scrape(body, f"{self.url}/metrics") if status == 200 else None
 
     async def find_form(self, prompts: Mapping[Form, Any]) -> Form:
-        """Return the first kind of prompt that the server takes, and use it from now on.
-
-        The server is asked for one token with each of the prompts; an `InputError` carries what it
-        said if it takes none of them.
-        """
+        """Return the first kind of prompt that the server answers, and use it from now on."""
         said = ""
         for form, prompt in prompts.items():
             self.form = form
@@ -152,9 +139,8 @@ class Server:
     ) -> Answer:
         """Ask for an answer of exactly so many tokens, and measure when it comes.
 
-        `name` appears in the server's logs. `volume` knows the sizes of the answers so far; without
-        it, every event is read as it comes. Nothing is raised: an answer that is not as asked has a
-        fault.
+        `volume` knows the sizes of the answers so far; without it, every event is read as it comes.
+        An answer that is not as asked has a fault: nothing is raised.
         """
         from aiohttp import ClientError
 
@@ -256,18 +242,15 @@ async def connected(
     ----------
     url
         Where the server is, with or without ``/v1``.
-    api_key
-        Sent as a bearer token if given.
-    ca_file
-        Certificates to trust instead of the system's, for a server with its own.
+    api_key, ca_file
+        Bearer token to send, and certificates to trust instead of the system's.
     timeout
         Longest time for an answer [s].
     streams
         Whether answers are streamed.
-    stream_interval
-        Tokens in each event after the first; the server's own if not given [token].
-    temperature
-        Temperature of sampling; the server's own if not given [-].
+    stream_interval, temperature
+        Tokens in each event after the first [token], and temperature of sampling [-]; the server's
+        own if not given.
 
     Yields
     ------

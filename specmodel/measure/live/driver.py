@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -39,19 +40,7 @@ class Prompts(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """A run that has ended, or its warm-up.
-
-    Parameters
-    ----------
-    run
-        The run.
-    requests
-        Requests that ended [request].
-    seconds
-        Time that they took together [s].
-    is_run
-        Whether this is the run; otherwise the requests that warmed up for it.
-    """
+    """The end of a run, or of its warm-up: requests and time that it took [request] [s]."""
 
     run: Run
     requests: int
@@ -83,18 +72,7 @@ def random_ids(lowest: int, highest: int, seed: int | None = None) -> Prompts:
 
 
 def random_words(seed: int | None = None) -> Prompts:
-    """Return a maker of prompts of random common words.
-
-    Parameters
-    ----------
-    seed
-        As for `random_ids` [-].
-
-    Returns
-    -------
-    Prompts
-        From a number of words and a key to a prompt.
-    """
+    """Return a maker of prompts of random common words, with a seed as in `random_ids` [-]."""
 
     def prompt(length: int, key: Sequence[int] = ()) -> str:
         return " ".join(_drawn(seed, key).choice(WORDS, max(length, 1)).tolist())
@@ -158,18 +136,12 @@ async def drive(
 
     Parameters
     ----------
-    server
-        The server, which drafts as the round asks.
-    told
-        What it said of itself.
-    plan
-        Tells the requests of a run.
-    runs
-        Runs of the round that are left, in order.
-    log
-        The table, to which all rows are added.
-    prompts
-        Makes prompts.
+    server, told
+        The server, which drafts as the round asks, and what it said of itself.
+    plan, runs
+        Tells the requests of a run; runs of the round that are left, in order.
+    log, prompts
+        The table, to which rows are added, and the maker of prompts.
 
     Yields
     ------
@@ -211,18 +183,14 @@ async def drive(
         yield Done(run, ask.own["requests"], seconds, is_run=True)
 
 
-class _together:  # noqa: N801 - read as a word
-    """A group of tasks whose first error is raised as it is."""
-
-    async def __aenter__(self) -> asyncio.TaskGroup:
-        self._group = asyncio.TaskGroup()
-        return await self._group.__aenter__()
-
-    async def __aexit__(self, *fault: Any) -> None:
-        try:
-            await self._group.__aexit__(*fault)
-        except BaseExceptionGroup as group:
-            raise group.exceptions[0] from None
+@asynccontextmanager
+async def _together() -> AsyncIterator[asyncio.TaskGroup]:
+    """Open a group of tasks whose first error is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
 @dataclass
@@ -250,12 +218,9 @@ class _Asking:
             if answer.fault:
                 expected = f"a whole answer: {answer.fault}; rows so far are kept in"
                 raise InputError("answer", name, f"{expected} {self.log.path}: run again")
-            for what, count in (
-                ("requests", 1),
-                ("prompt_tokens", answer.prompt_tokens),
-                ("output_tokens", answer.output_tokens),
-            ):
-                self.own[what] += count
+            self.own["requests"] += 1
+            self.own["prompt_tokens"] += answer.prompt_tokens
+            self.own["output_tokens"] += answer.output_tokens
 
 
 def _facts(request: Request, answer: Answer) -> dict[str, Any]:
@@ -299,18 +264,14 @@ async def _grown(server: Server, before: Scrape, own: Mapping[str, int]) -> dict
         if after is None:
             raise InputError("url", server.url, "counters at /metrics, as before")
         grown = growth(before, after)
-        if all(grown.get(what, 0.0) >= count for what, count in own.items()):
-            return grown
-        if time.perf_counter() > end:
+        is_settled = all(grown.get(what, 0.0) >= count for what, count in own.items())
+        if is_settled or time.perf_counter() > end:
             return grown
         await asyncio.sleep(POLL)
 
 
 def _check_drafted(grown: Mapping[str, float], run: Run) -> None:
-    """Refuse a run that should have drafted if drafts were not counted.
-
-    A vLLM that counts positions is able to draft: its schedule may just say 0 at this load.
-    """
+    """Refuse a run without drafts, unless vLLM counts positions: its schedule may say 0."""
     if run.draft_length and not grown.get("drafts") and "position 0" not in grown:
         raise _uncounted(run.draft_length)
 

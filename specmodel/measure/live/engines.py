@@ -57,18 +57,18 @@ class Scrape:
     """Counters of an engine at one moment."""
 
     engine: str
-    counts: Mapping[str, float]
-    positions: tuple[float, ...] = ()
-    running: float | None = None
-    started: float | None = None
+    counts: Mapping[str, float]  # over all models and replicas; without what was not counted yet
+    positions: tuple[float, ...] = ()  # accepted tokens by position, from vLLM; all it can draft
+    running: float | None = None  # requests in the engine, if it says so
+    started: float | None = None  # when the process began, if it says so [s]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speculation:
     """What a server drafts."""
 
-    draft_length: int | None
-    topk: int | None = 1
+    draft_length: int | None  # in depth; None where it changes or the server does not say
+    topk: int | None = 1  # branches of a tree per level; None where the server does not say
     verify_tokens: int | None = None
 
 
@@ -96,8 +96,7 @@ def read_scrape(text: str, where: str) -> Scrape | None:
 def growth(earlier: Scrape, later: Scrape) -> dict[str, float]:
     """Return what was counted between two scrapes; refuse those of a server that was restarted.
 
-    A counter that the earlier scrape lacks began at 0. Accepted tokens by position are "position
-    0", "position 1" and so on [-].
+    A counter that the earlier scrape lacks began at 0.
     """
     names = COUNTERS[later.engine]
     expected = "a server that goes on counting: it was restarted meanwhile; rows are kept, and "
@@ -117,10 +116,7 @@ def growth(earlier: Scrape, later: Scrape) -> dict[str, float]:
 
 
 def speculation(scrape: Scrape | None, info: Mapping[str, Any]) -> Speculation:
-    """Return what a server drafts, by SGLang's ``/server_info`` or else by vLLM's counters.
-
-    A server of neither engine is taken not to draft.
-    """
+    """Return what a server drafts by SGLang's ``/server_info`` or vLLM's counters; else nothing."""
     if info.get("speculative_algorithm"):
         told = [info.get(f"speculative_{n}") for n in ("num_steps", "eagle_topk")]
         verified = info.get("speculative_num_draft_tokens")
@@ -166,8 +162,9 @@ def launch_options(engine: str, draft_length: int, method: str, draft_model: str
     if engine == "vllm":
         if not draft_length:
             return "(no --speculative-config)"
-        told = {"method": method} | ({"model": draft_model} if draft_model else {})
-        return f"--speculative-config '{json.dumps(told | _vllm_length(draft_length))}'"
+        told: dict[str, Any] = {"method": method} | ({"model": draft_model} if draft_model else {})
+        told["num_speculative_tokens"] = draft_length
+        return f"--speculative-config '{json.dumps(told)}'"
     if not draft_length:
         return "--enable-metrics (and no --speculative-...)"
     words = ["--enable-metrics", f"--speculative-algorithm {METHODS[method]}"]
@@ -177,7 +174,3 @@ def launch_options(engine: str, draft_length: int, method: str, draft_model: str
     else:
         words.append("--speculative-ngram-max-bfs-breadth 1")
     return " ".join([*words, f"--speculative-num-draft-tokens {draft_length + 1}"])
-
-
-def _vllm_length(draft_length: int) -> dict[str, int]:
-    return {"num_speculative_tokens": draft_length}

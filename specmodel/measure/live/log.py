@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from specmodel.base.appended import AppendedRows
 from specmodel.measure.live.plan import Run
 
-KEY = ("round", "draft_length", "concurrency", "prompt_length", "output_length", "repeat")
+KEY = tuple(field.name for field in fields(Run))
 """Columns that identify a run, in the order of `Run.key`."""
 COUNTED = (
     *("requests", "drafts", "draft_tokens", "accepted_tokens", "accepted_by_position"),

@@ -9,8 +9,8 @@ load says, and each of the others is prefilled once in that time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import astuple, dataclass
+from itertools import chain, product
 from typing import NamedTuple
 
 from specmodel.base.errors import InputError
@@ -65,10 +65,7 @@ class Run:
     @property
     def key(self) -> tuple[int, ...]:
         """What identifies the run among others."""
-        return (
-            *(self.round, self.draft_length, self.concurrency),
-            *(self.prompt_length, self.output_length, self.repeat),
-        )
+        return astuple(self)
 
 
 class Budget(NamedTuple):
@@ -129,20 +126,13 @@ class Plan:
 
     def runs(self, round_number: int) -> list[Run]:
         """Return the runs of a round: all loads once, then all of them again for each repeat."""
-        return [
-            Run(
-                round=round_number,
-                draft_length=self.draft_lengths[round_number],
-                concurrency=concurrency,
-                prompt_length=prompt,
-                output_length=output,
-                repeat=repeat,
-            )
-            for repeat in range(self.repeats)
-            for prompt in self.prompt_lengths
-            for output in self.output_lengths
-            for concurrency in self.concurrencies
+        lengths = product(self.prompt_lengths, self.output_lengths, self.concurrencies)
+        loads = [
+            {"prompt_length": prompt, "output_length": output, "concurrency": concurrency}
+            for prompt, output, concurrency in lengths
         ]
+        own = {"round": round_number, "draft_length": self.draft_lengths[round_number]}
+        return [Run(**own, **load, repeat=i) for i in range(self.repeats) for load in loads]
 
     def left(self, done: Collection[tuple[int, ...]] = ()) -> dict[int, list[Run]]:
         """Return the runs that are not done, by round; rounds with none are left out."""
@@ -173,16 +163,11 @@ def slots_of(run: Run, requests: int) -> list[list[Request]]:
 def warm_up_of(runs: Iterable[Run]) -> list[tuple[Run, list[Request]]]:
     """Return requests that warm a server up for runs: each load once, all of its slots at once."""
     loads = {(run.concurrency, run.prompt_length): run for run in runs}
-    return [
-        (
-            run,
-            [
-                Request(slot, 0, "warm-up", min(run.output_length, WARM_UP_TOKENS))
-                for slot in range(run.concurrency)
-            ],
-        )
-        for run in loads.values()
-    ]
+    warm_ups = []
+    for run in loads.values():
+        asked = 0, "warm-up", min(run.output_length, WARM_UP_TOKENS)
+        warm_ups.append((run, [Request(slot, *asked) for slot in range(run.concurrency)]))
+    return warm_ups
 
 
 def budget(plan: Plan, rounds: dict[int, list[Run]]) -> Budget:

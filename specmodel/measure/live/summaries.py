@@ -66,12 +66,13 @@ def summary(rows: Iterable[Mapping[str, str]]) -> pd.DataFrame:
 
 def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[Any]]]) -> Any:
     """Return the row of a load."""
-    clean = _undisturbed(runs)
+    clean = [run for run in runs if not any(word in run[0]["note"] for word in _FOREIGN)]
     kept = clean or runs
     found = pd.DataFrame([_measured(run, requests) for run, requests in kept])
     timed = [r for _, requests in kept for r in requests if r["role"] == "timed"]
     last = kept[-1][0]
     per_step = found["tokens"].sum() / found["steps"].sum()
+    is_scheduled = found["undrafted"].sum() > MOST_UNDRAFTED * found["steps"].sum()
     steps = (int(load["output_length"]) - 1) / per_step
     notes = {*found["note"], *"; ".join(run["note"] for run, _ in runs).split("; ")} - {""}
     return {
@@ -90,19 +91,9 @@ def _row(load: Mapping[str, str], runs: Sequence[tuple[Mapping[str, str], list[A
         "accepted_by_position": _by_position([run for run, _ in kept]),
         "repeats": len(kept),
         "requests": len(timed),
-        "usable": bool(clean) and not _is_scheduled(found),
+        "usable": bool(clean) and not is_scheduled,
         "notes": "; ".join(sorted(notes)),
     }
-
-
-def _is_scheduled(found: pd.DataFrame) -> bool:
-    """Return whether runs drafted in only some of their steps."""
-    return bool(found["undrafted"].sum() > MOST_UNDRAFTED * found["steps"].sum())
-
-
-def _undisturbed(runs: Sequence[tuple[Mapping[str, str], list[Any]]]) -> Sequence[Any]:
-    """Return the runs whose notes tell of no traffic of others."""
-    return [run for run in runs if not any(word in run[0]["note"] for word in _FOREIGN)]
 
 
 def _times(found: pd.DataFrame) -> dict[str, float]:
@@ -123,7 +114,8 @@ def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> 
     seconds = sum(float(r["latency"]) for r in timed)
     rate = int(run["concurrency"]) * sum(int(r["output_tokens"]) for r in timed) / seconds
     tokens, steps, undrafted, note = _steps(run, requests)
-    tpot = _mean_tpot(run, timed)
+    streamed = [tpot for tpot in map(_tpot, timed) if tpot == tpot]
+    tpot = fmean(streamed) if streamed else float(run["engine_tpot"] or "nan")
     if tpot != tpot:
         tpot, note = int(run["concurrency"]) / rate, "TPOT with prefill: no streams, no counters"
     return {
@@ -135,12 +127,6 @@ def _measured(run: Mapping[str, str], requests: Sequence[Mapping[str, str]]) -> 
         "undrafted": undrafted,
         "note": note,
     }
-
-
-def _mean_tpot(run: Mapping[str, str], timed: Sequence[Mapping[str, str]]) -> float:
-    """Return the mean TPOT by the streams or, without streams, by the engine [s]."""
-    seen = [tpot for tpot in map(_tpot, timed) if tpot == tpot]
-    return fmean(seen) if seen else float(run["engine_tpot"] or "nan")
 
 
 def _tpot(row: Mapping[str, str]) -> float:
