@@ -1,6 +1,6 @@
 """Calibrate everything that ships on published tables: profiles, typical kernels and engines.
 
-Usage: python calibration/published.py [FOLDER]. Writes the tables to FOLDER (default: a temporary
+Usage: python calibration/all_published.py [FOLDER]. Writes the tables to FOLDER (default: a temporary
 one) and the profiles to where they ship, by the commands of calibration/README.md.
 """
 
@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from pathlib import Path
 
+from dataset import write_dataset
 from links import fit_links
 from published.datasets import source_name
 from published.mixers import KIMI_RECURRENCES
@@ -52,7 +53,7 @@ def run(*words: str | Path) -> None:
 def fit_profile(folder: Path, hardware: str, stack: str, version: str) -> Fitted:
     """Write the table of a stack, and fit it into the profile of its device and of twins."""
     path, profile = folder / f"{hardware}_{stack}.csv", PROFILES / f"{hardware}.toml"
-    run("dataset", hardware, stack, version, "--output", path)
+    print(write_dataset(hardware, stack, version, str(path)), flush=True)
     table, others = read_measurements(path), STACKS[hardware, stack, version]
     source = source_name() + "".join(f", {kind} of {v}" for kind, v in others.items())
     source += NORMS_ARE if "elementwise" in set(table["component"]) else ""

@@ -1,5 +1,9 @@
-"""``specmodel simulate --suite``: the evaluation of a paper redone, beside its own figures."""
+"""Print the evaluation of Cascade redone, beside the paper's own figures.
 
+Usage: python calibration/cascade.py [--requests N] [--workers N] [--json | --csv], 75 s on two cores.
+"""
+
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,28 +13,42 @@ import pandas as pd
 
 import cascade_suite as suite
 from cascade_suite import DEFAULT_FIRST, PAPER, SuiteSettings
+from program import carry_out
 from specmodel.base.text import Columns, align, wrap
 from specmodel.base.units import check
-from specmodel.cli.simulate import plain_rows, progress_bar, refuse_given
+from specmodel.cli.settings import SETTINGS, check_forms, form_options
+from specmodel.cli.simulate import plain_rows, progress_bar
 from specmodel.cli.trace import DEFAULT_REQUESTS, MOST
 from specmodel.show.report import json_text
 
-_TAKEN = ("requests", "engine", "host_speed", "context_length", "seed", "workers")
-"""Options that go with a suite; it settles all others."""
 
-
-def replay_suite(options: dict[str, Any], *, as_json: bool, as_csv: bool) -> None:
-    """Redo Cascade's evaluation and print it, with the options of ``simulate`` that it takes."""
-    settled = [name for name in options if name not in _TAKEN]
-    refuse_given(options, settled, "none with --suite, which settles it")
-    given = {name: options[name] for name in ("engine", "host_speed", "context_length", "seed")}
-    requests = DEFAULT_REQUESTS if options["requests"] is None else options["requests"]
-    settings = suite.SuiteSettings(
-        num_requests=int(check("requests", requests, minimum=1, maximum=MOST, whole=True)),
-        **{name: value for name, value in given.items() if value is not None},
-    )
+@click.command("cascade", context_settings=SETTINGS)
+@click.option("--requests", type=int, default=DEFAULT_REQUESTS, show_default=True, help="A task's.")
+@click.option(
+    "--engine",
+    default=SuiteSettings.engine,
+    show_default=True,
+    metavar="NAME|PATH",
+    help="Whose host overheads.",
+)
+@click.option("--host-speed", type=float, help="How many times as fast its host is.")
+@click.option(
+    "--context-length",
+    type=int,
+    default=SuiteSettings.context_length,
+    show_default=True,
+    help="KV entries before a step.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all that is drawn.")
+@click.option("--workers", type=int, default=1, show_default=True, help="Processes.")
+@form_options()
+def main(*, requests: int, workers: int, as_json: bool, as_csv: bool, **given: Any) -> None:
+    """Redo Cascade's evaluation: 5 MoEs, 7 workloads, fixed draft lengths against the policy."""
+    check_forms(as_json, as_csv)
+    check("requests", requests, minimum=1, maximum=MOST, whole=True)
+    settings = suite.SuiteSettings(num_requests=requests, **given)
     with progress_bar(settings.num_cases) as bar:
-        pairs = suite.cascade_suite(settings, workers=options["workers"], progress=bar.update)
+        pairs = suite.cascade_suite(settings, workers=workers, progress=bar.update)
     claims, choices = suite.suite_claims(pairs), suite.suite_choices(pairs)
     if as_json:
         tables = {"pairs": pairs, "claims": claims, "choices": choices}
@@ -106,3 +124,7 @@ def _claim(name: str, value: float, low: float, high: float) -> str:
 
 def _list(values: Sequence[float]) -> str:
     return ", ".join(f"{value:g}" for value in values)
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out(main))

@@ -1,32 +1,76 @@
-"""The command dataset: published kernel timings as a table of measurements."""
+"""Write published kernel timings of a stack as a table of measurements, or list what there is.
+
+Usage: python calibration/dataset.py [HARDWARE STACK VERSION --output FILE.csv]. Needs the extra
+[datasets]; without arguments, or with --list, it names the tables that the installed package holds.
+"""
+
+import sys
+from collections.abc import Iterator
 
 import click
 
+from program import carry_out
+from published.datasets import list_tables, source_name
+from published.tables import published_measurements
+from specmodel import load_hardware
+from specmodel.base.errors import InputError
+from specmodel.base.files import write_text
+from specmodel.base.text import align
 from specmodel.cli.settings import SETTINGS
+from specmodel.measure.measurements import ROLES
 
 
-@click.command(context_settings=SETTINGS)
-@click.argument("hardware")
-@click.argument("stack")
-@click.argument("version")
-@click.option("--output", required=True, metavar="FILE", help="CSV to write.")
-def dataset(hardware: str, stack: str, version: str, output: str) -> None:
-    r"""Write published kernel timings of a stack as a table of measurements.
+@click.command("dataset", context_settings=SETTINGS)
+@click.argument("hardware", required=False)
+@click.argument("stack", required=False)
+@click.argument("version", required=False)
+@click.option("--output", metavar="FILE", help="CSV to write.")
+@click.option("--list", "is_list", is_flag=True, help="Name the tables there are.")
+def main(
+    hardware: str | None, stack: str | None, version: str | None, output: str | None, is_list: bool
+) -> None:
+    """Write published kernel timings of a stack as a table of measurements.
 
-    Needs the extra [datasets]; "specmodel list tables" names what there is.
-
-    \b
-    Example:
-      specmodel dataset h200_sxm trtllm 1.3.0rc20 --output h200.csv
+    Without arguments, list the tables that the installed package holds.
     """
-    from published.datasets import source_name
-    from published.tables import published_measurements
-    from specmodel.base.files import write_text
-    from specmodel.measure.measurements import ROLES
+    given = {"hardware": hardware, "stack": stack, "version": version, "output": output}
+    if is_list or not any(given.values()):
+        for name, value in given.items():
+            if value is not None:
+                raise InputError(name, value, "none with --list")
+        click.echo(tables_text())
+        return
+    for name, value in given.items():
+        if value is None:
+            raise InputError(name, value, "HARDWARE STACK VERSION --output FILE, or --list")
+    click.echo(write_dataset(str(hardware), str(stack), str(version), str(output)))
 
+
+def tables_text() -> str:
+    """Return the stacks with published timings of experts, and which of them ship fitted."""
+    columns = zip(*_stacks(), strict=True)
+    titles = ("hardware", "stack", "version", "shipped")
+    named = [(title, list(cells)) for title, cells in zip(titles, columns, strict=True)]
+    return align(named, left=[titles[0], titles[-1]])
+
+
+def _stacks() -> Iterator[tuple[str, str, str, str]]:
+    tables = list_tables()
+    rows = tables[tables["operation"] == "moe"][["hardware", "framework", "version"]]
+    for name, stack, version in rows.itertuples(index=False, name=None):
+        fitted = load_hardware(name).fitted.get(stack)
+        yield name, stack, version, "fitted" if fitted and fitted.version == version else ""
+
+
+def write_dataset(hardware: str, stack: str, version: str, output: str) -> str:
+    """Write the timings of a stack, and return what was written in two lines."""
     table = published_measurements(hardware, stack, version)
     head = f"# {source_name()}, {hardware}, {stack} {version}\n"
     write_text(output, head + table.to_csv(index=False))
     counts = table["role"].value_counts().reindex(ROLES, fill_value=0)
     told = ", ".join(f"{count} {role}" for role, count in counts.items())
-    click.echo(f"Written: {output}\n{len(table)} points: {told}")
+    return f"Written: {output}\n{len(table)} points: {told}"
+
+
+if __name__ == "__main__":
+    sys.exit(carry_out(main))

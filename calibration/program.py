@@ -1,0 +1,29 @@
+"""A script's command line: its errors take one line and exit with 2, as those of specmodel do."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from specmodel.base.errors import InputError, in_one_line
+from specmodel.cli.settings import flag
+
+
+def carry_out(command: click.Command, words: Sequence[str] | None = None) -> int:
+    """Run a command on some words, by default the process's, and return its exit status."""
+    typed = {option for parameter in command.params for option in parameter.opts}
+    try:
+        command.main(words, standalone_mode=False)
+        sys.stdout.flush()
+    except InputError as error:
+        option = flag(error.argument)
+        argument = option if option in typed else error.argument
+        message = str(InputError(argument, error.value, error.expected))
+    except click.ClickException as error:
+        message = error.format_message()
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    else:
+        return 0
+    click.echo(f"{command.name}: error: {in_one_line(message)}", err=True)
+    return 2
