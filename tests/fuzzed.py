@@ -93,7 +93,6 @@ BASES = [
     "validate --serving pairs.csv",
     "calibrate --device cpu --output nowhere/mine.toml",
     "measure-engine http://localhost:1 --output measured.csv --draft-length 0,3 --dry-run",
-    "dataset h200_sxm trtllm 0.0 --output h200.csv",
     "plot speedup predicted.csv --output drawn.svg",
     "plot waterfalls explained.csv --output drawn.svg",
     "plot tornado sensitive.csv --output drawn.svg",

@@ -16,10 +16,6 @@ PREDICTED = (
 )
 HEAD = PREDICTED + " --target olmoe-1b-7b --drafter eagle --trace code-eagle"
 NAMES = ["none", "fixed:1", "fixed:2", "fixed:3", "best-fixed", "cascade", "oracle"]
-SUITE = "simulate --suite cascade --requests 3"
-QUICK = {
-    "routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)
-}  # fmt: skip
 LONG = (
     "cascade:first_draft_length=1:backoff_factor=1,cascade:first_draft_length=1:climb=false,"
     f"{MINE}:Fixed:length=3,{MINE}:Given,specmodel.replay.policies:Goodput:memory=20"
@@ -247,7 +243,7 @@ def typed(names):
 
 def shown(command):
     """A short name for a case."""
-    for text, short in ((MEASURED, "MEASURED"), (PREDICTED, "PREDICTED"), (SUITE, "SUITE")):
+    for text, short in ((MEASURED, "MEASURED"), (PREDICTED, "PREDICTED")):
         command = command.replace(text, short)
     return repr(command)[:90]
 

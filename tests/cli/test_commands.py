@@ -21,7 +21,7 @@ from specmodel.fit.kernels import PARAMETERS, SHARPNESSES, predicted_time
 from specmodel.fit.validation import predict_measured
 from specmodel.machines.engine import load_engine
 from specmodel.machines.hardware import FOLDER, load_hardware
-from specmodel.measure.measurements import check_measurements, read_measurements
+from specmodel.measure.measurements import check_measurements
 
 # kernels: what is planted comes back
 
@@ -519,11 +519,10 @@ FAULTS = [
     ),
     (f"{VALIDATE} --figure nowhere/out.png", "--figure", "nowhere/out.png", "No such file"),
     (f"{VALIDATE} --figure {{folder}}/folder.toml", "--figure", "folder.toml", ".png"),
-    # dataset
-    ("dataset h200_sxm trtllm", "Missing argument", "VERSION"),
-    ("dataset h200_sxm trtllm 1.3.0rc20", "Missing option", "--output"),
-    ("dataset h200 trtllm 1.3.0rc20 --output out.toml", "error: hardware: got 'h200'", "h200_sxm"),
-    ("dataset t4 trtllm 1.3.0rc20 --output out.toml", "error: hardware: got 't4'", "with tables"),
+    # what moved to calibration/
+    ("dataset h200_sxm trtllm", "command: got 'dataset'", "python calibration/dataset.py"),
+    ("list tables", "kind: got 'tables'", "python calibration/dataset.py"),
+    ("simulate --suite cascade", "--suite: got 'cascade'", "python calibration/cascade.py"),
 ]
 
 
@@ -580,7 +579,7 @@ def test_fit_without_arguments_shows_help_and_fails(run) -> None:
     assert "Usage: specmodel fit" in out + err
 
 
-@pytest.mark.parametrize("command", ["fit", "fit kernels", "fit engine", "validate", "dataset"])
+@pytest.mark.parametrize("command", ["fit", "fit kernels", "fit engine", "validate"])
 def test_help_fits_80_columns(command, do) -> None:
     assert do(f"{command} --help").startswith(f"Usage: specmodel {command}")
 
@@ -848,63 +847,3 @@ def test_parquet_says_what_to_install(command, refuse, monkeypatch) -> None:
     line = refuse(command.format("a.parquet"))
     assert "a.parquet" in line
     assert "pip install 'specmodel[datasets]'" in line
-
-
-@pytest.mark.parametrize(
-    "command", ["dataset h200_sxm trtllm 1.3.0rc20 --output out.csv", "list tables"]
-)
-def test_published_tables_say_what_to_install(command, refuse, monkeypatch) -> None:
-    monkeypatch.setattr("published.datasets.find_spec", lambda _name: None)
-    line = refuse(command)
-    assert "aiconfigurator_core" in line
-    assert "pip install 'specmodel[datasets]'" in line
-
-
-# published tables
-
-
-@pytest.fixture
-def _published() -> None:
-    pytest.importorskip("aiconfigurator_core")
-    pytest.importorskip("pyarrow")
-
-
-published = pytest.mark.usefixtures("_published")
-
-
-@published
-@pytest.mark.dataset
-@pytest.mark.parametrize(
-    ("words", "fragments"),
-    [
-        ("h200_sxm trt 1.3.0rc20", ["'trt/1.3.0rc20'", "trtllm/1.3.0rc20", "vllm/0.24.0"]),
-        ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
-        ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
-        ("h200_sxm '' ''", ["'/'", "trtllm/1.3.0rc20"]),
-    ],
-)
-def test_dataset_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> None:
-    (tmp_path / "out.csv").write_bytes(KEPT)
-    line = refuse(f"dataset {words} --output out.csv")
-    for fragment in fragments:
-        assert fragment in line
-
-
-@published
-@pytest.mark.dataset
-def test_list_tables_says_what_the_profiles_have_fitted(do) -> None:
-    rows = [line.split() for line in do("list tables").splitlines()]
-    assert ["h200_sxm", "trtllm", "1.3.0rc20", "fitted"] in rows
-    assert {row[0] for row in rows[1:]} <= set(specmodel.list_hardware())
-
-
-@published
-@pytest.mark.dataset
-def test_dataset_writes_a_table_that_fit_reads(do) -> None:
-    out = do("dataset a100_sxm_80gb vllm 0.14.0 --output a100.csv")
-    table = read_measurements("a100.csv")
-    assert out.startswith(f"Written: a100.csv\n{len(table)} points: ")
-    for role, count in table["role"].value_counts().items():
-        assert f"{count} {role}" in out
-    assert set(table["component"]) == {"experts", "gemm", "attention", "prompt_attention"}
-    assert Path("a100.csv").read_text().startswith("# aiconfigurator-core")

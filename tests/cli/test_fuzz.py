@@ -15,10 +15,9 @@ def test_what_the_fuzz_starts_from_works(tmp_path, monkeypatch, capsys) -> None:
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     fuzzed.write_files(tmp_path)
-    refused = {"calibrate", "dataset"}
     for command in fuzzed.BASES:
         status = cli.main(shlex.split(command))
-        assert status == 2 * (command.split()[0] in refused), capsys.readouterr().err
+        assert status == 2 * command.startswith("calibrate "), capsys.readouterr().err
     named = {command.split()[0] for command in fuzzed.BASES}
     assert named == set(fuzzed.main_group.list_commands(None))
 

@@ -10,16 +10,6 @@ import pandas as pd
 import pytest
 from readable_cascade import ReadableCascade
 
-from cascade_suite import (
-    CHOICES,
-    PAPER,
-    TASKS,
-    SuiteSettings,
-    cascade_suite,
-    suite_choices,
-    suite_claims,
-    task_process,
-)
 from specmodel import predict
 from specmodel.algebra.routing import sample_routing
 from specmodel.base.errors import InputError
@@ -44,7 +34,6 @@ from specmodel.replay.policies.cascade import CascadeLanes
 from specmodel.replay.traces import (
     Trace,
     iid_process,
-    load_preset,
     make_trace,
     position_process,
 )
@@ -582,46 +571,3 @@ def test_names_of_policies_read_back() -> None:
     assert choose("table:1-1=4:2-8=2").planner is not None
     assert choose("cascade:early_exit=false").settings == {"early_exit": False}
     assert choose("goodput:memory=20").settings == {"memory": 20}
-
-
-# the suite
-
-
-def test_the_suite_reports_every_claim() -> None:
-    settings = SuiteSettings(
-        look_ups=("3+", "1+ bound"),
-        routing_correlations=(0.18,),
-        output_tokens=(96,),
-        first_draft_lengths=(1, 3),
-        num_requests=20,
-    )
-    pairs = cascade_suite(settings)
-    assert len(pairs.drop_duplicates(["model", "workload"])) == 35
-    claims, choices = suite_claims(pairs), suite_choices(pairs)
-    assert set(PAPER) <= set(claims)
-    assert claims[["look_up", "first_draft_length"]].to_numpy().tolist() == [
-        ["1+ bound", 1], ["1+ bound", 3], ["3+", 1], ["3+", 3],
-    ]  # fmt: skip
-    bound = pairs[pairs["look_up"] == "1+ bound"]
-    own = bound[bound["policy"] == "cascade:first_draft_length=3"]
-    assert claims["worst slowdown, cascade"].iloc[1] == own["slowdown"].max()
-    both = own.merge(
-        bound[bound["policy"] == "fixed:1"], on=["model", "workload"], suffixes=("", "_fixed")
-    )
-    gain = (both["speedup"] / both["speedup_fixed"]).mean() - 1
-    assert claims["mean gain over fixed:1"].iloc[1] == pytest.approx(gain)
-    code = own[(own["model"] == "mixtral-8x7b") & (own["workload"] == "code")]
-    assert claims["Mixtral code, cascade"].iloc[1] == pytest.approx(code["speedup"].iloc[0] - 1)
-    assert len(choices) == 2 * len(CHOICES)
-    assert (claims["worst slowdown, cascade"] < claims["worst slowdown, fixed:3"]).all()
-
-
-def test_shorter_look_ups_propose_more_and_get_little_more_accepted() -> None:
-    for task, preset in TASKS.items():
-        own = load_preset(preset)
-        assert task_process(task, "3+").survival == own.survival
-        bound, measured = (task_process(task, look_up) for look_up in ("1+ bound", "1+"))
-        assert bound.proposal_share == measured.proposal_share > own.proposal_share
-        assert bound.survival == own.survival
-        added = measured.proposal_share - own.proposal_share
-        assert measured.survival[0] == pytest.approx(own.survival[0] + 0.19 * added)

@@ -1,14 +1,12 @@
 """Files, and ways to run ``specmodel simulate``, for all tests of this folder."""
 
-import functools
 import shlex
 import sys
 
 import numpy as np
 import pytest
-from simulated import FILES, QUICK
+from simulated import FILES
 
-from cascade_suite import SuiteSettings, cascade_suite
 from specmodel import cli
 from specmodel.replay.traces import iid_process, load_preset, sample_trace, write_trace
 
@@ -51,19 +49,6 @@ def run(capsys):
         return out
 
     return run
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """The suite in seconds."""
-    settings = functools.partial(SuiteSettings, **QUICK)
-    monkeypatch.setattr("cascade_suite.SuiteSettings", settings)
-
-
-@pytest.fixture(scope="session")
-def pairs():
-    """What the suite returns."""
-    return cascade_suite(SuiteSettings(**QUICK, num_requests=3, seed=1))
 
 
 @pytest.fixture

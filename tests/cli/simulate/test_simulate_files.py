@@ -12,7 +12,6 @@ from simulated import (
     MINE,
     NAMES,
     PREDICTED,
-    SUITE,
     check_one_line,
     listing,
     parse,
@@ -222,10 +221,8 @@ def test_what_workers_cannot_do(policy, fragments, capsys, monkeypatch):
     check_one_line(status, *capsys.readouterr(), fragments)
 
 
-@pytest.mark.parametrize(
-    "command", [f"{MEASURED} --records kept.csv", PREDICTED, SUITE, f"{SUITE} --json"]
-)
-def test_interrupt_is_silent(command, folder, small, monkeypatch, capsys):
+@pytest.mark.parametrize("command", [f"{MEASURED} --records kept.csv", PREDICTED])
+def test_interrupt_is_silent(command, folder, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 

@@ -1,0 +1,178 @@
+"""The evaluation of Cascade redone: every claim of the paper, for people and for programs."""
+
+import csv
+import functools
+import io
+import re
+
+import pytest
+from simulated import parse, widest
+
+import cascade
+from cascade_suite import (
+    CHOICES,
+    PAPER,
+    TASKS,
+    SuiteSettings,
+    cascade_suite,
+    suite_choices,
+    suite_claims,
+    task_process,
+)
+from specmodel.replay.traces import load_preset
+
+QUICK = {
+    "routing_correlations": (0.18,), "output_tokens": (64,), "first_draft_lengths": (2,)
+}  # fmt: skip
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The suite in seconds."""
+    settings = functools.partial(SuiteSettings, **QUICK)
+    monkeypatch.setattr("cascade_suite.SuiteSettings", settings)
+
+
+@pytest.fixture(scope="session")
+def pairs():
+    """What the suite returns."""
+    return cascade_suite(SuiteSettings(**QUICK, num_requests=3, seed=1))
+
+
+def test_the_suite_reports_every_claim() -> None:
+    settings = SuiteSettings(
+        look_ups=("3+", "1+ bound"),
+        routing_correlations=(0.18,),
+        output_tokens=(96,),
+        first_draft_lengths=(1, 3),
+        num_requests=20,
+    )
+    pairs = cascade_suite(settings)
+    assert len(pairs.drop_duplicates(["model", "workload"])) == 35
+    claims, choices = suite_claims(pairs), suite_choices(pairs)
+    assert set(PAPER) <= set(claims)
+    assert claims[["look_up", "first_draft_length"]].to_numpy().tolist() == [
+        ["1+ bound", 1], ["1+ bound", 3], ["3+", 1], ["3+", 3],
+    ]  # fmt: skip
+    bound = pairs[pairs["look_up"] == "1+ bound"]
+    own = bound[bound["policy"] == "cascade:first_draft_length=3"]
+    assert claims["worst slowdown, cascade"].iloc[1] == own["slowdown"].max()
+    both = own.merge(
+        bound[bound["policy"] == "fixed:1"], on=["model", "workload"], suffixes=("", "_fixed")
+    )
+    gain = (both["speedup"] / both["speedup_fixed"]).mean() - 1
+    assert claims["mean gain over fixed:1"].iloc[1] == pytest.approx(gain)
+    code = own[(own["model"] == "mixtral-8x7b") & (own["workload"] == "code")]
+    assert claims["Mixtral code, cascade"].iloc[1] == pytest.approx(code["speedup"].iloc[0] - 1)
+    assert len(choices) == 2 * len(CHOICES)
+    assert (claims["worst slowdown, cascade"] < claims["worst slowdown, fixed:3"]).all()
+
+
+def test_shorter_look_ups_propose_more_and_get_little_more_accepted() -> None:
+    for task, preset in TASKS.items():
+        own = load_preset(preset)
+        assert task_process(task, "3+").survival == own.survival
+        bound, measured = (task_process(task, look_up) for look_up in ("1+ bound", "1+"))
+        assert bound.proposal_share == measured.proposal_share > own.proposal_share
+        assert bound.survival == own.survival
+        added = measured.proposal_share - own.proposal_share
+        assert measured.survival[0] == pytest.approx(own.survival[0] + 0.19 * added)
+
+
+WORDS = "--requests 3 --seed 1"
+
+
+def test_suite_for_people_and_programs(small, pairs, do, monkeypatch):
+    asked = []
+
+    def known(settings, *, workers, progress):
+        asked.append((settings, workers))
+        return pairs
+
+    monkeypatch.setattr("cascade_suite.cascade_suite", known)
+    out = do(cascade.main, WORDS)
+    assert asked == [(SuiteSettings(**QUICK, num_requests=3, seed=1), 1)]  # those of `pairs`
+    assert len(widest(out)) <= 80, widest(out)
+    assert "3 requests a task, engine vllm-moesd-2025, context 512" in " ".join(out.split())
+    document = parse(do(cascade.main, WORDS + " --json"))
+    look_ups = SuiteSettings().look_ups
+    assert [len(document[name]) for name in ("pairs", "claims", "choices")] == [
+        len(pairs), len(look_ups), len(look_ups) * len(CHOICES),
+    ]  # fmt: skip
+    claims = {row["look_up"]: row for row in document["claims"]}
+    for claim, paper in document["paper"].items():
+        (line,) = (line for line in out.splitlines() if line.startswith(f"{claim}  "))
+        cells = re.split(r"  +", line)
+        assert cells[1] == paper
+        for look_up, cell in zip(look_ups, cells[2:], strict=True):
+            value = claims[look_up][claim]
+            if value is None:
+                assert cell == "-"
+                continue
+            scale = 1 if claim.startswith("pairs") or "times" in claim else 100
+            assert float(cell.split()[0]) == pytest.approx(scale * value, abs=0.51)
+    table = list(csv.DictReader(io.StringIO(do(cascade.main, WORDS + " --csv"))))
+    assert table == [
+        {name: "" if value is None else str(value) for name, value in row.items()}
+        for row in document["claims"]
+    ]
+    do(cascade.main, "--requests 3 --seed 5 --context-length 0 --engine sglang --workers 2")
+    settings, workers = asked[-1]
+    assert (settings.seed, settings.context_length, settings.engine) == (5, 0, "sglang")
+    assert (settings.num_requests, workers) == (3, 2)
+    assert "300 requests a task" in do(cascade.main)
+
+
+def test_suite_without_a_slowdown_has_no_cut_of_it(small, pairs, do, monkeypatch):
+    free = pairs.assign(speedup=1.5, slowdown=0.0)
+    monkeypatch.setattr("cascade_suite.cascade_suite", lambda *_, **__: free)
+    assert re.search(r"back-off cuts it, times +2\.8( +-)+\n", do(cascade.main, WORDS))
+    assert {
+        row["back-off cuts it, times"]
+        for row in parse(do(cascade.main, WORDS + " --json"))["claims"]
+    } == {None}
+
+
+@pytest.mark.parametrize("scale", [0.02, 2.0])
+def test_suite_of_other_figures_fits_80_columns(scale, small, pairs, do, monkeypatch):
+    wild = pairs.assign(speedup=pairs["speedup"] ** scale / (1 + scale / 4))
+    monkeypatch.setattr("cascade_suite.cascade_suite", lambda *_, **__: wild)
+    assert len(widest(do(cascade.main, WORDS))) <= 80
+
+
+REFUSED = [
+    ("--json --csv", "--csv: got True"),
+    ("--requests 0", "--requests: got 0;"),
+    ("--requests -1", "--requests: got -1;"),
+    ("--requests x", "'--requests'", "'x'"),
+    ("--engine nope", "--engine: got 'nope'"),
+    ("--host-speed -1", "--host-speed: got -1.0;"),
+    ("--context-length -1", "--context-length: got -1;"),
+    ("--seed -1", "--seed: got -1;"),
+    ("--workers 0", "--workers: got 0;"),
+    ("--policy none", "No such option"),
+    ("mixtral-8x7b", "unexpected extra argument"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
+def test_one_line_names_the_argument(case, small, refuse, monkeypatch):
+    def too_late(*_):
+        raise AssertionError("a replay was begun")
+
+    monkeypatch.setattr("specmodel.replay.run.replay_block", too_late)
+    words, *fragments = case
+    line = refuse(cascade.main, words)
+    for fragment in fragments:
+        assert fragment in line
+
+
+@pytest.mark.parametrize("words", ["--requests 3", "--requests 3 --json"])
+def test_interrupt_is_silent(words, small, run_script, monkeypatch, tmp_path):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specmodel.replay.run.replay_block", interrupt)
+    status, out, err = run_script(cascade.main, words)
+    assert (status, (out + err).strip()) == (130, "")
+    assert not [*tmp_path.iterdir()]

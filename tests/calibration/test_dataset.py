@@ -1,0 +1,98 @@
+"""The script that writes published timings as a table, and lists what there is."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import specmodel
+from specmodel.measure.measurements import read_measurements
+
+dataset = pytest.importorskip("dataset")
+SCRIPT = Path(dataset.__file__)
+
+
+@pytest.fixture
+def _published() -> None:
+    pytest.importorskip("aiconfigurator_core")
+    pytest.importorskip("pyarrow")
+
+
+published = pytest.mark.usefixtures("_published")
+
+REFUSED = [
+    ("h200_sxm trtllm", "version: got None"),
+    ("h200_sxm trtllm 1.3.0rc20", "--output: got None"),
+    ("--output out.csv", "hardware: got None"),
+    ("--list h200_sxm", "hardware: got 'h200_sxm'", "none with --list"),
+    ("--list --output out.csv", "--output: got 'out.csv'", "none with --list"),
+    ("h200 trtllm 1.3.0rc20 --output out.csv", "hardware: got 'h200'", "h200_sxm"),
+    ("t4 trtllm 1.3.0rc20 --output out.csv", "hardware: got 't4'", "with tables"),
+    ("h200_sxm trtllm 1.3.0rc20 more", "unexpected extra argument"),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[0])
+def test_one_line_names_the_argument(case, refuse) -> None:
+    words, *fragments = case
+    line = refuse(dataset.main, words)
+    for fragment in fragments:
+        assert fragment in line
+
+
+@pytest.mark.parametrize("words", ["h200_sxm trtllm 1.3.0rc20 --output out.csv", "--list", ""])
+def test_it_says_what_to_install(words, refuse, monkeypatch) -> None:
+    monkeypatch.setattr("published.datasets.find_spec", lambda _name: None)
+    line = refuse(dataset.main, words)
+    assert "aiconfigurator_core" in line
+    assert "pip install 'specmodel[datasets]'" in line
+
+
+@published
+@pytest.mark.dataset
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        ("h200_sxm trt 1.3.0rc20", ["'trt/1.3.0rc20'", "trtllm/1.3.0rc20", "vllm/0.24.0"]),
+        ("h200_sxm trtllm 9.9", ["'trtllm/9.9'", "trtllm/1.3.0rc20", "h200_sxm"]),
+        ("h200_sxm ../.. 9.9", ["'../../9.9'", "trtllm/1.3.0rc20"]),
+        ("h200_sxm '' ''", ["'/'", "trtllm/1.3.0rc20"]),
+    ],
+)
+def test_it_names_the_tables_there_are(words, fragments, refuse, tmp_path) -> None:
+    (tmp_path / "out.csv").write_bytes(b"kept as it is\n")
+    line = refuse(dataset.main, f"{words} --output out.csv")
+    for fragment in fragments:
+        assert fragment in line
+
+
+@published
+@pytest.mark.dataset
+def test_the_list_says_what_the_profiles_have_fitted(do) -> None:
+    listed = do(dataset.main, "--list")
+    assert do(dataset.main) == listed
+    rows = [line.split() for line in listed.splitlines()]
+    assert rows[0] == ["hardware", "stack", "version", "shipped"]
+    assert ["h200_sxm", "trtllm", "1.3.0rc20", "fitted"] in rows
+    assert {row[0] for row in rows[1:]} <= set(specmodel.list_hardware())
+
+
+@published
+@pytest.mark.dataset
+def test_it_writes_a_table_that_fit_reads(do) -> None:
+    out = do(dataset.main, "a100_sxm_80gb vllm 0.14.0 --output a100.csv")
+    table = read_measurements("a100.csv")
+    assert out.startswith(f"Written: a100.csv\n{len(table)} points: ")
+    for role, count in table["role"].value_counts().items():
+        assert f"{count} {role}" in out
+    assert set(table["component"]) == {"experts", "gemm", "attention", "prompt_attention"}
+    assert Path("a100.csv").read_text().startswith("# aiconfigurator-core")
+
+
+def test_it_runs_as_a_program(tmp_path) -> None:
+    command = [sys.executable, str(SCRIPT), "t4", "trtllm", "1", "--output", "out.csv"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("dataset: error: ")
+    assert len(done.stderr.splitlines()) == 1
