@@ -11,6 +11,7 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from dataset import write_dataset
 from links import fit_links
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
 SAME_CHIP = {"a100_sxm_80gb": "a800_sxm_80gb"}
 """Devices measured, and another of the same chip and memory that takes the fit too."""
-ENGINES = {
+ENGINES: dict[str, dict[str, Any]] = {
     "vllm-moesd-2025": {
         "stack": "vllm",
         "version": "vLLM of 2025, its version not published",

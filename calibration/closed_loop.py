@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product, repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -267,8 +268,8 @@ def predictions(
     """Return what is predicted for each point and quantity; a speedup for the tokens emitted."""
     by_name = {target.name: target for target in setting.targets}
     wide = measured.pivot_table(index=KEY, columns="quantity", values="value", aggfunc="median")
-    found = {}
-    for key, row in wide.iterrows():
+    found: dict[tuple[Any, ...], float] = {}
+    for key, row in zip(wide.index.tolist(), wide.to_dict("records"), strict=True):
         name, correlation, context, batch, gamma = key
         tokens = row["tokens_per_step"] if np.isfinite(row["tokens_per_step"]) else 1.0
         p = specmodel.predict(

@@ -1,7 +1,7 @@
 """Fit links and all-reduces to published tables, and write them into the profiles.
 
 Usage: python calibration/links.py. Prints how far off all-reduces are that were left out of the
-fits; `published.py` begins with the same.
+fits; `all_published.py` begins with the same.
 """
 
 import re
@@ -58,7 +58,8 @@ def published_all_reduces(links: dict[str, Link], sizes: tuple[int, int]) -> lis
     """Return the tables of the latest version of each stack on each device with a link."""
     listed = list_tables().query("operation == 'comm'")
     found = []
-    for (hardware, stack), tables in listed.groupby(["hardware", "framework"]):
+    for names, tables in listed.groupby(["hardware", "framework"]):
+        hardware, stack = map(str, names)
         if hardware in links:
             version = max(tables["version"], key=release)
             rows = read_timings("comm", hardware, stack, version)
@@ -144,11 +145,16 @@ def relatives(name: str, links: dict[str, Link], measured: list[str]) -> list[st
     return list(LIKE.get(name, [other for other in measured if links[other].kind == kind]))
 
 
+def shipped_links() -> dict[str, Link]:
+    """Return the links that profiles have at this moment, by device."""
+    profiles = {name: load_hardware(PROFILES / f"{name}.toml") for name in list_hardware()}
+    return {name: profile.link for name, profile in profiles.items() if profile.link}
+
+
 def fit_links() -> pd.DataFrame:
     """Fit all links, write them into the profiles, and return how far off they are."""
-    profiles = {name: load_hardware(PROFILES / f"{name}.toml") for name in list_hardware()}
-    links = {name: profile.link for name, profile in profiles.items() if profile.link}
-    fit_efficiencies(links)
+    fit_efficiencies(shipped_links())
+    links = shipped_links()
     tables = published_all_reduces(links, SIZES)
     measured = sorted({one.hardware for one in tables})
     judged = []
@@ -169,11 +175,11 @@ def own_fits(
     name: str, links: dict[str, Link], tables: list[AllReduces]
 ) -> tuple[dict[str, AllReduceFit], list[dict[str, object]]]:
     """Return the fits of the stacks that were timed on a device, and how far off they are."""
-    fits, judged, link = {}, [], load_hardware(PROFILES / f"{name}.toml").link
+    fits, judged = {}, []
     for one in (one for one in tables if one.hardware == name):
         fitting = fit_together(links, [one])
         fits[one.stack] = record(fitting, one.version, f"measured on {name}")
-        judged.append(judge(link, one, fitting))
+        judged.append(judge(links[name], one, fitting))
     return fits, judged
 
 

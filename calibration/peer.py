@@ -21,7 +21,10 @@ import statistics
 from collections import Counter, defaultdict
 from pathlib import Path
 
-MODELS = {
+Row = dict[str, str]
+"""A row of a table, by column."""
+
+MODELS: dict[tuple[str, str], tuple[str, dict[str, str]]] = {
     ("DeepSeek-R1", "fp8"): ("deepseek-ai/DeepSeek-R1", {}),
     ("DeepSeek-R1", "fp4"): ("nvidia/DeepSeek-V3.1-NVFP4", {}),
     ("Llama-3.1-70B", "fp8"): ("nvidia/Llama-3.1-70B-Instruct-FP8", {}),
@@ -43,7 +46,7 @@ NAMES = (
 )
 
 
-def clean_rows(path):
+def clean_rows(path: str) -> list[Row]:
     """Return the rows of a table that measure plain decoding without a queue."""
     with Path(path).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -56,7 +59,7 @@ def clean_rows(path):
     ]
 
 
-def layout(row):
+def layout(row: Row) -> dict[str, int]:
     """Return degrees as the peer names them."""
     gpus, spread = int(row["gpus"]), int(row["expert_parallel"])
     if row["model"] in DENSE:
@@ -66,7 +69,7 @@ def layout(row):
     return own | {"moe_ep_size": spread, "moe_tp_size": gpus // spread}
 
 
-def estimate(row):
+def estimate(row: Row) -> float:
     """Return the time per output token of a row by the peer [ms]."""
     from aiconfigurator.cli.api import cli_estimate
 
@@ -85,12 +88,12 @@ def estimate(row):
         **degrees,
         **dtypes,
     )
-    return found.tpot
+    return float(found.tpot)
 
 
-def main():
+def main() -> None:
     """Draw rows, ask the peer, write its answers and print its errors."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("table")
     parser.add_argument("output")
     parser.add_argument("--rows", type=int, default=300)
@@ -99,7 +102,8 @@ def main():
     logging.disable(logging.CRITICAL)
     rows = clean_rows(options.table)
     random.Random(options.seed).shuffle(rows)
-    answered, refused = [], Counter()
+    answered: list[Row] = []
+    refused: Counter[tuple[str, ...]] = Counter()
     with Path(options.output).open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, NAMES, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
@@ -113,10 +117,10 @@ def main():
                 key = row["model"], row["dtype"], row["system"], row["backend"]
                 refused[(*key, f"{type(error).__name__}: {str(error)[:100]}")] += 1
                 continue
-            answered.append(row | {"predicted_tpot_ms": tpot})
+            answered.append(row | {"predicted_tpot_ms": str(tpot)})
             writer.writerow(answered[-1])
             file.flush()
-    groups = defaultdict(list)
+    groups: defaultdict[str, list[float]] = defaultdict(list)
     for row in answered:
         ratio = float(row["predicted_tpot_ms"]) / float(row["measured_tpot_ms"]) - 1
         for name in ("all", row["model"], row["backend"], row["system"], row["dtype"]):

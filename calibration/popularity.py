@@ -10,6 +10,7 @@ second opinion that nothing is fitted to.
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,8 +28,10 @@ from specmodel.prediction.predicting import predict_deployed
 EXPONENTS = [round(0.1 * i, 1) for i in range(9)]
 DRAFT_LENGTH = 3
 """MTP of the rows: what InferenceMAX runs where attention is not data-parallel [token]."""
-SAME = ("model", "dtype", "system", "backend", "backend_version", "gpus", "isl", "osl")
-SAME += ("expert_parallel", "attention_data_parallel")
+SAME = (
+    *("model", "dtype", "system", "backend", "backend_version", "gpus", "isl", "osl"),
+    *("expert_parallel", "attention_data_parallel"),
+)
 TIME = "measured_tpot_ms"
 LEAST_SERIES = 3
 """Batch sizes with and without MTP [-]."""
@@ -123,8 +126,10 @@ def second_opinion(path: str, table: ServingTable) -> None:
 
 def speedups(rows: list[Served], first: float, exponent: float) -> np.ndarray:
     """Return speedups of a series, with as many tokens a step as its first speedup asks for."""
-    deployment, assumed = resolve(rows[0].deployment | routing_of(exponent) | {"drafter": "mtp"})
-    points = {name: np.array([float(row.points[name]) for row in rows]) for name in rows[0].points}
+    deployment, assumed = resolve({**rows[0].deployment, **routing_of(exponent), "drafter": "mtp"})
+    points: dict[str, Any] = {
+        name: np.array([float(row.points[name]) for row in rows]) for name in rows[0].points
+    }
 
     def predicted(tokens: float) -> np.ndarray:
         acceptance = Acceptance(tokens_per_step=tokens, measured_draft_length=DRAFT_LENGTH)

@@ -17,6 +17,7 @@ from scipy.optimize import brentq, minimize
 
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
+from specmodel.replay.traces.record import Trace
 from specmodel.replay.traces.statistics import (
     DRAFT_LENGTHS,
     TraceStatistics,
@@ -75,7 +76,7 @@ def unrounded(tokens_per_step: list[float]) -> np.ndarray:
 
     start = np.linspace(-4, 4, len(published))
     best = minimize(roughness, start, method="L-BFGS-B", bounds=[(-4.9, 4.9)] * len(start))
-    return published + best.x / 1000
+    return np.asarray(published + best.x / 1000)
 
 
 def survival(gains: np.ndarray, highest: float) -> list[float]:
@@ -101,7 +102,7 @@ class Fit:
         self.row, self.measured = row, measured_statistics(row)
         self.target = unrounded(self.measured.tokens_per_step)
         self.gains = np.diff(self.target, prepend=1)
-        self.best: tuple[float, AcceptanceProcess | None] = (np.inf, None)
+        self.tried: list[tuple[float, AcceptanceProcess]] = []
 
     def process(
         self, request_share: float, regime_share: float, tokens: float
@@ -118,7 +119,9 @@ class Fit:
             measured=self.measured,
         )
 
-    def solve(self, shape: tuple[float, float, float], sets: int, within: float, seed: int):
+    def solve(
+        self, shape: tuple[float, float, float], sets: int, within: float, seed: int
+    ) -> tuple[AcceptanceProcess, Trace, TraceStatistics]:
         """Scale the sums of the survival until the walks emit what was measured."""
         num_requests = sets * self.measured.num_requests
         lengths = np.random.default_rng(seed).integers(SHORTEST, LONGEST + 1, num_requests)
@@ -136,7 +139,7 @@ class Fit:
         return process, trace, found
 
     def miss(self, point: np.ndarray) -> float:
-        """Return the squared misses at a point, and keep the process if it is the best so far."""
+        """Return the squared misses at a point, and keep them with the process."""
         shared, of_requests = 1 / (1 + np.exp(-point[:2]))
         shape = shared * of_requests, shared * (1 - of_requests), 1 + np.exp(min(point[2], 9))
         process, trace, found = self.solve(shape, SEARCH_SETS, within=2e-3, seed=1)
@@ -150,9 +153,8 @@ class Fit:
         ]
         off = np.abs(found.tokens_per_step / self.target - 1).max()
         total = float(np.square(misses).sum() + (max(0, off - 0.002) / 0.005) ** 2)
-        total += REGIME_WEIGHT * np.log(process.regime_tokens)
-        if total < self.best[0]:
-            self.best = total, process
+        total += REGIME_WEIGHT * float(np.log(process.regime_tokens))
+        self.tried.append((total, process))
         return total
 
     def run(self) -> AcceptanceProcess:
@@ -162,7 +164,7 @@ class Fit:
             simplex = np.array([start, *(start + np.eye(3))])
             options = {"maxfev": 60, "xatol": 0.02, "fatol": 0.02, "initial_simplex": simplex}
             minimize(self.miss, start, method="Nelder-Mead", options=options)
-        total, best = self.best
+        total, best = min(self.tried, key=lambda tried: tried[0])
         shape = best.request_share, best.regime_share, best.regime_tokens
         process, _, found = self.solve(shape, FINAL_SETS, within=3e-4, seed=3)
         off = np.abs(found.tokens_per_step / self.target - 1).max()
@@ -174,8 +176,8 @@ class Fit:
 
 def main(names: list[str]) -> None:
     rows = pd.read_csv(TABLE, comment="#").set_index("name", drop=False)
-    for name in names or rows.index:
-        write_text(FOLDER / f"{name}.toml", toml_text(Fit(rows.loc[name]).run()) + "\n")
+    for name, row in (rows.loc[names] if names else rows).iterrows():
+        write_text(FOLDER / f"{name}.toml", toml_text(Fit(row).run()) + "\n")
 
 
 if __name__ == "__main__":

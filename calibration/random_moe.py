@@ -81,8 +81,8 @@ def attention(config: dict[str, Any], gates: int = 0) -> Shapes:
     """Return shapes of grouped-query attention, with so many gates beside each query."""
     h, d = config["hidden_size"], config["head_dim"]
     q, kv = (d * config[f"num_{kind}_heads"] for kind in ("attention", "key_value"))
-    own = {"q_proj": (q * (1 + gates), h), "k_proj": (kv, h), "v_proj": (kv, h), "o_proj": (h, q)}
-    own |= {"q_norm": (d,), "k_norm": (d,)}
+    own: Shapes = {"q_proj": (q * (1 + gates), h), "k_proj": (kv, h)}
+    own |= {"v_proj": (kv, h), "o_proj": (h, q), "q_norm": (d,), "k_norm": (d,)}
     return {f"self_attn.{name}.weight": shape for name, shape in own.items()}
 
 

@@ -49,7 +49,7 @@ def save(weights: dict[str, Any], folder: Path) -> None:
 def tokenizer(size: int) -> dict[str, Any]:
     """Return files of a tokenizer of so many words, t0 and t1 at the beginning and the end."""
     words = {f"t{i}": i for i in range(size)}
-    whole = {
+    whole: dict[str, Any] = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
         "normalizer": None, "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None,
         "decoder": None, "model": {"type": "WordLevel", "vocab": words, "unk_token": "t2"},

@@ -121,7 +121,8 @@ RANGE = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326}
 
 def noise(found: pd.DataFrame) -> pd.Series:
     """Return the standard error of steps by how far repeats differ; NaN of single ones [-]."""
-    return found["step_spread"] / found["repeats"].map(RANGE) / np.sqrt(found["repeats"])
+    repeats = found["repeats"]
+    return found["step_spread"] / repeats.map(RANGE) / repeats.pow(0.5)
 
 
 def told(both: pd.DataFrame) -> str:
@@ -196,8 +197,10 @@ def judge_schedule(folder: Path) -> str:
     drafts = json.loads((folder / "schedule.json").read_text())
     loads = pd.read_csv(folder / "loads.csv")
     loads = loads.assign(predicted=loads["predicted"] / loads["tokens_per_step"] * 1e3)
-    times = loads.pivot_table(index=LOAD, columns="draft_length", values=["tpot_ms", "predicted"])
-    alone, foreseen = times["tpot_ms"], times["predicted"]
+    alone, foreseen = (
+        loads.pivot_table(index=LOAD, columns="draft_length", values=value)
+        for value in ("tpot_ms", "predicted")
+    )
     own = pd.read_csv(folder / "served.schedule.csv")
     own["prompt"] = own["prompt_length"].round().astype(int)
     own = own.set_index(LOAD).loc[alone.index]
@@ -255,13 +258,13 @@ def figure_of_schedule(found: pd.DataFrame, path: Path) -> None:
     prompts = sorted(found.index.unique("prompt"))
     drawn = Figure(figsize=(3.0 * len(prompts) + 1.2, 3.0), layout="constrained")
     panels = drawn.subplots(1, len(prompts), squeeze=False, sharey=True)[0]
-    alone = [name for name in found if str(name).startswith("length_")]
+    alone = [name for name in map(str, found) if name.startswith("length_")]
     for axes, prompt in zip(panels, prompts, strict=True):
         part = found.xs(prompt, level="prompt")
         for name in alone:
             speedup = part["plain_ms"] / part[name]
             axes.plot(part.index, speedup, color="0.75", lw=1)
-            axes.annotate(str(name).split("_")[1], (part.index[-1], speedup.iloc[-1]), fontsize=6)
+            axes.annotate(name.split("_")[1], (part.index[-1], speedup.iloc[-1]), fontsize=6)
         foreseen = part["plain_predicted_ms"] / part["predicted_ms"]
         axes.plot(part.index, foreseen, "--", color="C0", label="schedule, predicted")
         axes.plot(part.index, part["plain_ms"] / part["tpot_ms"], "o", color="C0", label="measured")

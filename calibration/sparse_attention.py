@@ -4,8 +4,8 @@ These layers were published whole: sparse attention over latents (DSA), block-sp
 grouped heads (MSA), and compressed attention (HCA with CSA) with its residual streams (mHC).
 
 Usage: python calibration/sparse_attention.py [dsa] [msa] [hca] [mhc], all if none is named. Adds
-fits to the stacks that profiles have, after `published.py` or within it, and typical ones; prints
-the errors on shapes that were not fitted.
+fits to the stacks that profiles have, after `all_published.py` or within it, and typical ones;
+prints the errors on shapes that were not fitted.
 """
 
 import sys
@@ -113,20 +113,21 @@ class Fitted(NamedTuple):
 def fit_all(layers: Layers) -> list[Fitted]:
     """Fit every table there is of a kind of layers."""
     found = []
-    tables = list_tables().query("operation == @layers.operation")
-    for row in tables.itertuples(index=False):
-        if layers.engines.get(row.framework) != row.version:
+    columns = ["hardware", "framework", "version"]
+    tables = list_tables().query("operation == @layers.operation")[columns].astype(str)
+    for device, engine, version in tables.to_numpy().tolist():
+        if layers.engines.get(engine) != version:
             continue
-        if layers.devices and row.hardware not in layers.devices:
+        if layers.devices and device not in layers.devices:
             continue
-        hardware = load_hardware(PROFILES / f"{row.hardware}.toml")
-        table = layers.table(row.hardware, row.framework)
-        fits = layers.fit(table, hardware, row.hardware)
-        found.append(Fitted(layers, row.hardware, row.framework, hardware, table, fits))
+        hardware = load_hardware(PROFILES / f"{device}.toml")
+        table = layers.table(device, engine)
+        fits = layers.fit(table, hardware, device)
+        found.append(Fitted(layers, device, engine, hardware, table, fits))
         for kv_dtype in kv_dtypes(fits):
             fit = fits[layers.main_kind, kv_dtype].fit
             print(
-                f"{layers.operation} {row.hardware:10} {row.framework:7} KV {kv_dtype:4} "
+                f"{layers.operation} {device:10} {engine:7} KV {kv_dtype:4} "
                 f"fitted {fit.num_points:5} judged {fit.num_judged:5}: mean {fit.mean_error:.1%} "
                 f"median {fit.median_error:.1%} 90 % {fit.percentile_90_error:.1%}",
                 flush=True,
@@ -188,21 +189,20 @@ def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
 def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:
     judged = pd.concat([left_out(kv_dtype, entry, found) for entry in found], ignore_index=True)
     common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
+    alike: dict[str, Any] = {
+        "sharpness": SHARPNESS,
+        "arithmetic_dtype": FITTED_DTYPE,
+        "num_points": 0,
+        "num_judged": len(judged),
+        "is_held_out": True,
+        **shape_errors(judged),
+        "shape_spread": common,
+        "row_spread": row,
+        "varied": [],
+        "covariance": [],
+    }
     return {
-        kind: KernelFit(
-            **means(kind, kv_dtype, found),
-            sharpness=SHARPNESS,
-            arithmetic_dtype=FITTED_DTYPE,
-            num_points=0,
-            num_judged=len(judged),
-            is_held_out=True,
-            **shape_errors(judged),
-            shape_spread=common,
-            row_spread=row,
-            varied=[],
-            covariance=[],
-        )
-        for kind in found[0].layers.of_kind
+        kind: KernelFit(**alike | means(kind, kv_dtype, found)) for kind in found[0].layers.of_kind
     }
 
 

@@ -1,6 +1,6 @@
 """Test which fit stands in best where a stack lacks a table, by leaving each table out in turn.
 
-Usage: python calibration/stand_ins.py FOLDER, with the tables that `published.py` wrote there, and
+Usage: python calibration/stand_ins.py FOLDER, with the tables that `all_published.py` wrote there,
 which runs this too. Prints the errors of each candidate, writes the rule that ships, and takes fits
 out of profiles that are worse than what stands in for them.
 """
@@ -63,8 +63,8 @@ def typical_elsewhere(kind: str, dtype: str, device: str, fitted: list[Fitted]) 
     others = [e for e in fitted if e.hardware.name != device and is_judged(e, kind, dtype)]
     if len({entry.hardware.name for entry in others}) < 2:
         return []
-    own = {"activation_efficiency": None, "varied": [], "covariance": []}
-    changes = own | {"at_bound": []} | means(kind, dtype, others)
+    changes: dict[str, Any] = {"activation_efficiency": None}
+    changes |= {"varied": [], "covariance": [], "at_bound": []} | means(kind, dtype, others)
     return [getattr(others[0].stack, kind)[dtype].model_copy(update=changes)]
 
 
@@ -84,7 +84,8 @@ def left_out(table: Table, fitted: list[Fitted]) -> list[dict[str, Any]]:
         for name in (dtype, fitted_dtype(kind))
         for fit in typical_elsewhere(kind, name, hardware.name, fitted)
     }
-    typical = FittedStack(version="-", source="other devices", date="2026-01-01", **{kind: common})
+    shared: dict[str, Any] = {kind: common}
+    typical = FittedStack(version="-", source="other devices", date="2026-01-01", **shared)
     found = {"fitted": (getattr(own, kind)[dtype], "")}
     for one in candidates(kind, dtype, lacking, stacks, typical):
         found[one.candidate] = (one.fit, one.name)
@@ -132,15 +133,17 @@ def worse_than_stand_in(found: pd.DataFrame, rule: StandIns) -> list[tuple[str, 
     What stands in for another stays, and so does the standard dtype of a stack.
     """
     lost: list[tuple[float, tuple[str, ...], tuple[str, ...]]] = []
-    for key, rows in found.groupby(KEY):
+    orders = {str(kind): ranked.order for kind, ranked in rule.kinds.items()}
+    for names, rows in found.groupby(KEY):
+        device, _, kind, dtype = key = tuple(map(str, names))
         by_name = rows.set_index("candidate")
-        order = [name for name in rule.kinds[key[2]].order if name in by_name.index]
-        if not order or order[0] == "own" or key[3] == fitted_dtype(key[2]):
+        order = [name for name in orders[kind] if name in by_name.index]
+        if not order or order[0] == "own" or dtype == fitted_dtype(kind):
             continue
-        best = by_name.loc[order[0]]
-        ratio = by_name.loc["fitted", "error"] / best["error"]
+        error = by_name["error"]
+        ratio = float(error["fitted"]) / float(error[order[0]])
         if ratio > WORSE:
-            lost.append((ratio, key, (key[0], best["name"], *key[2:])))
+            lost.append((ratio, key, (device, str(by_name["name"][order[0]]), kind, dtype)))
     taken, needed = list[tuple[str, ...]](), set[tuple[str, ...]]()
     for _, key, other in sorted(lost, reverse=True):
         if key not in needed and other not in taken:
@@ -160,7 +163,7 @@ def take_out(device: str, stack: str, kind: str, dtype: str) -> None:
 def write_stand_ins(fitted: list[Fitted]) -> pd.DataFrame:
     """Write the rule, take out what is worse than what it gives, and return all errors."""
     found = pd.DataFrame([row for table in tables(fitted) for row in left_out(table, fitted)])
-    rankings = {str(kind): ranking(rows) for kind, rows in found.groupby("kind")}
+    rankings: dict[Any, Ranking] = {kind: ranking(rows) for kind, rows in found.groupby("kind")}
     source = f"tables of {source_name()} left out in turn, {len(fitted)} stacks"
     rule = StandIns(source=source, date=date.today().isoformat(), kinds=rankings)
     write_text(RECORDS / "stand_ins.toml", toml_text(rule) + "\n")

@@ -1,7 +1,7 @@
 """Typical kernels: geometric means of what was fitted, and their errors on a device left out."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,7 +51,9 @@ def typical_stack(fitted: list[Fitted], today: str) -> FittedStack:
     expect on a device that nothing was measured on.
     """
     devices = sorted({entry.hardware.name for entry in fitted})
-    fits = {kind: typical_fits(kind, fitted) for kind in FITTED_KINDS if kind not in OF_A_STACK}
+    fits: dict[str, Any] = {
+        kind: typical_fits(kind, fitted) for kind in FITTED_KINDS if kind not in OF_A_STACK
+    }
     computing = {"compute_efficiency": fits["gemm"][FITTED_DTYPE].compute_efficiency}
     fits["attention"] = {
         dtype: fit.model_copy(update=computing) for dtype, fit in fits["attention"].items()
@@ -89,13 +91,15 @@ def typical_fit(kind: str, dtype: str, fitted: list[Fitted]) -> KernelFit:
         [left_out(kind, dtype, entry, fitted) for entry in fitted], ignore_index=True
     )
     common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
+    errors: dict[str, Any] = {**shape_errors(judged)}
+    values: dict[str, Any] = {"memory_efficiency": 1.0} | means(kind, dtype, fitted)
     return KernelFit(
-        **{"memory_efficiency": 1.0} | means(kind, dtype, fitted),
+        **values,
         arithmetic_dtype=getattr(fitted[0].stack, kind)[dtype].arithmetic_dtype,
         num_points=0,
         num_judged=len(judged),
         is_held_out=True,
-        **shape_errors(judged),
+        **errors,
         shape_spread=common,
         row_spread=row,
         varied=[],

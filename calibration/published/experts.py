@@ -135,7 +135,7 @@ def _slow_slices(table: pd.DataFrame) -> list[int]:
 def _slow_widths(times: pd.DataFrame) -> set[int]:
     """Return the widths that are slow, of times by number of tokens, a column a width."""
     slow: set[int] = set()
-    by_width = {int(width): times[width].to_numpy() for width in times}
+    by_width = {int(width): times[width].to_numpy() for width in times.columns}
     for wide in sorted(by_width, reverse=True):
         thinner = [width for width in by_width if width < wide]
         if any(_median(by_width[wide] / by_width[w] * (w / wide)) > 1.5 for w in thinner):

@@ -212,7 +212,7 @@ def _slow_sizes(times: pd.DataFrame) -> set[int]:
     """Return the columns that take too long for their size, next to the last that does not."""
     slow: set[int] = set()
     first, *sizes = map(int, times.columns) if len(times) else [0]
-    by_size = {int(size): times[size].to_numpy() for size in times}
+    by_size = {int(size): times[size].to_numpy() for size in times.columns}
     for size in sizes:
         small, large = by_size[first], by_size[size]
         is_long = ~np.isnan(small) & (large > 2 * np.nanmin(large))
