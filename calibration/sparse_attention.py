@@ -14,7 +14,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from published import block_sparse_modules as msa, compressed_modules as v4, sparse_modules as dsa
@@ -24,11 +23,11 @@ from published.tables import SERVERS
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.files import write_text
 from specmodel.base.records import toml_text
-from specmodel.fit.kernels import KernelFitting, normal_spreads, shape_errors
-from specmodel.fit.result import rounded
+from specmodel.fit.kernels import KernelFitting
 from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.machines.kernels import FITTED_DTYPE, FittedStack, KernelFit, load_typical
 from specmodel.machines.profiles import hardware_text, with_stack
+from typical import geometric_means, judged_elsewhere
 
 ROOT = Path(__file__).parents[1]
 PROFILES, RECORDS = ROOT / "hw_profiles", ROOT / "specmodel/machines/data"
@@ -188,21 +187,14 @@ def with_typical(typical: FittedStack, found: list[Fitted]) -> FittedStack:
 
 def typical_fits(kv_dtype: str, found: list[Fitted]) -> dict[str, KernelFit]:
     judged = pd.concat([left_out(kv_dtype, entry, found) for entry in found], ignore_index=True)
-    common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
-    alike: dict[str, Any] = {
-        "sharpness": SHARPNESS,
-        "arithmetic_dtype": FITTED_DTYPE,
-        "num_points": 0,
-        "num_judged": len(judged),
-        "is_held_out": True,
-        **shape_errors(judged),
-        "shape_spread": common,
-        "row_spread": row,
-        "varied": [],
-        "covariance": [],
-    }
     return {
-        kind: KernelFit(**alike | means(kind, kv_dtype, found)) for kind in found[0].layers.of_kind
+        kind: judged_elsewhere(
+            judged,
+            sharpness=SHARPNESS,
+            arithmetic_dtype=FITTED_DTYPE,
+            **means(kind, kv_dtype, found),
+        )
+        for kind in found[0].layers.of_kind
     }
 
 
@@ -223,14 +215,12 @@ def left_out(kv_dtype: str, entry: Fitted, found: list[Fitted]) -> pd.DataFrame:
 
 
 def means(kind: str, kv_dtype: str, found: list[Fitted]) -> dict[str, float]:
-    """Return geometric means, over the engines of a GPU first: each GPU counts once."""
+    """Return geometric means of parameters over GPUs."""
     have = [entry for entry in found if (kind, kv_dtype) in entry.fits]
     fits = [entry.fits[kind, kv_dtype].fit for entry in have]
     efficiencies = ("memory_efficiency", "compute_efficiency")
     names = list(dict.fromkeys([*found[0].layers.of_kind[kind], *efficiencies]))
-    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
-    typical = np.exp(logs.groupby([entry.device for entry in have]).mean().mean())
-    return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))
+    return geometric_means(fits, names, [entry.device for entry in have])
 
 
 def kv_dtypes(fits: dict[tuple[str, str], KernelFitting]) -> list[str]:

@@ -1,6 +1,7 @@
 """Typical kernels: geometric means of what was fitted, and their errors on a device left out."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,12 +91,17 @@ def typical_fit(kind: str, dtype: str, fitted: list[Fitted]) -> KernelFit:
     judged = pd.concat(
         [left_out(kind, dtype, entry, fitted) for entry in fitted], ignore_index=True
     )
+    arithmetic = getattr(fitted[0].stack, kind)[dtype].arithmetic_dtype
+    values = {"memory_efficiency": 1.0} | means(kind, dtype, fitted)
+    return judged_elsewhere(judged, arithmetic_dtype=arithmetic, **values)
+
+
+def judged_elsewhere(judged: pd.DataFrame, **parameters: Any) -> KernelFit:
+    """Return parameters with their errors on devices that were left out of them."""
     common, row = normal_spreads(-np.log1p(judged["error"]), judged["shape"])
     errors: dict[str, Any] = {**shape_errors(judged)}
-    values: dict[str, Any] = {"memory_efficiency": 1.0} | means(kind, dtype, fitted)
     return KernelFit(
-        **values,
-        arithmetic_dtype=getattr(fitted[0].stack, kind)[dtype].arithmetic_dtype,
+        **parameters,
         num_points=0,
         num_judged=len(judged),
         is_held_out=True,
@@ -118,14 +124,20 @@ def left_out(kind: str, dtype: str, entry: Fitted, fitted: list[Fitted]) -> pd.D
 
 
 def means(kind: str, dtype: str, fitted: list[Fitted]) -> dict[str, float]:
-    """Return geometric means, over the stacks of a device first: each device counts once.
+    """Return geometric means of parameters over devices.
 
     Sharpnesses are powers of two, which are cheap to take, and so is theirs.
     """
-    names = [*PARAMETERS[kind], "sharpness"]
     fits = [getattr(entry.stack, kind)[dtype] for entry in fitted]
-    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
     devices = [entry.hardware.name for entry in fitted]
-    typical = np.exp(logs.groupby(devices).mean().mean())
-    found = dict(zip(names, [rounded(value, 4) for value in typical], strict=True))
+    found = geometric_means(fits, [*PARAMETERS[kind], "sharpness"], devices)
     return found | {"sharpness": 2.0 ** round(math.log2(found["sharpness"]))}
+
+
+def geometric_means(
+    fits: Sequence[KernelFit], names: Sequence[str], devices: Sequence[str]
+) -> dict[str, float]:
+    """Return geometric means by name, over the fits of a device first: each device counts once."""
+    logs = pd.DataFrame(np.log([[getattr(fit, name) for name in names] for fit in fits]))
+    typical = np.exp(logs.groupby(list(devices)).mean().mean())
+    return dict(zip(names, [rounded(value, 4) for value in typical], strict=True))

@@ -12,10 +12,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from published import datasets
-from published.layers import TimedLayers, decode_pass, table_stream
+from published.layers import (
+    TimedLayers,
+    decode_pass,
+    read_engine,
+    shape_names,
+    table_stream,
+)
 from published.roles import cold_rows, mixed_third, short_rows
-from specmodel.base.errors import InputError
 from specmodel.fit.kernels import KernelFitting
 from specmodel.layers.block_sparse import BlockSparseAttention
 from specmodel.layers.work import Work
@@ -101,9 +105,7 @@ def block_sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     InputError
         If there is no such table, or the package is not installed.
     """
-    if engine not in ENGINES:
-        raise InputError("engine", engine, f"one of {', '.join(ENGINES)}")
-    raw = datasets.read_timings("msa", hardware, engine, ENGINES[engine])
+    raw = read_engine("msa", hardware, engine, ENGINES)
     table = raw[raw["batch_size"] <= MOST_SEQUENCES.get(engine, np.inf)]
     table = table[table["context_length"] <= LONGEST].reset_index(drop=True)
     device, read = load_hardware(hardware), np.empty(len(table))
@@ -112,11 +114,10 @@ def block_sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     streamed = pd.Series(read, table.index)
     is_timed = cold_rows(streamed, device)
     is_timed |= short_rows(streamed, table["latency"], device, share=LAUNCHED)
-    shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
     is_fitted = mixed_third(table, SHAPE, EVERY.get(engine, 3))
     is_timed &= ~is_fitted | (table["context_length"] >= SHORTEST)
     role = np.where(is_timed, np.where(is_fitted, "fit", "judge"), "skip")
-    return table.assign(shape=shapes, role=role)
+    return table.assign(shape=shape_names(table, SHAPE), role=role)
 
 
 def block_modules_work(

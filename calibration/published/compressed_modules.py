@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from published import datasets
-from published.layers import TimedLayers, decode_pass
+from published.layers import TimedLayers, decode_pass, read_engine, shape_names
 from published.roles import MAX_TOKENS, mixed_third
 from specmodel.base.errors import InputError
 from specmodel.fit.kernels import KernelFitting
@@ -107,10 +107,8 @@ def compressed_modules(hardware: str, engine: str) -> pd.DataFrame:
     TensorRT-LLM's takes longer there cannot be: points that take longer than at any longer context
     are fallbacks.
     """
-    if engine not in ENGINES:
-        raise InputError("engine", engine, f"one of {', '.join(ENGINES)}")
     parts = [
-        datasets.read_timings(name, hardware, engine, ENGINES[engine]).assign(ratio=ratio)
+        read_engine(name, hardware, engine, ENGINES).assign(ratio=ratio)
         for name, ratio in _OPERATIONS.items()
     ]
     raw = pd.concat(parts, ignore_index=True)
@@ -120,11 +118,10 @@ def compressed_modules(hardware: str, engine: str) -> pd.DataFrame:
         raw = _without_flat_scores(raw, hardware)
     key = [*SHAPE, "kv_dtype", "batch_size"]
     table = raw.groupby([*key, "context_length"])["latency"].median().reset_index()
-    shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
     longer = table[::-1].groupby(key)["latency"].cummin().sort_index()
     is_slow = (table["latency"] > SLOWER * longer) & (table["ratio"] == _OPERATIONS["csa"])
     role = np.where(mixed_third(table, SHAPE), "fit", "judge")
-    return table.assign(shape=shapes, role=np.where(is_slow, "fallback", role))
+    return table.assign(shape=shape_names(table, SHAPE), role=np.where(is_slow, "fallback", role))
 
 
 def _family(model: str) -> str:
@@ -235,15 +232,13 @@ def stream_modules(hardware: str, engine: str) -> pd.DataFrame:
     What is before the blocks is fitted at the one width and what is after them at the other, so
     that a parameter of each is seen at both.
     """
-    if engine not in STREAM_ENGINES:
-        raise InputError("engine", engine, f"one of {', '.join(STREAM_ENGINES)}")
-    raw = datasets.read_timings("mhc", hardware, engine, STREAM_ENGINES[engine])
+    raw = read_engine("mhc", hardware, engine, STREAM_ENGINES)
     table = raw[raw["num_tokens"] <= MAX_TOKENS].reset_index(drop=True)
     is_narrow = table["hidden_size"] == table["hidden_size"].min()
     is_fitted = (table["operation"] == "pre") == is_narrow
     return table.assign(
         kv_dtype=FITTED_DTYPE,
-        shape=table[list(STREAM_SHAPE)].astype(str).agg("/".join, axis=1),
+        shape=shape_names(table, STREAM_SHAPE),
         role=np.where(is_fitted, "fit", "judge"),
     )
 

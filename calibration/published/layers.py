@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from published import datasets
 from specmodel.algebra.roofline import KernelParameters
 from specmodel.base.errors import InputError
 from specmodel.base.records import build
@@ -45,6 +46,20 @@ Works: TypeAlias = Sequence[tuple[NDArray[np.intp], list[Work]]]
 WorksOf: TypeAlias = Callable[
     [pd.DataFrame, HardwareProfile], Iterator[tuple[NDArray[np.intp], list[Work]]]
 ]
+
+
+def read_engine(
+    operation: str, hardware: str, engine: str, versions: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return the timings of an engine, of the version that is read of it."""
+    if engine not in versions:
+        raise InputError("engine", engine, f"one of {', '.join(versions)}")
+    return datasets.read_timings(operation, hardware, engine, versions[engine])
+
+
+def shape_names(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
+    """Return the name of each row's shape: what these columns say, between slashes."""
+    return table[list(columns)].astype(str).agg("/".join, axis=1)
 
 
 def decode_pass(

@@ -15,7 +15,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from published import datasets
-from published.layers import TimedLayers, decode_pass, table_stream
+from published.layers import (
+    TimedLayers,
+    decode_pass,
+    read_engine,
+    shape_names,
+    table_stream,
+)
 from published.roles import mixed_third
 from specmodel.base.errors import InputError
 from specmodel.fit.kernels import KernelFitting
@@ -101,9 +107,7 @@ def sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     InputError
         If there is no such table, the package is not installed, or a model is not known.
     """
-    if engine not in ENGINES:
-        raise InputError("engine", engine, f"one of {', '.join(ENGINES)}")
-    raw = datasets.read_timings("dsa", hardware, engine, ENGINES[engine])
+    raw = read_engine("dsa", hardware, engine, ENGINES)
     table = raw[raw["batch_size"] <= MOST_SEQUENCES.get(engine, np.inf)]
     table = table.assign(
         family=[_family(model) for model in table["model"]],
@@ -113,10 +117,9 @@ def sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     point = [*key, "activation_dtype", "context_length"]
     table = table.groupby(point)["latency"].median().reset_index()
     longer = table.groupby(key)["latency"].shift(-1)
-    shapes = table[list(SHAPE)].astype(str).agg("/".join, axis=1)
     role = np.where(mixed_third(table, SHAPE), "fit", "judge")
     role = np.where(table["latency"] > FALLBACK * longer, "fallback", role)
-    return table.assign(shape=shapes, role=role)
+    return table.assign(shape=shape_names(table, SHAPE), role=role)
 
 
 def _family(model: str) -> str:
