@@ -124,28 +124,11 @@ SETTING = ["look_up", "routing_correlation", "output_tokens"]
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteSettings:
-    """What the suite runs.
+    """What the suite runs: names in `LOOK_UPS`, and values of all that the paper leaves open.
 
-    Parameters
-    ----------
-    look_ups
-        How the drafter looks up; names in `LOOK_UPS`.
-    routing_correlations
-        How far tokens of a sequence share experts [-].
-    output_tokens
-        Output tokens of a request [token].
-    first_draft_lengths
-        Draft lengths of Cascade's very first trial [token].
-    num_requests
-        Requests of each task [request].
-    context_length
-        KV entries before a step [token].
-    engine
-        Profile that gives the overheads of the serving stack.
-    host_speed
-        How many times as fast its host is; that of the profile if None [-].
-    seed
-        Seed of all that is drawn [-].
+    ``first_draft_lengths`` are those of Cascade's very first trial; ``num_requests`` are of each
+    task; ``engine`` gives the overheads of the serving stack, on a host ``host_speed`` times as
+    fast.
     """
 
     look_ups: Sequence[str] = tuple(LOOK_UPS)
@@ -182,22 +165,11 @@ def cascade_suite(
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> pd.DataFrame:
-    """Return how every policy did on every target and workload.
+    """Return how every policy did on every target and workload: speedup, slowdown and test_share.
 
-    Parameters
-    ----------
-    settings
-        What is run.
-    workers
-        Processes to work on it [-].
-    progress
-        Called with the number of simulations done since it was called last [-].
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each look_up, routing_correlation, output_tokens, model, workload and policy:
-        speedup, slowdown and test_share. Names of policies are those of `simulate`.
+    A row for each look_up, routing_correlation, output_tokens, model, workload and policy, by the
+    policy's name in `simulate`. `progress` is called with the number of simulations done since its
+    last call.
     """
     sums = []
     for _, table in spread(_run, list(_cases(settings)), workers):
@@ -226,15 +198,7 @@ def suite_policy(variant: str, first_draft_length: int) -> str:
 def task_process(task: str, look_up: str) -> AcceptanceProcess:
     """Return the acceptance of a task: its preset, with the proposals that shorter look-ups add.
 
-    Parameters
-    ----------
-    task, look_up
-        Names in `TASKS` and `LOOK_UPS`.
-
-    Returns
-    -------
-    AcceptanceProcess
-        The share of positions that gains a proposal adds to P(at least i tokens accepted).
+    The share of positions that gains a proposal adds to P(at least i tokens accepted).
     """
     preset = load_preset(TASKS[task])
     fewest, accepted = LOOK_UPS[look_up]
@@ -299,17 +263,9 @@ def _run(case: dict[str, Any]) -> pd.DataFrame:
 def suite_claims(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return our figure for each claim of the paper, under every setting that it leaves open.
 
-    Parameters
-    ----------
-    pairs
-        A table that `cascade_suite` returned.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each look_up, routing_correlation, output_tokens and first_draft_length, with
-        a column for each claim of `PAPER` and three more variants; shares as fractions, NaN where
-        there is no slowdown to cut.
+    A row for each look_up, routing_correlation, output_tokens and first_draft_length; a column for
+    each claim of `PAPER` and three more variants. Shares are fractions, NaN where there is no
+    slowdown to cut.
     """
     firsts = pairs["policy"].str.extract(r"first_draft_length=(\d+)")[0].dropna().unique()
     rows = []
@@ -355,16 +311,8 @@ def _claims(speedup: pd.DataFrame, first: int) -> dict[str, float]:
 def suite_choices(pairs: pd.DataFrame) -> pd.DataFrame:
     """Return what each choice of ours in the policy does, at the settings where it was varied.
 
-    Parameters
-    ----------
-    pairs
-        A table that `cascade_suite` returned.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By look_up and choice: worst slowdown over the 35 pairs, mean speedup and mean share of
-        steps in tests.
+    By look_up and choice: worst slowdown over the 35 pairs, mean speedup and mean share of steps in
+    tests.
     """
     names = {suite_policy(setting, DEFAULT_FIRST): name for name, setting in CHOICES.items()}
     everywhere = {suite_policy(variant, DEFAULT_FIRST) for variant in VARIANTS.values()}

@@ -50,22 +50,8 @@ def _is_built(part: Mixer | FeedForward | None) -> bool:
 class Decoder:
     """A decoder of a given architecture, weights drawn at random.
 
-    Parameters
-    ----------
-    architecture
-        Grouped-query attention in all layers, each dense or routed, gated, without shared
-        experts.
-    device
-        Where its weights lie.
-    dtype
-        Of weights and activations.
-    seed
-        Of the weights.
-
-    Raises
-    ------
-    InputError
-        If the architecture has something else.
+    It builds grouped-query attention in all layers, each layer dense or routed, gated, without
+    shared experts, and refuses other architectures.
     """
 
     def __init__(
@@ -126,26 +112,12 @@ class Decoder:
         routing: Tensor | None = None,
         wanted: int | None = None,
     ) -> Tensor:
-        """Run one pass and write its keys and values to the cache.
+        """Run one pass, write keys and values to the cache, and return the most likely next tokens.
 
-        Parameters
-        ----------
-        tokens
-            Shape (batch, tokens).
-        first
-            Position of the first token of each sequence, shape (batch,).
-        cache
-            As `new_cache` returns it.
-        routing
-            Experts forced on each token, shape (MoE layers, batch x tokens, experts per token);
-            the router's own choice if None.
-        wanted
-            Tokens of each sequence, from its last, whose next is asked for; all if None [token].
-
-        Returns
-        -------
-        Tensor
-            The most likely next token after each, shape (batch, wanted).
+        `tokens` has shape (batch, tokens) and `first` the position of the first token of each
+        sequence; `routing` forces experts on each token, shape (MoE layers, batch x tokens, experts
+        per token). Next tokens are those of the last `wanted` tokens of each sequence, of all if
+        None.
         """
         a = self.architecture
         batch, count = tokens.shape
@@ -187,18 +159,8 @@ class Decoder:
 class Pass:
     """Passes of one decoder over a batch, of a fixed number of tokens; a CUDA graph on a GPU.
 
-    Parameters
-    ----------
-    decoder
-        The model.
-    cache
-        Its KV cache.
-    count
-        Tokens of each sequence [token].
-    routing
-        Where experts are forced.
-    wanted
-        Tokens of each whose next is asked for, from the last; all if None [token].
+    A pass has `count` tokens of each sequence, of which the next of the last `wanted` are asked
+    for.
     """
 
     def __init__(
@@ -248,15 +210,9 @@ class Pass:
 class State:
     """Sequences while they are decoded.
 
-    Parameters
-    ----------
-    tokens
-        The last two tokens of each sequence, shape (batch, 2); the last is not in the cache.
-    positions
-        Position of the last, shape (batch,).
-    emitted
-        Tokens emitted by each pass or step, one tensor of shape (batch, up to count) each, -1
-        where a sequence emitted fewer.
+    ``tokens`` are the last two of each sequence, shape (batch, 2), of which the last is not in the
+    cache; ``positions`` are those of the last. ``emitted`` has a tensor of shape (batch, up to
+    count) for each pass or step, with -1 where a sequence emitted fewer.
     """
 
     tokens: Tensor
@@ -282,16 +238,10 @@ def decode(plain: Pass, state: State, steps: int) -> None:
 class Speculator:
     """Passes of a draft-and-verify step.
 
-    Parameters
-    ----------
-    verify
-        Target pass of ``draft_length + 1`` tokens.
-    catch_up, draft
-        Drafter passes of two tokens of which the last's next is wanted, the first of a step, and
-        of one. The first writes the token before the last too: after a step whose drafts were
-        all accepted it is not in the cache.
-    draft_length
-        Tokens drafted [token].
+    ``verify`` is the target's pass of ``draft_length + 1`` tokens. ``catch_up``, the drafter's
+    first pass of a step, has two tokens, of which the last's next is wanted, and ``draft`` one.
+    ``catch_up`` writes the token before the last too: after a step whose drafts were all accepted
+    it is not in the cache.
     """
 
     verify: Pass
@@ -309,14 +259,10 @@ class Speculator:
         return torch.cat(drafted, dim=1)
 
     def step(self, state: State, script: Tensor | None = None) -> None:
-        """Draft, verify and reject once.
+        """Draft, verify and reject once, and move sequences on by what they emit.
 
-        Parameters
-        ----------
-        state
-            Sequences; moved on by the tokens accepted and the target's own.
-        script
-            How many tokens each sequence accepts, shape (batch,); by the real test if None.
+        `script` says how many tokens each sequence accepts, shape (batch,); if None the real test
+        does.
         """
         drafted = self.propose(state)
         chosen = self.verify(torch.cat([state.tokens[:, 1:], drafted], dim=1), state.positions)

@@ -30,21 +30,8 @@ _TPOT = tuple(column for column in DECODE_COLUMNS if column.name == "tpot")
 def least_spreads(table: ServingTable) -> pd.DataFrame:
     """Return the spread of a deployment from which the interval of each plain row holds.
 
-    Parameters
-    ----------
-    table
-        As `read_serving` returns it; pairs are left out.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each that is taken: row, its labels, and least_spread, 0 where the errors of
-        kernels cover it by themselves, infinite where none of `SPREADS` does [-].
-
-    Raises
-    ------
-    InputError
-        If no row can be predicted.
+    ``least_spread`` is 0 where the errors of kernels cover the row by themselves, and infinite
+    where none of `SPREADS` does [-]. Rows that cannot be predicted, and pairs, are left out.
     """
     found: list[dict[str, Any]] = []
     for rows in alike([row for row in table.rows if row.tokens_per_step is None]):
@@ -62,22 +49,8 @@ def least_spreads(table: ServingTable) -> pd.DataFrame:
 
 
 def fit_spread(least: FloatArray, share: float = CENTRAL) -> float:
-    """Return the spread of a deployment at which intervals hold for a share of the rows.
+    """Return the least spread of a deployment at which intervals hold for a share of the rows [-].
 
-    Parameters
-    ----------
-    least
-        From which spread on each row is inside [-].
-    share
-        Of the rows [-].
-
-    Returns
-    -------
-    float
-        The least such spread [-].
-
-    Examples
-    --------
     >>> fit_spread(np.array([0.0, 0.1, 0.2, 0.3, np.inf]))
     0.3
     """
@@ -85,18 +58,7 @@ def fit_spread(least: FloatArray, share: float = CENTRAL) -> float:
 
 
 def coverage_left_out(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return how much of each model intervals hold for with a spread fitted to the others.
-
-    Parameters
-    ----------
-    rows
-        As `least_spreads` returns them.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By model: rows, spread, that of the others, and coverage with it [-].
-    """
+    """Return how much of each model intervals hold for, with a spread fitted to the others [-]."""
     found: dict[str, Mapping[str, float]] = {}
     for model, part in rows.groupby("model", sort=True):
         spread = fit_spread(rows.loc[rows["model"] != model, "least_spread"].to_numpy())
@@ -108,25 +70,12 @@ def coverage_left_out(rows: pd.DataFrame) -> pd.DataFrame:
 def ratios_of_passes(judged: pd.DataFrame, table: ServingTable) -> pd.DataFrame:
     """Return how plain passes of B and of q B requests compare, beside the intervals of ratios.
 
-    Parameters
-    ----------
-    judged
-        Rows of plain decoding as `judge_serving` returns them.
-    table
-        The table that they are of.
-
-    Returns
-    -------
-    pandas.DataFrame
-        For each two rows of one deployment and lengths with q = 2, 4 or 8 times the requests:
-        model, tokens (q), log_error of the predicted over the measured ratio of times, and low
-        and high, logarithms of the ends of the interval of target efficiency with q tokens a
-        sequence at B, over what is predicted [-].
-
-    Notes
-    -----
-    No row measures a verify pass. One of q B requests has as many tokens as that of B requests
-    with q tokens each, though other caches to read; rows may be of other versions of an engine.
+    For each two rows of one deployment and lengths with q = 2, 4 or 8 times the requests:
+    ``tokens`` (q), ``log_error`` of the predicted over the measured ratio of times, and ``low`` and
+    ``high``, logarithms of the ends of the interval of target efficiency with q tokens a sequence
+    at B, over what is predicted [-]. No row measures a verify pass. A pass of q B requests has as
+    many tokens as one of B requests with q tokens each, though other caches to read; rows may be of
+    other versions of an engine.
     """
     log_errors = np.log(judged["predicted"] / judged["measured"])
     errors = dict(zip(judged["row"], log_errors, strict=True))
@@ -205,13 +154,13 @@ def _least(rows: list[Served]) -> FloatArray:
 
 
 def _room(interval: Any, measured: FloatArray) -> FloatArray:
-    """Return how far measured times are inside an interval, negative where outside [-]."""
+    """Return how far inside an interval measured times are, negative where outside [-]."""
     above, below = np.log(interval.high / measured), np.log(measured / interval.low)
     return np.asarray(np.minimum(above, below))
 
 
 def _first_crossing(room: FloatArray) -> float:
-    """Return the spread at which there is room from, between two of `SPREADS` by a line."""
+    """Return the spread from which there is room, between two of `SPREADS` by a line [-]."""
     if room[0] >= 0:
         return 0.0
     if room[-1] < 0:

@@ -43,7 +43,7 @@ _CONTENTIONS = (0.01, 1.0)
 
 
 class LinkFitting(NamedTuple):
-    """Fitted all-reduces, and predicted over measured less one of sizes left out [-]."""
+    """Fitted all-reduces; ``left_out`` are errors (predicted / measured - 1) of sizes left out."""
 
     parameters: AllReduceParameters
     result: FitResult
@@ -53,23 +53,9 @@ class LinkFitting(NamedTuple):
 def fit_all_reduces(table: pd.DataFrame, peak_bytes_per_s: float | FloatArray = 1.0) -> LinkFitting:
     """Fit `all_reduce_time` to measured all-reduces.
 
-    Parameters
-    ----------
-    table
-        With `COLUMNS`; a row a size and number of GPUs.
-    peak_bytes_per_s
-        Peak of the link, or of each row's: rows of several GPUs fit what these have in common
-        [B/s].
-
-    Returns
-    -------
-    LinkFitting
-        Least squares of log ratios with a soft-L1 loss, the best of several starts.
-
-    Raises
-    ------
-    InputError
-        If a column is missing or a number does not do, or there are too few rows or sizes.
+    The table has `COLUMNS`, a row a size and number of GPUs. The peak is that of the link, or of
+    each row's: rows of several GPUs then fit what these have in common [B/s]. Least squares of log
+    ratios with a soft-L1 loss, the best of several starts.
     """
     num_gpus, size, latency = _checked(table)
     peak = np.broadcast_to(check("peak_bytes_per_s", peak_bytes_per_s, above=0), size.shape)
@@ -92,22 +78,7 @@ def fit_all_reduces(table: pd.DataFrame, peak_bytes_per_s: float | FloatArray = 
 def errors_of(
     table: pd.DataFrame, peak_bytes_per_s: float | FloatArray, parameters: AllReduceParameters
 ) -> FloatArray:
-    """Return predicted over measured less one for each row of a table of all-reduces.
-
-    Parameters
-    ----------
-    table
-        With `COLUMNS`.
-    peak_bytes_per_s
-        Peak of the link, or of each row's [B/s].
-    parameters
-        Latencies and efficiencies.
-
-    Returns
-    -------
-    FloatArray
-        Shape (rows,) [-].
-    """
+    """Return predicted over measured less one for each row of a table of all-reduces [-]."""
     num_gpus, size, latency = (table[name].to_numpy(float) for name in COLUMNS)
     return np.asarray(all_reduce_time(size, num_gpus, peak_bytes_per_s, parameters) / latency - 1)
 

@@ -1,9 +1,9 @@
 """Whole layers of block-sparse attention: published timings of them, and the roofline fitted.
 
-A row timed one layer of MiniMax-M3 as an engine decodes with it, with as many heads as a GPU has
-where others have the rest. `BlockSparseAttention` of that shape says what such a layer does. Its
-kernels share parameters as those of sparse attention do (`sparse_modules`); what a kernel computes
-on each block of entries takes a time of its own, which caches of 8 bits show.
+A row is the time of one layer of MiniMax-M3 as an engine decodes, with the heads that one GPU has
+under tensor parallelism. `BlockSparseAttention` of that shape counts its work. Its kernels share
+parameters as those of sparse attention do (`sparse_modules`); the arithmetic on each block of
+entries takes a time of its own, which caches of 8 bits show.
 """
 
 from collections.abc import Iterator
@@ -30,21 +30,21 @@ ENGINES = {"sglang": "0.5.16", "vllm": "0.24.0"}
 and RTX PRO 6000 hold layers in caches, from which a timing reads weights as no model would."""
 
 MOST_SEQUENCES = {"sglang": 256}
-"""Largest batch taken of an engine [request]. SGLang's layers take 0.4 ms whatever they do from the
-next larger one on, as they are launched one by one."""
+"""Largest batch taken of an engine [request]. From the next larger batch on, SGLang's layers take
+0.4 ms whatever they do, as their kernels are launched one by one."""
 
 LONGEST = 200_000
 """Longest context taken [token]: one of a million was timed at a single sequence alone."""
 
 SHORTEST = 15
-"""Shortest context fitted [token]: those below take as long, and are judged alone."""
+"""Shortest context fitted [token]: shorter ones take as long, and are only judged."""
 
 EVERY = {"sglang": 2}
-"""Of how many shapes one is fitted where an engine has few: SGLang's were timed with four."""
+"""One of how many shapes is fitted where an engine has few: SGLang's were timed with four."""
 
 LAUNCHED = 0.3
-"""Share of a layer's time below which reading does not decide it, nor does a cache: as with
-products (`published`) [-]."""
+"""Share of a layer's time below which reading does not decide it, nor does a cache [-]: the same as
+of products (`tables`)."""
 
 HIDDEN_SIZE = 6144
 _LAYER = {
@@ -86,24 +86,8 @@ OF_KIND = {
 def block_sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     """Return the published decode timings of layers of block-sparse attention of an engine.
 
-    Parameters
-    ----------
-    hardware
-        Name of the profile.
-    engine
-        One of `ENGINES`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Rows with the columns of `SHAPE`, num_heads being those on the GPU [-], batch_size
-        [request], context_length before the token [token], kv_dtype, activation_dtype, latency
-        [s], ``shape``, and ``role``: "fit", "judge" or "skip" where a cache holds what it reads.
-
-    Raises
-    ------
-    InputError
-        If there is no such table, or the package is not installed.
+    ``num_heads`` are those on the GPU [-], ``context_length`` is before the token [token]; ``role``
+    is "fit", "judge", or "skip" where a cache holds what a layer reads.
     """
     raw = read_engine("msa", hardware, engine, ENGINES)
     table = raw[raw["batch_size"] <= MOST_SEQUENCES.get(engine, np.inf)]
@@ -123,20 +107,7 @@ def block_sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
 def block_modules_work(
     table: pd.DataFrame, hardware: HardwareProfile
 ) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
-    """Yield places of rows that are of one shape and dtype, and the works that were timed there.
-
-    Parameters
-    ----------
-    table
-        As `block_sparse_modules` returns it.
-    hardware
-        The GPU.
-
-    Yields
-    ------
-    tuple
-        Places in the table, and the components of one layer with an element a row.
-    """
+    """Yield places of rows that are of one shape and dtype, and the works timed there."""
     parts = table.reset_index(drop=True).groupby([*SHAPE, "kv_dtype", "activation_dtype"])
     for _, rows in parts:
         first = rows.iloc[0]
@@ -151,24 +122,5 @@ def block_modules_work(
 def fit_block_sparse_modules(
     table: pd.DataFrame, hardware: HardwareProfile
 ) -> dict[tuple[str, str], KernelFitting]:
-    """Fit launches and efficiencies to layers of block-sparse attention.
-
-    Parameters
-    ----------
-    table
-        As `block_sparse_modules` returns it.
-    hardware
-        The GPU it was measured on.
-
-    Returns
-    -------
-    dict
-        By kind, "block_sparse_attention" and "block_indexer", and dtype of the KV cache; errors
-        are of whole layers of shapes that were not fitted.
-
-    Raises
-    ------
-    InputError
-        If there are fewer points than parameters.
-    """
+    """Fit launches and efficiencies to layers of block-sparse attention."""
     return TimedLayers(hardware, PARAMETERS, OF_KIND, block_modules_work).fit_by_cache(table)

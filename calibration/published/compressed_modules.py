@@ -1,9 +1,10 @@
 """Layers of DeepSeek-V4 as published: compressed attention, and residual streams beside it.
 
-A row of attention timed all between two mixings of streams, with one token a sequence, and one of
-streams timed what stands before both blocks of a layer, or after both. The records that a model is
-made of say what each does, so that measurements and predictions are of the same work. Both kinds of
-attention, HCA and CSA, are fitted together: they run the same kernels but for the indexer.
+A row of attention is the time of all between two mixings of streams, with one token a sequence; a
+row of streams is the time of what stands before both blocks of a layer, or after both. The records
+that a model is made of count the work of each, so that measurements and predictions are of the same
+work. Both kinds of attention, HCA and CSA, are fitted together: they run the same kernels except
+for the indexer.
 """
 
 from collections.abc import Iterator
@@ -70,8 +71,8 @@ SLOWER = 1.1
 """A point of CSA that takes so many times as long as at a longer context ran another kernel [-]."""
 
 INDEX_MEMORY_EFFICIENCY = 0.65
-"""Share of the peak at which index keys are read [-]. No row shows it, as none reads more than 35
-MB of these, no longer than a launch: timed alone, the kernel takes 0.6 to 0.7 where it reads most
+"""Share of the peak at which index keys are read [-]. No row shows it: none reads more than 35 MB,
+which takes no longer than a launch. Timed alone, the kernel reaches 0.6 to 0.7 where it reads most
 (Blackwell; from a cache on Hopper), as it does for DeepSeek-V3.2."""
 
 _OPERATIONS = {"hca": 128, "csa": 4}
@@ -82,30 +83,10 @@ _BLOCKS = 2  # of a layer
 def compressed_modules(hardware: str, engine: str) -> pd.DataFrame:
     """Return the published decode timings of layers of compressed attention of an engine.
 
-    Parameters
-    ----------
-    hardware
-        Name of the profile.
-    engine
-        One of `ENGINES`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Rows with the columns of `SHAPE`, batch_size [request], context_length before the token
-        [token], kv_dtype, latency [s], ``shape``, and ``role``: "fit", "judge" or "fallback".
-
-    Raises
-    ------
-    InputError
-        If there is no such table, the package is not installed, or a model is not known.
-
-    Notes
-    -----
     Layers were timed on scores that are all alike, on which SGLang's choice of entries takes 40 to
-    160 us where it takes 3 otherwise: the difference, which was timed by itself, is taken off. What
-    TensorRT-LLM's takes longer there cannot be: points that take longer than at any longer context
-    are fallbacks.
+    160 us where it takes 3 otherwise: the difference, which was timed by itself, is subtracted.
+    TensorRT-LLM's was not timed: points of its that take longer than at any longer context are
+    fallbacks.
     """
     parts = [
         read_engine(name, hardware, engine, ENGINES).assign(ratio=ratio)
@@ -147,20 +128,7 @@ def _without_flat_scores(table: pd.DataFrame, hardware: str) -> pd.DataFrame:
 def compressed_work(
     table: pd.DataFrame, hardware: HardwareProfile
 ) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
-    """Yield places of rows that are of one shape, and the works that were timed there.
-
-    Parameters
-    ----------
-    table
-        As `compressed_modules` returns it.
-    hardware
-        The GPU.
-
-    Yields
-    ------
-    tuple
-        Places in the table, and the components of one layer with an element a row.
-    """
+    """Yield places of rows that are of one shape, and the works timed there."""
     for _, rows in table.reset_index(drop=True).groupby(list(SHAPE)):
         first = rows.iloc[0]
         model = load_architecture(FAMILIES[first["family"]])
@@ -176,25 +144,7 @@ def fit_compressed_modules(
 ) -> dict[tuple[str, str], KernelFitting]:
     """Fit launches, efficiencies and the time of choosing to layers of compressed attention.
 
-    Parameters
-    ----------
-    table
-        As `compressed_modules` returns it.
-    hardware
-        The GPU it was measured on.
-    index_compute
-        Share of the peak at which an indexer scores many tokens
-        (`sparse_modules.index_compute_efficiency`) [-].
-
-    Returns
-    -------
-    dict
-        As `TimedLayers.fit_by_cache` returns it.
-
-    Raises
-    ------
-    InputError
-        If there are fewer points than parameters.
+    `index_compute` is `sparse_modules.index_compute_efficiency` of the GPU [-].
     """
     held = {
         "compressed_indexer": {
@@ -207,30 +157,10 @@ def fit_compressed_modules(
 
 
 def stream_modules(hardware: str, engine: str) -> pd.DataFrame:
-    """Return the published timings of the residual streams of a layer.
+    """Return the published timings of the residual streams of a layer, of both its blocks [s].
 
-    Parameters
-    ----------
-    hardware
-        Name of the profile.
-    engine
-        One of `STREAM_ENGINES`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Rows with the columns of `STREAM_SHAPE`, num_tokens [token], latency of both blocks [s],
-        ``kv_dtype``, which is of activations here, ``shape`` and ``role``, "fit" or "judge".
-
-    Raises
-    ------
-    InputError
-        If there is no such table, or the package is not installed.
-
-    Notes
-    -----
-    What is before the blocks is fitted at the one width and what is after them at the other, so
-    that a parameter of each is seen at both.
+    ``kv_dtype`` is the dtype of activations here. Streams before the blocks are fitted at one width
+    and those after them at the other, so that each parameter is seen at both.
     """
     raw = read_engine("mhc", hardware, engine, STREAM_ENGINES)
     table = raw[raw["num_tokens"] <= MAX_TOKENS].reset_index(drop=True)
@@ -246,20 +176,7 @@ def stream_modules(hardware: str, engine: str) -> pd.DataFrame:
 def stream_work(
     table: pd.DataFrame, hardware: HardwareProfile
 ) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
-    """Yield places of rows that are of one shape, and the works that were timed there.
-
-    Parameters
-    ----------
-    table
-        As `stream_modules` returns it.
-    hardware
-        Not needed.
-
-    Yields
-    ------
-    tuple
-        Places in the table, and the work of both blocks with an element a row.
-    """
+    """Yield places of rows that are of one shape, and the work of both blocks there."""
     del hardware
     alike: dict[str, Any] = dict.fromkeys(
         ("weight_dtype", "expert_dtype", "outer_dtype", "activation_dtype", "kv_dtype"),
@@ -275,23 +192,5 @@ def stream_work(
 def fit_stream_modules(
     table: pd.DataFrame, hardware: HardwareProfile
 ) -> dict[tuple[str, str], KernelFitting]:
-    """Fit launches, traffic, and the walk over a token's streams.
-
-    Parameters
-    ----------
-    table
-        As `stream_modules` returns it.
-    hardware
-        The GPU it was measured on.
-
-    Returns
-    -------
-    dict
-        As `TimedLayers.fit_by_cache` returns it.
-
-    Raises
-    ------
-    InputError
-        If there are fewer points than parameters.
-    """
+    """Fit launches, traffic, and the walk over a token's streams."""
     return TimedLayers(hardware, STREAM_PARAMETERS, STREAM_OF_KIND, stream_work).fit_by_cache(table)

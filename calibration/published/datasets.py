@@ -1,9 +1,8 @@
 """Public kernel measurements as tidy tables in our names and SI units.
 
 The tables come with the package ``aiconfigurator-core`` (Apache-2.0; extra ``[datasets]``), which
-ships what its authors measured with CUDA graphs; nothing is downloaded. Each reader handles what
-its table would mislead with, and marks the rows that a fit should leave out rather than hiding
-them.
+ships what its authors measured with CUDA graphs; nothing is downloaded. Each reader corrects what
+would mislead in its table.
 """
 
 from functools import cache
@@ -35,27 +34,39 @@ FOLDERS = {
 """Hardware profiles with published tables, and the folder each is measured under."""
 
 _BY_TOKEN = "computescale_perf.parquet"
-"""What quantising by a scale of each token, or of the tensor, takes beyond by a known scale."""
+"""What finding the scale of each token, or of the tensor, adds to quantising by a known one."""
 
 FILES = {
+    # routed experts with top-k, permutation and reduction
     "moe": "moe_perf.parquet",
     "gemm": "gemm_perf.parquet",
+    # the core of attention with one query token a sequence, and with a prompt
     "attention": "generation_attention_perf.parquet",
     "prompt_attention": "context_attention_perf.parquet",
     "latent_prompt_attention": "context_mla_perf.parquet",
+    # the core of latent attention, in DeepSeek's shape
     "mla": "generation_mla_perf.parquet",
+    # a whole layer of sparse attention, and the scores of GLM-5's indexer for several tokens of a
+    # sequence; contexts are those before the tokens
     "dsa": "dsa_generation_module_perf.parquet",
     "dsa_index": "glm5_mqa_logits_module_perf.parquet",
+    # a whole layer of MiniMax-M3's block-sparse attention
     "msa": "msa_generation_module_perf.parquet",
+    # whole layers of DeepSeek-V4's attention, and the choice of entries by scores, all alike or not
     "hca": "dsv4_hca_generation_module_perf.parquet",
     "csa": "dsv4_csa_generation_module_perf.parquet",
     "csa_choice": "dsv4_csa_topk_calib_perf.parquet",
+    # DeepSeek-V4's residual streams before both blocks of a layer ("pre") and after them ("post")
     "mhc": "mhc_module_perf.parquet",
+    # latent attention with its projections, whose dtype is the quantization
     "mla_module": "mla_generation_module_perf.parquet",
+    # gated delta nets and Kimi's, with short convolutions: phases context, generation and verify
     "gdn": "gdn_perf.parquet",
     "kda": "kda_perf.parquet",
+    # bf16 to fp8 by a scale of each token, and what finding that scale takes of it
     "quantize": "scale_matrix_perf.parquet",
     "compute_scale": _BY_TOKEN,
+    # all-reduces inside a node
     "comm": "custom_allreduce_perf.parquet",
 }
 """Operations that are read here, and the file of each."""
@@ -159,18 +170,7 @@ _INSTALL = "it to be installed: pip install 'specmodel[datasets]'"
 
 
 def list_tables() -> pd.DataFrame:
-    """Return the tables of the installed package that a reader here understands.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns hardware, operation, framework, version and path, sorted.
-
-    Raises
-    ------
-    InputError
-        If the package is not installed; says what to install.
-    """
+    """Return the tables of the installed package that a reader here understands, sorted."""
     rows = [
         (hardware, operation, path.parts[-3], path.parts[-2], str(path))
         for hardware, folder in FOLDERS.items()
@@ -184,58 +184,16 @@ def list_tables() -> pd.DataFrame:
 
 @cache
 def known_tables() -> frozenset[tuple[str, str, str, str]]:
-    """Return the tables of the installed package: operation, hardware, framework and version."""
+    """Return the installed tables as (operation, hardware, framework, version)."""
     columns = ["operation", "hardware", "framework", "version"]
     return frozenset(list_tables()[columns].itertuples(index=False, name=None))
 
 
 def read_timings(operation: str, hardware: str, framework: str, version: str) -> pd.DataFrame:
-    """Return the timings of a published table, a row a point, in our names and units.
+    """Return a published table in our names and SI units: a row a point, latencies in seconds [s].
 
-    Parameters
-    ----------
-    operation, hardware, framework, version
-        A row of `list_tables`; hardware by the name of its profile.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Latencies [s] with the sizes and dtypes of `measurements.COLUMNS`. Of "moe", routed experts
-        with top-k, permutation and reduction: also ``quantization``, the two parallel degrees,
-        ``distribution``, and the mark ``is_gated``; ``active_experts`` is missing where the table
-        does not say. Of "gemm": also ``quantization``. Of "attention", the core with one query
-        token a sequence: also ``sliding_window``, missing for none. Of "mla": the same of latent
-        attention, in DeepSeek's shape; of "mla_module": with its projections, ``quantization``
-        being theirs. Of "prompt_attention" and "latent_prompt_attention": the same with
-        ``query_tokens`` of a sequence and ``kernel_source``. Of "dsa", a whole layer of sparse
-        attention: ``operation`` as the table names it, ``model``, and ``quantization`` of its
-        matrices; ``context_length`` is before the token. Of "msa", one of block-sparse attention
-        of MiniMax-M3, likewise. Of "dsa_index", the scores of GLM-5's
-        indexer for ``query_tokens`` of a sequence, contexts without these. Of "hca" and "csa", a
-        whole layer of DeepSeek-V4's attention, as of "dsa"; of "csa_choice", the choice of its
-        entries by ``scores``, all alike or not; of "mhc", its residual streams before two blocks
-        ("pre") and after them ("post"), by ``num_tokens``. Of "gdn" and "kda", one
-        layer of gated delta nets and short convolutions: ``kernel_source`` and ``phase``,
-        "context", "generation" or "verify", where ``query_tokens`` of a sequence are several
-        [token]. Of "quantize", bf16 to fp8 by a scale of each token: ``num_tokens`` and ``width``;
-        of "compute_scale", what finding that scale takes of it. Of "comm", all-reduces inside a
-        node: ``num_gpus`` [-], ``message_bytes`` of the reduced tensor [B].
-
-    Raises
-    ------
-    InputError
-        If there is no such table or the package is not installed.
-
-    Notes
-    -----
-    "balanced" deals tokens to experts in turn: exactly ``min(E, t k)`` distinct ones, not the
-    expected union of `experts.active_experts`. "power_law_a" draws loads from a truncated power
-    law and rounds them; `power_law_active_experts` says how many experts that leaves. Repeats of
-    one point differ by up to 24 %: the median is taken, which one slow repeat does not move.
-    Widths are recorded before slicing by tensor parallelism. Slices that ran a fallback kernel are
-    not marked here but by `published.published_measurements`, which compares slices. Messages are
-    recorded in elements: taken as bytes the largest would reach half of what NCCL is known to.
-    Engines time all-reduces with and without CUDA graphs; the faster is kept.
+    Repeats of one point differ by up to 24 %: each row is their median, which one slow repeat does
+    not move. Rows that ran a fallback kernel are in it; `tables.published_measurements` finds them.
     """
     raw = _read(operation, hardware, framework, version)
     if operation == "comm":
@@ -265,7 +223,10 @@ def read_timings(operation: str, hardware: str, framework: str, version: str) ->
 
 
 def _experts(table: pd.DataFrame) -> pd.DataFrame:
-    """Return experts with their width on a rank, those that a pass loads, and their matrices."""
+    """Add the experts that a pass loads, their matrices, and the width that a GPU holds.
+
+    Tables record the width of an expert before tensor parallelism slices it.
+    """
     shapes = pd.MultiIndex.from_frame(table[["hidden_size", "expert_size"]])
     is_ungated = shapes.isin(_UNGATED_SHAPES) | table["kernel_source"].str.contains("nongated")
     loads = table[["distribution", "num_tokens", "num_experts", "experts_per_token"]]
@@ -278,6 +239,7 @@ def _experts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _attention(raw: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
+    """Return attention with windows missing for none, latent attention in DeepSeek's shape."""
     has_windows = "window_size" in raw
     table = _medians(raw if has_windows else raw.assign(window_size=0), names)
     if "num_kv_heads" not in table:
@@ -290,7 +252,7 @@ def _attention(raw: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
 
 
 def _by_token(table: pd.DataFrame, more: pd.DataFrame, framework: str) -> pd.DataFrame:
-    """Add what the scale of each token takes to the times of quantising by a known one."""
+    """Add the time of finding the scale of each token to that of quantising by a known one."""
     if not more["kernel_source"].str.startswith("dynamic_per_token").all():
         raise InputError("framework", framework, "vllm, whose kernel finds the scales as it goes")
     names = _NAMES["quantize"]
@@ -300,6 +262,11 @@ def _by_token(table: pd.DataFrame, more: pd.DataFrame, framework: str) -> pd.Dat
 
 
 def _all_reduces(raw: pd.DataFrame) -> pd.DataFrame:
+    """Return the fastest all-reduce by GPUs and bytes.
+
+    Engines time them with and without CUDA graphs. Messages are recorded in elements: taken as
+    bytes, the largest would reach half of the bandwidth that NCCL is known to reach.
+    """
     element = _dtypes(raw["allreduce_dtype"]).map(BYTES_PER_ELEMENT)
     sized = raw.assign(message_bytes=raw["message_size"] * element)
     fastest = sized.groupby(["num_gpus", "message_bytes"], sort=True)["latency"].min() * 1e-3
@@ -309,30 +276,13 @@ def _all_reduces(raw: pd.DataFrame) -> pd.DataFrame:
 def power_law_active_experts(
     num_tokens: int, num_experts: int, experts_per_token: int, exponent: float
 ) -> int:
-    """Return the distinct experts of a "power_law" row.
+    """Return the distinct experts of a "power_law" row with this exponent [-].
 
-    Parameters
-    ----------
-    num_tokens
-        Tokens of the pass [token].
-    num_experts, experts_per_token
-        Of the model [-].
-    exponent
-        Of the power law, as the name of the distribution has it [-].
+    Loads x follow a density x^-a, from 1 to 0.8 t where there are more pairs of token and expert
+    than experts and from 0.01 to 2 where there are fewer. They are scaled to the number of pairs
+    and rounded; the pairs that rounding loses go to experts without a token. Here x is taken at its
+    quantiles.
 
-    Returns
-    -------
-    int
-        Experts with at least one token [-].
-
-    Notes
-    -----
-    Loads x follow a density ``x^-a``, from 1 to 0.8 t where there are more pairs than experts and
-    from 0.01 to 2 where there are fewer, are scaled to the pairs and rounded; what rounding leaves
-    over goes to experts without a token. Here x is taken at its quantiles.
-
-    Examples
-    --------
     >>> power_law_active_experts(4, 256, 8, 1.01), power_law_active_experts(128, 256, 8, 1.01)
     (32, 210)
     """
@@ -348,7 +298,11 @@ def power_law_active_experts(
 
 @cache
 def _active_experts(distribution: str, num_tokens: int, num_experts: int, k: int) -> float:
-    """Return the distinct experts of a row; NaN where its distribution is an unknown one."""
+    """Return the distinct experts of a row; NaN where its distribution is not known [-].
+
+    "balanced" deals tokens to experts in turn: exactly min(E, t k) distinct ones, which is more
+    than the expected union of `experts.active_experts`.
+    """
     if distribution == "balanced":
         return float(min(num_experts, num_tokens * k))
     if not distribution.startswith("power_law_"):
@@ -392,7 +346,7 @@ def _read(
 
 
 def _medians(raw: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
-    """Return a row a point in our names, with the median of its repeats in seconds."""
+    """Return a row a point in our names, with the median of its repeats [s]."""
     latency = raw.groupby(list(names), sort=True, dropna=False)["latency"].median() * 1e-3
     return latency.rename_axis(index=names).reset_index()
 

@@ -1,4 +1,4 @@
-"""Published timings of experts as tables of measurements: what is fitted, judged and skipped."""
+"""Published timings of experts as measurements: which rows are fitted, judged and skipped."""
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,6 @@ EXPERT_SHAPES = {
 """(hidden, expert width, top-k, experts) that experts are fitted on; all others are judged. A
 dtype that was timed on none of these is fitted on all of its shapes."""
 
-
 _QUANTIZATIONS = (
     *("bfloat16", "fp8", "fp8_block", "nvfp4", "int4_wo"),
     *("w4a16_mxfp4", "w4a8_mxfp4_mxfp8"),
@@ -42,26 +41,10 @@ def experts(
 ) -> pd.DataFrame:
     """Return timings of experts with their roles.
 
-    Parameters
-    ----------
-    raw
-        As `datasets.read_timings` returns them.
-    name
-        Of the table: what that takes.
-    device
-        The GPU.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns of the component, ``latency`` [s] and ``role``.
-
-    Notes
-    -----
-    Left out is a dtype that another engine runs much faster (`published_rivals`), and one whose
-    timings beat the memory's peak (`_impossible`). Fallback kernels are slow slices
-    (`_slow_slices`) and shapes that another library ran than most of their dtype
-    (`_other_libraries`): one fit of both would hold for neither.
+    Left out is a dtype that another engine runs much faster (`rivals`), and one whose timings beat
+    the peak of the memory (`_impossible`). Fallback kernels are slow slices (`_slow_slices`) and
+    shapes that ran another library than most of their dtype (`_other_libraries`): one fit of both
+    would hold for neither.
     """
     raw = without_slow(raw, name)
     usable = raw["is_gated"] & (raw["expert_parallel"] == 1)
@@ -133,7 +116,7 @@ def _slow_slices(table: pd.DataFrame) -> list[int]:
 
 
 def _slow_widths(times: pd.DataFrame) -> set[int]:
-    """Return the widths that are slow, of times by number of tokens, a column a width."""
+    """Return the widths that are slow, from times by number of tokens, a column a width."""
     slow: set[int] = set()
     by_width = {int(width): times[width].to_numpy() for width in times.columns}
     for wide in sorted(by_width, reverse=True):

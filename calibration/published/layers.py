@@ -1,7 +1,7 @@
 """Fit of whole layers that were timed: the kernels of a layer share parameters by their kind.
 
-A table of whole layers does not tell how efficient each kernel is, so that kernels of one kind have
-one set of parameters, and kinds may share some. What no row shows is held at what others measured.
+A table of whole layers does not tell how efficient each kernel is: kernels of one kind have one set
+of parameters, and kinds may share some. What no row shows is held at values measured elsewhere.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,24 +65,7 @@ def shape_names(table: pd.DataFrame, columns: Sequence[str]) -> pd.Series:
 def decode_pass(
     rows: pd.DataFrame, stream: Stream, hardware: HardwareProfile, layout: Layout = SINGLE_GPU
 ) -> Pass:
-    """Return the passes in which layers were timed: a token of each sequence, an element a row.
-
-    Parameters
-    ----------
-    rows
-        With ``batch_size`` and ``context_length``.
-    stream
-        Width and dtypes of what runs through the layers.
-    hardware
-        The GPU.
-    layout
-        How layers are cut.
-
-    Returns
-    -------
-    Pass
-        On one GPU.
-    """
+    """Return the pass in which layers were timed: one token of each sequence, an element a row."""
     sequences = sequence_group(
         batch_size=rows["batch_size"].to_numpy(float),
         context_length=rows["context_length"].to_numpy(float),
@@ -92,7 +75,7 @@ def decode_pass(
 
 
 def table_stream(rows: pd.DataFrame, hidden_size: int) -> Stream:
-    """Return what runs through a layer of this width, in the dtypes of a table's first row."""
+    """Return the stream through a layer of this width, in the dtypes of a table's first row."""
     first = rows.iloc[0]
     return Stream(
         hidden_size=hidden_size,
@@ -107,22 +90,7 @@ def table_stream(rows: pd.DataFrame, hidden_size: int) -> Stream:
 def predicted_time(
     works: Works, hardware: HardwareProfile, parameters: Mapping[str, KernelParameters]
 ) -> FloatArray:
-    """Return the time of layers, in the order of their rows.
-
-    Parameters
-    ----------
-    works
-        Places of rows, and the components of a layer there.
-    hardware
-        The GPU.
-    parameters
-        By kind.
-
-    Returns
-    -------
-    FloatArray
-        Seconds of each row [s].
-    """
+    """Return the time of layers, in the order of their rows [s]."""
     times = np.empty(sum(len(places) for places, _ in works))
     for places, parts in works:
         each = [component_time(part, hardware, parameters[part.kind]).total_time for part in parts]
@@ -134,18 +102,9 @@ def predicted_time(
 class TimedLayers:
     """What is fitted to layers of one kind on a GPU.
 
-    Parameters
-    ----------
-    hardware
-        The GPU.
-    bounds
-        Lower bound, upper bound and start of what is fitted beside the sharpness [s] [-].
-    of_kind
-        Parameters of each kind of kernels, and what is fitted for each.
-    works
-        Function that yields the works of the rows of a table.
-    held
-        Parameters of a kind that no row shows [-].
+    ``bounds`` holds lower bound, upper bound and start of each parameter that is fitted beside the
+    sharpness [s] [-]. ``of_kind`` says which of them each kind of kernels takes, ``works`` yields
+    the works of a table's rows, and ``held`` are parameters that no row shows.
     """
 
     hardware: HardwareProfile
@@ -155,27 +114,11 @@ class TimedLayers:
     held: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def fit_by_cache(self, table: pd.DataFrame) -> dict[tuple[str, str], KernelFitting]:
-        """Return the fits of each kind for each dtype of the KV cache.
+        """Return the fits by kind of kernels and dtype of the KV cache.
 
-        Parameters
-        ----------
-        table
-            Rows with ``role`` "fit" or "judge", ``kv_dtype``, ``shape`` and ``latency`` [s].
-
-        Returns
-        -------
-        dict
-            By kind and dtype; errors are of whole layers of shapes that were not fitted.
-
-        Raises
-        ------
-        InputError
-            If there are fewer points than parameters.
-
-        Notes
-        -----
-        Least squares of log ratios with a soft-L1 loss, as kernels are fitted. Spreads are those
-        of shapes left out in turn, in four parts.
+        Least squares of log ratios with a soft-L1 loss, as kernels are fitted. Errors are of whole
+        layers of shapes that were not fitted; spreads are of shapes left out in turn, in four
+        parts.
         """
         found: dict[tuple[str, str], KernelFitting] = {}
         kept = table[table["role"].isin(["fit", "judge"])]

@@ -1,4 +1,4 @@
-"""Published timings of mixers as tables of measurements: latent attention, recurrences, prompts.
+"""Published timings of latent attention, recurrences and prompts as tables of measurements.
 
 Prompts of one batch have one length and no context. Engines run several kernels for them; a table
 that mixes these is fitted on the one that most shapes have, and the others are fallbacks.
@@ -27,28 +27,28 @@ from specmodel.measure.measurements import COLUMNS
 
 RECURRENCES = ("vllm", {"gdn": "0.24.0", "kda": "0.1.dev19262"})
 """Stack whose recurrences stand for those of all stacks, and the versions of its tables. It keeps
-states in 32 bits and its verification was timed. Other tables do not say what a state is kept in:
-TensorRT-LLM's, and SGLang's on A100, take less time than one of 32 bits would at the peak."""
+states in 32 bits, and its verification was timed. Other tables do not say in which dtype a state is
+kept: TensorRT-LLM's, and SGLang's on A100, take less time than 32 bits would at the peak."""
 
 KIMI_RECURRENCES = {"sglang": "0.5.16"}
-"""Stacks whose recurrence of Kimi delta attention is fitted apart, and the versions of its tables.
-What stands for all stacks is off by 5, 8 and 34 % (medians of verification; H100, H200, B200); it
-was fitted to vLLM's kernels, with Kimi's among them."""
+"""Stacks whose recurrence of Kimi delta attention has a fit of its own, and the versions of its
+tables. The fit for all stacks, to vLLM's kernels with Kimi's among them, is off by 5, 8 and 34 %
+there (medians of verification; H100, H200, B200)."""
 
 LAUNCHED = 0.1
-"""Share of such a kernel's time below which what it moves does not decide it, nor does a cache [-]:
-launches and tokens one after another do."""
+"""Share of such a kernel's time below which neither the bytes that it moves nor a cache decide it
+[-]: launches and tokens one after another do."""
 
 KIMI_HEADS = (12, 24, 48)
-"""Heads that are fitted there, one more than elsewhere, as two shapes left out in turn say little
-of errors on others; 96 are judged, and other batch sizes."""
+"""Heads that are fitted there; 96 heads are judged, and other batch sizes. They are one more than
+elsewhere, as two shapes that are left out in turn say little about errors on others."""
 
 VERIFIED_HEADS = (12, 48)
 VERIFIED_BATCHES = (1, 4, 16, 64, 256)
 """Heads and batch sizes of Kimi's recurrence that are fitted; all others are judged."""
 
 LEAST_TOKENS, MOST_TOKENS = 256, 32_768
-"""Shortest prompt, and most tokens of all prompts of a pass, that are taken [token]."""
+"""Shortest prompt, and largest sum of all prompts of a pass, that are taken [token]."""
 
 MIXED = {("prompt_attention", "rtx_pro_6000", "trtllm"): "fp8"}
 """Tables whose rows of a cache are left out: heads of 128 take half the time of any other width
@@ -68,18 +68,6 @@ def latent_attention(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame
 
     Every third number of heads is fitted, from the most on: these alone compute for longer than
     they stream.
-
-    Parameters
-    ----------
-    raw
-        As `datasets.read_timings` returns them.
-    device
-        The GPU.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns of the component, ``latency`` [s] and ``role``.
     """
     table = raw[raw["sliding_window"].isna() & (raw["activation_dtype"] == "bf16")]
     table = table[table.groupby("kv_dtype")["num_heads"].transform("nunique") > EVERY]
@@ -96,7 +84,7 @@ def latent_attention(raw: pd.DataFrame, device: HardwareProfile) -> pd.DataFrame
 
 
 def _slower_than_more_heads(table: pd.DataFrame) -> pd.Series:
-    """Return which rows have numbers of heads that take longer than the next larger number.
+    """Return which rows have a number of heads that takes longer than the next larger one.
 
     On B200, TensorRT-LLM's kernel for 32 heads takes a third longer than that for 64.
     """
@@ -114,20 +102,9 @@ def _slower_than_more_heads(table: pd.DataFrame) -> pd.Series:
 def core_of_modules(raw: pd.DataFrame, launch_time: float) -> pd.DataFrame:
     """Return timings of the core of latent attention from those of whole modules.
 
-    What a module takes longer at a context than at almost none is its core's; there, the core takes
-    a launch.
-
-    Parameters
-    ----------
-    raw
-        Modules, as `datasets.read_timings` returns them; those with 16-bit projections are taken.
-    launch_time
-        What a core takes at almost no context [s].
-
-    Returns
-    -------
-    pandas.DataFrame
-        As timings of the core, without those that are lost in the noise of the module.
+    What a module takes longer at a context than at almost none is its core's; at almost none, the
+    core takes a launch (`launch_time` [s]). Only modules with projections in 16 bits are taken, and
+    cores that are lost in the noise of their module are left out.
     """
     table = raw[raw["quantization"] == "bfloat16"]
     alike = ["num_heads", "batch_size", "kv_dtype"]
@@ -142,20 +119,7 @@ def core_of_modules(raw: pd.DataFrame, launch_time: float) -> pd.DataFrame:
 
 
 def recurrences(hardware: str, device: HardwareProfile) -> pd.DataFrame:
-    """Return the timings of `RECURRENCES` on a device with their roles, decoding and verifying.
-
-    Parameters
-    ----------
-    hardware
-        Name of its profile.
-    device
-        The GPU.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `recurrence` returns them; empty where none were published.
-    """
+    """Return the timings of `RECURRENCES` on a device, with their roles; empty if none are."""
     stack, versions = RECURRENCES
     known = datasets.known_tables()
     parts = [
@@ -167,20 +131,7 @@ def recurrences(hardware: str, device: HardwareProfile) -> pd.DataFrame:
 
 
 def kimi_recurrence(hardware: str, stack: str, device: HardwareProfile) -> pd.DataFrame:
-    """Return a stack's own timings of Kimi's recurrence with their roles, decoding and verifying.
-
-    Parameters
-    ----------
-    hardware, stack
-        Name of its profile, and of the stack.
-    device
-        The GPU.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `recurrence` returns them; empty where the recurrences of all stacks stand for it.
-    """
+    """Return a stack's own timings of Kimi's recurrence; empty where `RECURRENCES` stand in."""
     table = ("kda", hardware, stack, KIMI_RECURRENCES.get(stack, ""))
     if table not in datasets.known_tables():
         return pd.DataFrame()
@@ -197,24 +148,9 @@ def recurrence(
 ) -> pd.DataFrame:
     """Return timings of a recurrence that decodes or verifies, with their roles.
 
-    Every third shape is fitted; where passes of several tokens were timed too, some heads at
-    `VERIFIED_BATCHES` are.
-
-    Parameters
-    ----------
-    raw
-        As `datasets.read_timings` returns them; short convolutions and prompts are left out.
-    device
-        The GPU.
-    heads
-        Those fitted where passes of several tokens were timed [-].
-    launched
-        Share of a row's time below which what it moves does not decide it [-].
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns of the component, ``query_tokens`` [token], ``latency`` [s] and ``role``.
+    Every third shape is fitted; where passes of several tokens were timed too, `heads` at
+    `VERIFIED_BATCHES` are. Rows that move data for less than `launched` of their time count as
+    launches.
     """
     is_recurrence = ~raw["kernel_source"].str.contains(_CONVOLUTION) & (raw["phase"] != "context")
     table = fastest_kernels(raw[is_recurrence]).assign(state_dtype=STATE_DTYPE)
@@ -234,28 +170,13 @@ def recurrence(
 
 
 def prompts(kind: str, hardware: str, stack: str, version: str) -> pd.DataFrame:
-    """Return the published timings of prompts of a stack with their roles.
+    """Return the published timings of prompts of a stack with their roles; empty if there are none.
 
-    A third of the shapes is fitted, of latent attention every third number of heads, from the most
-    on, which alone compute for longer than a round of blocks.
-
-    Parameters
-    ----------
-    kind
-        ``prompt_attention`` or ``latent_prompt_attention``.
-    hardware, stack, version
-        A row of `datasets.list_tables`; hardware by the name of its profile.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns of the component, ``latency`` [s] and ``role``; empty where none were published.
-
-    Notes
-    -----
-    Of a cache of 8 bits, kernels that compute in 8 bits too are taken where they were timed, as
-    engines do. Kernels other than the one that most points have are fallbacks: Triton's on B200
-    takes three times as long for heads of 192 as others do.
+    A third of the shapes is fitted; of latent attention every third number of heads, from the most
+    on, which alone compute for longer than a round of blocks. Of a cache of 8 bits, kernels that
+    compute in 8 bits too are taken where they were timed, as engines do. Kernels other than the one
+    that most points have are fallbacks: Triton's on B200 takes three times as long for heads of 192
+    as others do.
     """
     if (kind, hardware, stack, version) not in datasets.known_tables():
         return pd.DataFrame()
@@ -284,7 +205,7 @@ def prompts(kind: str, hardware: str, stack: str, version: str) -> pd.DataFrame:
 
 
 def _sized(table: pd.DataFrame, kind: str) -> pd.DataFrame:
-    """Return rows with the heads and widths that their table says in other words, or not at all."""
+    """Add the heads and widths that a table names differently, or not at all."""
     if kind == "latent_prompt_attention":
         key, value = MLA_HEAD
         table = table.assign(
@@ -296,6 +217,6 @@ def _sized(table: pd.DataFrame, kind: str) -> pd.DataFrame:
 
 
 def _fastest_arithmetic(part: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a cache that compute in its own dtype, or all if none do."""
+    """Return the rows that compute in their cache's own dtype, or all if none do."""
     own = part[part["activation_dtype"] == part["kv_dtype"]]
     return own if len(own) else part

@@ -1,9 +1,9 @@
 """Published tables that timed something slower than what an engine would run.
 
-Engines call the same libraries, and take what is fastest on a GPU. On one GPU, their tables of a
-dtype agree within a third; where one takes half as long again as another engine's, or thirty times
-as long, it timed a variant that nobody serves with, or the host that launched it. That is seen by
-comparing measurements with each other only.
+Engines call the same libraries, and take the fastest kernel of a GPU. On one GPU, their tables of a
+dtype agree within a third. A table that takes half as long again as another engine's, or thirty
+times as long, timed a variant that nobody serves with, or the host that launched it. This is seen
+by comparing measurements with each other only.
 """
 
 from functools import cache
@@ -33,20 +33,7 @@ _POINT = {
 
 
 def slow_quantizations(operation: str, hardware: str, stack: str, version: str) -> set[str]:
-    """Return the quantizations that take `SLOWER` times as long as those of another engine.
-
-    Parameters
-    ----------
-    operation
-        "gemm" or "moe".
-    hardware, stack, version
-        A row of `datasets.list_tables`.
-
-    Returns
-    -------
-    set of str
-        As the table names them; of a version that is not compared, none.
-    """
+    """Return the quantizations that take `SLOWER` times as long as those of another engine."""
     if CURRENT.get(stack) != version:
         return set()
     times = _times(operation, hardware)
@@ -57,38 +44,15 @@ def slow_quantizations(operation: str, hardware: str, stack: str, version: str) 
 
 
 def without_slow(raw: pd.DataFrame, name: tuple[str, str, str, str]) -> pd.DataFrame:
-    """Return timings without those of `slow_quantizations`.
-
-    Parameters
-    ----------
-    raw
-        With a column ``quantization``.
-    name
-        Operation, hardware, framework and version that they are of.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The other rows.
-    """
+    """Return the timings of a table without those of `slow_quantizations`."""
     return raw[~raw["quantization"].isin(slow_quantizations(*name))]
 
 
 def timed_products(name: tuple[str, str, str, str]) -> pd.DataFrame:
     """Return products with the quantisation of their activations, as an engine runs it.
 
-    Tables time both. In fp8 by tensor they find the scale anew; published checkpoints bring it, so
-    that what finding it takes, which is published too, comes off.
-
-    Parameters
-    ----------
-    name
-        Operation "gemm", hardware, framework and version, as `datasets.list_tables` has them.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `datasets.read_timings` returns them.
+    Tables time both. Those in fp8 by tensor find the scale anew, which published checkpoints bring:
+    the time of finding it is published too, and is subtracted.
     """
     table, (_, *place) = datasets.read_timings(*name), name
     if ("compute_scale", *place) not in datasets.known_tables():
@@ -112,13 +76,13 @@ def _times(operation: str, hardware: str) -> pd.DataFrame:
 
 
 def _experts(name: tuple[str, str, str, str]) -> pd.DataFrame:
-    """Return timings of experts, all of them on one GPU and as evenly used as can be."""
+    """Return timings of balanced experts on one GPU, by their fastest kernels."""
     raw = datasets.read_timings(*name)
     is_even = (raw["distribution"] == "balanced") & (raw["expert_parallel"] == 1)
     return fastest_kernels(raw[is_even & raw["is_gated"]])
 
 
 def _compared(operation: str, raw: pd.DataFrame) -> pd.Series:
-    """Return the times of points that are compared."""
+    """Return the times of the points that engines are compared at [s]."""
     table = raw[raw["num_tokens"] <= MOST_TOKENS]
     return table.groupby(["quantization", *_POINT[operation]])["latency"].min()

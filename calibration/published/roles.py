@@ -1,4 +1,4 @@
-"""Which published timings are fitted, judged or skipped: what all kinds of kernels decide alike."""
+"""Which published timings are fitted, judged or skipped: rules that all kinds of kernels share."""
 
 from collections.abc import Collection
 
@@ -29,7 +29,7 @@ def cold_rows(read_bytes: pd.Series, device: HardwareProfile) -> pd.Series:
 def short_rows(
     read_bytes: pd.Series, latency: pd.Series, device: HardwareProfile, share: float = 0.05
 ) -> pd.Series:
-    """Return which rows spend less than a share of their time reading [-]: else decides it."""
+    """Return which rows read for less than a share of their time [-]: something else decides it."""
     return read_bytes / device.memory.peak_bytes_per_s < share * latency
 
 
@@ -48,24 +48,10 @@ def every_third(table: pd.DataFrame, kind: str, *, from_largest: bool = False) -
 
 
 def mixed_third(table: pd.DataFrame, names: Collection[str], every: int = EVERY) -> pd.Series:
-    """Return the rows of a third of the shapes that has each size, as have the other two.
+    """Return the rows of a third of the shapes (or of one in `every`) that has each size.
 
-    These are shapes where the places of their sizes, among those there are, add up to a multiple
-    of `every`. In an order by sizes, every third shape could be one with heads of 64.
-
-    Parameters
-    ----------
-    table
-        Rows.
-    names
-        Columns of their sizes.
-    every
-        Of how many shapes one is meant, a third unless told [-].
-
-    Returns
-    -------
-    pandas.Series
-        Whether each row is of such a shape.
+    These are shapes where the ranks of their sizes add up to a multiple of `every`. In an order by
+    sizes, every third shape could be one with heads of 64.
     """
     places = table[list(names)].rank(method="dense").sum(axis=1)
     return pd.Series(places % every == 0)
@@ -80,7 +66,7 @@ def rows_in(sizes: pd.DataFrame, shapes: Collection[tuple[int, ...]]) -> pd.Seri
 def roles_of(
     is_fitted: pd.Series, is_timed: pd.Series, is_fallback: pd.Series | None = None
 ) -> pd.Series:
-    """Return the role of each row: fitted or judged, unless it is a fallback or timed no reads."""
+    """Return the role of each row: "fit", "judge", "fallback", or "skip" where it was not timed."""
     roles = pd.Series("judge", is_fitted.index).mask(is_fitted, "fit")
     if is_fallback is not None:
         roles = roles.mask(is_fallback, "fallback")

@@ -1,11 +1,11 @@
 """Whole layers of sparse attention: published timings of them, and the roofline fitted to these.
 
-A row timed one layer as an engine decodes with it: all that stands between two residual additions.
-`SparseAttention` of the shape that was timed says what such a layer does, so that measurements and
-predictions are of the same work. Its kernels share one set of parameters for each dtype of the KV
-cache, but for what the indexer reads and chooses: a table of whole layers does not tell how
-efficient each kernel is. With one token a sequence nothing shows how fast the indexer computes,
-which decides verification; its kernel was timed alone on many.
+A row is the time of one layer as an engine decodes: all that stands between two residual additions.
+`SparseAttention` of the shape that was timed counts its work, so that measurements and predictions
+are of the same work. Its kernels share one set of parameters for each dtype of the KV cache, except
+for what the indexer reads and chooses: whole layers do not tell how efficient each kernel is. With
+one token a sequence nothing shows how fast the indexer computes, which decides the time of
+verification; its kernel was timed alone on many tokens.
 """
 
 from collections.abc import Iterator
@@ -33,12 +33,13 @@ ENGINES = {"sglang": "0.5.14", "trtllm": "1.3.0rc20", "vllm": "0.24.0"}
 """Version of each engine whose tables are read."""
 
 MOST_SEQUENCES = {"sglang": 256}
-"""Largest batch taken of an engine [request]. SGLang's layers take 1.2 to 2.4 ms from the next
-larger one on, five times as long as at half of it and no longer at twice: launched one by one."""
+"""Largest batch taken of an engine [request]. From the next larger batch on, SGLang's layers take
+1.2 to 2.4 ms, five times as long as at half that batch, and no longer at twice: their kernels are
+launched one by one."""
 
 FALLBACK = 1.1
-"""A point that takes so many times as long as at the next longer context ran another kernel [-]:
-TensorRT-LLM's do at one entry more than are chosen."""
+"""A point that takes this many times as long as at the next longer context ran another kernel [-]:
+TensorRT-LLM's do where the context is one entry longer than what is chosen of it."""
 
 _LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
 _INDEX = {"index_head_dim": 128, "index_topk": 2048}
@@ -88,24 +89,8 @@ LONG_SCORES = 1e-4
 def sparse_modules(hardware: str, engine: str) -> pd.DataFrame:
     """Return the published decode timings of layers of sparse attention of an engine.
 
-    Parameters
-    ----------
-    hardware
-        Name of the profile.
-    engine
-        One of `ENGINES`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Rows with the columns of `SHAPE`, batch_size [request], context_length before the token
-        [token], num_heads on the GPU [-], kv_dtype, activation_dtype, latency [s], ``shape``, and
-        ``role``: "fit", "judge" or "fallback".
-
-    Raises
-    ------
-    InputError
-        If there is no such table, the package is not installed, or a model is not known.
+    ``num_heads`` are those on the GPU [-], ``context_length`` is before the token [token]; ``role``
+    is "fit", "judge" or "fallback".
     """
     raw = read_engine("dsa", hardware, engine, ENGINES)
     table = raw[raw["batch_size"] <= MOST_SEQUENCES.get(engine, np.inf)]
@@ -133,20 +118,7 @@ def _family(model: str) -> str:
 def modules_work(
     table: pd.DataFrame, hardware: HardwareProfile
 ) -> Iterator[tuple[NDArray[np.intp], list[Work]]]:
-    """Yield places of rows that are of one shape and dtype, and the works that were timed there.
-
-    Parameters
-    ----------
-    table
-        As `sparse_modules` returns it.
-    hardware
-        The GPU.
-
-    Yields
-    ------
-    tuple
-        Places in the table, and the components of one layer with an element a row.
-    """
+    """Yield places of rows that are of one shape and dtype, and the works timed there."""
     parts = table.reset_index(drop=True).groupby([*SHAPE, "kv_dtype", "activation_dtype"])
     for _, rows in parts:
         first = rows.iloc[0]
@@ -158,22 +130,9 @@ def modules_work(
 
 
 def index_compute_efficiency(hardware: str) -> float:
-    """Return the share of the peak at which an indexer scores many tokens.
+    """Return the share of the peak at which an indexer scores many tokens [-].
 
-    Parameters
-    ----------
-    hardware
-        Name of the profile.
-
-    Returns
-    -------
-    float
-        Median over the longest of the published scores of GLM-5's indexer [-].
-
-    Raises
-    ------
-    InputError
-        If there is no such table, or the package is not installed.
+    The median over the longest of the published scores of GLM-5's indexer.
     """
     raw = datasets.read_timings("dsa_index", hardware, "sglang", ENGINES["sglang"])
     tokens, context = raw["query_tokens"], raw["context_length"]
@@ -188,25 +147,7 @@ def fit_sparse_modules(
 ) -> dict[tuple[str, str], KernelFitting]:
     """Fit launches, efficiencies and the time of choosing to layers of sparse attention.
 
-    Parameters
-    ----------
-    table
-        As `sparse_modules` returns it.
-    hardware
-        The GPU it was measured on.
-    index_compute
-        Share of the peak at which its indexer computes (`index_compute_efficiency`) [-].
-
-    Returns
-    -------
-    dict
-        By kind, "sparse_attention" and "indexer", and dtype of the KV cache; errors are of whole
-        layers of shapes that were not fitted.
-
-    Raises
-    ------
-    InputError
-        If there are fewer points than parameters.
+    `index_compute` is `index_compute_efficiency` of the GPU [-], which these layers do not show.
     """
     held = {"indexer": {"compute_efficiency": index_compute}}
     return TimedLayers(hardware, PARAMETERS, OF_KIND, modules_work, held).fit_by_cache(table)

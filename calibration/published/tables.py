@@ -1,8 +1,8 @@
-"""Published kernel timings as tables of measurements: what is fitted, judged and skipped.
+"""Published kernel timings as tables of measurements: which rows are fitted, judged and skipped.
 
-Engines pick a kernel for each size by timing some; where that went wrong, a point took up to five
-times as long as its neighbours, and nothing about its shape says so. Such fallback kernels are
-found by comparing measurements with their siblings only, never with the model.
+Engines choose a kernel for each size by timing several. Where that went wrong, a point took up to
+five times as long as its neighbours, and nothing about its shape says so. Such fallback kernels are
+found by comparing measurements with each other, never with the model.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ from specmodel.machines.hardware import HardwareProfile, load_hardware
 from specmodel.measure.measurements import COLUMNS, SHAPE
 
 SERVERS = ("h100_sxm", "h200_sxm", "b200", "b300", "gb200")
-"""GPUs that they were published on."""
+"""GPUs that all kernels of all three engines were published on."""
 
 STACKS: dict[tuple[str, str, str], dict[str, str]] = {
     ("a100_sxm_80gb", "sglang", "0.5.10"): {},
@@ -40,8 +40,8 @@ STACKS: dict[tuple[str, str, str], dict[str, str]] = {
     ("rtx_pro_6000", "trtllm", "1.3.0rc20"): {"mla": "sglang/0.5.14"},
     ("l40s", "vllm", "0.24.0"): {},
 }
-"""Stacks that calibrated profiles ship for, the default of a GPU first. Where a version lacks a
-table, the version of the same stack, or the stack and version, that it is taken from.
+"""Stacks that calibrated profiles ship for, the default of a GPU first, and by operation the
+version of the same stack, or the stack and version, whose table is taken where its own is missing.
 TensorRT-LLM's latent attention on RTX PRO 6000 reads each sequence in one piece and takes as long
 for one as for many, which no form here has: SGLang's stands for it."""
 
@@ -65,32 +65,13 @@ _GEMM_QUANTIZATIONS = ("bfloat16", "fp8", "fp8_block", "nvfp4")
 
 
 def published_measurements(hardware: str, stack: str, version: str) -> pd.DataFrame:
-    """Return the published timings of a stack as a table of measurements.
+    """Return the published timings of a stack as measurements, with a ``role`` for each row.
 
-    Parameters
-    ----------
-    hardware, stack, version
-        As `datasets.list_tables` names them.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `measurements.check_measurements` takes it, with a ``role`` for each row.
-
-    Raises
-    ------
-    InputError
-        If it has no table of experts or the package is not installed; a version without one of
-        GEMM or attention gives the others.
-
-    Notes
-    -----
-    Skipped: passes above `MAX_TOKENS`; what a cache could hold (but for kernels so short that
-    reading takes less than 5 % of their time, which shows the launch); fallback kernels
-    (`published_experts`, `_slow_heads`). Left out: experts of two matrices, expert parallelism,
-    attention in windows, multi-head attention of TensorRT-LLM and vLLM, which runs other kernels
-    than grouped attention does, and dtypes of products and experts that another engine runs much
-    faster on the same GPU (`published_rivals`).
+    Rows to skip: passes above `MAX_TOKENS`, and what a cache could hold, unless reading takes less
+    than 5 % of the time, which shows the launch. Fallback kernels are marked. Left out: experts of
+    two matrices, expert parallelism, attention in windows, multi-head attention of TensorRT-LLM and
+    vLLM, which runs other kernels than grouped attention, and dtypes of products and experts that
+    another engine runs much faster on the same GPU (`rivals`).
     """
     raw = datasets.read_timings("moe", hardware, stack, version)
     if stack not in CURRENT:
